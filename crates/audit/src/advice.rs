@@ -11,89 +11,89 @@ use crate::{
     Action, Cause, Effect, Evidence, Finding, Group, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict,
 };
 
-/// An audit's findings in the order in which somebody should act on them.
+/// An audit's findings, in the order in which to act on them.
 #[derive(Clone, Debug)]
 pub struct Advice<'a> {
-    /// What to do first, the most rewarding first; at most [`Advice::MOST`].
+    /// What to do first, the most effective action first. At most [`Advice::MOST`].
     pub actions: Vec<Advised<'a>>,
-    /// How many more actions there would be.
+    /// Number of further actions.
     pub more: usize,
-    /// The findings by root cause, those that matter most first.
+    /// The findings by root cause, the most important first.
     pub causes: Vec<Caused<'a>>,
 }
 
-/// One action, and what it is good for.
+/// One action, and the findings that it fixes.
 #[derive(Clone, Debug)]
 pub struct Advised<'a> {
     /// What is done.
     pub step: Doing,
-    /// The findings that it mends, the worst first; never empty.
+    /// The findings that it fixes, the worst first. Never empty.
     pub from: Vec<&'a Finding>,
 }
 
-/// What is done, and by whom.
+/// What is done, and who does it.
 #[derive(Clone, Debug)]
 pub enum Doing {
-    /// Settings of one cause, which `apus tune` makes and rolls back.
+    /// Settings for one cause, which `apus tune` applies and rolls back.
     Set(Cause, Vec<Setting>),
     /// One change of the kernel's command line, for all causes.
     Boot {
-        /// The whole line afterwards; `None` if the present one is not known.
+        /// The whole command line after the change. `None` if the present one is not known.
         line: Option<String>,
-        /// Words to add, in place of words with the same name.
+        /// Words to add. They replace words with the same name.
         add: Vec<String>,
         /// Words to remove.
         remove: Vec<String>,
-        /// Words that are there several times and stay once.
+        /// Words that occur several times and of which one should remain.
         once: Vec<String>,
-        /// Who writes the line, where an operator of a cluster does.
+        /// The cluster operator that writes the line. `None` if there is none.
         operator: Option<Operator>,
     },
-    /// Something for people: commands that cannot be rolled back, firmware, cabling.
+    /// Work for people: commands that cannot be rolled back, firmware, cabling.
     People(Cause, Vec<String>),
-    /// Say what the host is for: what would be advised then trades power, safety or features for latency.
+    /// Ask what the host is for, because further advice trades power, safety or features for latency.
     Ask,
 }
 
 /// What an action gains: the largest delay that one of its findings adds on this host.
 #[derive(Clone, Debug)]
 pub struct Gain<'a> {
-    /// The finding that says it.
+    /// The finding with this delay.
     pub finding: &'a Finding,
-    /// How much; `None` if it has no size in time.
+    /// The delay. `None` if it has no known size in time.
     pub effect: Option<Nanos>,
-    /// How many findings of its rule the action mends, itself among them.
+    /// Number of findings of the same rule that the action fixes, including this one.
     pub alike: usize,
-    /// Is [`Self::effect`] this host's own number? Otherwise it is a typical one of the rule's source.
+    /// Whether [`Self::effect`] is this host's own number. Otherwise it is a typical value from the rule's source.
     pub of_this_host: bool,
 }
 
-/// Findings of one root cause.
+/// The findings of one root cause.
 #[derive(Clone, Debug)]
 pub struct Caused<'a> {
-    /// The cause.
+    /// The root cause.
     pub cause: Cause,
-    /// Its findings by rule, the worst first.
+    /// The findings by rule, the worst first.
     pub rules: Vec<ByRule<'a>>,
 }
 
-/// What one rule says; its mechanism, magnitude and costs are the same for all of it.
+/// The findings of one rule. They share its mechanism, magnitude and cost.
 #[derive(Clone, Debug)]
 pub struct ByRule<'a> {
     /// The rule.
     pub rule: &'static Rule,
-    /// What it says, the worst first: findings that say the same of several subjects are one.
+    /// The findings, the worst first. Findings that say the same about several subjects are combined.
     pub said: Vec<Said<'a>>,
 }
 
-/// The same, said of several subjects.
+/// The same finding on several subjects.
 #[derive(Clone, Debug)]
 pub struct Said<'a> {
-    /// The findings; never empty. They have one verdict and one text.
+    /// The findings. Never empty; all have the same verdict and text.
     pub findings: Vec<&'a Finding>,
 }
 
-/// What to do first, and the findings from a level on by root cause.
+/// Computes what to do first, and groups the findings from `level` on by root cause.
 pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     let withheld = |finding: &Finding| finding.trades() && !report.context.has_intent();
     let plan = plan_of(report, |finding| !withheld(finding));
@@ -209,7 +209,7 @@ fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOn
 }
 
 impl Advice<'_> {
-    /// More than a handful is done by nobody.
+    /// The largest number of actions: people do not carry out more than a handful.
     pub const MOST: usize = 5;
 }
 
@@ -238,7 +238,7 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The causes of the findings that it mends.
+    /// The causes of the findings that it fixes.
     pub fn causes(&self) -> BTreeSet<Cause> {
         self.from.iter().map(|finding| finding.cause()).collect()
     }
@@ -252,22 +252,22 @@ impl<'a> Advised<'a> {
         Gain { finding, effect: finding.effect, alike, of_this_host: largest.is_some() }
     }
 
-    /// Does `apus tune` make and roll back what it does?
+    /// Whether `apus tune` applies it and can roll it back.
     pub fn is_rolled_back(&self) -> bool {
         matches!(self.step, Doing::Set(..))
     }
 
-    /// Does it ask what the host is for, and change nothing?
+    /// Whether it only asks what the host is for, and changes nothing.
     pub fn is_ask(&self) -> bool {
         matches!(self.step, Doing::Ask)
     }
 
-    /// Are its lines the kernel's whole command line?
+    /// Whether its lines are the kernel's whole command line.
     pub fn is_line(&self) -> bool {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
     }
 
-    /// What changes on the kernel's command line: `+word`, `-word`, `word once`; empty for other actions.
+    /// The changes of the kernel's command line: `+word`, `-word`, `word once`. Empty for other actions.
     pub fn changes(&self) -> Vec<String> {
         match &self.step {
             Doing::Boot { add, remove, once, .. } => {
@@ -279,7 +279,7 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// What it puts at risk.
+    /// What the action puts at risk.
     pub fn risks(&self) -> BTreeSet<Risk> {
         let of = |own: fn(&Action) -> bool| -> BTreeSet<Risk> {
             let steps = self.from.iter().flat_map(|finding| finding.fix.steps());
@@ -293,8 +293,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// What it costs, of each of its findings once: first of the worst finding of each cause, so that no cause is forgotten
-    /// where only some are shown.
+    /// The costs of its findings, each once. The worst finding of each cause comes first, so that every cause is
+    /// represented even if only some costs are shown.
     pub fn costs(&self) -> Vec<&'a str> {
         if self.is_ask() {
             return Vec::new();
@@ -311,7 +311,7 @@ impl<'a> Advised<'a> {
         costs
     }
 
-    /// Lines that do it, for a shell or for people.
+    /// The lines to execute, for a shell or for people.
     pub fn lines(&self) -> Vec<String> {
         match &self.step {
             Doing::Set(_, settings) => commands(settings),
@@ -335,7 +335,7 @@ impl<'a> Advised<'a> {
 }
 
 impl<'a> Caused<'a> {
-    /// Its findings.
+    /// The findings that it fixes.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         self.rules.iter().flat_map(|by_rule| by_rule.said.iter()).flat_map(|said| said.findings.iter().copied())
     }
@@ -347,19 +347,19 @@ impl<'a> Caused<'a> {
 }
 
 impl<'a> ByRule<'a> {
-    /// Its findings.
+    /// The findings of this cause.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         self.said.iter().flat_map(|said| said.findings.iter().copied())
     }
 }
 
 impl<'a> Said<'a> {
-    /// The one that stands for all of them.
+    /// The finding that represents the others.
     pub fn first(&self) -> &'a Finding {
         self.findings[0]
     }
 
-    /// Of what it is said: CPUs together, others by name, the first three of many.
+    /// The subjects: CPUs as one list, others by name, at most the first three.
     pub fn subject(&self) -> String {
         let subjects: Vec<&Subject> = self.findings.iter().map(|finding| &finding.judgement.subject).collect();
         let cpus = subjects.iter().map(|subject| match subject {
@@ -378,19 +378,19 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// What it rests on, of the first that stands for the others.
+    /// The evidence of the finding that represents the others.
     pub fn evidence(&self) -> &'a [Evidence] {
         &self.first().judgement.evidence
     }
 }
 
 impl Finding {
-    /// Its root cause.
+    /// The root cause of the findings.
     pub fn cause(&self) -> Cause {
         self.judgement.cause.unwrap_or(self.rule.cause)
     }
 
-    /// How long a packet waits, by this host's own numbers; `None` if the host does not show it.
+    /// How long a packet waits, by this host's own numbers. `None` if the host does not show it.
     pub fn own_delay(&self) -> Option<Nanos> {
         self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
     }

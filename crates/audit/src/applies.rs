@@ -1,42 +1,42 @@
-//! Where a rule makes sense.
+//! The hosts to which a rule applies.
 
 use host::Facts;
 use host::facts::{KernelVersion, Os, Vendor};
 
 use crate::{Context, Skip, Workload};
 
-/// Where a rule makes sense. Made from a constant, one restriction after the other:
+/// The hosts to which a rule applies. It is built from a constant by adding restrictions:
 /// `Applies::LINUX.to(&[Workload::Poll]).on_hardware().isolated()`.
 #[derive(Clone, Copy, Debug)]
 pub struct Applies {
     /// The operating system.
     pub os: Os,
-    /// For these uses of the host; empty is for all.
+    /// The workloads to which it applies. Empty means all.
     pub workloads: &'static [Workload],
-    /// On CPUs of these makers; empty is on all.
+    /// The CPU makers to which it applies. Empty means all.
     pub vendors: &'static [Vendor],
-    /// Where one of the interfaces of the intent has one of these drivers; empty is anywhere.
+    /// At least one interface of the intent must have one of these drivers. Empty means no restriction.
     pub drivers: &'static [&'static str],
-    /// From this kernel on.
+    /// The first kernel version to which it applies. `None` means no lower limit.
     pub since: Option<KernelVersion>,
-    /// Up to the kernel before this one.
+    /// The first kernel version to which it no longer applies. `None` means no upper limit.
     pub until: Option<KernelVersion>,
-    /// On hardware, in a guest, or both.
+    /// Whether it applies on hardware, in a guest, or both.
     pub place: Place,
-    /// Only where CPUs are isolated for the application.
+    /// Whether it applies only if CPUs are isolated for the application.
     pub isolated: bool,
-    /// Only where the intent names an interface.
+    /// Whether it applies only if the intent names an interface.
     pub nic: bool,
 }
 
-/// Hardware or a guest.
+/// On hardware, in a guest, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Both.
+    /// On hardware and in guests.
     Anywhere,
-    /// Hardware only: a guest cannot have it, or cannot change it.
+    /// On hardware only: a guest does not have the setting or cannot change it.
     Hardware,
-    /// A guest only.
+    /// In a guest only.
     Guest,
 }
 
@@ -56,61 +56,61 @@ impl Applies {
     /// Every FreeBSD host.
     pub const FREEBSD: Self = Self { os: Os::FreeBsd, ..Self::LINUX };
 
-    /// For these uses of the host.
+    /// Restricts the rule to these workloads.
     pub const fn to(mut self, workloads: &'static [Workload]) -> Self {
         self.workloads = workloads;
         self
     }
 
-    /// On CPUs of these makers.
+    /// Restricts the rule to CPUs of these makers.
     pub const fn made_by(mut self, vendors: &'static [Vendor]) -> Self {
         self.vendors = vendors;
         self
     }
 
-    /// Where an interface has one of these drivers.
+    /// Restricts the rule to hosts with an interface that has one of these drivers.
     pub const fn driven_by(mut self, drivers: &'static [&'static str]) -> Self {
         self.drivers = drivers;
         self
     }
 
-    /// From this kernel on.
+    /// Restricts the rule to this kernel version and later ones.
     pub const fn since(mut self, version: KernelVersion) -> Self {
         self.since = Some(version);
         self
     }
 
-    /// Up to the kernel before this one.
+    /// Restricts the rule to kernel versions before this one.
     pub const fn until(mut self, version: KernelVersion) -> Self {
         self.until = Some(version);
         self
     }
 
-    /// Not in a guest.
+    /// Restricts the rule to hosts that are not guests.
     pub const fn on_hardware(mut self) -> Self {
         self.place = Place::Hardware;
         self
     }
 
-    /// In a guest only.
+    /// Restricts the rule to guests.
     pub const fn in_guest(mut self) -> Self {
         self.place = Place::Guest;
         self
     }
 
-    /// Where CPUs are isolated.
+    /// Restricts the rule to hosts with isolated CPUs.
     pub const fn isolated(mut self) -> Self {
         self.isolated = true;
         self
     }
 
-    /// Where the intent names an interface.
+    /// Restricts the rule to hosts whose intent names an interface.
     pub const fn with_nic(mut self) -> Self {
         self.nic = true;
         self
     }
 
-    /// Why the rule says nothing of this host; `Ok` if it does.
+    /// Checks whether the rule applies to this host. The error says why it does not.
     pub fn check(&self, facts: &Facts, context: &Context) -> Result<(), Skip> {
         if facts.origin.os != self.os {
             return Err(Skip::not_applicable(match self.os {

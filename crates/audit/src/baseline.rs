@@ -1,16 +1,16 @@
-//! A baseline: the findings that are known and accepted, one key a line.
+//! A baseline: the findings that are known and accepted, one key per line.
 
 use std::collections::BTreeSet;
 
 use crate::{Level, Report};
 
-/// Reads a baseline: keys, one a line; empty lines and lines that begin with `#` say nothing.
+/// Reads the keys of a baseline, one per line. Empty lines and lines that begin with `#` are ignored.
 pub fn read_baseline(text: &str) -> BTreeSet<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(str::to_owned).collect()
 }
 
-/// Writes the baseline that accepts all findings of a report from [`Level::Choice`] on.
+/// Writes a baseline that accepts all findings of a report from [`Level::Choice`] on.
 pub fn write_baseline(report: &Report) -> String {
     let mut text = String::from("# Accepted findings: rule and subject, one per line. Written by apus audit.\n");
     let known = report.findings.iter().filter(|finding| finding.level() >= Level::Choice);

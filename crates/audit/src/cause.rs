@@ -1,10 +1,9 @@
-//! Root causes: what several findings have in common, and one action mends.
+//! Root causes: what several findings have in common, and what one action fixes.
 
-/// The root cause of a finding. Findings of one cause are one story: they are shown together, and one action of
-/// "Do these first" mends them.
+/// The root cause of a finding. Findings with the same cause are shown together, and one action of "Do these first"
+/// fixes them.
 ///
-/// A rule names its cause; a judgement names another one where the rule looks at several
-/// ([`crate::Judgement::because`]).
+/// Each rule names its cause. A judgement names another one if its rule covers several ([`crate::Judgement::because`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Cause {
@@ -116,7 +115,7 @@ impl Cause {
         self.texts().0
     }
 
-    /// What is the matter, as a heading.
+    /// The problem, as a heading.
     pub const fn problem(self) -> &'static str {
         self.texts().1
     }
@@ -126,8 +125,8 @@ impl Cause {
         self.texts().2
     }
 
-    /// Does what fixes it give up power, safety or a feature for latency, so that it waits until somebody says that latency
-    /// matters ([`crate::Context::has_intent`])? Single rules do too: [`crate::Fix::traded`].
+    /// Whether its fix trades power, safety or a feature for latency. Such a fix waits until someone says that latency
+    /// matters ([`crate::Context::has_intent`]). Single rules can trade too: [`crate::Fix::traded`].
     pub const fn trades(self) -> bool {
         matches!(
             self,
@@ -154,12 +153,12 @@ impl Cause {
                 ("idle-poll", "Idle CPUs spin instead of sleeping", "Keep only the application's CPUs awake")
             }
             Self::CoreFrequency => {
-                ("core-frequency", "The core frequency follows the load", "Hold the core frequency up")
+                ("core-frequency", "The core frequency follows the load", "Keep the core frequency high")
             }
             Self::UncoreFrequency => (
                 "uncore-frequency",
                 "The uncore frequency follows the load",
-                "Hold the uncore at its highest frequency",
+                "Keep the uncore at its highest frequency",
             ),
             Self::PowerLimits => {
                 ("power-limits", "Heat or a power limit slows the CPUs down", "Find out what throttles the CPUs")
@@ -172,7 +171,7 @@ impl Cause {
                 "CPUs, memory and NIC of the application are far apart",
                 "Place CPUs, memory and NIC together",
             ),
-            Self::Housekeeping => ("housekeeping", "Housekeeping lacks CPUs", "Leave enough CPUs to housekeeping"),
+            Self::Housekeeping => ("housekeeping", "Housekeeping lacks CPUs", "Leave enough CPUs for housekeeping"),
             Self::SchedulerIsolation => (
                 "scheduler-isolation",
                 "Other threads may run on the application's CPUs",
@@ -184,7 +183,9 @@ impl Cause {
                 "Move device interrupts to the housekeeping CPUs",
             ),
             Self::TimerTick => ("timer-tick", "The timer tick disturbs the application", "Reduce the timer tick"),
-            Self::Rcu => ("rcu", "RCU works on the application's CPUs", "Move RCU callbacks to the housekeeping CPUs"),
+            Self::Rcu => {
+                ("rcu", "RCU callbacks run on the application's CPUs", "Move RCU callbacks to the housekeeping CPUs")
+            }
             Self::KernelWork => (
                 "kernel-work",
                 "Kernel threads and work run on the application's CPUs",
@@ -197,7 +198,7 @@ impl Cause {
             ),
             Self::MachineChecks => (
                 "machine-checks",
-                "Machine checks are not handled as they should be",
+                "Machine checks are not handled correctly",
                 "Handle machine checks, and ignore only corrected errors",
             ),
             Self::Priorities => (
@@ -219,7 +220,7 @@ impl Cause {
             }
             Self::CommandLine => (
                 "command-line",
-                "The kernel command line says other things than it seems to",
+                "The kernel command line does not do what it seems to say",
                 "Clean up the kernel command line",
             ),
             Self::Iommu => (
@@ -242,14 +243,16 @@ impl Cause {
             Self::MemoryHardware => {
                 ("memory-hardware", "Memory modules run below their speed, or have errors", "Check the memory modules")
             }
-            Self::Clock => ("clock", "The clock is not a reliable TSC", "Make the TSC a reliable clock"),
+            Self::Clock => {
+                ("clock", "The clock source is not a reliable TSC", "Use a reliable TSC as the clock source")
+            }
             Self::TimeSync => {
-                ("time-synchronisation", "Time synchronisation is not in one hand", "Let one service set the clock")
+                ("time-synchronisation", "Several services, or none, set the clock", "Let one service set the clock")
             }
             Self::Firmware => (
                 "firmware",
-                "Firmware interrupts the CPUs, or is out of date",
-                "Ask the firmware's maker for settings against interruptions",
+                "The firmware interrupts the CPUs, or is out of date",
+                "Ask the firmware's vendor for settings that avoid the interruptions",
             ),
             Self::LinkPower => ("link-power", "Links or devices sleep between packets", "Keep links and devices awake"),
             Self::PcieBandwidth => (
@@ -257,23 +260,21 @@ impl Cause {
                 "The card's PCI Express link carries less than it could",
                 "Give the card a full PCI Express link",
             ),
-            Self::NicDriver => (
-                "nic-driver",
-                "The NIC's driver or firmware is not as it should be",
-                "Bring the NIC's driver and firmware in order",
-            ),
+            Self::NicDriver => {
+                ("nic-driver", "The NIC's driver or firmware has a problem", "Fix the NIC's driver and firmware")
+            }
             Self::Wire => ("wire", "The wire delays or loses frames", "Check the wire"),
             Self::Moderation => {
-                ("interrupt-moderation", "Interrupt moderation holds packets back", "Shorten interrupt moderation")
+                ("interrupt-moderation", "Interrupt moderation delays packets", "Shorten interrupt moderation")
             }
-            Self::Rings => ("rings", "Rings overflow, or hold packets too long", "Fit the rings to the rate"),
+            Self::Rings => ("rings", "Rings overflow, or hold packets too long", "Match the rings to the packet rate"),
             Self::Queues => (
                 "queues",
-                "Queues and their interrupts are spread badly over CPUs",
+                "Queues and their interrupts are badly distributed over CPUs",
                 "Give each busy queue a CPU of its own",
             ),
             Self::Offloads => ("offloads", "Offloads merge or delay frames", "Switch off offloads that delay frames"),
-            Self::Pause => ("pause-frames", "Pause frames stop the wire", "Switch off pause frames"),
+            Self::Pause => ("pause-frames", "Pause frames stop the link", "Switch off pause frames"),
             Self::NetworkStack => (
                 "network-stack",
                 "The kernel's network stack drops or delays packets",
@@ -286,12 +287,12 @@ impl Cause {
                 ("cache", "Neighbours evict the application's cache lines", "Allocate cache ways to the application")
             }
             Self::HostOfGuests => {
-                ("host-of-guests", "KVM takes guests out more often than needed", "Spare the guests needless exits")
+                ("host-of-guests", "KVM makes guests exit more often than needed", "Avoid needless exits of the guests")
             }
             Self::Hypervisor => (
                 "hypervisor",
                 "The hypervisor takes time away from this guest",
-                "Ask whoever runs the hypervisor for dedicated CPUs",
+                "Ask the hypervisor's operator for dedicated CPUs",
             ),
             Self::Services => {
                 ("services", "Services run that this host does not need", "Stop services that this host does not need")
@@ -301,8 +302,8 @@ impl Cause {
             }
             Self::Obsolete => (
                 "obsolete-settings",
-                "Settings are made that no longer do anything",
-                "Remove settings that no longer do anything",
+                "Some settings no longer have any effect",
+                "Remove settings that no longer have any effect",
             ),
             Self::Budget => (
                 "latency-budget",

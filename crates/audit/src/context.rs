@@ -1,4 +1,4 @@
-//! What a host is for: given, or inferred and said so.
+//! What a host is for: stated by the user, or inferred from the host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,51 +10,51 @@ use units::{Nanos, Quantile};
 /// What a host is for.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Context {
-    /// CPUs that are kept for the application; empty if none are.
+    /// CPUs that are kept for the application. Empty if there are none.
     pub isolated: Intended<CpuSet>,
     /// The interfaces that matter.
     pub nics: Intended<Vec<String>>,
     /// How packets are served; a guest can also poll. Empty if it is not known.
     pub workloads: Intended<Vec<Workload>>,
-    /// How late a packet may be.
+    /// The latency goal. `None` if the user stated none.
     pub goal: Option<Goal>,
-    /// What was said of the host and contradicts what it shows, and so is left out.
+    /// Statements of the user that contradict the host and are therefore ignored.
     pub notes: Vec<String>,
 }
 
-/// Something intended, and how that is known.
+/// An intended value, and how it is known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Intended<T> {
-    /// What.
+    /// The value.
     pub value: T,
-    /// How it is known.
+    /// How the value is known.
     pub how: How,
 }
 
 /// How an intention is known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum How {
-    /// Somebody said so.
+    /// The user stated it.
     Given,
-    /// From what the host shows; the text says from what.
+    /// It was inferred from what the host shows, which the text names.
     Inferred(String),
     /// Nothing shows it.
     #[default]
     Nowhere,
 }
 
-/// A use of a host.
+/// What a host is used for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Workload {
-    /// Threads of the application poll the interface (DPDK, AF_XDP busy polling).
+    /// Application threads poll the interface (DPDK, AF_XDP busy polling).
     Poll,
-    /// The kernel's network stack, or an application that sleeps until an interrupt.
+    /// The kernel's network stack serves the packets, or an application that sleeps until an interrupt.
     Interrupt,
-    /// A real-time kernel (PREEMPT_RT).
+    /// The host has a real-time kernel (PREEMPT_RT).
     Rt,
-    /// A host of KVM guests.
+    /// The host runs KVM guests.
     KvmHost,
-    /// A guest.
+    /// The host is a guest.
     Guest,
 }
 
@@ -91,26 +91,26 @@ impl FromStr for Workload {
     }
 }
 
-/// A latency goal: the share `quantile` of all packets is at most `latency` late.
+/// A latency goal: at least the share `quantile` of all packets departs within `latency`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
-    /// The share of packets that must keep the bound.
+    /// The share of packets that must meet the bound.
     pub quantile: Quantile,
-    /// The bound.
+    /// The latency that these packets must not exceed.
     pub latency: Nanos,
 }
 
 impl Context {
-    /// The wake-up time that is accepted where no goal is given: 10 us, the upper end of what low-latency profiles
-    /// ask of idle states (tuned, `force_latency`: 1 to 10 us).
+    /// The wake-up time that is accepted if no goal is given: 10 us, the upper end of what low-latency profiles demand
+    /// of idle states (tuned, `force_latency`: 1 to 10 us).
     pub const DEFAULT_BUDGET: Nanos = Nanos::from_micros(10);
 
-    /// Does the application poll, and wait for no interrupt? Then no packet waits for a wake-up.
+    /// Whether the application polls and waits for no interrupt. Then no packet waits for a wake-up.
     pub fn only_polls(&self) -> bool {
         self.is(Workload::Poll) && !self.is(Workload::Interrupt)
     }
 
-    /// Is this one of the host's uses?
+    /// Whether `workload` is one of the host's uses.
     pub fn is(&self, workload: Workload) -> bool {
         self.workloads.value.contains(&workload)
     }
@@ -120,8 +120,8 @@ impl Context {
         self.goal.map_or(Self::DEFAULT_BUDGET, |goal| goal.latency)
     }
 
-    /// Did anybody say, or does the host show, what it is for: a goal, CPUs that are isolated, or an application that
-    /// polls or runs in real time?
+    /// Whether the user stated, or the host shows, what it is for: a goal, isolated CPUs, or an application that polls
+    /// or runs in real time.
     pub fn has_intent(&self) -> bool {
         self.goal.is_some()
             || !self.isolated.value.is_empty()
@@ -130,12 +130,12 @@ impl Context {
             || self.is(Workload::Rt)
     }
 
-    /// The CPUs for everything else: all that are online and not isolated.
+    /// The CPUs for everything else: all online CPUs that are not isolated.
     pub fn housekeeping(&self, facts: &Facts) -> CpuSet {
         facts.cpus.all().difference(&self.isolated.value)
     }
 
-    /// The CPUs on which latency matters: the isolated ones, or all where none are.
+    /// The CPUs on which latency matters: the isolated ones, or all if there are none.
     pub fn critical(&self, facts: &Facts) -> CpuSet {
         match self.isolated.value.is_empty() {
             true => facts.cpus.all(),
@@ -143,12 +143,12 @@ impl Context {
         }
     }
 
-    /// Is a CPU kept for the application?
+    /// Whether a CPU is kept for the application.
     pub fn is_isolated(&self, cpu: u32) -> bool {
         self.isolated.value.contains(cpu)
     }
 
-    /// The interfaces that matter, as far as the facts know them.
+    /// The interfaces that matter, as far as the facts contain them.
     pub fn links<'a>(&'a self, facts: &'a Facts) -> impl Iterator<Item = &'a Link> {
         let links = facts.links.value().into_iter().flatten();
         links.filter(|link| self.nics.value.contains(&link.name))
@@ -156,12 +156,12 @@ impl Context {
 }
 
 impl<T> Intended<T> {
-    /// Somebody said so.
+    /// Makes a value that the user stated.
     pub fn given(value: T) -> Self {
         Self { value, how: How::Given }
     }
 
-    /// From what the host shows.
+    /// Makes a value that was inferred from what `from` names.
     pub fn inferred(value: T, from: impl Into<String>) -> Self {
         Self { value, how: How::Inferred(from.into()) }
     }

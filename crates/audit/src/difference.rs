@@ -1,32 +1,32 @@
-//! What two audits say differently.
+//! The differences between two audits.
 
 use std::collections::BTreeMap;
 
 use crate::{Finding, Level, Report, Subject};
 
-/// One thing that two audits say differently.
+/// One difference between two audits.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
-    /// Rule and subject; both subjects, where the hosts have other CPUs or names.
+    /// Rule and subject; both subjects if the hosts have different CPUs or names.
     pub key: String,
-    /// How.
+    /// The kind of difference.
     pub kind: DifferenceKind,
-    /// What the first says; `None` if it says nothing of the subject.
+    /// The first audit's finding. `None` if it has none on the subject.
     pub before: Option<&'a Finding>,
-    /// What the second says.
+    /// The second audit's finding. `None` if it has none on the subject.
     pub after: Option<&'a Finding>,
 }
 
-/// How two audits differ in one thing.
+/// How two audits differ in one finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DifferenceKind {
-    /// The second has a finding that the first does not have, or a worse one.
+    /// The second audit has a finding that the first one lacks, or a worse one.
     Worse,
-    /// The same verdict, of another value.
+    /// The verdict is the same, but the value differs.
     Changed,
-    /// What one of them knows is unknown to the other, or does not apply there.
+    /// One audit knows what is unknown or not applicable in the other.
     Unclear,
-    /// The second has no finding, or a milder one.
+    /// The second audit has no finding, or a less severe one.
     Better,
 }
 
@@ -42,10 +42,10 @@ impl DifferenceKind {
     }
 }
 
-/// What two audits say differently, what got worse first. Of passes with other values nothing is said.
+/// The differences between two audits, the ones that got worse first. Passes with different values are left out.
 ///
-/// The same rule on the same subject is compared. What is left is compared by less: CPUs with other CPUs and a parameter
-/// with another value of it, then what a rule says of one subject alone on each host.
+/// Findings of the same rule on the same subject are compared first. The remaining ones are matched more loosely: CPUs
+/// with other CPUs, a parameter with another value of it, and then a rule's only subject on each host.
 pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'a>> {
     let mut left: (Vec<&Finding>, Vec<&Finding>) = (before.findings.iter().collect(), after.findings.iter().collect());
     let mut pairs = Vec::new();

@@ -11,17 +11,17 @@ use crate::{Context, Effect, Judgement, Rule, Step, Verdict};
 /// A judgement with its rule, and its fix with concrete values.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The rule.
+    /// The rule that made the finding.
     pub rule: &'static Rule,
-    /// What was judged, how, and on what grounds.
+    /// What was judged, the verdict, and the evidence.
     pub judgement: Judgement,
-    /// What mends it, with values and paths filled in; empty for what needs no mending.
+    /// The fix, with values and paths filled in. Empty if nothing needs fixing.
     pub fix: Remedy,
-    /// How long one packet waits for it; `None` where nothing waits ([`Self::slower`]) or no size is known.
+    /// How long one packet waits because of it. `None` if no packet waits ([`Self::slower`]) or the size is not known.
     pub effect: Option<Nanos>,
-    /// Does the work on a packet take longer, although none waits?
+    /// Whether the work on a packet takes longer, although no packet waits.
     pub slower: bool,
-    /// Is it a known one that a baseline accepts?
+    /// Whether a baseline accepts it.
     pub accepted: bool,
 }
 
@@ -45,7 +45,7 @@ impl Finding {
         Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
     }
 
-    /// What it does to a packet, in documents: `late` or `slower`; `None` where no size is known.
+    /// Its effect on a packet, in documents: `late` or `slower`. `None` if the size is not known.
     pub fn effect_name(&self) -> Option<&'static str> {
         let effect = match (self.effect, self.slower) {
             (Some(time), _) => Effect::Late(time),
@@ -55,12 +55,12 @@ impl Finding {
         effect.name()
     }
 
-    /// Does its fix give up power, safety or a feature for latency?
+    /// Whether its fix trades power, safety or a feature for latency.
     pub fn trades(&self) -> bool {
         self.rule.fix.trade || self.cause().trades()
     }
 
-    /// What its fix costs and risks; empty where there is nothing to mend, or nothing can be done.
+    /// What its fix costs and risks. Empty if there is nothing to fix, or nothing can be done.
     pub fn cost(&self) -> &str {
         let is_idle = self.fix.steps().count() > 0 && self.fix.steps().all(Step::is_nothing);
         if is_idle || self.judgement.verdict.weight() < Verdict::SourcesDisagree.weight() {
@@ -69,7 +69,7 @@ impl Finding {
         self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
     }
 
-    /// How much its mechanism takes on this host, and who says so.
+    /// How much its mechanism costs on this host, and the source of that number.
     pub fn magnitude(&self) -> (String, String) {
         let general = &self.rule.magnitude;
         match self.judgement.also {
@@ -78,12 +78,12 @@ impl Finding {
         }
     }
 
-    /// Who asks for the opposite, on every host and on this one.
+    /// The sources that recommend the opposite, in general and on this host.
     pub fn conflicts(&self) -> impl Iterator<Item = &'static str> {
         self.rule.conflicts.iter().copied().chain(self.judgement.against)
     }
 
-    /// What names it from one audit to the next: rule and subject. A line of a baseline, whatever the subject is called.
+    /// The key that identifies it across audits: rule and subject, as in a line of a baseline.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
             .replace(|c: char| c == '\n' || units::acts(c), "\u{fffd}")

@@ -1,4 +1,4 @@
-//! What hits a CPU: interrupts, softirqs, and how often.
+//! What interrupts a CPU: interrupts and softirqs, with their rates.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
@@ -7,26 +7,26 @@ use units::Nanos;
 /// One source of interruptions of some CPUs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hit {
-    /// `55`, `LOC`, `NET_RX`.
+    /// Its label, for example `55`, `LOC` or `NET_RX`.
     pub label: String,
-    /// Who it is for people: `ens1f0-TxRx-3`, `Local timer interrupts`.
+    /// Its name for people: `ens1f0-TxRx-3`, `Local timer interrupts`.
     pub name: String,
-    /// Hardware or software.
+    /// The kind of interruption.
     pub kind: HitKind,
-    /// How often on each CPU that it hit, by CPU.
+    /// Number of interruptions of each CPU, by CPU. CPUs without any are left out.
     pub counts: Vec<(u32, u64)>,
-    /// How often on all of these CPUs.
+    /// Number of interruptions on all these CPUs.
     pub total: u64,
 }
 
-/// What kind of interruption.
+/// The kind of an interruption.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum HitKind {
     /// An interrupt of a device.
     Device,
-    /// Another interrupt of the CPU's own: its timer, from other CPUs, errors.
+    /// An interrupt of the CPU itself: its timer, from other CPUs, errors.
     Cpu,
-    /// Work after interrupts.
+    /// Deferred work after an interrupt.
     Softirq,
 }
 
@@ -41,17 +41,17 @@ impl HitKind {
     }
 }
 
-/// What hit some CPUs, and during which time.
+/// What interrupted some CPUs, and over which time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hits {
-    /// What, the most frequent first.
+    /// The sources, the most frequent first.
     pub list: Vec<Hit>,
-    /// How long was counted; `None` since boot.
+    /// The time over which interruptions were counted. `None` means since boot.
     pub during: Option<Nanos>,
 }
 
-/// What hit the CPUs of a set: during the interval if there were two readings, else since boot. `None` if the host's
-/// interrupts are not known.
+/// What interrupted the CPUs of a set: during the interval if there were two readings, otherwise since boot. `None` if
+/// the host's interrupts are not known.
 pub fn hits(facts: &Facts, cpus: &CpuSet) -> Option<Hits> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let counters = interval.map_or(&facts.counters, |interval| &interval.change);

@@ -1,4 +1,4 @@
-//! What a host is for, as far as it shows.
+//! Infers what a host is for from what it shows.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use host::facts::{CpuSet, Link, Os, is_interface_name};
 
 use crate::{Context, Goal, Intended, Workload};
 
-/// What somebody said of a host's use; what is `None` is inferred.
+/// What the user stated about the host. `None` values are inferred.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Intent {
     /// CPUs that are kept for the application.
     pub isolated: Option<CpuSet>,
-    /// The interfaces that matter.
+    /// The interfaces that matter, by name.
     pub nics: Option<Vec<String>>,
     /// How packets are served.
     pub workloads: Option<Vec<Workload>>,
-    /// How late a packet may be.
+    /// The latency goal.
     pub goal: Option<Goal>,
 }
 
 impl Context {
-    /// What the host is for: what was said, and for the rest what it shows.
+    /// What the host is for: what the user stated, and otherwise what the host shows.
     pub fn of(facts: &Facts, intent: &Intent) -> Self {
         let isolated = match &intent.isolated {
             Some(set) => Intended::given(set.clone()),

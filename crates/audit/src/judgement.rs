@@ -1,4 +1,4 @@
-//! What a judge returns.
+//! The results of a judge.
 
 use std::fmt;
 
@@ -7,35 +7,36 @@ use units::Nanos;
 
 use crate::{Cause, Effect, Verdict};
 
-/// What a judge returns: a judgement of each subject, or why there is none.
+/// The result of a judge: one judgement per subject, or the reason why there is none.
 pub type Judged = Result<Vec<Judgement>, Skip>;
 
-/// Why a judge says nothing.
+/// Why a judge gives no verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Skip {
-    /// It cannot be told.
+    /// The answer cannot be known.
     Unknown {
-        /// Why.
+        /// The reason.
         reason: Box<str>,
-        /// What would have to be read.
+        /// What would have to be read. `None` if nothing would help.
         source: Option<Source>,
     },
-    /// The question makes no sense here.
+    /// The question does not apply to this host.
     NotApplicable(Box<str>),
 }
 
 impl Skip {
-    /// It cannot be told.
+    /// The answer cannot be known, for this reason.
     pub fn unknown(reason: impl Into<Box<str>>) -> Self {
         Self::Unknown { reason: reason.into(), source: None }
     }
 
-    /// The question makes no sense here.
+    /// The question does not apply to this host, for this reason.
     pub fn not_applicable(reason: impl Into<Box<str>>) -> Self {
         Self::NotApplicable(reason.into())
     }
 
-    /// A fact that is not there: absent makes the question senseless, everything else makes it open.
+    /// The result for a fact without a value: if the host does not have it, the question does not apply; otherwise the
+    /// answer is unknown.
     pub fn of<T>(fact: &Fact<T>) -> Self {
         let source = fact.source();
         match fact.why() {
@@ -46,58 +47,58 @@ impl Skip {
     }
 }
 
-/// The value of a fact that a judge cannot do without: `let policy = known(&facts.pci.aspm_policy)?;`. What the host
-/// does not have makes the rule not applicable; what is not known makes it unknown.
+/// The value of a fact that a judge needs: `let policy = known(&facts.pci.aspm_policy)?;`. If the host does not have
+/// it, the rule does not apply; if it is not known, the verdict is unknown.
 pub fn known<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     fact.value().ok_or_else(|| Skip::of(fact))
 }
 
-/// The value of a fact whose absence is an answer: `Ok(None)` where the host does not have it.
+/// The value of a fact whose absence is an answer too: `Ok(None)` if the host does not have it.
 pub fn settled<T>(fact: &Fact<T>) -> Result<Option<&T>, Skip> {
     fact.settled().ok_or_else(|| Skip::of(fact))
 }
 
-/// A judge's word on one subject.
+/// A verdict on one subject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Judgement {
-    /// On what.
+    /// The subject of the verdict.
     pub subject: Subject,
-    /// Its word.
+    /// The verdict.
     pub verdict: Verdict,
     /// What was found, in one sentence without a full stop, with the numbers that matter.
     pub found: String,
-    /// What it rests on.
+    /// The facts on which the verdict is based.
     pub evidence: Vec<Evidence>,
-    /// What tells more, with concrete values; empty takes the rule's.
+    /// Commands that show more, with concrete values. If empty, those of the rule.
     pub look: Vec<String>,
-    /// What mends it now, with concrete values; empty takes the rule's.
+    /// Commands that fix it now, with concrete values. If empty, those of the rule.
     pub now: Vec<String>,
-    /// What mends it for good, with concrete values; empty takes the rule's.
+    /// Settings that fix it permanently, with concrete values. If empty, those of the rule.
     pub for_good: Vec<String>,
-    /// What it does to one packet here; `None` takes what the rule says.
+    /// The effect on one packet on this host. `None` means that of the rule.
     pub effect: Option<Effect>,
-    /// Its root cause, where it is another than the rule's.
+    /// The root cause. `None` means that of the rule.
     pub cause: Option<Cause>,
-    /// What the fix costs here; `None` takes what the rule says.
+    /// The cost of the fix on this host. `None` means that of the rule.
     pub cost: Option<String>,
-    /// What it does on this host beside what the rule says ([`crate::Rule::magnitude`]), and who says so.
+    /// An additional effect on this host besides the rule's ([`crate::Rule::magnitude`]), and its source.
     pub also: Option<(&'static str, &'static str)>,
-    /// Who asks for the opposite on this host, and not on every one ([`crate::Rule::conflicts`]).
+    /// A source that recommends the opposite only on this host ([`crate::Rule::conflicts`] applies to all hosts).
     pub against: Option<&'static str>,
 }
 
 impl Judgement {
-    /// It is as it should be.
+    /// The subject is as it should be.
     pub fn pass(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Pass, subject, found)
     }
 
-    /// It costs something, or it might.
+    /// The subject has a cost, or may have one.
     pub fn warn(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Warn, subject, found)
     }
 
-    /// It costs much, or what was intended does not happen.
+    /// The subject has a high cost, or does not do what was intended.
     pub fn fail(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, subject, found)
     }
@@ -107,7 +108,7 @@ impl Judgement {
         Self::new(Verdict::SourcesDisagree, subject, found)
     }
 
-    /// It cannot be told of this subject (others may be known).
+    /// The answer is unknown for this subject; it may be known for others.
     pub fn unknown<T>(subject: impl Into<Subject>, fact: &Fact<T>) -> Self {
         let verdict = match Skip::of(fact) {
             Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
@@ -133,12 +134,12 @@ impl Judgement {
         }
     }
 
-    /// Adds a fact that it rests on, value and source; one that is not there says so.
+    /// Adds a fact as evidence, with value and source. If the fact has no value, the evidence says so.
     pub fn see<T: fmt::Display>(self, fact: &Fact<T>) -> Self {
         self.see_as(fact.to_string(), fact.source())
     }
 
-    /// Adds a fact, where there is one.
+    /// Adds a fact as evidence, if there is one.
     pub fn see_if<T: fmt::Display>(self, fact: Option<&Fact<T>>) -> Self {
         match fact {
             Some(fact) => self.see(fact),
@@ -146,7 +147,7 @@ impl Judgement {
         }
     }
 
-    /// Adds a fact that is true or false, in words.
+    /// Adds a boolean fact as evidence, in words.
     pub fn see_whether(self, fact: &Fact<bool>, yes: &str, no: &str) -> Self {
         let value = match fact.value() {
             Some(true) => yes.to_owned(),
@@ -156,76 +157,76 @@ impl Judgement {
         self.see_as(value, fact.source())
     }
 
-    /// Adds evidence that is derived, or whose fact does not print itself.
+    /// Adds evidence that was derived, or whose fact cannot be printed directly.
     pub fn see_as(mut self, value: impl Into<String>, source: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { value: value.into(), source: source.to_string() });
         self
     }
 
-    /// Adds a command that tells more.
+    /// Adds a command that shows more.
     pub fn look(mut self, command: impl Into<String>) -> Self {
         self.look.push(command.into());
         self
     }
 
-    /// Adds what mends it on the running host.
+    /// Adds a command that fixes it on the running host.
     pub fn now(mut self, command: impl Into<String>) -> Self {
         self.now.push(command.into());
         self
     }
 
-    /// Adds what mends it for good.
+    /// Adds a setting that fixes it permanently.
     pub fn for_good(mut self, setting: impl Into<String>) -> Self {
         self.for_good.push(setting.into());
         self
     }
 
-    /// One packet waits this long here.
+    /// Sets how long one packet waits on this host.
     pub fn takes(mut self, lateness: Nanos) -> Self {
         self.effect = Some(Effect::Late(lateness));
         self
     }
 
-    /// What it does to one packet here.
+    /// Sets the effect on one packet on this host.
     pub fn with_effect(mut self, effect: Effect) -> Self {
         self.effect = Some(effect);
         self
     }
 
-    /// Its root cause is another than the rule's.
+    /// Sets a root cause other than the rule's.
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = Some(cause);
         self
     }
 
-    /// The fix costs something else here than the rule says.
+    /// Sets a cost of the fix other than the rule's.
     pub fn costs(mut self, cost: impl Into<String>) -> Self {
         self.cost = Some(cost.into());
         self
     }
 
-    /// What it does on this host beside what the rule says, and who says so.
+    /// Adds an effect on this host besides the rule's, with its source.
     pub fn also(mut self, text: &'static str, source: &'static str) -> Self {
         self.also = Some((text, source));
         self
     }
 
-    /// Who asks for the opposite on this host.
+    /// Sets a source that recommends the opposite on this host.
     pub fn against(mut self, source: &'static str) -> Self {
         self.against = Some(source);
         self
     }
 
-    /// The only one of its rule.
+    /// Returns it as the only judgement of its rule.
     pub fn alone(self) -> Judged {
         Ok(vec![self])
     }
 }
 
-/// One thing that a judgement rests on.
+/// One piece of evidence for a judgement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evidence {
-    /// The value as it was found, or as it was derived.
+    /// The value as it was found or derived.
     pub value: String,
     /// Where it was found: `/proc/cmdline`, `ethtool -c ens1f0`, `MSR 0x774 of CPU 3, bits 31:24`.
     pub source: String,
@@ -236,17 +237,17 @@ pub struct Evidence {
 pub enum Subject {
     /// The host as a whole.
     Host,
-    /// One CPU or several that are alike.
+    /// One or more CPUs with the same result.
     Cpus(CpuSet),
     /// An interface, by its name.
     Link(String),
-    /// An interrupt: its number and its name.
+    /// An interrupt, by its number and name.
     Irq(u32, String),
     /// A PCI device, by its address.
     Device(String),
-    /// A kernel parameter.
+    /// A kernel parameter, by its name.
     Parameter(String),
-    /// Anything else, as people call it: `uncore package_00_die_00`, `guest 4711`, `thread ovs-vswitchd (812)`.
+    /// Anything else, by its usual name: `uncore package_00_die_00`, `guest 4711`, `thread ovs-vswitchd (812)`.
     Named(String),
 }
 
@@ -278,7 +279,7 @@ impl fmt::Display for Subject {
 }
 
 impl From<u32> for Subject {
-    /// A CPU.
+    /// A single CPU as a subject.
     fn from(cpu: u32) -> Self {
         Self::Cpus(CpuSet::from([cpu]))
     }

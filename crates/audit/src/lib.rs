@@ -1,10 +1,10 @@
 //! Judges a host: facts in, findings out.
 //!
-//! **Law:** opens no file and writes nothing. What is unknown is neither pass nor fail.
+//! **Law:** this crate opens no file and writes nothing. Unknown is neither pass nor fail.
 //!
-//! The table is [`rules::all`]: one [`Rule`] an entry, with its judge, its mechanism and magnitude, its fix and what
-//! the fix costs, its references, and beside it the cases that test it. [`Context`] is what the host is
-//! for, given or inferred. [`audit`] asks all rules and makes a [`Report`].
+//! The table is [`rules::all`], with one [`Rule`] per entry: its judge, its mechanism and magnitude, its fix and the
+//! cost of the fix, its references, and beside it the cases that test it. [`Context`] is what the host is for, stated
+//! or inferred. [`audit`] runs all rules and makes a [`Report`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

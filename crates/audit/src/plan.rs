@@ -1,7 +1,7 @@
-//! Findings as one plan: the settings that `apus tune` can make, one kernel command line, and what is left to people.
+//! Combines findings into one plan: settings for `apus tune`, one kernel command line, and work for people.
 //!
-//! It collects what the findings' remedies hold, and decides nothing: that no two of them contradict each other has been
-//! seen to when the report was made.
+//! It only collects the remedies of the findings. The report has already made sure that no two of them contradict each
+//! other.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,43 +12,43 @@ use crate::cmdline::table;
 use crate::remedy::{OfCpus, Place, quoted};
 use crate::{Finding, Level, Report, Setting, Subject};
 
-/// What an audit's findings ask for, taken together.
+/// The combined fixes for an audit's findings.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// What `apus tune` sets on the running host, and rolls back. No place is there twice.
+    /// Settings that `apus tune` applies to the running host and can roll back. No setting occurs twice.
     pub settings: Vec<Planned<'a, Setting>>,
-    /// The kernel's command line.
+    /// The change of the kernel's command line.
     pub kernel: KernelLine<'a>,
-    /// The findings of which neither holds anything.
+    /// Findings for which neither contains a fix.
     pub left: Vec<&'a Finding>,
-    /// How many findings have something in [`Self::settings`] or among the words that [`Self::kernel`] adds.
+    /// Number of findings that have a fix in [`Self::settings`] or among the words that [`Self::kernel`] adds.
     pub mends: usize,
 }
 
-/// A part of a plan, and the findings that ask for it, the worst first.
+/// A part of a plan, and the findings that require it, the worst first.
 #[derive(Clone, Debug)]
 pub struct Planned<'a, T> {
-    /// What is to be done.
+    /// What to do.
     pub what: T,
-    /// Who asks for it; never empty.
+    /// The findings that require it. Never empty.
     pub from: Vec<&'a Finding>,
 }
 
 /// One kernel command line for all findings.
 #[derive(Clone, Debug, Default)]
 pub struct KernelLine<'a> {
-    /// The line that the host was booted with; `None` if it is not known.
+    /// The command line with which the host was booted. `None` if it is not known.
     pub now: Option<&'a CommandLine>,
-    /// Words to add, in place of those with the same name.
+    /// Words to add. They replace words with the same name.
     pub add: Vec<Planned<'a, Parameter>>,
-    /// Words to remove; one without a value stands for any value.
+    /// Words to remove. A word without a value stands for any value.
     pub remove: Vec<Planned<'a, Parameter>>,
-    /// Words that are there several times, with the same value, and stay once.
+    /// Words that occur several times with the same value, and of which one should remain.
     pub once: Vec<Planned<'a, Parameter>>,
 }
 
-/// Makes a plan of the warnings and failures that no baseline accepts. Findings that are choices are left out: whoever
-/// chooses, sets them.
+/// Makes a plan for the warnings and failures that no baseline accepts. Choices are left out, because the user must
+/// decide them.
 pub fn plan(report: &Report) -> Plan<'_> {
     plan_of(report, |_| true)
 }
@@ -136,7 +136,7 @@ fn disjoint(settings: Vec<Planned<'_, Setting>>) -> Vec<Planned<'_, Setting>> {
 }
 
 impl Plan<'_> {
-    /// The plan as a profile for `apus tune`; what a profile cannot hold stands in it as comments.
+    /// The plan as a profile for `apus tune`. Parts that a profile cannot express become comments.
     pub fn toml(&self) -> String {
         let mut text = format!("summary = \"What apus audit found: {} findings\"\n", self.mends);
         let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -176,7 +176,7 @@ impl Plan<'_> {
 }
 
 impl<T> Planned<'_, T> {
-    /// The rules of the findings that ask for it: `cpu.epp, cpu.governor`.
+    /// The rules of the findings that require it: `cpu.epp, cpu.governor`.
     pub fn ids(&self) -> String {
         let mut ids: Vec<&str> = self.from.iter().map(|finding| finding.rule.id).collect();
         ids.sort_unstable();
@@ -186,13 +186,13 @@ impl<T> Planned<'_, T> {
 }
 
 impl KernelLine<'_> {
-    /// Does it stay as it is?
+    /// Whether the command line does not change.
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty() && self.once.is_empty()
     }
 
-    /// The whole line after the change: words that stay keep their place, replaced ones take the place of the first
-    /// of their name, new ones come last. `None` if the present line is not known.
+    /// The whole command line after the change. Unchanged words keep their place, replaced ones take the place of the
+    /// first word with their name, and new ones come last. `None` if the present line is not known.
     pub fn merged(&self) -> Option<CommandLine> {
         let words = |list: &[Planned<'_, Parameter>]| list.iter().map(|word| word.what.clone()).collect::<Vec<_>>();
         let merged = merged(self.now?, &words(&self.add), &words(&self.remove));

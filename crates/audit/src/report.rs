@@ -1,4 +1,4 @@
-//! The audit: all rules over one host, and its report.
+//! The audit: runs all rules on one host, and reports the result.
 
 use std::collections::BTreeSet;
 
@@ -8,42 +8,42 @@ use units::Nanos;
 
 use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Verdict, remedy, rules};
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the host was taken to be for.
+    /// What the host was assumed to be for.
     pub context: Context,
-    /// Everything that was judged, what matters most first: with a goal by what it takes from the budget, without
-    /// one by its verdict.
+    /// All findings, the most important first: with a goal by how much of the latency budget they take, without one by
+    /// verdict.
     pub findings: Vec<Finding>,
-    /// The command line that the host was booted with, if it is known.
+    /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
 }
 
-/// Which rules to ask.
+/// Which rules to run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
-    /// Only these rules and groups; all if empty.
+    /// The rules and groups to run. Empty means all.
     pub only: Vec<Selector>,
-    /// Not these.
+    /// The rules and groups to skip.
     pub skip: Vec<Selector>,
 }
 
-/// A rule or a group of rules.
+/// Selects a rule or a group of rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Selector {
-    /// One rule.
+    /// Selects one rule.
     Rule(&'static str),
-    /// A group.
+    /// Selects all rules of a group.
     Group(Group),
 }
 
-/// How much attention a verdict asks for.
+/// How much attention a verdict needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {
     /// All verdicts.
     All,
-    /// Unknown and above.
+    /// Unknown verdicts and above.
     Unknown,
     /// Choices on which sources disagree, and above.
     Choice,
@@ -53,7 +53,7 @@ pub enum Level {
     Fail,
 }
 
-/// How many judgements of each verdict.
+/// Number of judgements per verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Tally {
@@ -63,7 +63,7 @@ pub struct Tally {
     pub unknown: u32,
     pub not_applicable: u32,
     pub sources_disagree: u32,
-    /// Findings that the baseline accepts; they are counted here alone.
+    /// Findings that the baseline accepts. They are not counted elsewhere.
     pub accepted: u32,
 }
 
@@ -94,7 +94,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
 pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
     match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
         Ok(judgements) if judgements.is_empty() => {
-            vec![Judgement::skipped(Skip::not_applicable("the host has nothing of the kind"))]
+            vec![Judgement::skipped(Skip::not_applicable("the host has none of these"))]
         }
         Ok(judgements) => judgements,
         Err(skip) => vec![Judgement::skipped(skip)],
@@ -102,12 +102,12 @@ pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgem
 }
 
 impl Report {
-    /// Findings at a level or above that no baseline accepts.
+    /// Findings at `level` or above that no baseline accepts.
     pub fn at_least(&self, level: Level) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| !finding.accepted && finding.level() >= level)
     }
 
-    /// How many of each verdict, in one group or in all.
+    /// Number of judgements per verdict, in one group or in all.
     pub fn tally(&self, group: Option<Group>) -> Tally {
         let mut tally = Tally::default();
         let of_group = |finding: &&Finding| group.is_none_or(|group| finding.rule.group == group);

@@ -7,51 +7,51 @@ use units::Nanos;
 
 use crate::{Applies, Cause, Context, Judged};
 
-/// One thing to look at, and all that is known of it.
+/// One property of a host to check, and all that is known about it.
 #[derive(Debug)]
 pub struct Rule {
-    /// Stable name, `group-prefix.words`: `cmd.isolcpus`.
+    /// A stable name of the form `group-prefix.words`: `cmd.isolcpus`.
     pub id: &'static str,
-    /// What is behind its findings, together with those of other rules.
+    /// The root cause of its findings. Other rules may share it.
     pub cause: Cause,
-    /// Its subject, for `--only` and the counts.
+    /// The group to which it belongs, for `--only` and the counts.
     pub group: Group,
-    /// What is asked for, in a few words: "Application CPUs are out of the scheduler's domains".
+    /// What should hold, in a few words: "Application CPUs are outside the scheduler's domains".
     pub title: &'static str,
-    /// Where the question makes sense; elsewhere the engine says [`crate::Verdict::NotApplicable`] without
-    /// calling the judge.
+    /// The hosts to which it applies. For all others the verdict is [`crate::Verdict::NotApplicable`], and the judge is
+    /// not called.
     pub applies: Applies,
-    /// Looks at the facts. Returns one judgement for each subject, or [`crate::Skip`] if there is nothing to judge.
+    /// Checks the facts. Returns one judgement per subject, or [`crate::Skip`] if there is nothing to judge.
     pub judge: fn(&Facts, &Context) -> Judged,
-    /// The mechanism: how this makes packets late. Full sentences.
+    /// The mechanism: how this makes packets late, in full sentences.
     pub why: &'static str,
-    /// How much it takes.
+    /// How much it costs.
     pub magnitude: Magnitude,
-    /// What mends it.
+    /// What fixes it.
     pub fix: Fix,
     /// What the fix costs and risks: power, throughput, safety, other users of the host.
     pub cost: &'static str,
-    /// Documents that say so, by title and section; each rule has at least one.
+    /// Documents that support the rule, by title and section. At least one per rule.
     pub references: &'static [&'static str],
-    /// Sources, or rules by their id, that ask for the opposite; empty for most.
+    /// Sources, or rules by their id, that recommend the opposite. Empty for most rules.
     pub conflicts: &'static [&'static str],
 }
 
-/// What a mechanism does to a packet. Only lateness can be added up to a latency: work that is slower is slower by its
-/// length, which no setting shows.
+/// The effect of a mechanism on a packet. Only waiting times can be added up to a latency: slower work takes longer by
+/// an amount that no setting shows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
-    /// No document gives its size, or it has none in time.
+    /// No document gives its size, or it has no size in time.
     Unsized,
-    /// Nothing waits, but the work on each packet takes longer: a lower frequency, a miss of a cache, a slower clock.
+    /// No packet waits, but the work on each packet takes longer: a lower frequency, a cache miss, a slower clock.
     Slower,
-    /// The packet waits this long, and nothing is done for it meanwhile: an exit from an idle state, a held-back
-    /// interrupt, a CPU that does something else.
+    /// The packet waits this long while nothing is done for it: an exit from an idle state, a delayed interrupt, a CPU
+    /// that is busy with something else.
     Late(Nanos),
 }
 
 impl Effect {
-    /// How long one packet waits; `None` where nothing waits, or no size is known.
+    /// How long one packet waits. `None` if no packet waits, or the size is not known.
     pub const fn lateness(self) -> Option<Nanos> {
         match self {
             Self::Late(time) => Some(time),
@@ -59,7 +59,7 @@ impl Effect {
         }
     }
 
-    /// Its name in documents; `None` where no size is known.
+    /// Its name in documents. `None` if the size is not known.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::Late(_) => Some("late"),
@@ -69,112 +69,115 @@ impl Effect {
     }
 }
 
-/// How much a mechanism takes from a packet's latency budget.
+/// How much of a packet's latency budget a mechanism takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Magnitude {
-    /// In words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
+    /// The amount in words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
     pub text: &'static str,
-    /// What it does to one packet where the judge knows no better: a typical value of the source.
+    /// The effect on one packet if the judge knows nothing better: a typical value from the source.
     pub effect: Effect,
-    /// Who measured or says so.
+    /// The source of the numbers.
     pub source: &'static str,
 }
 
-/// What mends it: commands and kernel parameters as templates, one a line, with holes that the engine fills:
-/// `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and `{housekeeping-mask}` (hexadecimal masks), `{nic}`
-/// (the subject if it is an interface, else the first interface of the intent), `{cpu}` (the subject's CPUs as a list),
-/// `{cpu-words}` (the same for a shell's loop), `{idle-limit}` (the exit latency that the goal leaves), `{irq}`, `{device}`;
-/// `{bounds}` are cpupower's bounds of the frequency, and a line that has them becomes one for each base frequency.
-/// Where a value is not known, the line becomes the option that makes it known: no template holds a word that somebody
-/// must replace. A command is a line that a shell takes; what else is to be said is its comment.
-/// A judgement can bring its own lines with [`crate::Judgement::now`], [`crate::Judgement::for_good`] and
-/// [`crate::Judgement::look`].
+/// The fix of a rule: templates of commands and kernel parameters, one per line.
+///
+/// The engine fills these placeholders: `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and
+/// `{housekeeping-mask}` (hexadecimal masks), `{nic}` (the subject if it is an interface, else the first interface of
+/// the intent), `{cpu}` (the subject's CPUs as a list), `{cpu-words}` (the same for a shell's loop), `{idle-limit}`
+/// (the exit latency that the goal leaves), `{irq}`, `{device}`, and `{bounds}` (cpupower's bounds of the frequency; a
+/// line with `{bounds}` becomes one line per base frequency).
+///
+/// If a value is not known, the line is replaced by the option that makes it known, so no template contains a word that
+/// a person must replace. A command is a line that a shell accepts; further text is its comment. A judgement can supply
+/// its own lines with [`crate::Judgement::now`], [`crate::Judgement::for_good`] and [`crate::Judgement::look`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fix {
-    /// Commands that tell more and mend nothing: a diagnosis. `None` if the evidence says enough.
+    /// Commands that show more but fix nothing: a diagnosis. `None` if the evidence suffices.
     pub look: Option<&'static str>,
-    /// For the running host: commands; `None` if it cannot be mended while it runs.
+    /// Commands that fix the running host. `None` if that is impossible.
     pub runtime: Option<&'static str>,
-    /// For good: kernel parameters, files, firmware settings. What [`Self::runtime`] sets by settings needs none.
+    /// Permanent settings: kernel parameters, files, firmware settings. `None` if [`Self::runtime`] is made persistent
+    /// by `apus tune`, or if there are none.
     pub persistent: Option<&'static str>,
-    /// Does the persistent one act from the next boot only?
+    /// Whether the permanent settings take effect only at the next boot.
     pub reboot: bool,
-    /// Does it need somebody's number or eye, so that `apus audit --fix` must not write it?
+    /// Whether a person must decide or check something, so that `apus audit --fix` must not write it.
     pub decision: bool,
-    /// Does it give up power, safety or a feature for latency, so that it is among the first things to do only on a host
-    /// of which somebody said, or which shows, what it is for ([`Context::has_intent`])? What a cause always trades is [`Cause::trades`].
+    /// Whether it trades power, safety or a feature for latency. Such a fix is among the first things to do only if the
+    /// host's purpose is known ([`Context::has_intent`]). If a cause always trades, see [`Cause::trades`].
     pub trade: bool,
 }
 
 impl Fix {
-    /// Nothing mends it here.
+    /// No fix exists.
     pub const NONE: Self =
         Self { look: None, runtime: None, persistent: None, reboot: false, decision: false, trade: false };
 
-    /// Both ways, the second without a reboot.
+    /// A fix for the running host, and a permanent one that needs no reboot.
     pub const fn both(runtime: &'static str, persistent: &'static str) -> Self {
         Self { runtime: Some(runtime), persistent: Some(persistent), ..Self::NONE }
     }
 
-    /// For the running host alone.
+    /// A fix for the running host only.
     pub const fn runtime(runtime: &'static str) -> Self {
         Self { runtime: Some(runtime), ..Self::NONE }
     }
 
-    /// From the next boot on: kernel parameters, firmware.
+    /// A permanent fix from the next boot on: kernel parameters, firmware.
     pub const fn boot(persistent: &'static str) -> Self {
         Self { persistent: Some(persistent), reboot: true, ..Self::NONE }
     }
 
-    /// The same, where the running host can be mended too.
+    /// A permanent fix from the next boot on, and one for the running host.
     pub const fn runtime_or_boot(runtime: &'static str, persistent: &'static str) -> Self {
         Self { runtime: Some(runtime), persistent: Some(persistent), reboot: true, ..Self::NONE }
     }
 
-    /// For good, without a reboot: a configuration that acts at once or when a service starts again.
+    /// A permanent fix without a reboot: a configuration that takes effect at once or when a service restarts.
     pub const fn for_good(persistent: &'static str) -> Self {
         Self { persistent: Some(persistent), ..Self::NONE }
     }
 
-    /// A diagnosis alone: what mends it depends on what it shows.
+    /// A diagnosis only: the fix depends on its result.
     pub const fn look(commands: &'static str) -> Self {
         Self { look: Some(commands), ..Self::NONE }
     }
 
-    /// Somebody must decide: `apus audit --fix` leaves it to people.
+    /// Marks that a person must decide: `apus audit --fix` leaves it to people.
     pub const fn decided(self) -> Self {
         Self { decision: true, ..self }
     }
 
-    /// It gives up something for latency: first among the things to do only where latency is known to matter.
+    /// Marks that the fix trades something for latency, so it comes first only if latency is known to matter.
     pub const fn traded(self) -> Self {
         Self { trade: true, ..self }
     }
 
-    /// With a diagnosis first.
+    /// Adds a diagnosis to run first.
     pub const fn after(self, commands: &'static str) -> Self {
         Self { look: Some(commands), ..self }
     }
 }
 
-/// The groups of the report, in its order.
+/// The groups of the report, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Group {
-    /// The kernel's command line and its agreement with itself and reality.
+    /// The kernel's command line, and whether it agrees with itself and with the host.
     CommandLine,
-    /// How the kernel was built, and which version it is.
+    /// The kernel's build and version.
     Kernel,
-    /// Frequency, idle states, uncore, threads of a core, topology.
+    /// Frequency, idle states, uncore, hardware threads, topology.
     Cpu,
     /// Firmware, system management interrupts, error handling.
     Firmware,
-    /// Memory and NUMA.
+    /// Memory and NUMA nodes.
     Memory,
-    /// Interrupts.
+    /// Interrupts and their CPUs.
     Interrupts,
-    /// Threads of the kernel and of users, workqueues, scheduler, tracing.
+    /// Kernel threads, user threads, workqueues, scheduler, tracing.
     Scheduling,
-    /// Clock sources and time.
+    /// Clock sources and time synchronisation.
     Clock,
     /// PCI Express and the hardware of network interfaces.
     Pcie,
@@ -188,11 +191,11 @@ pub enum Group {
     Virtualisation,
     /// Containers and Kubernetes.
     Containers,
-    /// Services and monitors.
+    /// Services and monitoring tools.
     Services,
-    /// Sums over several settings.
+    /// Sums and products of several settings.
     Arithmetic,
-    /// FreeBSD.
+    /// Rules for FreeBSD hosts.
     FreeBsd,
     /// Questions on which good sources disagree.
     Choices,

@@ -1,21 +1,21 @@
-//! What a rule says of its subject.
+//! The verdict of a rule on its subject.
 
 use std::fmt;
 
-/// A judge's word. What is unknown is neither good nor bad.
+/// A verdict. Unknown is neither good nor bad.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
-    /// As it should be.
+    /// The subject is as it should be.
     Pass,
-    /// It costs something, or it might.
+    /// The subject has a cost, or may have one.
     Warn,
-    /// It costs much, or what was intended does not happen.
+    /// The subject has a high cost, or does not do what was intended.
     Fail,
-    /// It cannot be told; the text says why.
+    /// The answer cannot be known; the text says why.
     Unknown(Box<str>),
-    /// The question makes no sense here; the text says why.
+    /// The question does not apply here; the text says why.
     NotApplicable(Box<str>),
-    /// Good sources recommend opposite things: a choice for the operator, who finds both sides in the text.
+    /// Good sources recommend opposite things. The user must choose; the text names both sides.
     SourcesDisagree,
 }
 
@@ -32,7 +32,7 @@ impl Verdict {
         }
     }
 
-    /// How much it asks for attention: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
+    /// How much attention it needs: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
     pub const fn weight(&self) -> u8 {
         match self {
             Self::Pass | Self::NotApplicable(_) => 0,
@@ -43,7 +43,7 @@ impl Verdict {
         }
     }
 
-    /// Why nothing was judged; `None` if something was.
+    /// Why nothing was judged. `None` if something was.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Unknown(reason) | Self::NotApplicable(reason) => Some(reason),

@@ -1,8 +1,8 @@
-//! A systemd unit that applies a profile at each boot: what the kernel forgets is set again.
+//! A systemd unit that applies a profile at each boot, because the kernel forgets settings.
 //!
-//! Source: systemd.service(5), systemd.unit(5), systemd-escape(1). The unit and its link are what `systemctl enable` makes,
-//! so that they can be made below another root too. They are no transaction: a rollback of settings leaves them, and
-//! [`disable`] removes them.
+//! Source: systemd.service(5), systemd.unit(5), systemd-escape(1). The unit and its link are the ones that
+//! `systemctl enable` makes, so they can also be made below another root. They are not part of a transaction: a
+//! rollback of settings leaves them in place, and [`disable`] removes them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,25 +12,25 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::knob::{Access, Error, config};
 use crate::profile::systemd;
 
-/// Which command runs at boot.
+/// The command that runs at boot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AtBoot {
-    /// The program, by its whole path.
+    /// The absolute path of the program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Its arguments, in order.
     pub arguments: Vec<String>,
-    /// The interfaces that have to be there first.
+    /// The interfaces that must exist before the command runs.
     pub interfaces: Vec<String>,
-    /// What it is for, in one line.
+    /// What the unit is for, in one line.
     pub summary: String,
 }
 
-/// What making or removing the unit changed.
+/// What enabling or disabling the unit changed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Changed {
-    /// The files and links that were written or removed, as a person finds them.
+    /// The files and links that were written or removed, with the root in front.
     pub paths: Vec<String>,
-    /// Why the running systemd does not know of it yet; `None` if it does, or none runs.
+    /// Why the running systemd has not reloaded its units yet. `None` if it has, or if no systemd runs.
     pub not_reloaded: Option<String>,
 }
 
@@ -42,7 +42,7 @@ const TARGET: &str = "../apus-tune.service";
 const HEAD: &str = "# Written by apus tune enable; apus tune disable removes it.\n";
 
 impl AtBoot {
-    /// The unit's text.
+    /// The text of the unit file.
     pub fn unit(&self) -> String {
         let mut after =
             "systemd-modules-load.service systemd-sysctl.service network.target irqbalance.service".to_owned();
@@ -64,7 +64,7 @@ impl AtBoot {
         )
     }
 
-    /// Writes the unit and its link, or what of them is not there yet.
+    /// Writes the unit and its link, if they are missing or different.
     pub fn enable(&self, access: &Access) -> Result<Changed, Error> {
         if !access.exists(FOLDER) {
             let why = format!("{} does not exist: this host has no systemd", access.show(FOLDER));
@@ -98,7 +98,7 @@ impl AtBoot {
     }
 }
 
-/// Removes the unit and its link; nothing is left of them.
+/// Removes the unit and its link.
 pub fn disable(access: &Access) -> Result<Changed, Error> {
     let mut changed = Changed::default();
     let unit = ours(access)?;
@@ -113,15 +113,15 @@ pub fn disable(access: &Access) -> Result<Changed, Error> {
     Ok(reloaded(access, changed))
 }
 
-/// The command that runs at boot; `None` if no profile is enabled.
+/// The command that runs at boot. `None` if no profile is enabled.
 pub fn enabled(access: &Access) -> Result<Option<String>, Error> {
     let linked = link(access)?.is_some();
     let unit = access.read(UNIT)?.filter(|_| linked);
     Ok(unit.and_then(|unit| unit.lines().find_map(|line| line.strip_prefix("ExecStart=").map(str::to_owned))))
 }
 
-/// Why others than root can change what is in `file`, or put another in its place: then they choose what root does at each
-/// boot. `None` if nobody can.
+/// Why users other than root can change or replace `file`. Such users could choose what root runs at each boot. `None`
+/// if only root can.
 pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt as _;
     // Where it is, and where it is looked for: a link on the way can be replaced too.
@@ -142,7 +142,7 @@ pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The unit's text; refused if someone else wrote it.
+/// The unit's text. Returns an error if someone else wrote it.
 fn ours(access: &Access) -> Result<Option<String>, Error> {
     config::settle(access, UNIT)?;
     match access.read(UNIT)? {
@@ -155,7 +155,7 @@ fn ours(access: &Access) -> Result<Option<String>, Error> {
     }
 }
 
-/// Where the link leads; `None` if there is none.
+/// The target of the link. `None` if there is no link.
 fn link(access: &Access) -> Result<Option<String>, Error> {
     let what = || format!("read the link {}", access.show(&format!("{WANTS}/{NAME}")));
     let folder = match access.open(WANTS, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
@@ -181,7 +181,7 @@ fn unlink(access: &Access) -> Result<(), Error> {
     }
 }
 
-/// Tells the running systemd (sd_booted(3)), if something changed.
+/// Makes the running systemd (sd_booted(3)) reload its units if something changed.
 fn reloaded(access: &Access, changed: Changed) -> Changed {
     if !access.is_live() || changed.paths.is_empty() || !access.exists("/run/systemd/system") {
         return changed;
@@ -195,13 +195,13 @@ fn reloaded(access: &Access, changed: Changed) -> Changed {
     Changed { not_reloaded, ..changed }
 }
 
-/// A word of a command line, in quotes where it needs them.
+/// Quotes a word of a command line if necessary.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+".contains(c);
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { systemd::word(text) }
 }
 
-/// A name as a part of a device unit's (systemd-escape(1)).
+/// Escapes a name for use in a device unit's name (systemd-escape(1)).
 fn escaped(name: &str) -> String {
     let mut text = String::new();
     for (place, octet) in name.bytes().enumerate() {

@@ -1,14 +1,15 @@
-//! Opening files below a root folder: no path leads out of it.
+//! Opens files below a root folder; no path leads out of it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// How often the kernel is asked again. Each try needs a rename or mount elsewhere on the machine in the same moment to fail.
+/// How often to ask the kernel again. An attempt fails only if something is renamed or mounted elsewhere on the machine
+/// at the same moment.
 const TRIES: usize = 100;
 
-/// Opens `path` (empty: the root itself) below `root`, neither by `..` nor by a symbolic link outside of it.
+/// Opens `path` below `root`; an empty path is the root itself. Neither `..` nor a symbolic link leads out of it.
 pub(crate) fn open(root: impl AsFd, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let relative = path.trim_start_matches('/');
     let relative = if relative.is_empty() { "." } else { relative };
@@ -16,9 +17,9 @@ pub(crate) fn open(root: impl AsFd, path: &str, flags: OFlags, mode: Mode) -> Re
     again(|| openat2(&root, relative, flags, mode, resolve))
 }
 
-/// Asks again while the kernel says EAGAIN: a path with `..` (as most links of sysfs have) was resolved while something was
-/// renamed or mounted anywhere, so the kernel could not be sure that it stays below the root; "the caller may choose to
-/// retry" (openat2(2), ERRORS).
+/// Tries again while the kernel returns EAGAIN. This happens when a path with `..` (as in most links of sysfs) is
+/// resolved while something is renamed or mounted anywhere, because the kernel could not be sure that the path stays
+/// below the root: "the caller may choose to retry" (openat2(2), ERRORS).
 fn again<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 1..TRIES {
         match open() {

@@ -1,10 +1,10 @@
 //! The machine as facts and knobs.
 //!
-//! **Law:** the only code that reads the host's description, and the only code that changes the
-//! host: through the journal, so that every change can be taken back.
+//! **Law:** only this crate reads the host's description, and only this crate changes the host. Every change goes
+//! through the journal, so that it can be rolled back.
 //!
-//! [`facts`] reads: a live host, a folder, an archive. What is not known is never a number: each
-//! [`Fact`] is known, or says why it is not. [`snapshot`] takes a host's state along.
+//! [`facts`] reads a live host, a folder or an archive. An unknown value is never a number: each [`Fact`] either has a
+//! value or says why it has none. [`snapshot`] saves a host's state to a file.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 // A failed transaction carries what was done and what is left to do; it happens once, on no hot path.

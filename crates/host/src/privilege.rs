@@ -1,4 +1,4 @@
-//! Giving up what is not needed.
+//! Drops privileges that are not needed.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, remove_capability_from_bounding_set,
@@ -7,7 +7,7 @@ use rustix::thread::{
 
 use crate::knob::{Access, AnySetting, Error, Lasts, Setting as _, along};
 
-/// The capabilities (capabilities(7)) with which root changes these settings and keeps its journal.
+/// The capabilities (capabilities(7)) that root needs to change these settings and to keep its journal.
 pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> CapabilitySet {
     settings.into_iter().fold(CapabilitySet::empty(), |needed, setting| {
         // A replaced file of configuration keeps its owner and its mode.
@@ -17,7 +17,8 @@ pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> Capabil
     })
 }
 
-/// What changing these settings needs, with what they take along on this machine.
+/// The capabilities needed to change these settings, including the other settings that such changes affect on this
+/// machine.
 pub fn needed_to_change<'a>(
     access: &Access,
     settings: impl IntoIterator<Item = &'a AnySetting>,
@@ -27,8 +28,8 @@ pub fn needed_to_change<'a>(
     })
 }
 
-/// Gives up all capabilities but those of `keep` that the process has, for good: also programs that it starts get no
-/// others. For a process of one thread.
+/// Permanently drops all capabilities of the process except those in `keep`; programs that it starts get no others
+/// either. The process must have only one thread.
 pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("give up capabilities", &e.into());
     let now = capabilities(None).map_err(failed)?.permitted;
@@ -47,22 +48,22 @@ pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     set_no_new_privs(true).map_err(failed)
 }
 
-/// Sets aside the capabilities that the calling thread has, but those of `keep`, until it [takes them up](resume) again:
-/// meanwhile nothing is done by their rights.
+/// Sets aside the calling thread's capabilities, except those in `keep`, until it [takes them up](resume) again.
+/// Meanwhile it cannot use them.
 pub fn rest(keep: CapabilitySet) -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("set capabilities aside", &e.into());
     let now = capabilities(None).map_err(failed)?;
     set_capabilities(None, CapabilitySets { effective: keep & now.permitted, ..now }).map_err(failed)
 }
 
-/// Takes up the capabilities that were set aside.
+/// Takes up the capabilities that [`rest`] set aside.
 pub fn resume() -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("take up capabilities", &e.into());
     let now = capabilities(None).map_err(failed)?;
     set_capabilities(None, CapabilitySets { effective: now.permitted, ..now }).map_err(failed)
 }
 
-/// The names of capabilities, for people.
+/// The names of the capabilities in `set`, for people.
 pub fn names(set: CapabilitySet) -> Vec<String> {
     set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }

@@ -1,8 +1,9 @@
-//! A folder of our own for files that must be neither read nor redirected by others: the journal, the lock.
+//! A folder for files that others must neither read nor redirect: the journal and the lock.
 //!
-//! Root's is `/var/lib/apus/tune`. Another user, whom CAP_NET_ADMIN allows to change settings of interfaces, has one in
-//! `$XDG_STATE_HOME/apus/tune` (XDG Base Directory Specification: `~/.local/state`); neither sees the other's transactions,
-//! and what one changed after the other is kept when that is rolled back.
+//! Root's folder is `/var/lib/apus/tune`. Another user, whom CAP_NET_ADMIN allows to change interface settings, has a
+//! folder in `$XDG_STATE_HOME/apus/tune` (XDG Base Directory Specification: `~/.local/state`). Neither sees the
+//! transactions of the other. If one of them changes a setting after the other, a rollback of the earlier transaction
+//! keeps that change.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,8 +14,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
 
 use crate::knob::{Access, Error};
 
-/// A folder that belongs to the user we are, into which nobody else may write, reached without following a symbolic link.
-/// The files in it have mode 0600.
+/// A folder that belongs to the current user and into which nobody else can write. It is reached without following
+/// symbolic links. Its files have mode 0600.
 #[derive(Debug)]
 pub struct Vault {
     folder: OwnedFd,
@@ -22,15 +23,15 @@ pub struct Vault {
     access: Access,
 }
 
-/// The parent, which is the system's, and our own folders below it.
+/// The parent folder, which belongs to the system, and Apus's own folders below it.
 const SYSTEM: &str = "/var/lib";
 const OWN: [&str; 2] = ["apus", "tune"];
 
-/// No link, and no way up.
+/// Resolution of paths without links and without `..`.
 const STRICT: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::BENEATH).union(ResolveFlags::NO_MAGICLINKS);
 
 impl Vault {
-    /// Opens it, and makes it if it is not there yet.
+    /// Opens the folder. Creates it if it does not exist.
     pub fn create(access: &Access) -> Result<Self, Error> {
         let parent = match is_users(access) {
             true => home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))?,
@@ -39,7 +40,7 @@ impl Vault {
         Self::reach(access, &parent, true).and_then(|vault| vault.ok_or_else(|| nowhere(access, &parent)))
     }
 
-    /// Opens it; `None` if it is not there. To a user without one, root's is what there is: it is refused.
+    /// Opens the folder. `None` if it does not exist. For a user without a folder this means root's, which is refused.
     pub fn open(access: &Access) -> Result<Option<Self>, Error> {
         if is_users(access)
             && let Ok(parent) = home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
@@ -88,17 +89,17 @@ impl Vault {
         Ok(Some(Self { folder, path, access: access.clone() }))
     }
 
-    /// A file's path, for people.
+    /// The path of a file in the folder, for people.
     pub fn show(&self, name: &str) -> String {
         self.access.show(&format!("{}/{name}", self.path))
     }
 
-    /// The names in it, sorted.
+    /// The names of the files in the folder, sorted.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         Ok(self.access.list(&self.path)?.unwrap_or_default())
     }
 
-    /// Opens a file in it; `None` if there is none.
+    /// Opens a file in the folder. `None` if it does not exist.
     pub fn file(&self, name: &str, flags: OFlags) -> Result<Option<File>, Error> {
         let what = || format!("open {}", self.show(name));
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -117,7 +118,7 @@ impl Vault {
         }
     }
 
-    /// Makes a file that is not there yet, with mode 0600.
+    /// Creates a new file with mode 0600.
     pub fn make(&self, name: &str) -> Result<File, Error> {
         let what = || format!("make {}", self.show(name));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -125,7 +126,7 @@ impl Vault {
         self.access.act("create", self.show(name), make).map(File::from).map_err(|e| refused(what(), e))
     }
 
-    /// Opens a file, and makes it if it is not there yet.
+    /// Opens a file. Creates it if it does not exist.
     pub fn ensure(&self, name: &str) -> Result<File, Error> {
         match self.file(name, OFlags::RDWR)? {
             Some(file) => Ok(file),
@@ -137,7 +138,7 @@ impl Vault {
         }
     }
 
-    /// Removes a file; one that is not there is fine.
+    /// Removes a file. It is no error if the file does not exist.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let remove = || match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
             Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -147,24 +148,24 @@ impl Vault {
         removed.map_err(|e| Error::of(format!("remove {}", self.show(name)), &e.into()))
     }
 
-    /// Makes sure that made and removed files are so on disk too.
+    /// Makes sure that created and removed files are also on disk.
     pub fn sync(&self) -> Result<(), Error> {
         let synced = self.access.act("fsync", self.access.show(&self.path), || rustix::fs::fsync(&self.folder));
         synced.map_err(|e| Error::of(format!("write {} to disk", self.access.show(&self.path)), &e.into()))
     }
 
-    /// The machine to which it belongs.
+    /// The machine to which the folder belongs.
     pub fn access(&self) -> &Access {
         &self.access
     }
 }
 
-/// Whether the journal is that of a user who is not root.
+/// Whether the journal belongs to a user other than root.
 fn is_users(access: &Access) -> bool {
     access.is_live() && !rustix::process::geteuid().is_root()
 }
 
-/// Where a user keeps the state of programs, by the two variables; a relative path counts as none (XDG Base Directory
+/// The folder for a user's program state, from the two variables. A relative path is ignored (XDG Base Directory
 /// Specification, "Basics").
 fn home(state: Option<OsString>, home: Option<OsString>) -> Result<String, Error> {
     let absolute =
@@ -181,7 +182,8 @@ fn home(state: Option<OsString>, home: Option<OsString>) -> Result<String, Error
     )
 }
 
-/// Below a folder that is no running machine, the system's own folders may be missing; and a user's, at the first time.
+/// Creates missing parent folders. Below a root that is not the running machine, the system's folders may be missing; a
+/// user's folders may be missing the first time.
 fn parents(access: &Access, parent: &str) -> Result<(), Error> {
     let mut path = String::new();
     let mode = Mode::from_raw_mode(if parent == SYSTEM { 0o755 } else { 0o700 });
@@ -201,14 +203,14 @@ fn parents(access: &Access, parent: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a folder that others could have prepared or could change.
+/// Returns an error for a folder that other users could have prepared or could change.
 fn check(access: &Access, path: &str, folder: &OwnedFd) -> Result<(), Error> {
     let what = || format!("use the folder {}", access.show(path));
     let stat = rustix::fs::fstat(folder).map_err(|e| Error::of(what(), &e.into()))?;
     ours_alone(what, &stat)
 }
 
-/// Refuses what is not ours, or what others may write to.
+/// Returns an error if another user owns the object or may write to it.
 fn ours_alone(what: impl Fn() -> String, stat: &rustix::fs::Stat) -> Result<(), Error> {
     let me = rustix::process::geteuid().as_raw();
     if stat.st_uid != me {

@@ -1,4 +1,4 @@
-//! What a worker does on its core besides work: read the clock, and wait.
+//! What a worker does on its core besides its work: it reads the clock and waits.
 
 use std::hint::spin_loop;
 use std::os::fd::BorrowedFd;
@@ -9,37 +9,38 @@ use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
 use rustix::time::{ClockId, clock_gettime};
 use units::{Instant, Monotonic, Nanos};
 
-/// The most wait handles that one worker blocks on.
+/// The largest number of wait handles that one worker can block on.
 pub const MAX_HANDLES: usize = 32;
 
-/// How a block ended.
+/// What ended a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// A wait handle is readable.
+    /// A wait handle became readable.
     ByDevice,
-    /// The time is over, or a signal came.
+    /// The time was reached, or a signal arrived.
     ByTime,
-    /// A wait handle reports an error or a hang-up: ask the devices for their health.
+    /// A wait handle reports an error or a hang-up. Ask the devices for their health.
     ByError,
 }
 
-/// The clock and the ways of waiting. [`LinuxCpu`] is the real one; a test has one of its own.
+/// The clock and the ways to wait. [`LinuxCpu`] is the real one; tests use their own.
 pub trait Cpu {
-    /// The time.
+    /// The current time.
     fn now(&self) -> Instant<Monotonic>;
-    /// For how long the calling thread has had a CPU; `None` where that cannot be read. May be a system call.
+    /// CPU time that the calling thread has used so far. `None` if it cannot be read. May be a system call.
     fn thread_time(&self) -> Option<Nanos> {
         None
     }
-    /// Keeps the core running, cheaply, until `until`; returns the time then.
+    /// Keeps the core until `until`, in its cheapest running state. Returns the time then.
     fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic>;
-    /// Gives the core away until `until`.
+    /// Gives up the core until `until`.
     fn sleep_until(&mut self, until: Instant<Monotonic>);
-    /// Gives the core away until a handle is readable or until `until`.
+    /// Gives up the core until a handle is readable or `until` is reached.
     fn block_until(&mut self, handles: &[BorrowedFd<'_>], until: Instant<Monotonic>) -> Woken;
 }
 
-/// `CLOCK_MONOTONIC`, `CLOCK_THREAD_CPUTIME_ID`, `pause`, clock_nanosleep(2) and poll(2).
+/// The real clock and the real waits: `CLOCK_MONOTONIC`, `CLOCK_THREAD_CPUTIME_ID`, `pause`, clock_nanosleep(2) and
+/// poll(2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinuxCpu;
 

@@ -1,8 +1,8 @@
-//! What can go wrong between the process and the machine; each text says what to do next.
+//! What can go wrong between the process and the machine. Each message says what to do next.
 
 use std::io;
 
-/// An error of this crate. [`Error::lacks`] tells wrong use from a lacking environment.
+/// An error of this crate. [`Error::lacks`] tells a missing prerequisite from wrong use.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The machine, the kernel or the permissions lack something.
@@ -10,25 +10,25 @@ pub enum Error {
     Lacking {
         /// What was tried, as it follows "cannot": "attach XDP to veth0".
         what: String,
-        /// What came back.
+        /// The answer of the system.
         why: String,
-        /// What to do next.
+        /// What the user can do about it.
         fix: String,
     },
-    /// What was asked for cannot be: a bad value, a file that does not parse.
+    /// The request itself is wrong: a bad value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
-        /// The thing that is wrong, with its place: "routes.toml, line 3".
+        /// What is wrong, and where: "routes.toml, line 3".
         what: String,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what would be right.
         why: String,
     },
-    /// A port that worked no longer does.
+    /// A port stopped working while it was in use.
     #[error("port {port}: {why}")]
     PortLost {
         /// The interface's name.
         port: String,
-        /// What happened to it.
+        /// What happened to the port.
         why: String,
     },
     /// An operation of the system failed for a reason that has no remedy of its own.
@@ -36,13 +36,13 @@ pub enum Error {
     System {
         /// What was tried, as it follows "cannot": "open trace.pcap".
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
+    /// Returns true if the environment lacks something (exit status 3), false if the request was wrong (2).
     pub fn lacks(&self) -> bool {
         !matches!(self, Self::Invalid { .. })
     }

@@ -1,10 +1,10 @@
-//! An instance: ports, an application, a mode, and one worker for each CPU that it was given.
+//! An instance: ports, an application, a mode, and one worker for each of its CPUs.
 //!
 //! ```text
 //!   InstanceConfig ─► Instance::start ─► (running: telemetry, signals) ─► Instance::finish ─► Outcome
 //! ```
-//! Everything is opened before the first worker starts, so that what is missing is said at once.
-//! Dropping the workers closes the sockets, detaches the program and restores what was changed.
+//! Everything is opened before the first worker starts, so that anything missing is reported at once. When the workers
+//! are dropped, the sockets close, the XDP program is detached and changed settings are restored.
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -30,39 +30,40 @@ use crate::worker::{Finish, Stop, Worker};
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct InstanceConfig {
-    /// The name under which telemetry is found.
+    /// The instance's name, under which other programs find its telemetry.
     pub name: String,
-    /// The ports, in the order of their numbers.
+    /// The ports. A port's position is its number, from 0.
     pub ports: Vec<PortConfig>,
-    /// How their sockets are made.
+    /// Settings of the ports' AF_XDP sockets.
     pub sockets: SocketConfig,
-    /// What is done to each frame.
+    /// The application that handles each frame.
     pub app: AppConfig,
-    /// How the workers wait. The loss bound of `adaptive` is filled in by [`Instance::start`].
+    /// How the workers wait. [`Instance::start`] fills in the loss bound of `adaptive`.
     pub mode: Mode,
-    /// What waits cost here, as measured before; `None`: `adaptive` finds out by itself, and other modes never ask.
+    /// What waits cost on this machine, measured before. `None`: `adaptive` learns it while it runs. Other modes ignore
+    /// it.
     pub costs: Option<WakeCosts>,
-    /// The highest rate at which packets may arrive at one queue; `None` takes the line rate.
+    /// The highest rate at which packets may arrive at one queue. `None` means the line rate.
     pub peak_rate: Option<PacketRate>,
-    /// One entry a worker: where and in what class it runs.
+    /// One entry per worker: its CPU and its scheduling class.
     pub workers: Vec<Scheduling>,
-    /// Frames of memory for each worker; `None` takes what its rings can hold and a burst more.
+    /// Number of frame slots in each worker's pool. `None` means as many as the worker's rings can hold, plus a burst.
     pub pool_frames: Option<u32>,
-    /// Octets a slot, and whether in huge pages.
+    /// Size of a frame slot, in bytes.
     pub frame_size: u32,
-    /// Ask for huge pages.
+    /// Whether to ask for huge pages for the frame slots.
     pub huge_pages: bool,
-    /// Keep all memory in RAM.
+    /// Whether to keep all memory of the process in RAM.
     pub lock_memory: bool,
-    /// Where telemetry lies.
+    /// The directory in which telemetry files are made.
     pub telemetry_root: PathBuf,
-    /// Record so many decisions of each worker.
+    /// Number of decisions to record per worker. `None` records nothing.
     pub record: Option<usize>,
-    /// What is put around the devices.
+    /// Faults, traces and captures to put around the devices.
     pub wrappers: Wrappers,
 }
 
-/// A running instance.
+/// A running instance. It runs until [`Instance::run`] or [`Instance::finish`] ends it.
 #[derive(Debug)]
 pub struct Instance {
     ports: Vec<PortReport>,
@@ -76,22 +77,22 @@ pub struct Instance {
 /// How an instance ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What ended it.
+    /// The reason for the end.
     pub cause: Cause,
-    /// One entry a worker.
+    /// One entry per worker, in the order of their numbers.
     pub workers: Vec<WorkerEnd>,
-    /// What the wrappers have to say; empty without any.
+    /// The reports of the wrappers. Empty if there are none.
     pub wrappers: Vec<WrapperReport>,
 }
 
-/// What ended an instance.
+/// The reason why an instance ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A termination signal, or whoever called [`Instance::finish`].
+    /// A termination signal arrived, or the program called [`Instance::finish`].
     Asked,
-    /// The time was over.
+    /// The requested duration was over.
     Duration,
-    /// A worker ended: its ports were exhausted, or one was lost.
+    /// A worker ended, because its ports had no more frames or because one was lost.
     Worker,
 }
 
@@ -100,11 +101,11 @@ pub enum Cause {
 pub struct WorkerEnd {
     /// Why it ended.
     pub result: Result<Finish, Error>,
-    /// Its counters at the end; `None` if they could not be read.
+    /// Its counters at the end. `None` if they could not be read.
     pub counts: Option<Snapshot>,
-    /// The CPU time of its thread; `None` if the kernel does not tell.
+    /// The CPU time of its thread. `None` if the kernel does not report it.
     pub usage: Option<Usage>,
-    /// What was recorded, as the lines of a file.
+    /// The recorded decisions, in the format of a record file. `None` if nothing was to be recorded.
     pub record: Option<Vec<u8>>,
 }
 
@@ -173,28 +174,28 @@ impl Instance {
         Ok(Self { ports: reports, mode, stop, workers, readers, wrappers })
     }
 
-    /// What the ports turned out to be.
+    /// The properties of the opened ports, in the order of their numbers.
     pub fn ports(&self) -> &[PortReport] {
         &self.ports
     }
 
-    /// The mode with its loss bound.
+    /// The mode in use, with its loss bound filled in.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What the workers have counted so far.
+    /// What each worker has counted so far.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.readers.iter().map(Reader::snapshot).collect()
     }
 
-    /// For asking the workers to end.
+    /// The handle by which any thread can ask the workers to stop.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Waits until a termination signal comes, `duration` is over or a worker ends; then ends all.
-    /// Calls `look` some ten times a second meanwhile.
+    /// Waits until a termination signal arrives, `duration` is over or a worker ends, then stops all workers. Calls
+    /// `look` about ten times per second until then.
     pub fn run(self, signals: &Signals, duration: Option<Duration>, mut look: impl FnMut(&Self)) -> Outcome {
         let end = duration.map(|span| std::time::Instant::now() + span);
         let cause = loop {
@@ -214,7 +215,7 @@ impl Instance {
         self.end(cause)
     }
 
-    /// Ends all workers and gathers what they have to say.
+    /// Stops all workers and collects their results.
     pub fn finish(self) -> Outcome {
         self.end(Cause::Asked)
     }
@@ -249,7 +250,7 @@ fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
     }
 }
 
-/// The devices of one worker, and the pool that they share.
+/// Opens the devices of one worker, and the pool that they share.
 fn open_devices(
     config: &InstanceConfig,
     ports: &[OpenPort],
@@ -269,7 +270,7 @@ fn open_devices(
     Ok((devices, pool))
 }
 
-/// A worker's thread, from its first line to its last.
+/// The whole body of a worker's thread.
 #[allow(clippy::too_many_arguments)] // the parts of one worker, each used once
 fn work<A: App>(
     app: A,

@@ -1,11 +1,11 @@
-//! The loop that moves packets: policy × device × clock.
+//! The loop that moves packets: it combines a policy, devices and a clock.
 //!
-//! **Law:** it decides nothing. What to wait for, and how long, is [`policy`]'s word; this crate
-//! carries it out, says what happened, and counts. `unsafe` stands only in files named `sys.rs`.
+//! **Law:** this crate decides nothing. [`policy`] decides what to wait for, and for how long. This crate carries out
+//! the decision, reports the result and counts. `unsafe` appears only in files named `sys.rs`.
 //!
-//! Where to start: [`worker`] is the loop; [`device::Device`] is what it moves frames between, and
-//! [`device::afxdp`] the backend that matters; [`app::App`] is what it does to each frame;
-//! [`pool`] holds the frames' memory; [`telemetry`] is what others can see of it while it runs.
+//! Where to start: [`worker`] is the loop. It moves frames between [`device::Device`]s, of which [`device::afxdp`] is
+//! the important one. [`app::App`] is what it does to each frame, [`pool`] holds the frames' memory, and [`telemetry`]
+//! shows other programs what it does while it runs.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

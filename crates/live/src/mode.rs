@@ -1,4 +1,4 @@
-//! How a worker waits, and what it knew of waiting from the start, as a recorded file holds them.
+//! The text form of a mode and of known wait costs in record files.
 
 use policy::LossBound;
 pub use policy::wait::Mode;
@@ -8,7 +8,7 @@ use units::{Nanos, PacketRate};
 
 use crate::Error;
 
-/// A [`Mode`] as a recorded file holds it.
+/// A [`Mode`] in the form of a record file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the fields are those of `Mode`, with their units
@@ -43,7 +43,7 @@ impl From<Mode> for ModeText {
 }
 
 impl ModeText {
-    /// The mode that this text says.
+    /// The mode that this text describes.
     pub fn parse(&self) -> Result<Mode, Error> {
         let bad = |why: String| Error::Invalid { what: format!("mode {:?}", self.mode), why };
         let names = || bad(format!("expected {}", Mode::ALL.map(|mode| mode.name()).join(", ")));
@@ -68,11 +68,11 @@ impl ModeText {
     }
 }
 
-/// [`WakeCosts`] as a recorded file holds them: a replay needs what the policy started from.
+/// [`WakeCosts`] in the form of a record file. A replay needs them, because the policy started from them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostsText {
-    /// Timed waits, by their length.
+    /// Timed waits, in ascending order of their length.
     timed: Vec<TimedText>,
     /// Waits that an interrupt ends.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -93,7 +93,7 @@ struct LatenessText {
     p75_ns: u64,
     p90_ns: u64,
     p99_ns: u64,
-    /// Nothing in files of before there was one: p99 then.
+    /// The 99.9th percentile. Old files lack it; then it is p99.
     #[serde(default)]
     p999_ns: u64,
 }
@@ -131,7 +131,7 @@ impl From<&WakeCosts> for CostsText {
 }
 
 impl CostsText {
-    /// The costs that this text says.
+    /// The costs that this text describes.
     pub fn parse(&self) -> Result<WakeCosts, Error> {
         if self.timed.len() > LENGTHS {
             let why = format!("at most {LENGTHS} are supported");

@@ -1,5 +1,4 @@
-//! The ports of an instance: what is to be opened, what it turned out to be, and a device of it for
-//! each worker.
+//! The ports of an instance: the user's choice, the properties found when they were opened, and one device per worker.
 
 use std::path::{Path, PathBuf};
 
@@ -20,21 +19,20 @@ use crate::device::trace::{TraceLog, Traced};
 use crate::os;
 use crate::pool::Pool;
 
-/// Octets of the shortest Ethernet frame, with its check sequence (IEEE 802.3-2018, 3.2.7): what a
-/// peak rate is reckoned in if only a line rate is known.
+/// Size of the shortest Ethernet frame in bytes, with its check sequence (IEEE 802.3-2018, 3.2.7). If only a line rate
+/// is known, the peak packet rate assumes this size.
 const SHORTEST_FRAME: u64 = 64;
-/// The line rate that is assumed for a port whose driver knows none. [`PeakRateSource`] says so.
+/// Line rate that is assumed if a port's driver reports none. [`PeakRateSource`] then says so.
 pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
-/// Slots for each queue of a port without rings in the kernel: as many as such a device says that it
-/// has descriptors.
+/// Frame slots per queue for a port without kernel rings. Such a device reports as many descriptors.
 const SLOTS_WITHOUT_KERNEL: u32 = 512;
 
 /// A port as the user chose it.
 #[derive(Clone, Debug)]
 pub enum PortConfig {
-    /// A network interface.
+    /// A network interface, opened through AF_XDP.
     AfXdp(InterfaceConfig),
-    /// An endless supply of one frame. Every worker has its own.
+    /// An endless supply of one frame, without a kernel. Every worker has its own.
     Memory(MemoryConfig),
     /// A capture file, played to one worker.
     Pcap(PcapPlay),
@@ -43,93 +41,93 @@ pub enum PortConfig {
 /// What a memory port supplies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
-    /// The frame, as the worker sees it: without check sequence.
+    /// The frame as the worker sees it, without its check sequence.
     pub frame: Vec<u8>,
-    /// The port's address.
+    /// The port's MAC address.
     pub mac: [u8; 6],
-    /// The end, for each worker; `None` never ends.
+    /// Number of frames after which the supply ends, per worker. `None` means that it never ends.
     pub frames: Option<u64>,
 }
 
-/// What a port turned out to be.
+/// The properties of an opened port.
 #[derive(Clone, Debug)]
 pub struct PortReport {
-    /// The interface, `memory-N`, or the file.
+    /// The interface's name, `memory-N`, or the file's path.
     pub name: String,
-    /// Which kind, with what only that kind has.
+    /// The kind of port, with the properties that only this kind has.
     pub kind: PortKind,
-    /// Receive descriptors of each queue.
+    /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
-    /// What the loss bound reckons with; `None` if nothing can be lost, because no one sends who would
-    /// not wait.
+    /// The peak rate used for the loss bound. `None` if nothing can be lost, because the sender waits for the receiver.
     pub peak: Option<PeakRate>,
 }
 
-/// What only one kind of port has.
+/// The kind of a port, with the properties that only this kind has.
 #[derive(Clone, Debug)]
 pub enum PortKind {
-    /// A network interface.
+    /// A network interface, opened through AF_XDP.
     AfXdp {
         /// Where the XDP program runs.
         xdp_mode: XdpMode,
-        /// Whether the driver receives straight into the pool.
+        /// Whether the driver receives directly into the worker's pool.
         zero_copy: bool,
-        /// The receive queues that are served.
+        /// The receive queues that this instance serves.
         queues: Vec<u32>,
     },
-    /// A memory port.
+    /// An endless supply of one frame.
     Memory,
-    /// A file.
+    /// A capture file.
     Pcap,
 }
 
 /// The highest rate at which packets may arrive at one queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeakRate {
-    /// The rate.
+    /// The rate in packets per second.
     pub rate: PacketRate,
-    /// Where it comes from.
+    /// How the rate was determined.
     pub from: PeakRateSource,
 }
 
-/// Where a peak rate comes from.
+/// How a peak rate was determined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeakRateSource {
-    /// The user said it.
+    /// The user stated it.
     Given,
-    /// Shortest frames at the line rate that the driver states.
+    /// The shortest frames at the line rate that the driver reports.
     LineRate,
-    /// Shortest frames at [`ASSUMED_SPEED`], because the driver states none.
+    /// The shortest frames at [`ASSUMED_SPEED`], because the driver reports no line rate.
     Assumed,
 }
 
-/// What is put around each device, from the inside outwards: faults, trace, capture.
+/// What is put around each device. From the inside to the outside: faults, trace, capture.
 #[derive(Clone, Debug, Default)]
 pub struct Wrappers {
-    /// What is to go wrong.
+    /// The faults to inject. `None` injects none.
     pub fault: Option<FaultPlan>,
-    /// Keep the last so many calls of each device.
+    /// Number of latest calls to remember per device. `None` remembers none.
     pub trace: Option<usize>,
-    /// Write all frames to a file. Several devices have a file each: `FILE-WORKER-PORT`.
+    /// The file to which all frames are written. If there are several devices, each has its own: `FILE-WORKER-PORT`.
+    /// `None` captures nothing.
     pub capture: Option<PathBuf>,
 }
 
-/// What the wrappers of one device have to say.
+/// The reports of one device's wrappers.
 #[derive(Clone, Debug)]
 pub struct WrapperReport {
-    /// The worker's number.
+    /// The worker's number, from 0.
     pub worker: usize,
-    /// The port's number.
+    /// The port's number, from 0.
     pub port: usize,
-    /// What went wrong on purpose.
+    /// The injected faults. `None` if none were requested.
     pub fault: Option<FaultMeter>,
-    /// What happened.
+    /// The remembered calls. `None` if none were requested.
     pub trace: Option<TraceLog>,
-    /// The file, and how it goes.
+    /// The capture file and its counters. `None` if no capture was requested.
     pub capture: Option<(PathBuf, CaptureMeter)>,
 }
 
-/// A port that is ready to give each worker its device.
+/// An opened port that can give each worker its device.
 #[derive(Debug)]
 pub(crate) enum OpenPort {
     AfXdp(Interface),
@@ -196,7 +194,7 @@ impl OpenPort {
         }
     }
 
-    /// The slots that a worker's share of this port can hold.
+    /// Number of frame slots that a worker's share of this port can hold.
     pub(crate) fn slots(&self, worker: usize, workers: usize, sockets: &SocketConfig) -> u32 {
         match self {
             Self::AfXdp(interface) => sockets.slots_per_queue() * share(interface, worker, workers).len() as u32,
@@ -204,8 +202,8 @@ impl OpenPort {
         }
     }
 
-    /// The device of one worker: of the port's queues those whose place is the worker's number, modulo
-    /// the number of workers.
+    /// Opens the device of one worker. It serves the queues whose position, modulo the number of workers, is the
+    /// worker's number.
     pub(crate) fn device(
         &self,
         worker: usize,
@@ -238,7 +236,7 @@ impl OpenPort {
 }
 
 impl PortReport {
-    /// Takes note of what only the open device knows.
+    /// Records properties that only an open device knows.
     pub(crate) fn learn(&mut self, device: &dyn Device) {
         if let PortKind::AfXdp { zero_copy, .. } = &mut self.kind {
             *zero_copy = device.capabilities().zero_copy;
@@ -247,7 +245,7 @@ impl PortReport {
 }
 
 impl Wrappers {
-    /// Puts what was asked for around a device. `alone`: it is the only one.
+    /// Puts the requested wrappers around a device. `alone` says that it is the only device.
     pub(crate) fn wrap(
         &self,
         mut device: Box<dyn Device>,
@@ -279,7 +277,7 @@ fn share(interface: &Interface, worker: usize, workers: usize) -> Vec<u32> {
     interface.queues().iter().copied().skip(worker).step_by(workers).collect()
 }
 
-/// Every worker needs a queue of every port.
+/// Returns an error unless every worker gets a queue of every port.
 fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
     if port.queues.len() >= workers {
         return Ok(());
@@ -304,7 +302,7 @@ fn monotonic() -> Instant<Monotonic> {
     LinuxCpu.now()
 }
 
-/// What to add to the monotonic clock for times since 1970.
+/// The difference between the real-time clock and the monotonic clock, to be added for times since 1970.
 pub fn clock_to_realtime() -> Nanos {
     let now = clock_gettime(ClockId::Realtime);
     let realtime = Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);

@@ -1,11 +1,10 @@
-//! Records what a policy saw and said, and replays it.
+//! Records a policy's observations and decisions, and replays them.
 //!
-//! [`Recording`] wraps any policy. It writes into memory reserved at the start, so the loop neither
-//! allocates nor waits; when the memory is full it stops recording and counts what it left out.
-//! The file is JSON lines: a header with the policy's settings, then one line a decision.
-//! [`replay`] feeds the observations to a fresh policy and compares the decisions: a policy is a
-//! function of what it sees, so they are the same. What the policy believed of its choice ([`Belief`]) stands beside each, for
-//! people; it is not compared.
+//! [`Recording`] wraps any policy. It writes into memory that was reserved at the start, so the loop neither allocates
+//! nor waits. When the memory is full, it stops recording and counts what it left out. The file holds JSON lines: a
+//! header with the policy's settings, then one line per decision. [`replay`] passes the observations to a fresh policy
+//! and compares the decisions. They must be equal, because a policy depends on nothing but its observations. Each line
+//! also holds what the policy expected of its choice ([`Belief`]), for people to read; it is not compared.
 
 mod account;
 
@@ -20,10 +19,10 @@ pub use account::{Account, Came, NoAccount};
 use crate::Error;
 use crate::mode::{CostsText, ModeText};
 
-/// Queues of one worker that are recorded; a worker with more cannot be.
+/// The largest number of queues of a worker that can be recorded.
 pub const MOST_QUEUES: usize = 8;
 
-/// A policy, and a log of it.
+/// A policy that logs its decisions.
 #[derive(Debug)]
 pub struct Recording<P> {
     inner: P,
@@ -47,7 +46,7 @@ impl<P> Recording<P> {
         Self { inner, entries: Vec::with_capacity(limit), left_out: 0 }
     }
 
-    /// Writes the log. `mode` is what a replay is to make its policy of, `costs` what that started from.
+    /// Writes the log. A replay creates its policy from `mode` and `costs`.
     pub fn write(&self, mode: &ModeText, costs: Option<&CostsText>, out: &mut impl Write) -> io::Result<()> {
         let header = Header {
             schema: SCHEMA.into(),
@@ -87,23 +86,23 @@ impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The policy that was recorded.
     pub mode: ModeText,
-    /// Decisions compared.
+    /// Number of decisions compared.
     pub decisions: u64,
-    /// Decisions of the recorded run that the file does not hold.
+    /// Number of decisions of the run that the file does not contain.
     pub left_out: u64,
-    /// The first line (from 1) whose decision differs: what the file says, and what the policy said; each with what it was
-    /// made by, where that is known.
+    /// The first line (from 1) with a different decision, then the decision in the file and the replayed one. Both come
+    /// with the expectations behind them, if known. `None` if all are equal.
     pub first_difference: Option<(u64, String, String)>,
-    /// What the run met and paid, up to there; or why the file does not say.
+    /// Arrivals and costs of the run, up to that line; or the reason why the file does not contain them.
     pub account: Result<Account, NoAccount>,
 }
 
-/// Feeds a recorded file to a fresh policy of the same settings.
+/// Replays a recorded file with a fresh policy that has the same settings.
 pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     let bad = |line: u64, why: String| Error::Invalid { what: format!("{name}, line {line}"), why };
     let mut lines = input.lines();
@@ -166,12 +165,12 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended: Option<EndedLine>,
     decision: DecisionLine,
-    /// For people: a replay works it out anew. Nothing in files of before there was one.
+    /// The expectations behind the decision, for people to read: a replay computes them again. Missing in old files.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     belief: Option<BeliefText>,
 }
 
-/// [`Belief`] as a recorded file holds it: what it says of the choice, with its units.
+/// [`Belief`] in the form of a record file, with units in the field names.
 #[derive(Serialize, Deserialize)]
 struct BeliefText {
     wait_ns: u64,

@@ -1,11 +1,11 @@
-//! The loop: poll all queues, work, transmit, ask the policy, wait. One worker a core.
+//! The loop: poll all queues, process, transmit, ask the policy, wait. Each core runs one worker.
 //!
 //! ```text
 //!   ┌──► poll every queue: rx ─► stamp ─► app.handle ─► tx ──► observation ──► policy.decide
 //!   │                                                                              │
 //!   └────────────── carry out: poll | pause | sleep | arm, poll, block ◄───────────┘
 //! ```
-//! Frames are accounted for: received = sent + the sum of all drop reasons, at every decision.
+//! Every frame is accounted for: at every decision, received = sent + the sum of all drop reasons.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -22,32 +22,33 @@ use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
 
-/// Of a core that polls, every so many choices are published, and the first of a kind: it makes one in some ten nanoseconds.
+/// While a core polls, one choice in this many is published, in addition to the first of each kind. A polling core
+/// makes a choice every ten nanoseconds or so.
 const PUBLISHED_EVERY: u32 = 1024;
-/// Frames taken from a queue at once; DPDK's examples and testpmd use 32 to 64.
+/// Number of frames taken from a queue at once. DPDK's examples and testpmd use 32 to 64.
 pub const BURST: usize = 64;
-/// How long a worker that has to block sleeps if one of its devices cannot wake it.
+/// How long a worker sleeps instead of blocking if one of its devices cannot wake it.
 pub const UNWAKEABLE: Nanos = Nanos::from_millis(1);
-/// How often the ports' health is looked at, the stop flag is seen at the latest, and the
-/// telemetry's time moves on in an idle worker.
+/// How often the ports' health is checked and an idle worker updates its telemetry's time. The stop flag is seen at
+/// least this often.
 pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
-/// Two clock readings of a running loop that lie further apart than this, work not counted, mean
-/// that someone else had the CPU. An undisturbed iteration takes well under 1 us.
+/// A gap between two clock readings of a running loop, without counted work, above which someone else must have had the
+/// CPU. An undisturbed iteration takes well under 1 us.
 pub const GAP: Nanos = Nanos::from_micros(30);
-/// What handling and sending one frame may take before it counts as a gap. On veth a frame costs
-/// 1 to 4 us, because the peer's receive path runs in the sender's system call.
+/// Time allowed for handling and sending one frame before it counts as a gap. On veth a frame costs 1 to 4 us, because
+/// the peer's receive path runs in the sender's system call.
 const GAP_PER_FRAME: Nanos = Nanos::from_micros(8);
 
-/// Asks workers to end. Cloned freely; any holder may ask.
+/// Asks workers to stop. Any clone can do so.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Asks.
+    /// Asks the workers to stop. Does not wait for them.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
-    /// Whether someone asked.
+    /// Whether anyone has asked the workers to stop.
     #[inline]
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -63,7 +64,7 @@ struct QueueRef {
 
 struct Port {
     device: Box<dyn Device>,
-    /// The queue that what other ports send out of this one leaves by.
+    /// The transmit queue for frames that other ports send through this port.
     tx_queue: usize,
     health: Health,
     out: Vec<Frame>,
@@ -81,39 +82,39 @@ pub struct Worker<A, P, C> {
     stop: Stop,
     batch: Vec<Frame>,
     seen: Vec<Queue<Monotonic>>,
-    /// The last clock reading of the running loop: where a gap would begin.
+    /// The last clock reading of the running loop, from which a gap is measured.
     running_since: Instant<Monotonic>,
     meter: Meter,
-    /// The kind and reason of the choice that was published last, and how many have followed that were not.
+    /// Kind and reason of the last published choice, and the number of choices since then that were not published.
     published: (Option<(WaitKind, Reason)>, u32),
 }
 
-/// What a poll of all queues gave.
+/// The result of polling all queues.
 #[derive(Clone, Copy)]
 struct Polled {
     received: usize,
     now: Instant<Monotonic>,
 }
 
-/// How a block went.
+/// The result of a request to block.
 enum Blocked {
-    /// The second poll found frames: there was no wait.
+    /// The second poll found frames, so there was no wait.
     FoundFrames(Polled),
-    /// The core was given away.
+    /// The core was given up.
     Waited(Ended<Monotonic>),
 }
 
-/// Why a worker ended.
+/// Why a worker ended without an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finish {
-    /// Asked to.
+    /// It was asked to stop.
     Stopped,
-    /// All devices have delivered what they had (pcap files).
+    /// All devices have delivered all their frames (capture files).
     Exhausted,
 }
 
 impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
-    /// A worker over `devices`, all of whose queues it serves. `pool` is the one they receive into.
+    /// Makes a worker that serves all queues of `devices`. They receive into `pool`.
     pub fn new(
         devices: Vec<Box<dyn Device>>,
         pool: Pool,
@@ -157,12 +158,12 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         })
     }
 
-    /// The policy, for what it may have noted.
+    /// The worker's policy, for example to write out what it recorded.
     pub fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// Runs until it is asked to stop, the devices are exhausted, or a port is lost.
+    /// Runs until the worker is asked to stop, all devices are exhausted, or a port is lost.
     pub fn run(&mut self) -> Result<Finish, Error> {
         let result = self.run_to_end();
         let state = if result.is_ok() { State::Stopped } else { State::Failed };
@@ -225,7 +226,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Polls every queue once, works and sends.
+    /// Polls every queue once, and processes and sends the frames.
     #[inline]
     fn poll_queues(&mut self) -> Polled {
         self.seen.clear();
@@ -266,7 +267,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         Polled { received, now }
     }
 
-    /// Reads the clock; more than `allowed` since the last reading is a gap.
+    /// Reads the clock. If more than `allowed` has passed since the last reading, counts a gap.
     #[inline]
     fn running_at(&mut self, allowed: Nanos) -> Instant<Monotonic> {
         let now = self.cpu.now();
@@ -275,7 +276,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         now
     }
 
-    /// Counts the batch and says when its frames came.
+    /// Counts the batch and returns when its frames arrived.
     fn take_in(&mut self, picked_up: Instant<Monotonic>) -> Arrivals<Monotonic> {
         let mut arrivals: Option<Arrivals<Monotonic>> = None;
         let mut bytes = 0;
@@ -296,7 +297,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         arrivals.unwrap_or(Arrivals { first: picked_up, last: picked_up, picked_up })
     }
 
-    /// Hands each frame of the batch to the app and sorts them by port.
+    /// Passes each frame of the batch to the application and sorts the frames by outgoing port.
     #[inline]
     fn work(&mut self, port: usize) {
         for mut frame in self.batch.drain(..) {
@@ -314,7 +315,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Sends what the ports have been given; what a port does not take is dropped and counted.
+    /// Sends the frames of all ports. Frames that a port does not take are dropped and counted.
     #[inline]
     fn transmit(&mut self) {
         for port in &mut self.ports {
@@ -339,7 +340,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Arms, polls once more, and blocks if that was empty.
+    /// Arms the interrupts, polls once more, and blocks if that found nothing.
     fn block(
         &mut self,
         action: Action<Monotonic>,
@@ -374,7 +375,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         Ok(result)
     }
 
-    /// Writes what a choice was made by, for `top`.
+    /// Publishes the expectations behind a choice, for `apus top`.
     fn publish(&mut self, now: Instant<Monotonic>, decision: &Decision<Monotonic>) {
         let (kind, reason) = (decision.action.kind(), decision.reason);
         let (last, since) = &mut self.published;
@@ -388,7 +389,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Counts a wait that is over; the time away is no gap.
+    /// Counts a wait that has ended. The time away does not count as a gap.
     fn waited(
         &mut self,
         action: Action<Monotonic>,
@@ -412,7 +413,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         }
     }
 
-    /// Asks every port how it is; all finished is `Finished`, any down is `Down`.
+    /// Checks the health of every port. The result is `Finished` if all have finished and `Down` if any is down.
     fn check_health(&mut self, now: Instant<Monotonic>) -> Result<Health, Error> {
         let mut down = false;
         let mut finished = true;
@@ -440,7 +441,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     }
 }
 
-/// The wait handles of a worker's queues, gathered without allocating.
+/// The wait handles of a worker's queues, collected without allocating memory.
 struct Handles<'a> {
     known: [Option<BorrowedFd<'a>>; MAX_HANDLES],
     count: usize,

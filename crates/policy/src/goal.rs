@@ -1,29 +1,29 @@
-//! What the user asks for: how late may a packet be, and may one be lost?
+//! The user's goal: how late a packet may be, and whether the receive ring may overflow.
 
 use core::fmt;
 use core::str::FromStr;
 
 use units::{Nanos, PacketRate, Quantile};
 
-/// A latency goal: the share `quantile` of all packets is at most `latency` late.
+/// A latency goal: at least the share `quantile` of all packets departs within `latency` of its arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
-    /// The share of packets that must keep the bound.
+    /// The share of packets that must meet the bound, for example 99 %.
     pub quantile: Quantile,
-    /// The bound, from a packet's arrival to its departure.
+    /// The bound, from a packet's arrival to its departure. Never zero in a parsed goal.
     pub latency: Nanos,
 }
 
-/// Why a text is no goal.
+/// Why a text could not be parsed as a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GoalError {
-    /// Not `quantile=duration`.
+    /// The text is not of the form `quantile=duration`.
     Form,
-    /// The part before `=`.
+    /// The part before `=` is not a quantile.
     Quantile(units::ParseError),
-    /// The part after `=`.
+    /// The part after `=` is not a duration.
     Latency(units::ParseError),
-    /// A goal of no time at all cannot be held.
+    /// The latency is 0. No packet can meet that.
     Zero,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for GoalError {
 
 impl core::error::Error for GoalError {}
 
-/// `p99.9=50us`.
+/// Reads `p99.9=50us`.
 impl FromStr for Goal {
     type Err = GoalError;
     fn from_str(text: &str) -> Result<Self, GoalError> {
@@ -59,17 +59,17 @@ impl fmt::Display for Goal {
     }
 }
 
-/// The second bound on every wait: a ring of N descriptors overflows N / rate after its reader stops.
+/// The second bound on every wait. Once its reader stops, a ring of N descriptors overflows after N / rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LossBound {
-    /// Descriptors of the smallest receive ring that the worker serves.
+    /// Number of descriptors in the smallest receive ring that the worker serves.
     pub descriptors: u32,
-    /// The highest rate at which packets may arrive there.
+    /// The highest rate at which packets may arrive at that ring.
     pub peak: PacketRate,
 }
 
 impl LossBound {
-    /// How long the worker may stay away before the ring can overflow.
+    /// The longest time for which the worker may stop reading before the ring can overflow.
     pub const fn longest_absence(self) -> Nanos {
         self.peak.time_for(self.descriptors as u64)
     }

@@ -1,11 +1,11 @@
-//! Decides; never acts: an observation goes in, an action comes out.
+//! Makes decisions and never acts on them: an observation goes in, an action comes out.
 //!
-//! **Law:** no operating system, no clock, no allocation, no floating point. Time is an argument,
-//! so the same observations give the same actions, bit for bit, in the live loop, in the simulator
-//! and in a replay of a recorded file.
+//! **Law:** no operating system, no clock, no allocation, no floating point. Time is an argument. So the same
+//! observations give the same actions, bit for bit, in the live loop, in the simulator and when a recorded file is
+//! replayed.
 //!
-//! [`wait`] answers, after each poll: what shall the core do until the next one? [`moderation`]: how
-//! long may a NIC gather packets before it interrupts? [`frequency`]: how fast must the core be?
+//! [`wait`] answers, after each poll: what should the core do until the next one? [`moderation`]: how long may a NIC
+//! collect packets before it raises an interrupt? [`frequency`]: how fast must the core run?
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

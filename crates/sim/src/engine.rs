@@ -1,35 +1,35 @@
-//! The event queue: what happens next, and to whom.
+//! The event queue: which component acts next, and when.
 //!
-//! Every component of a world has one slot: the time at which it next wants to act, or none. The next
-//! event is the earliest of them; of several at the same time, that of the lowest id. Slots do not
-//! grow, so nothing is allocated after construction, and a component that changes its mind replaces its
-//! time: there are no stale events.
+//! Every component of a world has one slot. The slot holds the time at which the component next wants to act, or
+//! nothing. The next event is the earliest of these times; among equal times, the lowest id comes first. Slots do not
+//! grow, so nothing is allocated after construction. A component that changes its mind overwrites its time, so there
+//! are no stale events.
 
 use crate::At;
 
 /// A component's number in the [`Agenda`].
 pub type Id = usize;
 
-/// When no event is due.
+/// Stands for "no event is due".
 const NEVER: u64 = u64::MAX;
 
-/// The times at which the components want to act next: a winner tree over their slots.
+/// The times at which the components next want to act, as a winner tree over their slots.
 ///
-/// Setting a time takes log2(components) steps, finding the earliest none. Source: D. E. Knuth, "The
-/// Art of Computer Programming", vol. 3, 5.4.1 (tree of losers and winners).
+/// Setting a time takes log2(components) steps; reading the earliest takes none. Source: D. E. Knuth, "The Art of
+/// Computer Programming", vol. 3, 5.4.1 (tree of losers and winners).
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Times in nanoseconds, by id; a power of two of them.
+    /// Times in nanoseconds, by id. Their number is a power of two.
     due: Vec<u64>,
-    /// `winner[n]` is the id with the earliest time below node n; the root is 1.
+    /// `winner[n]` is the id with the earliest time below node n. Node 1 is the root.
     winner: Vec<u32>,
 }
 
 impl Agenda {
-    /// An agenda of `components` slots, ids 0 to `components` - 1, all empty.
+    /// Makes an agenda with `components` empty slots, ids 0 to `components` - 1.
     ///
     /// # Panics
-    /// If there are more than 2^31 components.
+    /// Panics if there are more than 2^31 components.
     pub fn new(components: usize) -> Self {
         let leaves = components.next_power_of_two();
         assert!(leaves <= 1 << 31, "an agenda holds at most 2^31 components");
@@ -40,7 +40,7 @@ impl Agenda {
         Self { due: vec![NEVER; leaves], winner }
     }
 
-    /// Component `id` wants to act at `at`, or not at all. What it wanted before is forgotten.
+    /// Sets the time at which component `id` wants to act. `None` means not at all. The previous time is overwritten.
     #[inline]
     pub fn set(&mut self, id: Id, at: Option<At>) {
         let nanos = at.map_or(NEVER, |at| at.as_nanos().min(NEVER - 1));
@@ -57,20 +57,20 @@ impl Agenda {
         }
     }
 
-    /// What `id` waits for.
+    /// The time at which `id` wants to act. `None` if it does not.
     #[inline]
     pub fn get(&self, id: Id) -> Option<At> {
         Some(self.due[id]).filter(|due| *due != NEVER).map(At::from_nanos)
     }
 
-    /// The earliest event, and whose it is; `None` if nobody wants to act.
+    /// The time and component of the earliest event. `None` if no component wants to act.
     #[inline]
     pub fn next(&self) -> Option<(At, Id)> {
         let id = self.winner[1] as usize;
         self.get(id).map(|at| (at, id))
     }
 
-    /// Whether an event of `id` at `at` would come before all that are set.
+    /// Whether an event of `id` at `at` would come before all events that are set.
     #[inline]
     pub fn would_be_next(&self, id: Id, at: At) -> bool {
         self.next().is_none_or(|earliest| (at, id) < earliest)

@@ -1,12 +1,13 @@
-//! The modelled world: a deterministic discrete-event simulator in which the policies run unchanged.
+//! The modelled world: a deterministic discrete-event simulator that runs the policies unchanged.
 //!
-//! **Law:** a function of its scenario and seed. No clock, no environment, no hash order; the same
-//! scenario and seed give the same bytes on any machine and number of threads.
+//! **Law:** the result depends only on scenario and seed. The crate uses no clock, no environment and no hash order.
+//! The same scenario and seed give the same bytes on any machine and with any number of threads.
 //!
-//! Where to start: [`scenario`] says what is to be simulated, [`world::run`] does it, [`outcome`] is what it
-//! gives. [`hw`] has the parts that a packet meets, each a small state machine to which time is an argument;
-//! [`machine`] says what the parts of a named machine are, value by value with its source; [`traffic`] says
-//! what arrives. [`bound`] says what a clairvoyant would need at least. [`figures`] puts the figures of the documents that Apus follows beside what these parts say.
+//! Where to start: [`scenario`] describes what to simulate, [`world::run`] simulates it, and [`outcome`] holds the
+//! result. [`hw`] has the hardware that a packet meets; each part is a small state machine that receives the time as an
+//! argument. [`machine`] gives the parameters of named machines, each value with its source. [`traffic`] describes what
+//! arrives. [`bound`] computes the least power with which even a clairvoyant policy could meet the goal. [`figures`]
+//! compares published figures with the simulator's results.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -24,5 +25,5 @@ pub mod traffic;
 pub mod units_text;
 pub mod world;
 
-/// A point of simulated time.
+/// A point in simulated time.
 pub type At = units::Instant<units::Simulated>;

@@ -1,11 +1,11 @@
-//! Random numbers from an explicit seed: one stream a component, integers only.
+//! Random numbers from an explicit seed: one stream per component, computed with integers only.
 //!
-//! No floating point: the logarithm of a platform's libm differs in its last bit from another's, and
-//! then two machines would not give the same bytes.
+//! There is no floating point, because the logarithms of two platforms can differ in the last bit. Two machines would
+//! then not give the same bytes.
 
 use units::Nanos;
 
-/// xoshiro256++: 256 bits of state, passes BigCrush, about a nanosecond a number.
+/// xoshiro256++: 256 bits of state, passes BigCrush, takes about a nanosecond per number.
 ///
 /// Source: D. Blackman, S. Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS 47(4),
 /// 2021; the state is filled by SplitMix64 as its authors advise (prng.di.unimi.it).
@@ -13,8 +13,8 @@ use units::Nanos;
 pub struct Random([u64; 4]);
 
 impl Random {
-    /// The stream of component `id` in a world of this `seed`. Streams of different components have
-    /// nothing to do with each other, so that a component more does not change the others' numbers.
+    /// The stream of component `id` in a world with this `seed`. The streams of different components are independent,
+    /// so adding a component does not change the numbers of the others.
     pub const fn stream(seed: u64, id: u64) -> Self {
         let mut fill = SplitMix(seed);
         // The identifier goes through the mixer too: neighbouring seeds and identifiers do not meet.
@@ -22,7 +22,7 @@ impl Random {
         Self([fill.next(), fill.next(), fill.next(), fill.next()])
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     pub const fn next_u64(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -36,32 +36,32 @@ impl Random {
         result
     }
 
-    /// Uniform from 0 to `n - 1`; 0 if `n` is 0. The bias is below `n / 2^64`.
+    /// Draws a number from 0 to `n - 1`, uniformly; 0 if `n` is 0. The bias is below `n / 2^64`.
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }
 
-    /// True `per_million` times in a million.
+    /// Draws true with a probability of `per_million` in a million.
     pub const fn chance(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < per_million as u64
     }
 
-    /// Uniform from `from` to `to`, both included; `from` if `to` is not later.
+    /// Draws a span from `from` to `to`, both included, uniformly. Returns `from` if `to` is not longer.
     pub const fn uniform(&mut self, from: Nanos, to: Nanos) -> Nanos {
         let range = to.saturating_sub(from).as_nanos().saturating_add(1);
         Nanos::from_nanos(from.as_nanos() + self.below(range))
     }
 
-    /// Exponentially distributed: the gaps of a Poisson process of this `mean` gap. Rounded down to
-    /// whole nanoseconds, at most 44 times the mean; the error is below 2e-7 of the mean.
+    /// Draws an exponentially distributed span, such as a gap of a Poisson process, with this `mean`. It is rounded
+    /// down to whole nanoseconds and at most 44 times the mean. The error is below 2e-7 of the mean.
     pub const fn exponential(&mut self, mean: Nanos) -> Nanos {
         let wide = mean.as_nanos() as u128 * self.negative_logarithm() as u128;
         let nanos = wide >> FRACTION_BITS;
         Nanos::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
     }
 
-    /// About normally distributed (the sum of twelve uniform numbers: exact mean and deviation, no
-    /// sample beyond six deviations), never below zero.
+    /// Draws an approximately normal span that is never below zero. It is the sum of twelve uniform numbers: mean and
+    /// deviation are exact, and no sample lies beyond six deviations.
     pub const fn normal(&mut self, mean: Nanos, deviation: Nanos) -> Nanos {
         let mut sum = 0u64;
         let mut i = 0;
@@ -76,7 +76,7 @@ impl Random {
         Nanos::from_nanos(if sample < 0 { 0 } else { sample as u64 })
     }
 
-    /// -ln(u) for u uniform in (0, 1], with [`FRACTION_BITS`] bits of fraction.
+    /// -ln(u) for u uniform in (0, 1], with [`FRACTION_BITS`] fractional bits.
     const fn negative_logarithm(&mut self) -> u64 {
         let bits = self.next_u64() | 1;
         let zeros = bits.leading_zeros();
@@ -90,7 +90,7 @@ impl Random {
     }
 }
 
-/// Bits behind the point of a logarithm: 64 - ln(2^64) still leaves room for the whole part.
+/// Fractional bits of a logarithm. 64 - ln(2^64) leaves room for the whole part.
 const FRACTION_BITS: u32 = 56;
 /// ln 2, in units of 2^-64.
 const LN_2: u64 = 0xb172_17f7_d1cf_79ab;
@@ -108,7 +108,7 @@ const fn log2_table() -> [u64; 1025] {
     table
 }
 
-/// log2 of a number from 1 to below 2, given in units of 2^-63, one bit a squaring.
+/// log2 of a number in [ 1, 2), given in units of 2^-63. Each squaring gives one bit.
 const fn log2(number: u64) -> u64 {
     let mut x = number as u128;
     let mut result = 0u64;
@@ -125,7 +125,7 @@ const fn log2(number: u64) -> u64 {
     result
 }
 
-/// SplitMix64: fills another generator's state.
+/// SplitMix64. It fills the state of another generator.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, fig. 18.
 struct SplitMix(u64);

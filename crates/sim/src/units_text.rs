@@ -1,5 +1,5 @@
-//! Quantities in TOML: texts with a unit, checked strictly. A bare number where a unit belongs, a unit
-//! of another kind and a key that does not exist are errors that name the line and the remedy.
+//! Quantities in TOML as texts with a unit, checked strictly. A missing unit, a unit of another kind and an unknown key
+//! are errors. The error names the line and the remedy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,22 +9,22 @@ use serde::{Deserialize, de::DeserializeOwned};
 use toml::de::{DeTable, DeValue};
 use units::Microwatts;
 
-/// A text that is no valid document: where, what is wrong, and what would be right.
+/// A text is no valid document. The fields say where it is wrong, what is wrong, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}:{line}: {what}; {fix}")]
 pub struct TextError {
-    /// The file's or machine's name.
+    /// The name of the file or machine.
     pub place: String,
-    /// The line, from 1; 1 if the error concerns the whole.
+    /// The line, counted from 1. It is 1 if the error concerns the whole document.
     pub line: usize,
-    /// What is wrong, with the key's full name.
+    /// What is wrong, with the full name of the key.
     pub what: String,
-    /// What would be right.
+    /// What would be right instead.
     pub fix: String,
 }
 
-/// Reads a document of type `T`, whose unknown keys are errors if its types say so
-/// (`deny_unknown_fields`). `place` is what errors call it.
+/// Reads a document of type `T`. Unknown keys are errors if the type says so (`deny_unknown_fields`). Error messages
+/// call the document `place`.
 pub fn from_toml<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, TextError> {
     toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
@@ -34,8 +34,8 @@ pub fn from_toml<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, Text
     })
 }
 
-/// What serde says of a document, with the key's full name, parted into what is wrong and what would be right. What it
-/// says in words of its own stays as it is.
+/// Splits serde's message into what is wrong, with the full name of the key, and what would be right. Messages from
+/// this crate's own types are not changed.
 fn explained(message: &str, key: Option<&str>) -> (String, String) {
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let name = key.map_or_else(|| "the file".to_owned(), |key| format!("`{key}`"));
@@ -68,7 +68,7 @@ fn explained(message: &str, key: Option<&str>) -> (String, String) {
     }
 }
 
-/// The full name of the key at `offset`, or that of the table whose header is there.
+/// The full name of the key at `offset`, or of the table whose header is there.
 fn key_at(text: &str, offset: usize) -> Option<String> {
     fn within(table: &DeTable<'_>, offset: usize, path: &str) -> Option<String> {
         table.iter().find_map(|(key, value)| {
@@ -94,12 +94,12 @@ fn key_at(text: &str, offset: usize) -> Option<String> {
     within(DeTable::parse(text).ok()?.get_ref(), offset, "")
 }
 
-/// The line, from 1, of the octet at `offset`.
+/// The line, counted from 1, of the byte at `offset`.
 pub fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|octet| **octet == b'\n').count()
 }
 
-/// A quantity that is written as a text with its unit: `"50us"`, `"2.2GHz"`, `"10Gbps"`.
+/// A quantity written as a text with its unit: `"50us"`, `"2.2GHz"`, `"10Gbps"`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Text<T>(pub T);
 
@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Power, written `"1.8W"`, `"350mW"`, `"500uW"`.
+/// A power, written `"1.8W"`, `"350mW"`, `"500uW"`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Power(pub Microwatts);
 
@@ -144,7 +144,7 @@ impl FromStr for Power {
     }
 }
 
-/// Voltage in microvolts, written `"0.75V"`, `"750mV"`.
+/// A voltage in microvolts, written `"0.75V"`, `"750mV"`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Microvolts(pub u64);
 
@@ -157,7 +157,7 @@ impl FromStr for Microvolts {
     }
 }
 
-/// Octets, written `"64B"`, `"512KiB"`, `"2MiB"`.
+/// A number of bytes, written `"64B"`, `"512KiB"`, `"2MiB"`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Octets(pub u64);
 
@@ -170,7 +170,7 @@ impl FromStr for Octets {
     }
 }
 
-/// `12.5W` as a whole number of the base unit; `None` if it isn't one.
+/// `12.5W` as a whole number of the base unit. `None` if the result is not whole.
 fn decimal(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -190,7 +190,7 @@ fn decimal(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(factor)?.checked_add(below)
 }
 
-/// A number that no unit belongs to.
+/// Reads a number without a unit.
 pub fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let number = i64::deserialize(deserializer)?;
     u32::try_from(number).map_err(|_| D::Error::custom(format!("{number}: expected a number from 0 to {}", u32::MAX)))

@@ -1,22 +1,24 @@
-//! What the tests of every crate share and no product code may use: a test says what it lacks, and whether it had to retry.
+//! Helpers for the tests of every crate, never used by product code. A test reports through them what it lacks, or that
+//! it had to retry.
 //!
-//! **Law:** a dev-dependency only; it never enters the binary (`laws.rs` compares the edges).
+//! **Law:** this crate is a dev-dependency only and never part of the binary (`laws.rs` compares the edges).
 #![forbid(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 
-/// The variable by which a machine promises to have everything the tests need: `APUS_REQUIRE=all`.
+/// Environment variable by which a machine promises to have everything that the tests need: `APUS_REQUIRE=all`.
 pub const REQUIRE: &str = "APUS_REQUIRE";
-/// The variable that names the file to which skips are appended, for the list at the end of `make test`.
+/// Environment variable that names the file to which skips are appended, for the list at the end of `make test`.
 pub const SKIPS: &str = "APUS_SKIPS";
 
-/// Says that the calling test, or a part of it, cannot run here, and why: what is missing and how to get it.
+/// Reports that the calling test, or a part of it, cannot run here. `why` says what is missing and how to get it.
 ///
-/// The line goes to standard error past the test runner's capture, and to the file that `APUS_SKIPS` names.
+/// The line bypasses the test runner's capture and goes to standard error. It is also appended to the file that
+/// `APUS_SKIPS` names.
 ///
 /// # Panics
-/// Under `APUS_REQUIRE=all`: CI promises to have what every test needs, so there a lack is a failure.
+/// Panics if `APUS_REQUIRE=all` is set. CI promises to have what every test needs, so a skip is a failure there.
 pub fn skip(why: impl AsRef<str>) {
     let current = std::thread::current();
     // libtest names a test's thread after the test; `main` is a harness of its own, or --test-threads=1.
@@ -28,11 +30,11 @@ pub fn skip(why: impl AsRef<str>) {
     assert!(std::env::var_os(REQUIRE).is_none_or(|value| value != "all"), "{REQUIRE}=all, but {line}");
 }
 
-/// The variable that names the file to which first attempts are appended, for CI's account of retries.
+/// Environment variable that names the file to which first attempts are appended. CI counts retries with it.
 pub const ATTEMPTS: &str = "APUS_FIRST_ATTEMPTS";
 
-/// Says how the first attempt of a test that retries without evidence of a disturbance ended. `tools/attempts.sh` counts
-/// them: where more than one in ten failed, the retries hide a fault.
+/// Reports whether the first attempt of a test passed, for tests that retry without evidence of a disturbance.
+/// `tools/attempts.sh` counts the reports. If more than one first attempt in ten failed, the retries hide a fault.
 pub fn first_attempt(passed: bool) {
     let current = std::thread::current();
     let test = current.name().unwrap_or("a thread of a test");
@@ -40,21 +42,21 @@ pub fn first_attempt(passed: bool) {
     append(ATTEMPTS, &line);
 }
 
-/// Keeps the settings of the whole machine as they are until the file is closed: waits for tests that change them, also those
-/// of another checkout.
+/// Keeps the settings of the whole machine unchanged until the returned file is closed. It waits for tests that change
+/// settings, including those of other checkouts.
 ///
 /// # Panics
-/// Where the folder for temporary files cannot be written.
+/// Panics if the folder for temporary files is not writable.
 pub fn settings_stay() -> File {
     let file = settings();
     file.lock_shared().unwrap_or_else(|error| panic!("lock {SETTINGS}: {error}"));
     file
 }
 
-/// Lets this test alone, of all that run on this machine, change its settings until the file is closed.
+/// Gives the calling test the sole right to change this machine's settings until the returned file is closed.
 ///
 /// # Panics
-/// Where the folder for temporary files cannot be written.
+/// Panics if the folder for temporary files is not writable.
 pub fn settings_change() -> File {
     let file = settings();
     file.lock().unwrap_or_else(|error| panic!("lock {SETTINGS}: {error}"));
@@ -69,7 +71,7 @@ fn settings() -> File {
     file.unwrap_or_else(|error| panic!("open {}: {error}", path.display()))
 }
 
-/// Appends `line` to the file that the environment variable `variable` names; does nothing where it names none.
+/// Appends `line` to the file that the environment variable `variable` names. Does nothing if the variable is not set.
 fn append(variable: &str, line: &str) {
     let Some(path) = std::env::var_os(variable) else { return };
     let file = OpenOptions::new().create(true).append(true).open(&path);

@@ -4,16 +4,16 @@ use core::ops::{Add, Mul};
 
 use crate::Nanos;
 
-/// Power, in microwatts.
+/// A power, in microwatts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Microwatts(u64);
 
 impl Microwatts {
-    /// `n` microwatts.
+    /// Makes a power of `n` microwatts.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
-    /// The power as a number of microwatts.
+    /// The power in microwatts.
     pub const fn as_microwatts(self) -> u64 {
         self.0
     }
@@ -21,26 +21,26 @@ impl Microwatts {
 
 impl Mul<Nanos> for Microwatts {
     type Output = Nanojoules;
-    /// Energy spent at this power: 1 uW for 1 ms is 1 nJ. Rounded down, 128-bit inside, saturating.
+    /// The energy spent at this power: 1 uW for 1 ms is 1 nJ. Rounded down; computed with 128 bits; saturates.
     fn mul(self, span: Nanos) -> Nanojoules {
         Nanojoules(span.scale(self.0, 1_000_000).as_nanos())
     }
 }
 
-/// Energy, in nanojoules.
+/// An energy, in nanojoules.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Nanojoules(u64);
 
 impl Nanojoules {
-    /// `n` nanojoules.
+    /// Makes an energy of `n` nanojoules.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
-    /// The energy as a number of nanojoules.
+    /// The energy in nanojoules.
     pub const fn as_nanojoules(self) -> u64 {
         self.0
     }
-    /// The mean power over `span`, rounded down; `None` over no time at all.
+    /// The mean power over `span`, rounded down. `None` if `span` is zero.
     pub const fn over(self, span: Nanos) -> Option<Microwatts> {
         match span.as_nanos() {
             0 => None,
@@ -51,7 +51,7 @@ impl Nanojoules {
 
 impl Add for Nanojoules {
     type Output = Self;
-    /// Saturates.
+    /// Adds two energies. Saturates at 18 GJ.
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }

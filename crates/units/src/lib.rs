@@ -1,9 +1,9 @@
-//! Physical quantities as types: what has a unit cannot be mixed up with what has another.
+//! Physical quantities as types, so that values of different units cannot be mixed up.
 //!
-//! **Law:** no operating system, no allocation, no floating point; only operations with a physical
-//! meaning exist. A *span* of time ([`Nanos`]) and a *point* in time ([`Instant`]) are different
-//! types, and points of different clocks do not compare. The difference of two points is an
-//! `Option`: time that runs backwards is visible, never an absolute value.
+//! **Law:** no operating system, no allocation, no floating point. Only operations with a physical meaning exist. A
+//! *span* of time ([`Nanos`]) and a *point* in time ([`Instant`]) are different types. Points of different clocks
+//! cannot be compared. The difference of two points is an `Option`: if time runs backwards the result is `None`, never
+//! an absolute value.
 //!
 //! | type | unit | range | made from |
 //! | --- | --- | --- | --- |

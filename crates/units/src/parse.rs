@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A text that is not the quantity it should be; says what would be.
+/// A text could not be read as the expected quantity. The message names the expected form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParseError {
     expected: &'static str,
@@ -22,10 +22,10 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// Reads `12.5us` given the units that fit, as a whole number of the base unit.
+/// Reads a text such as `12.5us` with one of the given units. Returns a whole number of the base unit.
 ///
-/// The number has no sign and no exponent; digits below the base unit must be zero ("1.5ns" is
-/// refused, because nothing here can hold it).
+/// The number has no sign and no exponent. Digits below the base unit must be zero: "1.5ns" is refused, because the
+/// types of this crate cannot hold it.
 pub(crate) fn scaled(text: &str, units: &[(&str, u64)], expected: &'static str) -> Result<u64, ParseError> {
     let error = ParseError::expected(expected);
     let text = text.trim();
@@ -36,7 +36,7 @@ pub(crate) fn scaled(text: &str, units: &[(&str, u64)], expected: &'static str) 
     decimal(number, factor).ok_or(error)
 }
 
-/// `number * factor` for a decimal `number`, exact or `None`.
+/// `number * factor` for a decimal `number`. `None` if the result is not a whole number.
 pub(crate) fn decimal(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || (number.contains('.') && fraction.is_empty()) {

@@ -1,4 +1,4 @@
-//! A share of a distribution.
+//! Quantiles of a distribution.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,32 +10,32 @@ use crate::parse::{ParseError, decimal};
 pub struct Quantile(u32);
 
 impl Quantile {
-    /// The median.
+    /// The median: half of all samples lie above it.
     pub const P50: Self = Self(500_000);
-    /// Nine in ten.
+    /// The 90th percentile: one sample in ten lies above it.
     pub const P90: Self = Self(900_000);
-    /// Ninety-nine in a hundred.
+    /// The 99th percentile: one sample in a hundred lies above it.
     pub const P99: Self = Self(990_000);
-    /// All but one in a thousand.
+    /// The 99.9th percentile: one sample in a thousand lies above it.
     pub const P99_9: Self = Self(999_000);
-    /// All but one in ten thousand.
+    /// The 99.99th percentile: one sample in ten thousand lies above it.
     pub const P99_99: Self = Self(999_900);
 
-    /// From parts per million; `None` from 1,000,000 on, where no sample could lie above.
+    /// Makes a quantile from parts per million. `None` from 1,000,000 on, because no sample could lie above it.
     pub const fn from_ppm(ppm: u32) -> Option<Self> {
         if ppm < 1_000_000 { Some(Self(ppm)) } else { None }
     }
-    /// Parts per million at or below the quantile.
+    /// Share of the samples at or below the quantile, in ppm.
     pub const fn as_ppm(self) -> u32 {
         self.0
     }
-    /// Parts per million above the quantile, at least 1.
+    /// Share of the samples above the quantile, in ppm. At least 1.
     pub const fn above_ppm(self) -> u32 {
         1_000_000 - self.0
     }
 }
 
-/// `p50`, `p99.9`, `p99.9999`.
+/// Reads `p50`, `p99.9` or `p99.9999`.
 impl FromStr for Quantile {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {

@@ -6,32 +6,32 @@ use core::str::FromStr;
 use crate::Nanos;
 use crate::parse::{ParseError, scaled};
 
-/// Octets that a frame takes on an Ethernet wire besides its own: preamble and start delimiter (8)
-/// and the inter-frame gap (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
+/// Bytes that a frame takes on an Ethernet wire in addition to its own: preamble and start delimiter (8) and the
+/// inter-frame gap (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
 const WIRE_OVERHEAD: u64 = 20;
 
-/// Packets a second.
+/// A rate in packets per second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PacketRate(u64);
 
 impl PacketRate {
-    /// `n` packets a second.
+    /// Makes a rate of `n` packets per second.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
-    /// The rate as a number of packets a second.
+    /// The number of packets per second.
     pub const fn as_pps(self) -> u64 {
         self.0
     }
-    /// The time that `packets` packets take at this rate, rounded down; [`Nanos::MAX`] at rate 0.
+    /// The time in which `packets` packets arrive at this rate, rounded down. [`Nanos::MAX`] at rate 0.
     ///
-    /// This is the ring bound: a ring of N descriptors overflows N / rate after its reader stops.
+    /// It also bounds how long a ring lasts: a ring of N descriptors overflows N / rate after its reader stops.
     pub const fn time_for(self, packets: u64) -> Nanos {
         Nanos::from_nanos(packets).scale(1_000_000_000, self.0)
     }
 }
 
-/// `20kpps`, `14.88Mpps`, `350pps`.
+/// Reads `20kpps`, `14.88Mpps` or `350pps`.
 impl FromStr for PacketRate {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -40,7 +40,7 @@ impl FromStr for PacketRate {
     }
 }
 
-/// Three significant digits: `14.8Mpps`.
+/// Writes three significant digits: `14.8Mpps`.
 impl fmt::Display for PacketRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -59,28 +59,29 @@ impl fmt::Display for PacketRate {
     }
 }
 
-/// Bits a second.
+/// A rate in bits per second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// `n` bits a second.
+    /// Makes a rate of `n` bits per second.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
-    /// The rate as a number of bits a second.
+    /// The number of bits per second.
     pub const fn as_bps(self) -> u64 {
         self.0
     }
-    /// Frames of `octets` (with frame check sequence) a second at this line rate, rounded down.
+    /// The number of frames per second that fit this line rate, rounded down. `octets` is the frame's size with its
+    /// frame check sequence.
     ///
-    /// 64-octet frames at 10 Gbit/s: 14,880,952.
+    /// At 10 Gbit/s there are 14,880,952 frames of 64 bytes per second.
     pub const fn frames_of(self, octets: u64) -> PacketRate {
         PacketRate(self.0 / ((octets + WIRE_OVERHEAD) * 8))
     }
 }
 
-/// `10Gbps`, `100Mbps`, `64kbps`.
+/// Reads `10Gbps`, `100Mbps` or `64kbps`.
 impl FromStr for BitRate {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {

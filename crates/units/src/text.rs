@@ -1,9 +1,10 @@
-//! Characters that do something instead of being shown: the one list for all that writes text.
+//! The characters that act on a terminal instead of being shown. Everything that writes text uses this one list.
 
-/// Does a character act on a terminal, or on the order in which a text is shown? All of Unicode's Cc (C0, DEL, C1) but
-/// line feed and tab, the separators of lines and paragraphs, and what has the property Bidi_Control (UAX #9, 2).
+/// Returns whether a character acts on a terminal or on the order in which text is shown. These are all of Unicode's Cc
+/// (C0, DEL, C1) except line feed and tab, the line and paragraph separators, and the characters with the property
+/// Bidi_Control (UAX #9, 2).
 ///
-/// Text of a host, an archive or a file name may hold them; whoever writes it out replaces them.
+/// Text from a host, an archive or a file name may contain them. Code that writes such text out must replace them.
 pub const fn acts(c: char) -> bool {
     match c {
         '\n' | '\t' => false,

@@ -1,4 +1,4 @@
-//! Spans, points and frequencies.
+//! Spans of time, points in time, frequencies and cycles.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -7,56 +7,57 @@ use core::str::FromStr;
 
 use crate::parse::{ParseError, scaled};
 
-/// A span of time, in nanoseconds.
+/// A span of time, in nanoseconds. Never negative.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
 impl Nanos {
-    /// No time at all.
+    /// A span of 0 ns.
     pub const ZERO: Self = Self(0);
     /// The longest span, about 584 years.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `n` nanoseconds.
+    /// Makes a span of `n` nanoseconds.
     pub const fn from_nanos(n: u64) -> Self {
         Self(n)
     }
-    /// `n` microseconds; saturates at [`Nanos::MAX`].
+    /// Makes a span of `n` microseconds. Saturates at [`Nanos::MAX`].
     pub const fn from_micros(n: u64) -> Self {
         Self(n.saturating_mul(1_000))
     }
-    /// `n` milliseconds; saturates at [`Nanos::MAX`].
+    /// Makes a span of `n` milliseconds. Saturates at [`Nanos::MAX`].
     pub const fn from_millis(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
     }
-    /// `n` seconds; saturates at [`Nanos::MAX`].
+    /// Makes a span of `n` seconds. Saturates at [`Nanos::MAX`].
     pub const fn from_secs(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000_000))
     }
-    /// The span as a number of nanoseconds.
+    /// The span in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
-    /// Whole microseconds, rounded down.
+    /// The span in whole microseconds, rounded down.
     pub const fn as_micros_floor(self) -> u64 {
         self.0 / 1_000
     }
-    /// Longer by `other`, at most [`Nanos::MAX`].
+    /// The sum of both spans, at most [`Nanos::MAX`].
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
-    /// Shorter by `other`; `None` if `other` is the longer one.
+    /// This span less `other`. `None` if `other` is longer.
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
             Some(n) => Some(Self(n)),
             None => None,
         }
     }
-    /// Shorter by `other`, at least [`Nanos::ZERO`]: for budgets, where "nothing left" is meant.
+    /// This span less `other`, at least [`Nanos::ZERO`]. For budgets, where a negative result means that nothing is
+    /// left.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
-    /// `self * numerator / denominator`, rounded down, 128-bit inside, saturating.
+    /// `self * numerator / denominator`, rounded down. Computed with 128 bits; saturates.
     ///
     /// A `denominator` of 0 gives [`Nanos::MAX`].
     pub const fn scale(self, numerator: u64, denominator: u64) -> Self {
@@ -70,7 +71,7 @@ impl Nanos {
 
 impl Add for Nanos {
     type Output = Self;
-    /// Saturates at [`Nanos::MAX`].
+    /// Adds two spans. Saturates at [`Nanos::MAX`].
     fn add(self, other: Self) -> Self {
         self.saturating_add(other)
     }
@@ -84,7 +85,7 @@ impl AddAssign for Nanos {
 
 impl Mul<u64> for Nanos {
     type Output = Self;
-    /// Saturates at [`Nanos::MAX`].
+    /// Multiplies the span. Saturates at [`Nanos::MAX`].
     fn mul(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
@@ -92,13 +93,13 @@ impl Mul<u64> for Nanos {
 
 impl Div<u64> for Nanos {
     type Output = Self;
-    /// Rounded down. Panics if `parts` is 0, as integer division does.
+    /// Divides the span and rounds down. Panics if `parts` is 0, as integer division does.
     fn div(self, parts: u64) -> Self {
         Self(self.0 / parts)
     }
 }
 
-/// Exactly, in the largest unit that is not larger than the span: `1.5ms`, `12.345678ms`.
+/// Writes the exact value, in the largest unit that is not larger than the span: `1.5ms`, `12.345678ms`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -127,7 +128,7 @@ impl fmt::Debug for Nanos {
     }
 }
 
-/// `50us`, `1.5ms`, `300 ns`, `2s`; a bare number is an error.
+/// Reads `50us`, `1.5ms`, `300 ns` or `2s`. A number without a unit is an error.
 impl FromStr for Nanos {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -137,29 +138,29 @@ impl FromStr for Nanos {
     }
 }
 
-/// What a point in time was read from. Points of different clocks are different types.
+/// The clock that a point in time was read from. Points of different clocks have different types.
 pub trait Clock {}
 
 /// Linux `CLOCK_MONOTONIC`, which `bpf_ktime_get_ns` reads too (bpf-helpers(7)).
 #[derive(Clone, Copy, Debug)]
 pub enum Monotonic {}
-/// The clock of a simulated world.
+/// The clock of a simulated world. Nothing but the simulator advances it.
 #[derive(Clone, Copy, Debug)]
 pub enum Simulated {}
 impl Clock for Monotonic {}
 impl Clock for Simulated {}
 
-/// A point on clock `C`, in nanoseconds since that clock's origin.
+/// A point in time on clock `C`, in nanoseconds since that clock's origin.
 pub struct Instant<C> {
     nanos: u64,
     clock: PhantomData<C>,
 }
 
 impl<C> Instant<C> {
-    /// The clock's origin.
+    /// The clock's origin, 0 ns.
     pub const ORIGIN: Self = Self::from_nanos(0);
 
-    /// The point `nanos` nanoseconds after the clock's origin.
+    /// Makes the point `nanos` nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self { nanos, clock: PhantomData }
     }
@@ -167,14 +168,14 @@ impl<C> Instant<C> {
     pub const fn as_nanos(self) -> u64 {
         self.nanos
     }
-    /// The span since `earlier`; `None` if `earlier` is in fact the later one.
+    /// The span from `earlier` to this point. `None` if `earlier` is the later one.
     pub const fn since(self, earlier: Self) -> Option<Nanos> {
         match self.nanos.checked_sub(earlier.nanos) {
             Some(n) => Some(Nanos(n)),
             None => None,
         }
     }
-    /// The point `span` before this one; `None` before the clock's origin.
+    /// The point that lies `span` before this one. `None` if that is before the clock's origin.
     pub const fn before(self, span: Nanos) -> Option<Self> {
         match self.nanos.checked_sub(span.0) {
             Some(n) => Some(Self::from_nanos(n)),
@@ -185,7 +186,7 @@ impl<C> Instant<C> {
 
 impl<C> Add<Nanos> for Instant<C> {
     type Output = Self;
-    /// Saturates at the end of the clock's range.
+    /// The point that lies `span` after this one. Saturates at the end of the clock's range.
     fn add(self, span: Nanos) -> Self {
         Self::from_nanos(self.nanos.saturating_add(span.0))
     }
@@ -225,22 +226,22 @@ impl<C> fmt::Debug for Instant<C> {
 pub struct Hertz(u64);
 
 impl Hertz {
-    /// `n` hertz.
+    /// Makes a frequency of `n` hertz.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
-    /// The frequency as a number of hertz.
+    /// The frequency in hertz.
     pub const fn as_hertz(self) -> u64 {
         self.0
     }
-    /// Cycles counted in `span`, rounded down, 128-bit inside, saturating.
+    /// The number of cycles in `span`, rounded down. Computed with 128 bits; saturates.
     pub const fn cycles_in(self, span: Nanos) -> Cycles {
         let n = self.0 as u128 * span.0 as u128 / 1_000_000_000;
         Cycles(if n > u64::MAX as u128 { u64::MAX } else { n as u64 })
     }
 }
 
-/// `2.1GHz`, `800MHz`, `100kHz`, `250Hz`.
+/// Reads `2.1GHz`, `800MHz`, `100kHz` or `250Hz`.
 impl FromStr for Hertz {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -249,16 +250,16 @@ impl FromStr for Hertz {
     }
 }
 
-/// A difference of two readings of a cycle counter.
+/// A number of cycles: the difference of two readings of a cycle counter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cycles(u64);
 
 impl Cycles {
-    /// `n` cycles.
+    /// Makes a count of `n` cycles.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
-    /// The number of cycles.
+    /// The number of cycles, without the type.
     pub const fn count(self) -> u64 {
         self.0
     }
@@ -266,7 +267,7 @@ impl Cycles {
 
 impl Div<Hertz> for Cycles {
     type Output = Nanos;
-    /// How long the cycles take, rounded down; [`Nanos::MAX`] at 0 Hz (they never end).
+    /// The time that the cycles take, rounded down. [`Nanos::MAX`] at 0 Hz, because they never end.
     fn div(self, frequency: Hertz) -> Nanos {
         Nanos(self.0).scale(1_000_000_000, frequency.0)
     }

@@ -40,14 +40,16 @@ pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "mce",
         of: |parameter, _| has(parameter, "off"),
-        why: "it switches machine checks off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks",
+        why: "it disables machine checks: the kernel handles none, not even uncorrected memory errors, and logs no error \
+         from the processors' banks",
         instead: Some("mce=ignore_ce"),
         source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
     },
     Caution {
         name: "nomce",
         of: |_, _| true,
-        why: "it switches machine checks off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks",
+        why: "it disables machine checks: the kernel handles none, not even uncorrected memory errors, and logs no error \
+         from the processors' banks",
         instead: Some("mce=ignore_ce"),
         source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
     },
@@ -62,8 +64,8 @@ pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "cpuidle.off",
         of: |parameter, _| has(parameter, "1"),
-        why: "it disables the choice of idle states: every idle CPU uses the architecture's default one, limits such as \
-              pm_qos_resume_latency_us do nothing, and the kernel's documentation advises against it in production",
+        why: "it disables cpuidle: every idle CPU uses the architecture's default idle state, limits such as \
+         pm_qos_resume_latency_us have no effect, and the kernel's documentation advises against it in production",
         instead: None,
         source: "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line",
     },
@@ -77,14 +79,14 @@ pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "noapic",
         of: |_, _| true,
-        why: "without the I/O APICs, interrupts that are no MSI all go to one CPU, and irqaffinity= cannot move them",
+        why: "without the I/O APICs, all interrupts except MSIs go to one CPU, and irqaffinity= cannot move them",
         instead: None,
         source: "Linux Documentation/admin-guide/kernel-parameters.txt, noapic; Documentation/arch/x86/i386/IO-APIC.rst",
     },
     Caution {
         name: "pcie_aspm",
         of: |parameter, line| has(parameter, "off") && !line.has("pcie_aspm.policy"),
-        why: "it does not switch ASPM off: the kernel leaves the links as the firmware set them, and they may still sleep",
+        why: "it does not disable ASPM: the kernel leaves the links as the firmware set them, and they may still sleep",
         instead: Some("pcie_aspm.policy=performance"),
         source: "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
     },
@@ -98,21 +100,22 @@ pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "pci",
         of: |parameter, _| has(parameter, "nomsi"),
-        why: "without MSI-X a NIC has one interrupt, mostly shared, in place of one for each queue",
+        why: "without MSI-X a NIC has one interrupt, usually shared, instead of one per queue",
         instead: None,
         source: "Linux Documentation/admin-guide/kernel-parameters.txt, pci=nomsi; Documentation/PCI/msi-howto.rst",
     },
     Caution {
         name: "ftrace",
         of: |parameter, _| parameter.value.as_deref().is_some_and(|value| value.starts_with("function")),
-        why: "each function of the kernel is traced from boot on, which slows all of it",
+        why: "every function of the kernel is traced from boot on, which slows the whole kernel",
         instead: None,
         source: "Linux Documentation/trace/ftrace.rst, function tracer",
     },
     Caution {
         name: "crashkernel",
         of: |parameter, _| has(parameter, "auto"),
-        why: "only kernels of Red Hat Enterprise Linux up to 8 know auto: others reserve nothing, and kdump does not start",
+        why: "only kernels of Red Hat Enterprise Linux up to 8 support auto: others reserve nothing, and kdump does not \
+         start",
         instead: Some("crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M"),
         source: "Linux Documentation/admin-guide/kdump/kdump.rst, crashkernel syntax; RHEL 9 documentation, Configuring kdump",
     },

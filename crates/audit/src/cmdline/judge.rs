@@ -108,7 +108,7 @@ fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark>
         source: PARAMETERS,
     };
     if same_name(&parameter.name, "kthread_cpus") {
-        let text = "kernels of kernel.org do not have it; those of Wind River and StarlingX do".to_owned();
+        let text = "kernels from kernel.org do not support it; those of Wind River and StarlingX do".to_owned();
         return Some(Remark {
             source: "FlexRAN real-time platform slides (2018), kernel command line; absent from kernel-parameters.txt",
             ..remark(Kind::NotMainline, text, Some("nohz_full= and isolcpus=domain keep kernel threads away".into()))
@@ -136,16 +136,16 @@ fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark>
     Some(match joined {
         Some(joined) => remark(
             Kind::UnknownName,
-            format!("there is no such parameter; with its neighbour it reads like {}", joined.name),
+            format!("there is no such parameter; together with the next word it looks like {}", joined.name),
             Some(joined.name.into()),
         ),
         None => match similar(&parameter.name) {
             Some(name) => remark(
                 Kind::UnknownName,
-                format!("there is no such parameter known; is {name} meant?"),
+                format!("no such parameter is known; did you mean {name}?"),
                 Some(name.into()),
             ),
-            None => remark(Kind::UnknownName, "it is not in the table: it may be misspelt".into(), None),
+            None => remark(Kind::UnknownName, "Apus does not know it: it may be misspelt".into(), None),
         },
     })
 }
@@ -195,7 +195,7 @@ fn repeated(line: &CommandLine) -> Vec<Remark> {
             }
             false => {
                 let parameter = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-                let text = format!("given {times} with different values; {last} counts");
+                let text = format!("given {times} with different values; {last} takes effect");
                 (Kind::Overridden, parameter, text, "remove all but the one that you want".to_owned())
             }
         };
@@ -246,7 +246,7 @@ fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
         takes_all.then(|| Remark {
             kind: Kind::SetsDiffer,
             parameter: parameter.to_string(),
-            text: format!("it takes all CPUs of the host{host} and leaves none for housekeeping"),
+            text: format!("it contains all CPUs of the host{host} and leaves none for housekeeping"),
             instead: None,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst",
         })
@@ -277,9 +277,9 @@ fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
             let text = match name {
                 // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
                 "nohz_full" => {
-                    "it names CPU 0, which boots the host: the kernel clears it from the list, for it keeps the time"
+                    "it names CPU 0, which boots the host and keeps the time: the kernel removes it from the list"
                 }
-                _ => "it names CPU 0, which boots the host and keeps the time: leave it to housekeeping",
+                _ => "it names CPU 0, which boots the host and keeps the time: leave that CPU to housekeeping",
             };
             say(parameter, text.into(), None);
         }
@@ -323,7 +323,7 @@ fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
         (!stray.is_empty()).then(|| Remark {
             kind: Kind::SetsDiffer,
             parameter: parameter.to_string(),
-            text: format!("it names CPUs {stray}, which the host has not: it has {present}"),
+            text: format!("it names CPUs {stray}, but the host only has CPUs {present}"),
             instead: None,
             source: PARAMETERS,
         })
@@ -349,7 +349,7 @@ fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) ->
         let add = match housekeeping {
             // Of all CPUs none may be isolated further.
             Some(none) if none.is_empty() && entry.add.contains('{') => {
-                "isolate fewer CPUs: at least one of each node must be left to housekeeping".to_owned()
+                "isolate fewer CPUs: leave at least one CPU of each node to housekeeping".to_owned()
             }
             Some(housekeeping) => add.replace("{housekeeping}", &housekeeping.to_string()),
             None => add.replace("irqaffinity={housekeeping}", "irqaffinity= with the CPUs that do housekeeping"),
@@ -558,7 +558,7 @@ mod tests {
             (
                 "intel_pstate=active intel_pstate=passive",
                 Kind::Contradiction,
-                Some("remove the first, which does nothing"),
+                Some("remove the first, which has no effect"),
             ),
             ("console=ttyS0,115200", Kind::Caution, Some("quiet loglevel=4")),
         ] {
@@ -612,7 +612,7 @@ mod tests {
         assert!(on("isolcpus=managed_irq,domain,0-7").contains("leaves none for housekeeping"));
         assert!(on("nohz_full=all").contains("leaves none for housekeeping"));
         assert!(!on("isolcpus=managed_irq,domain,1-7").contains("leaves none"));
-        assert!(on("nohz_full=0-3").contains("the kernel clears it from the list"));
+        assert!(on("nohz_full=0-3").contains("the kernel removes it from the list"));
     }
 
     proptest! {

@@ -57,21 +57,21 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("idle", "poll"),
         second: any("intel_idle.max_cstate"),
-        why: "idle=poll disables cpuidle: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle, so a limit on idle states has no effect",
         fix: "remove intel_idle.max_cstate= to go on polling, or idle=poll to let idle CPUs sleep within the limit",
         source: IDLE,
     },
     Contradiction {
         first: with("idle", "poll"),
         second: any("processor.max_cstate"),
-        why: "idle=poll disables cpuidle: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle, so a limit on idle states has no effect",
         fix: "remove processor.max_cstate= to go on polling, or idle=poll to let idle CPUs sleep within the limit",
         source: IDLE,
     },
     Contradiction {
         first: with("nohz", "off"),
         second: any("nohz_full"),
-        why: "full dynamic ticks need dynamic ticks, which nohz=off takes away",
+        why: "full dynamic ticks need dynamic ticks, which nohz=off disables",
         fix: "remove nohz=off",
         source: NO_HZ,
     },
@@ -85,15 +85,15 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("tsc", "unstable"),
         second: any("nohz_full"),
-        why: "full dynamic ticks need a TSC that can be trusted",
+        why: "full dynamic ticks need a reliable TSC",
         fix: "remove tsc=unstable",
         source: NO_HZ,
     },
     Contradiction {
         first: with("tsc", "unstable"),
         second: with("tsc", "reliable"),
-        why: "the TSC cannot be both",
-        fix: "keep the one that is true of this machine",
+        why: "the TSC cannot be both reliable and unstable",
+        fix: "keep the one that is true for this machine",
         source: PARAMETERS,
     },
     Contradiction {
@@ -120,7 +120,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("iommu", "off"),
         second: with("intel_iommu", "on"),
-        why: "one switches the IOMMU off, the other on",
+        why: "one disables the IOMMU, the other enables it",
         fix: "intel_iommu=on iommu=pt",
         source: PARAMETERS,
     },
@@ -128,28 +128,29 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
         first: with("intel_pstate", "disable"),
         second: with("intel_pstate", "active"),
         why: "a driver that is disabled has no mode",
-        fix: "remove intel_pstate=active, which does nothing beside disable",
+        fix: "remove intel_pstate=active, which has no effect together with disable",
         source: PSTATE,
     },
     Contradiction {
         first: with("intel_pstate", "disable"),
         second: with("intel_pstate", "passive"),
         why: "a driver that is disabled has no mode",
-        fix: "remove intel_pstate=passive, which does nothing beside disable",
+        fix: "remove intel_pstate=passive, which has no effect together with disable",
         source: PSTATE,
     },
     Contradiction {
         first: with("intel_pstate", "active"),
         second: with("intel_pstate", "passive"),
-        why: "the driver has one mode: the last of the two counts",
-        fix: "remove the first, which does nothing",
+        why: "the driver has one mode: the last of the two takes effect",
+        fix: "remove the first, which has no effect",
         source: PSTATE,
     },
     Contradiction {
         first: any("nowatchdog"),
         second: with("nmi_watchdog", "1"),
-        why: "one switches both lockup detectors off, the other one on",
-        fix: "remove nmi_watchdog=1, which does nothing beside nowatchdog (kernel/watchdog.c, lockup_detector_update_enable)",
+        why: "one disables both lockup detectors, the other enables one of them",
+        fix: "remove nmi_watchdog=1, which has no effect together with nowatchdog (kernel/watchdog.c, \
+         lockup_detector_update_enable)",
         source: PARAMETERS,
     },
     Contradiction {
@@ -162,21 +163,21 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("mitigations", "off"),
         second: other_than("spectre_v2", "off"),
-        why: "mitigations=off switches all mitigations off, and spectre_v2= asks for one of them",
+        why: "mitigations=off disables all mitigations, but spectre_v2= asks for one of them",
         fix: "remove one of the two",
         source: PARAMETERS,
     },
     Contradiction {
         first: with("pcie_aspm", "off"),
         second: any("pcie_aspm.policy"),
-        why: "pcie_aspm=off leaves what the firmware configured, so the policy does nothing",
+        why: "pcie_aspm=off keeps the firmware's configuration, so the policy has no effect",
         fix: "keep pcie_aspm.policy=performance",
         source: PARAMETERS,
     },
     Contradiction {
         first: any("quiet"),
         second: any("ignore_loglevel"),
-        why: "one hides messages from the console, the other prints all of them",
+        why: "one hides messages on the console, the other prints all of them",
         fix: "keep quiet: a serial console is slow",
         source: PARAMETERS,
     },
@@ -220,7 +221,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
             line.last("isolcpus").is_some_and(|parameter| !parameter.flags().any(|flag| flag == "managed_irq"))
         },
         add: "isolcpus=managed_irq,domain,{isolated}",
-        why: "queues' interrupts that the kernel manages (NVMe, virtio, some NICs) still go to isolated CPUs",
+        why: "queue interrupts that the kernel manages (NVMe, virtio, some NICs) still go to isolated CPUs",
         source: "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
     },
     Companion {
@@ -228,14 +229,14 @@ pub(super) const COMPANIONS: &[Companion] = &[
             isolates(line, context) && !stops_ticks(line) && !is_only(context, Workload::Interrupt)
         },
         add: "nohz_full={isolated}",
-        why: "the application's CPUs keep their tick while they are busy: 100 to 1000 interruptions a second",
+        why: "the application's CPUs keep their tick while they are busy: 100 to 1000 interruptions per second",
         source: "Linux Documentation/timers/no_hz.rst",
     },
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("rcu_nocbs") && !stops_ticks(line),
         add: "rcu_nocbs={isolated}",
-        why: "RCU callbacks may run on the isolated CPUs, unless the kernel was built with CONFIG_RCU_NOCB_CPU_DEFAULT_ALL; \
-              nohz_full= would offload them too",
+        why: "RCU callbacks may run on the isolated CPUs, unless the kernel was built with \
+         CONFIG_RCU_NOCB_CPU_DEFAULT_ALL; nohz_full= would also offload them",
         source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
     },
     Companion {
@@ -251,7 +252,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
                 && !line.has_value("idle", "poll")
         },
         add: "processor.max_cstate=1",
-        why: "intel_idle.max_cstate=0 switches intel_idle off, and acpi_idle takes over with all states of the firmware",
+        why: "intel_idle.max_cstate=0 disables intel_idle, and acpi_idle takes over with all idle states of the firmware",
         source: IDLE,
     },
     Companion {
@@ -269,8 +270,8 @@ pub(super) const COMPANIONS: &[Companion] = &[
                 && !line.has("default_hugepagesz")
         },
         add: "default_hugepagesz=1G hugepagesz=1G hugepages=16",
-        why: "pages of 1 GB can hardly be found once the host has run for a while; 16 is an example: take the number from \
-              the application",
+        why: "free pages of 1 GB are rare once the host has run for a while; 16 is an example: use the number that the \
+         application needs",
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },
     Companion {

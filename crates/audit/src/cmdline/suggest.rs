@@ -57,16 +57,17 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     let mut isolated = intent.isolated.value.clone();
     if isolated.contains(0) {
         isolated.remove(0);
-        suggestion.note("CPU 0 boots the host and keeps the time: it is left to housekeeping");
+        suggestion.note("CPU 0 boots the host and keeps the time, so it is left to housekeeping");
     }
     match isolated.is_empty() {
-        true => suggestion.note("no CPU is to be isolated: name them with --isolated"),
+        true => suggestion.note("no CPUs to isolate are known: name them with --isolated"),
         false => isolation(&mut suggestion, intent, &isolated, cpus),
     }
     if intent.is(Workload::Poll) || intent.is(Workload::KvmHost) {
         suggestion.add(
             "default_hugepagesz=1G hugepagesz=1G hugepages=16",
-            "pages of 1 GB can only be found at boot; the number is an example: take it from the application",
+            "pages of 1 GB can only be reserved reliably at boot; the number is an example: use what the \
+             application needs",
         );
     }
     if !guest && (intent.is(Workload::Poll) || intent.is(Workload::KvmHost)) {
@@ -84,8 +85,8 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     } else {
         suggestion.add(
             "tsc=reliable",
-            "no watchdog timer that goes round the CPUs; only if the TSC is invariant (constant_tsc nonstop_tsc). Where the CPUs \
-             have no tsc_adjust, tsc=nowatchdog does as much, and keeps the checks at boot",
+            "stops the watchdog timer that visits all CPUs in turn; only if the TSC is invariant (constant_tsc \
+             nonstop_tsc). If the CPUs lack tsc_adjust, tsc=nowatchdog does the same and keeps the checks at boot",
         );
     }
     suggestion.note("idle states: limit them per CPU with pm_qos_resume_latency_us instead of idle=poll or max_cstate, which heat all CPUs");
@@ -98,12 +99,16 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
 fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, cpus: &CpuSet) {
     suggestion.add(
         format!("isolcpus=managed_irq,domain,{isolated}"),
-        "the scheduler balances nothing onto these CPUs, and interrupts that the kernel manages avoid them; acts until the next boot",
+        "the scheduler moves no threads onto these CPUs, and interrupts that the kernel manages avoid them; stays \
+         in force until the next boot",
     );
     let interrupts_only = intent.workloads.value.as_slice() == [Workload::Interrupt];
     if interrupts_only {
         suggestion.add(format!("rcu_nocbs={isolated}"), "RCU callbacks run elsewhere");
-        suggestion.note("nohz_full is left out: it makes each system call and each interrupt dearer, and an application that sleeps gains little");
+        suggestion.note(
+            "nohz_full is left out: it makes each system call and each interrupt more expensive, and an application \
+         that sleeps gains little",
+        );
     } else {
         suggestion.add(
             format!("nohz_full={isolated}"),
@@ -111,7 +116,7 @@ fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, c
         );
         suggestion.add(
             format!("rcu_nocbs={isolated}"),
-            "implied by nohz_full (kernel-parameters.txt); said for older kernels and for readers",
+            "implied by nohz_full (kernel-parameters.txt); given for older kernels and for readers",
         );
     }
     let housekeeping = cpus.difference(isolated);
@@ -122,14 +127,16 @@ fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, c
         true => suggestion.note("no CPU is left for housekeeping: leave at least one on each NUMA node"),
     }
     suggestion
-        .add("skew_tick=1", "the ticks of the CPUs that keep one do not meet at the same locks; costs some power");
-    suggestion.add("nmi_watchdog=0 nosoftlockup", "no lockup detectors; hangs are noticed by other means only");
+        .add("skew_tick=1", "CPUs tick at different times and do not contend for the same locks; costs some power");
+    suggestion.add("nmi_watchdog=0 nosoftlockup", "no lockup detectors; only other means detect hangs");
     if !intent.is(Workload::Guest) {
         suggestion.add("mce=ignore_ce", "corrected errors are not polled for; uncorrected ones are still handled");
     }
     if intent.is(Workload::Rt) {
-        suggestion
-            .add("rcutree.kthread_prio=11", "RCU's threads above the application's, if those have priorities up to 10");
+        suggestion.add(
+            "rcutree.kthread_prio=11",
+            "RCU's threads run before the application's, if those have priorities up to 10",
+        );
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn agree(findings: &mut [Finding], line: Option<&CommandLine>, full_t
         }
         if asked && fix.persistent.is_empty() && fix.runtime.is_empty() {
             fix.persistent.push(Step::advice(
-                "the command line asks for it already: see in dmesg why the kernel did not take it",
+                "the command line already asks for it: check in dmesg why the kernel did not apply it",
             ));
         }
         let settings: Vec<&Setting> = fix.settings().collect();

@@ -40,7 +40,7 @@ const NO_HOUSEKEEPING: &str =
 const NO_NIC: &str = "rerun with --nic: the interface that matters is not known";
 const NO_CPUS: &str = "record the host anew (apus snapshot): its CPUs are not known";
 const NO_FREQUENCY: &str = "record the host anew (apus snapshot): the frequencies of these CPUs are not known";
-const NO_SUBJECT: &str = "see the evidence: it names what is meant";
+const NO_SUBJECT: &str = "see the evidence, which names the items";
 
 impl<'a> Values<'a> {
     /// Of a subject on a host.

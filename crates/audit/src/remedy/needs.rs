@@ -39,7 +39,7 @@ pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
         for word in add.iter_mut() {
             // isolcpus= has flags before its list.
             if same_name(&word.name, "isolcpus") && word.cpu_set(&all).is_ok_and(|cpus| cpus.contains(0)) {
-                notes.push("CPU 0 boots the host: leave it to housekeeping (cmd.hk-per-node)");
+                notes.push("CPU 0 boots the host: leave that CPU to housekeeping (cmd.hk-per-node)");
             }
             let Some(mut cpus) = word.value.as_deref().and_then(|value| value.parse::<CpuSet>().ok()) else { continue };
             if same_name(&word.name, "irqaffinity") && !cpus.contains(0) {

@@ -11,7 +11,7 @@ mod terms;
 
 use crate::Rule;
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[rings::RULES, budget::RULES, capacity::RULES];
 
 #[cfg(test)]

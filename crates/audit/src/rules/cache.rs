@@ -6,7 +6,7 @@ use host::facts::{CpuSet, KernelVersion, ResctrlGroup, Vendor};
 use crate::rules::common::see_parameter;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[ALLOCATION];
 
 const KERNEL: &str = "Linux Documentation/filesystems/resctrl.rst";
@@ -14,7 +14,7 @@ const SLIDES: &str = "FlexRAN real-time platform slides (2018), Resource Directo
 const X86: Applies = Applies::LINUX.made_by(&[Vendor::Intel, Vendor::Amd]).on_hardware();
 
 const MISS: Magnitude = Magnitude {
-    text: "about 80 ns more for each line that a neighbour has evicted to memory",
+    text: "about 80 ns more for each cache line that a neighbour has evicted to memory",
     effect: crate::Effect::Slower,
     source: "general knowledge of memory latency; FlexRAN real-time platform slides (2018) ask for cache allocation without a number",
 };
@@ -28,8 +28,8 @@ const ALLOCATION: &[Rule] = &[
         title: "Cache allocation can be used: resctrl is mounted",
         applies: X86.isolated(),
         judge: available,
-        why: "All cores of a socket share its last-level cache. Housekeeping and neighbours evict the application's lines and rings, unless some ways of the cache are \
-              allocated to it.",
+        why: "All cores of a socket share its last-level cache. Housekeeping and neighbours evict the application's \
+         cache lines and rings, unless some ways of the cache are reserved for the application.",
         magnitude: MISS,
         fix: Fix::both(
             "mount -t resctrl resctrl /sys/fs/resctrl\nmkdir /sys/fs/resctrl/application\n\
@@ -37,7 +37,7 @@ const ALLOCATION: &[Rule] = &[
              # then divide the ways: some into the L3 line of /sys/fs/resctrl/application/schemata, the others into that of /sys/fs/resctrl/schemata",
             "mount it at boot: resctrl /sys/fs/resctrl resctrl defaults 0 0 in /etc/fstab",
         ),
-        cost: "Less cache for all others; the groups are gone after a reboot.",
+        cost: "Other programs get less cache; the groups are gone after a reboot.",
         references: &[
             KERNEL,
             SLIDES,
@@ -52,15 +52,17 @@ const ALLOCATION: &[Rule] = &[
         id: "rdt.partition",
         cause: Cause::Cache,
         group: Group::Cache,
-        title: "The application has ways of the cache for itself",
+        title: "The application has its own ways of the cache",
         applies: X86.isolated(),
         judge: partition,
-        why: "A way that two groups may fill is evicted by the busier one. Ways that devices use too (shareable_bits) are filled by packets of all interfaces.",
+        why: "If two groups may fill a way of the cache, the busier one evicts the other's lines. Devices fill some ways \
+         too (shareable_bits), with packets of all interfaces.",
         magnitude: MISS,
         fix: Fix::for_good(
-            "give CPUs {isolated} ways of the cache that no other group has: a folder in /sys/fs/resctrl, its cpus_list and its schemata (pqos does the same)",
+            "give CPUs {isolated} ways of the cache that no other group has: make a folder in /sys/fs/resctrl and \
+             set its cpus_list and schemata (pqos does the same)",
         ),
-        cost: "Less cache for all others.",
+        cost: "Other programs get less cache.",
         references: &[KERNEL, SLIDES],
         conflicts: &[],
     },
@@ -71,10 +73,10 @@ const ALLOCATION: &[Rule] = &[
         title: "The application's memory bandwidth is not throttled",
         applies: X86.isolated(),
         judge: bandwidth,
-        why: "Memory bandwidth allocation delays requests of a group between core and mesh. Meant for noisy neighbours, it delays each miss of the application \
-              where its CPUs are in the throttled group.",
+        why: "Memory bandwidth allocation delays a group's requests between core and mesh. It is meant for noisy \
+         neighbours. If the application's CPUs are in the throttled group, it delays each of their cache misses.",
         magnitude: Magnitude {
-            text: "a delay for each miss that grows with the throttling; at 10 % memory is many times slower",
+            text: "a delay per cache miss that grows with the throttling; at 10 % memory is many times slower",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no size is given",
         },
@@ -102,9 +104,9 @@ fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     }
     if asked("!l3cat") {
         return Ok(Some([
-            "rdt=!l3cat has switched cache allocation off",
+            "rdt=!l3cat has disabled cache allocation",
             "# take !l3cat out of rdt= on the kernel command line; then mount resctrl and divide the ways",
-            "Less cache for all others.",
+            "Other programs get less cache.",
         ]));
     }
     if !has_quirk {
@@ -113,11 +115,11 @@ fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     // Older ones are in another file (intel_rdt.c), and not all of them do it on all steppings.
     match *known(&facts.kernel.version)? {
         version if version >= KernelVersion::new(5, 0) => Ok(Some([
-            "the kernel has switched cache allocation off, as on all Xeons of model 85 without rdt=l3cat",
+            "the kernel has disabled cache allocation, as on all Xeons of model 85 without rdt=l3cat",
             "# decide: rdt=l3cat on the kernel command line switches it on again; then mount resctrl, divide the ways, and \
                  measure whether they are kept apart",
-            "Overrides the kernel's precaution: by erratum SKZ18 of Skylake, cache allocation may not restrict the lines that are \
-                 allocated under certain conditions. Less cache for all others.",
+            "Overrides the kernel's precaution: by erratum SKZ18 of Skylake, cache allocation may fail to restrict \
+             allocations under certain conditions. Other programs get less cache.",
         ])),
         version => {
             Err(Skip::unknown(format!("whether Linux {version} uses cache allocation on model 85 is not known")))
@@ -197,7 +199,7 @@ fn partition(facts: &Facts, context: &Context) -> Judged {
     let mut judgements = Vec::new();
     for (group, cpus) in mine {
         let Some(masks) = group.schemata.get("L3") else {
-            return Err(Skip::not_applicable("the host does not allocate ways of its last-level cache"));
+            return Err(Skip::not_applicable("the host does not partition its last-level cache"));
         };
         let shared = all.iter().filter(|other| other.name != group.name).find(|other| {
             let theirs = other.schemata.get("L3");
@@ -206,14 +208,16 @@ fn partition(facts: &Facts, context: &Context) -> Judged {
             })
         });
         let judgement = match (group.name.as_str(), shared) {
-            ("/", _) => Judgement::warn(&cpus, format!("CPUs {cpus} are in the default group, with all others")),
+            ("/", _) => {
+                Judgement::warn(&cpus, format!("CPUs {cpus} are in the default group, together with all other CPUs"))
+            }
             (name, Some(other)) => {
                 Judgement::warn(&cpus, format!("group {name} shares ways with group {}", other.name))
             }
             (name, None) if masks.values().any(|mask| mask & devices != 0) => {
-                Judgement::warn(&cpus, format!("group {name} has ways for itself, but devices fill some of them too"))
+                Judgement::warn(&cpus, format!("group {name} has its own ways, but devices fill some of them too"))
             }
-            (name, None) => Judgement::pass(&cpus, format!("group {name} has ways for itself")),
+            (name, None) => Judgement::pass(&cpus, format!("group {name} has its own ways")),
         };
         let text = masks.iter().map(|(domain, mask)| format!("{domain}={mask:x}")).collect::<Vec<_>>().join(";");
         judgements.push(
@@ -229,7 +233,7 @@ fn bandwidth(facts: &Facts, context: &Context) -> Judged {
     let mut judgements = Vec::new();
     for (group, cpus) in groups(facts, context)? {
         let Some(shares) = group.schemata.get("MB") else {
-            return Err(Skip::not_applicable("the host does not allot bandwidth of memory"));
+            return Err(Skip::not_applicable("the host does not limit memory bandwidth"));
         };
         let text = shares.iter().map(|(domain, share)| format!("{domain}={share}")).collect::<Vec<_>>().join(";");
         // Percent; values above 100 are MiB/s (mount option mba_MBps) or units of AMD, of which none says "throttled".
@@ -275,10 +279,10 @@ mod tests {
         for mounts in ["none / ext4 rw 0 0\n", MOUNTED] {
             let off = judge(85, "quiet", mounts);
             assert_eq!(off.verdict, crate::Verdict::Warn);
-            assert!(off.found.starts_with("the kernel has switched cache allocation off, as on all Xeons of model 85"));
+            assert!(off.found.starts_with("the kernel has disabled cache allocation, as on all Xeons of model 85"));
             assert!(off.for_good[0].contains("rdt=l3cat") && off.now[0].starts_with("# nothing"), "{off:?}");
             assert!(off.cost.is_some_and(|cost| cost.contains("SKZ18")));
-            assert!(judge(106, "rdt=cmt,!l3cat", mounts).found.starts_with("rdt=!l3cat has switched"));
+            assert!(judge(106, "rdt=cmt,!l3cat", mounts).found.starts_with("rdt=!l3cat has disabled"));
         }
         for (model, line) in [(85, "rdt=l3cat,mba"), (106, "quiet"), (106, "rdt=!l3cat,l3cat")] {
             assert_eq!(judge(model, line, MOUNTED).verdict, crate::Verdict::Pass, "{model} {line}");

@@ -16,7 +16,7 @@ use crate::{
     settled,
 };
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[SETTINGS, POWER];
 
 const VDU: &str = "OpenShift vDU reference configuration";
@@ -38,12 +38,13 @@ const SETTINGS: &[Rule] = &[
               away from the isolated CPUs; without it, to any busy CPU, including isolated ones. With 0 it stays where \
               it was started.",
         magnitude: Magnitude {
-            text: "an interrupt of some us for each timer on the CPU that gets it",
+            text: "an interrupt of some us per timer, on the CPU that receives the timer",
             effect: crate::Effect::Unsized,
             source: "Linux kernel/sched/core.c, get_nohz_timer_target",
         },
         fix: Fix::runtime("sysctl -w kernel.timer_migration=0"),
-        cost: "With 0, housekeeping CPUs sleep less; with 1, isolated CPUs can get timers of others where nohz_full does not protect them.",
+        cost: "With 0, housekeeping CPUs sleep less. With 1, isolated CPUs that nohz_full does not protect can receive \
+         timers of other CPUs.",
         references: &[TUNED, NTO],
         conflicts: &["0: tuned", "1: OpenShift node tuning operator, whose hosts have nohz_full"],
     },
@@ -51,14 +52,14 @@ const SETTINGS: &[Rule] = &[
         id: "choice.rcu-normal",
         cause: Cause::Rcu,
         group: Group::Choices,
-        title: "After boot RCU waits, or hurries",
+        title: "RCU grace periods are normal after boot, or expedited",
         applies: Applies::LINUX,
         judge: rcu_normal,
         why: "An expedited grace period interrupts all CPUs to be over soon. rcupdate.rcu_normal_after_boot=1 uses the \
               normal, quiet ones after boot. Operations that wait for them (starting pods, changing interfaces) are \
               then slower.",
         magnitude: Magnitude {
-            text: "an interrupt of each CPU for each expedited grace period; milliseconds for a normal one",
+            text: "one interrupt on each CPU per expedited grace period; milliseconds for a normal one",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
         },
@@ -71,7 +72,7 @@ const SETTINGS: &[Rule] = &[
         id: "choice.ring-size",
         cause: Cause::Rings,
         group: Group::Choices,
-        title: "Rings are short, for delay, or long, against loss",
+        title: "Rings are short, to avoid delay, or long, to avoid loss",
         applies: Applies::LINUX.with_nic(),
         judge: ring_size,
         why: "A frame in a full ring waits for all frames before it: a short ring bounds the delay. A long ring \
@@ -99,16 +100,17 @@ const POWER: &[Rule] = &[Rule {
     title: "The processor chooses its frequency, or the kernel does",
     applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
     judge: pstate,
-    why: "intel_pstate in active mode leaves the frequency to the hardware within bounds. tuned's profile for partitions disables it, so \
-              that acpi-cpufreq or nothing is left; the node tuning operator disables it before Ice Lake and on hybrid parts, leaves it \
-              active on Xeons from Ice Lake on, and makes it passive for power management by pod. Firmware that forces hardware control overrides the parameter.",
+    why: "In active mode, intel_pstate lets the hardware choose the frequency within bounds. tuned's profile for \
+     partitions disables the driver, so that acpi-cpufreq or no driver remains. The node tuning operator disables \
+     it before Ice Lake and on hybrid parts, keeps it active on Xeons from Ice Lake on, and makes it passive for \
+     power management per pod. Firmware that forces hardware control overrides the parameter.",
     magnitude: Magnitude {
         text: "none where the frequency is fixed; up to 500 us for a ramp where it is not",
         effect: crate::Effect::Slower,
         source: GUIDE,
     },
     fix: Fix::boot("intel_pstate=disable, or intel_pstate=active with equal lowest and highest frequency"),
-    cost: "Without the driver there is no preference, and often no turbo.",
+    cost: "Without the driver there is no energy preference, and often no turbo.",
     references: &[
         "tuned profile cpu-partitioning",
         "tuned, intel_recommended_pstate, which the node tuning operator asks",
@@ -247,7 +249,7 @@ fn ring_size(facts: &Facts, context: &Context) -> Judged {
         let Some(slots) = rings.rx else { continue };
         // What is between the two sides is neither.
         let judgement = match slots {
-            257..1024 => Judgement::pass(Subject::Host, format!("{slots} slots are between the two sides")),
+            257..1024 => Judgement::pass(Subject::Host, format!("{slots} slots lie between the two recommendations")),
             _ => choose(context, [&SHORT, &LONG], usize::from(slots >= 1024)),
         };
         let judgement = Judgement { subject: Subject::Link(link.name.clone()), ..judgement };

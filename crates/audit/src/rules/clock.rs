@@ -6,7 +6,7 @@ use host::Facts;
 
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 
 /// The clock source.
@@ -17,9 +17,8 @@ const SOURCE: &[Rule] = &[Rule {
     title: "The clock is the TSC",
     applies: Applies::LINUX.on_hardware(),
     judge: source,
-    why: "Every time stamp of the kernel and of applications reads the clock source. The TSC is read in user mode \
-          through the vDSO; hpet and acpi_pm need a system call and an access to a device. Full dynamic ticks need a \
-          stable TSC too.",
+    why: "Every timestamp of the kernel and of applications reads the clock source. The TSC is read in user mode through \
+     the vDSO. hpet and acpi_pm need a system call and a device access. Full dynamic ticks also need a stable TSC.",
     magnitude: Magnitude {
         text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
         effect: crate::Effect::Slower,
@@ -29,7 +28,8 @@ const SOURCE: &[Rule] = &[Rule {
         "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
         "clocksource=tsc tsc=reliable",
     ),
-    cost: "tsc=reliable switches off what would notice a wrong TSC: the watchdog, and the comparison of the CPUs' TSCs at boot.",
+    cost: "tsc=reliable disables the checks that would notice a wrong TSC: the watchdog, and the comparison of the CPUs' \
+     TSCs at boot.",
     references: &[
         "Linux Documentation/admin-guide/cpu-isolation.rst",
         "FlexRAN real-time platform slides (2018), kernel command line",

@@ -10,7 +10,7 @@ mod watchdogs;
 
 use crate::Rule;
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[
     isolation::RULES,
     agreement::RULES,

@@ -18,7 +18,7 @@ pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/
 /// What it costs to keep interrupts on the housekeeping CPUs. A changed affinity removes no queue (net/core/dev.c: their
 /// number is the driver's; core-api/irq/irq-affinity.rst).
 pub(super) const QUEUES_STAY: &str =
-    "The housekeeping CPUs carry all interrupts, and share all queues of a NIC that the kernel drives.";
+    "The housekeeping CPUs handle all interrupts, and share all queues of a NIC that the kernel drives.";
 /// All interrupts that can be moved.
 pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # what is refused cannot be moved, as the timer or an interrupt that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 

@@ -13,7 +13,7 @@ const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Polic
 const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
 const CRIO: &str = "CRI-O documentation, high performance hooks";
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 
 /// What the kubelet is told.
@@ -22,14 +22,14 @@ const KUBELET: &[Rule] = &[
         id: "k8s.cpu-manager",
         cause: Cause::SchedulerIsolation,
         group: Group::Containers,
-        title: "The kubelet gives guaranteed pods CPUs of their own",
+        title: "The kubelet gives guaranteed pods their own CPUs",
         applies: Applies::LINUX,
         judge: cpu_manager,
         why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that \
               asks for whole CPUs gets them for itself. If the state file belongs to another policy or to other \
               reserved CPUs, the kubelet does not start, or the state file is what is really in force.",
         magnitude: Magnitude {
-            text: "a time slice of other pods, up to 3 ms, and the quota's stop, up to 100 ms",
+            text: "a time slice of other pods, up to 3 ms, and a stop by the quota, up to 100 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Documentation/scheduler/sched-bwc.rst",
         },
@@ -94,9 +94,9 @@ const PODS: &[Rule] = &[
         title: "The scheduler leaves CPUs of guaranteed pods alone",
         applies: Applies::LINUX,
         judge: balancing,
-        why: "CPUs that the kubelet gives to one pod are kept from other pods only. Services of the system and threads of the kernel \
-              are still put there, unless isolcpus=, a cpuset partition or cpu-load-balancing.crio.io: disable takes the CPUs out \
-              of the scheduler's domains.",
+        why: "The kubelet keeps only other pods off a pod's CPUs. The scheduler still moves system services and kernel \
+         threads there, unless isolcpus=, a cpuset partition or cpu-load-balancing.crio.io: disable removes the \
+         CPUs from the scheduler's domains.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
@@ -105,7 +105,7 @@ const PODS: &[Rule] = &[
         fix: Fix::boot(
             "annotation of the pod: cpu-load-balancing.crio.io: \"disable\", and the RuntimeClass of the performance profile",
         ),
-        cost: "Threads of the pod must be placed one by one.",
+        cost: "Each thread of the pod must be pinned explicitly.",
         references: &[NTO, CRIO],
         conflicts: &[],
     },
@@ -119,14 +119,14 @@ const PODS: &[Rule] = &[
         why: "The kubelet does not manage interrupts. irq-load-balancing.crio.io: disable takes a pod's CPUs out of \
               all interrupt masks and bans them for irqbalance while the pod runs.",
         magnitude: Magnitude {
-            text: "a few us for each interrupt, and what its softirqs do after it",
+            text: "a few us per interrupt, plus its softirqs",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::boot(
             "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; kubelet and CRI-O with that runtime class",
         ),
-        cost: "The other CPUs carry the interrupts.",
+        cost: "The other CPUs handle the interrupts.",
         references: &[NTO, CRIO],
         conflicts: &[],
     },

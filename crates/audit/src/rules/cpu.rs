@@ -9,7 +9,7 @@ mod uncore;
 
 use crate::Rule;
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] =
     &[frequency::RULES, hwp::RULES, limits::RULES, uncore::RULES, idle::RULES, topology::RULES];
 

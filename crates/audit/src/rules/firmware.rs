@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::messages;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[INTERRUPTS, STATE];
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
@@ -33,7 +33,7 @@ const INTERRUPTS: &[Rule] = &[
         fix: Fix::boot(
             "firmware settings: USB legacy support, power monitoring, memory pre-failure notification and TCO watchdog disabled",
         ),
-        cost: "Keyboards in the boot menu, and early warnings of the firmware.",
+        cost: "USB keyboards may not work in the boot menu, and early warnings of the firmware are lost.",
         references: &[
             "Intel SDM volume 4, MSR_SMI_COUNT",
             "Linux Documentation/trace/hwlat_detector.rst",
@@ -48,10 +48,11 @@ const INTERRUPTS: &[Rule] = &[
         title: "Nothing asks the firmware for updates in the background",
         applies: Applies::LINUX.on_hardware(),
         judge: fwupd,
-        why: "fwupd reads firmware variables and devices by timer; on some hosts each of these reads is a system management interrupt.",
+        why: "fwupd periodically reads firmware variables and devices. On some hosts each of these reads causes a system \
+         management interrupt.",
         magnitude: SMI,
         fix: Fix::both("systemctl stop fwupd fwupd-refresh.timer", "systemctl mask fwupd fwupd-refresh.timer"),
-        cost: "Updates of firmware must be looked for by hand.",
+        cost: "Someone must check for firmware updates by hand.",
         references: &["OpenShift cluster-node-tuning-operator, performance profile"],
         conflicts: &[],
     },
@@ -81,7 +82,8 @@ const STATE: &[Rule] = &[
         title: "All CPUs run the same microcode",
         applies: Applies::LINUX.on_hardware(),
         judge: microcode,
-        why: "CPUs of different revisions differ in mitigations and in timing; the kernel trusts that they do not.",
+        why: "CPUs with different microcode revisions differ in mitigations and in timing. The kernel assumes that all \
+         CPUs are alike.",
         magnitude: Magnitude {
             text: "depends on the revision: some mitigations change the cost of each system call by hundreds of \
                    nanoseconds",
@@ -121,7 +123,7 @@ const STATE: &[Rule] = &[
         why: "A patrol scrub reads all memory in the background to find errors early, and takes memory bandwidth and \
               time of the memory banks. If the firmware does it in software, it stops CPUs.",
         magnitude: Magnitude {
-            text: "some tens of nanoseconds for an access that meets it; much more where the firmware does it",
+            text: "some tens of nanoseconds for an access that collides with it; much more where the firmware does it",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
@@ -155,11 +157,11 @@ const STATE: &[Rule] = &[
         judge: heat,
         why: "A message about a temperature above the threshold shows that a CPU was slowed down.",
         magnitude: Magnitude {
-            text: "milliseconds at a fraction of the speed for each event",
+            text: "milliseconds at a fraction of the speed per event",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::boot("mend fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
+        fix: Fix::boot("fix fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
         cost: "Better cooling, or a lower frequency.",
         references: &[HARDWARE, "Linux drivers/thermal/intel/therm_throt.c, the message's text"],
         conflicts: &[],
@@ -189,13 +191,13 @@ fn smis(facts: &Facts, _: &Context) -> Judged {
     let interval = known(&facts.interval)?;
     let counts = &interval.change.smis;
     let most = known(counts)?.values().max().copied();
-    let most = most.ok_or_else(|| Skip::unknown("MSR 0x34: it was read of no CPU"))?;
+    let most = most.ok_or_else(|| Skip::unknown("MSR 0x34 was read on no CPU"))?;
     let length = interval.length;
     let judgement = match most {
         0 => Judgement::pass(Subject::Host, format!("none during {length}")),
         n => Judgement::fail(Subject::Host, format!("{n} during {length}")),
     };
-    judgement.see_as(format!("{most} during {length}, on the CPU with most"), counts.source()).alone()
+    judgement.see_as(format!("{most} during {length}, on the CPU with the most"), counts.source()).alone()
 }
 
 fn fwupd(facts: &Facts, _: &Context) -> Judged {
@@ -208,12 +210,12 @@ fn fwupd(facts: &Facts, _: &Context) -> Judged {
     if found.is_empty() {
         known(running)?;
         known(enabled)?;
-        return Judgement::pass(Subject::Host, "fwupd neither runs nor is planned")
+        return Judgement::pass(Subject::Host, "fwupd neither runs nor is scheduled")
             .see_as("no fwupd", running.source())
             .alone();
     }
     let names: Vec<&str> = found.iter().map(|(unit, _)| *unit).collect();
-    let judgement = Judgement::warn(Subject::Host, format!("{} looks for firmware", names.join(" and ")));
+    let judgement = Judgement::warn(Subject::Host, format!("{} checks for firmware updates", names.join(" and ")));
     found.iter().fold(judgement, |judgement, (unit, source)| judgement.see_as(*unit, source)).alone()
 }
 
@@ -224,9 +226,9 @@ fn hwlat(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (count, tracing) {
         (0, false) => return Err(Skip::unknown("the detector hwlat has not run; try: rtla hwnoise -d 60s")),
         (0, true) => {
-            Judgement::pass(Subject::Host, "the detector runs, and has reported nothing").see(&facts.kernel.tracer)
+            Judgement::pass(Subject::Host, "the detector runs and has reported nothing").see(&facts.kernel.tracer)
         }
-        (n, _) => Judgement::warn(Subject::Host, format!("{n} messages of the detector")),
+        (n, _) => Judgement::warn(Subject::Host, format!("the detector has reported {n} gaps")),
     };
     found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
 }
@@ -273,8 +275,10 @@ fn date(facts: &Facts, _: &Context) -> Judged {
         built.ok_or_else(|| Skip::unknown(format!("{}: the kernel's build names no year", build.source())))?;
     let age = built.saturating_sub(year);
     let judgement = match age {
-        0..OLD_YEARS => Judgement::pass(Subject::Host, format!("the firmware is of {year}, the kernel of {built}")),
-        age => Judgement::warn(Subject::Host, format!("the firmware is of {year}, {age} years older than the kernel")),
+        0..OLD_YEARS => Judgement::pass(Subject::Host, format!("the firmware is from {year}, the kernel from {built}")),
+        age => {
+            Judgement::warn(Subject::Host, format!("the firmware is from {year}, {age} years older than the kernel"))
+        }
     };
     judgement.see(fact).see(&facts.dmi.bios_version).see(build).alone()
 }
@@ -284,10 +288,10 @@ fn scrub(facts: &Facts, _: &Context) -> Judged {
     let fastest = known(rates)?.iter().max().copied();
     // A controller without the file, or that answers with an error, says nothing of scrubbing by firmware.
     let fastest =
-        fastest.ok_or_else(|| Skip::unknown(format!("{}: no controller tells its scrub rate", rates.source())))?;
+        fastest.ok_or_else(|| Skip::unknown(format!("{}: no controller reports its scrub rate", rates.source())))?;
     let judgement = match fastest {
         0 => Judgement::pass(Subject::Host, "no controller scrubs"),
-        rate => Judgement::warn(Subject::Host, format!("controllers scrub up to {rate} bytes a second")),
+        rate => Judgement::warn(Subject::Host, format!("controllers scrub up to {rate} bytes per second")),
     };
     judgement.see_as(format!("{fastest} bytes a second"), rates.source()).alone()
 }
@@ -314,8 +318,8 @@ fn no_message(facts: &Facts, words: &[&str], what: &str) -> Judged {
     let (found, count) = messages(facts, words)?;
     let source = facts.kernel.messages.source();
     let judgement = match count {
-        0 => Judgement::pass(Subject::Host, format!("no {what} in the messages")).see_as("no such message", source),
-        n => Judgement::warn(Subject::Host, format!("{n} messages of {what}")),
+        0 => Judgement::pass(Subject::Host, format!("no {what} in the kernel log")).see_as("no such message", source),
+        n => Judgement::warn(Subject::Host, format!("{n} messages about {what}")),
     };
     found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
 }

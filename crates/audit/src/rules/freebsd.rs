@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[POWER, MODERATION, QUEUES];
 
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
@@ -41,8 +41,8 @@ const POWER: &[Rule] = &[
         title: "powerd keeps the clock at its maximum",
         applies: Applies::FREEBSD,
         judge: powerd,
-        why: "powerd lowers the clock when the load is low and raises it again by steps, so that the first packets of \
-              a burst are worked on slowly.",
+        why: "powerd lowers the clock when the load is low and raises it again in steps, so the first packets of a burst \
+         are processed slowly.",
         magnitude: Magnitude {
             text: "for the 250 ms of a polling interval, work takes longer, up to the ratio of the frequencies",
             effect: crate::Effect::Slower,
@@ -63,10 +63,10 @@ const POWER: &[Rule] = &[
         title: "Hardware P-states prefer performance",
         applies: Applies::FREEBSD,
         judge: epp,
-        why: "With hardware-controlled P-states the processor chooses the clock by this preference: 0 is for \
-              performance, 100 for energy.",
+        why: "With hardware-controlled P-states, the processor chooses the clock by this preference: 0 is for \
+         performance, 100 for saving energy.",
         magnitude: Magnitude {
-            text: "the clock rises later and less far the higher the number is",
+            text: "the higher the number, the later and the less the clock rises",
             effect: crate::Effect::Slower,
             source: "FreeBSD manual, hwpstate_intel(4), dev.hwpstate_intel.%d.epp",
         },
@@ -86,11 +86,11 @@ const MODERATION: &[Rule] = &[
         id: "fbsd.rx-itr",
         cause: Cause::Moderation,
         group: Group::FreeBsd,
-        title: "Receive interrupts come at 20,000 a second or more",
+        title: "Receive interrupts may come at 20,000 per second or more",
         applies: Applies::FREEBSD,
         judge: rx_itr,
-        why: "The controller holds an interrupt back until this interval is over. hw.ixl.rx_itr counts 2 us: the \
-              default of 62 is 124 us, 8,000 interrupts a second.",
+        why: "The controller delays an interrupt until this interval is over. hw.ixl.rx_itr is in units of 2 us: the \
+         default of 62 is 124 us, or 8,000 interrupts per second.",
         magnitude: Magnitude {
             text: "116 us flood ping on an XL710 at 8,000 a second, 17 us on a 10G card in the same machines",
             effect: crate::Effect::Late(Nanos::from_micros(124)),
@@ -105,7 +105,7 @@ const MODERATION: &[Rule] = &[
         id: "fbsd.tx-reclaim",
         cause: Cause::Rings,
         group: Group::FreeBsd,
-        title: "Sent buffers come back well before the ring is full",
+        title: "Sent buffers are reclaimed well before the ring is full",
         applies: Applies::FREEBSD,
         judge: tx_reclaim,
         why: "Sent buffers are reclaimed at the transmit interrupt. A ring that fills before it comes stops the \
@@ -125,17 +125,18 @@ const MODERATION: &[Rule] = &[
         id: "fbsd.tx-latency",
         cause: Cause::Moderation,
         group: Group::FreeBsd,
-        title: "Frames are handed to the controller at once",
+        title: "Frames are passed to the controller at once",
         applies: Applies::FREEBSD,
         judge: tx_latency,
-        why: "iflib gathers frames before it tells the controller; net.iflib.min_tx_latency makes it tell each.",
+        why: "iflib collects frames before it notifies the controller. With net.iflib.min_tx_latency it notifies the \
+         controller for each frame.",
         magnitude: Magnitude {
             text: "a frame waits for the next ones of its batch",
             effect: crate::Effect::Unsized,
             source: "FreeBSD manual, iflib(4), net.iflib.min_tx_latency",
         },
         fix: Fix::both("sysctl net.iflib.min_tx_latency=1", "sysctl.conf: net.iflib.min_tx_latency=1"),
-        cost: "A write to the device for each frame: less throughput of small frames.",
+        cost: "One device write per frame: less throughput with small frames.",
         references: &[IFLIB],
         conflicts: &[],
     },
@@ -146,14 +147,15 @@ const MODERATION: &[Rule] = &[
         title: "Pause frames are off",
         applies: Applies::FREEBSD,
         judge: flow_control,
-        why: "A receiver that is behind stops the sender with pause frames, and with it all other traffic on the link.",
+        why: "A receiver that cannot keep up stops the sender with pause frames, and with it all other traffic on the \
+         link.",
         magnitude: Magnitude {
             text: "up to 65,535 times 512 bit times per pause frame: 840 us at 40 Gbit/s",
             effect: crate::Effect::Late(Nanos::from_micros(840)),
             source: "IEEE 802.3, Annex 31B",
         },
         fix: Fix::both("sysctl dev.ixl.0.fc=0", "sysctl.conf: dev.ixl.0.fc=0"),
-        cost: "A ring that overflows loses frames instead.",
+        cost: "Frames are lost instead when a ring overflows.",
         references: &[IXL],
         conflicts: &[],
     },
@@ -167,12 +169,12 @@ const MODERATION: &[Rule] = &[
         why: "If one source raises more than this many interrupts a second in a row, the kernel considers it broken \
               and throttles it.",
         magnitude: Magnitude {
-            text: "a throttled source is served once a clock tick: 1 ms at 1000 Hz",
+            text: "a throttled source is served once per clock tick: 1 ms at 1000 Hz",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "FreeBSD manual, ixl(4), section on interrupt storms; FreeBSD sys/kern/kern_intr.c",
         },
         fix: Fix::both("sysctl hw.intr_storm_threshold=0", "sysctl.conf: hw.intr_storm_threshold=0"),
-        cost: "A device that really is broken takes a CPU.",
+        cost: "A device that really is broken occupies a CPU.",
         references: &[IXL],
         conflicts: &[],
     },
@@ -183,8 +185,8 @@ const MODERATION: &[Rule] = &[
         title: "Head write-back of the transmit ring",
         applies: Applies::FREEBSD,
         judge: head_writeback,
-        why: "With head write-back the controller writes one number instead of each descriptor when frames are sent. It \
-              saves PCIe writes, and can delay what is seen as sent.",
+        why: "With head write-back the controller writes one number instead of each descriptor when frames are sent. \
+         This saves PCIe writes, but the driver can learn later which frames were sent.",
         magnitude: Magnitude {
             text: "not published; measure both",
             effect: crate::Effect::Unsized,
@@ -240,11 +242,12 @@ const QUEUES: &[Rule] = &[
         id: "fbsd.offloads",
         cause: Cause::Offloads,
         group: Group::FreeBsd,
-        title: "Offloads were tried off, and on again one at a time",
+        title: "Offloads were tested one at a time, starting with all off",
         applies: Applies::FREEBSD,
         judge: offloads,
-        why: "Segmentation and receive offloads gather frames. Drivers had faults in them that cost more than they saved, \
-              so the thread's advice is to switch all off on both sides, measure, and switch them on one at a time.",
+        why: "Segmentation and receive offloads collect frames. Some drivers had bugs in them that cost more than the \
+         offloads saved. So the thread advises to turn all off on both sides, measure, and turn them on one at a \
+         time.",
         magnitude: Magnitude {
             text: "depends on driver and traffic; measure",
             effect: crate::Effect::Unsized,
@@ -265,8 +268,8 @@ const QUEUES: &[Rule] = &[
         title: "No interrupt thread takes more than half a CPU",
         applies: Applies::FREEBSD,
         judge: irq_load,
-        why: "A queue whose interrupt thread is near a whole CPU is where packets wait. In the thread one queue of the 40G \
-              port was at 51 % for 3.4 Gbit/s, while the 10G port needed 8 % for 9.4 Gbit/s.",
+        why: "Packets wait in a queue whose interrupt thread uses nearly a whole CPU. In the mailing-list thread, one \
+         queue of the 40G port used 51 % for 3.4 Gbit/s, while the 10G port needed 8 % for 9.4 Gbit/s.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             effect: crate::Effect::Unsized,
@@ -276,7 +279,7 @@ const QUEUES: &[Rule] = &[
             "cpuset -l 2 -x 293 # the queue's interrupt to a CPU near the card",
             "spread flows: RSS, more queues",
         ),
-        cost: "Other work on those CPUs gets less.",
+        cost: "Other work on those CPUs gets less time.",
         references: &[THREAD],
         conflicts: &[],
     },
@@ -287,8 +290,8 @@ const QUEUES: &[Rule] = &[
         title: "Each queue's interrupt has a CPU of its own",
         applies: Applies::FREEBSD,
         judge: irq_cpuset,
-        why: "A queue's interrupt thread that may run anywhere is moved by the scheduler, away from its caches and onto CPUs that others need; two on one CPU \
-              wait for each other.",
+        why: "If a queue's interrupt thread may run anywhere, the scheduler moves it away from its caches and onto CPUs \
+         that others need. Two such threads on one CPU wait for each other.",
         magnitude: Magnitude {
             text: "a cold cache after each move: some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -298,7 +301,7 @@ const QUEUES: &[Rule] = &[
             "cpuset -l 2 -x 293 # each queue's interrupt to a CPU near the card",
             "the same at the end of the boot (rc.local), or dev.ixl.0.iflib.core_offset",
         ),
-        cost: "The scheduler no longer levels out the load.",
+        cost: "The scheduler no longer balances the load.",
         references: &[THREAD, "FreeBSD manual, cpuset(1)", IFLIB],
         conflicts: &[],
     },
@@ -316,7 +319,7 @@ const QUEUES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(124)),
             source: IFLIB,
         },
-        fix: Fix::boot("loader.conf: replace each by what is named here"),
+        fix: Fix::boot("loader.conf: replace each tunable as named here"),
         cost: "None.",
         references: &[IXL, IFLIB],
         conflicts: &[],
@@ -395,7 +398,7 @@ fn powerd(facts: &Facts, _: &Context) -> Judged {
     let on = rc.get("powerd_enable").is_some_and(|value| value.eq_ignore_ascii_case("yes"));
     let highest = ["-a max", "-n max"].iter().all(|flag| flags.contains(flag));
     match (on, highest) {
-        (false, _) => Judgement::pass(Subject::Host, "powerd does not run, and lowers no clock"),
+        (false, _) => Judgement::pass(Subject::Host, "powerd does not run, so it does not lower the clock"),
         (true, true) => Judgement::pass(Subject::Host, "powerd holds the clock at its maximum"),
         (true, false) => Judgement::fail(Subject::Host, "powerd lowers the clock when the load is low"),
     }
@@ -432,7 +435,7 @@ fn rx_itr(facts: &Facts, _: &Context) -> Judged {
     let interval = Nanos::from_micros(number(&fact)?.saturating_mul(ITR_UNIT_US));
     let rate = 1_000_000_000_u64.checked_div(interval.as_nanos());
     let found = match rate {
-        Some(rate) => format!("an interrupt each {interval} at most, {rate} a second"),
+        Some(rate) => format!("at most one interrupt every {interval}, {rate} per second"),
         None => "no moderation".into(),
     };
     match interval <= LONGEST_ITR {
@@ -482,7 +485,7 @@ fn tx_reclaim(facts: &Facts, _: &Context) -> Judged {
     let interval = Nanos::from_micros(number(&fact)?.saturating_mul(ITR_UNIT_US));
     let ((slots, source), rate) = (slots(host, "tx")?, gigabits(host)?);
     let ring = lasts(slots, rate);
-    let found = format!("sent buffers come back each {interval}, and {slots} slots last {ring} at {rate} Gbit/s");
+    let found = format!("sent buffers are reclaimed every {interval}, and {slots} slots last {ring} at {rate} Gbit/s");
     match interval <= ring / 2 {
         true => Judgement::pass(Subject::Host, found),
         false => Judgement::fail(Subject::Host, found).takes(interval),
@@ -495,8 +498,8 @@ fn tx_reclaim(facts: &Facts, _: &Context) -> Judged {
 fn tx_latency(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("net.iflib.min_tx_latency");
     match number(&fact)? {
-        0 => Judgement::warn(Subject::Host, "frames to be sent are gathered"),
-        _ => Judgement::pass(Subject::Host, "each frame is handed over at once"),
+        0 => Judgement::warn(Subject::Host, "frames to be sent are collected first"),
+        _ => Judgement::pass(Subject::Host, "each frame is passed on at once"),
     }
     .see(&fact)
     .alone()
@@ -537,7 +540,7 @@ fn intr_storm(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("hw.intr_storm_threshold");
     match number(&fact)? {
         0 => Judgement::pass(Subject::Host, "storm detection is off"),
-        n => Judgement::warn(Subject::Host, format!("a source is throttled above {n} interrupts a second")),
+        n => Judgement::warn(Subject::Host, format!("a source is throttled above {n} interrupts per second")),
     }
     .see(&fact)
     .alone()
@@ -608,7 +611,7 @@ fn offloads(facts: &Facts, _: &Context) -> Judged {
                 GATHER.into_iter().filter(|name| interface.options.iter().any(|option| option == name)).collect();
             let subject = Subject::Named(interface.name.clone());
             let judgement = match on.is_empty() {
-                true => Judgement::pass(subject, "frames are neither gathered nor split by the card"),
+                true => Judgement::pass(subject, "the card neither merges nor splits frames"),
                 false => {
                     Judgement::disagree(subject, format!("{} is on: good for bulk, suspect for latency", on.join(", ")))
                 }
@@ -688,12 +691,12 @@ fn stale_tunables(facts: &Facts, _: &Context) -> Judged {
         .ok_or_else(|| Skip::unknown(format!("the release {} has no number", host.release)))?;
     let stale: Vec<_> = GONE_IN_12.iter().filter(|(name, _)| major >= 12 && loader.contains_key(*name)).collect();
     if stale.is_empty() {
-        return Judgement::pass(Subject::Host, "no known tunable of the loader is without a reader")
+        return Judgement::pass(Subject::Host, "every known loader tunable that is set has an effect")
             .see(&host.release)
             .alone();
     }
     let names: Vec<&str> = stale.iter().map(|(name, _)| *name).collect();
-    let found = format!("FreeBSD {major} reads {} no longer", names.join(", "));
+    let found = format!("FreeBSD {major} no longer reads {}", names.join(", "));
     let judgement =
         Judgement::fail(Subject::Host, found).see(&host.release).see_as(names.join(", "), host.loader.source());
     stale.iter().fold(judgement, |judgement, (name, instead)| judgement.for_good(format!("{name}: {instead}"))).alone()

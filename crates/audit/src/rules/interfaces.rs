@@ -34,7 +34,7 @@ fn not_seen(facts: &Facts, name: &str) -> Skip {
     let bound = facts.pci.device(name).and_then(|device| device.driver.value());
     match bound {
         Some(driver) => {
-            Skip::not_applicable(format!("{name} is driven by {driver}: the kernel has no interface of it"))
+            Skip::not_applicable(format!("{name} is driven by {driver}, so the kernel has no interface for it"))
         }
         None => Skip::unknown(format!("{name} is not among the interfaces")),
     }

@@ -14,7 +14,7 @@ use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY, enumerated, is_oper
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
 use crate::{Hit, HitKind, hits};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[WHERE, WHAT, rates::RULES, balance::RULES, queues::RULES];
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
@@ -23,7 +23,7 @@ const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 /// What one interrupt takes from the CPU, about.
 const ONE_INTERRUPT: Magnitude = Magnitude {
-    text: "a few microseconds for each interrupt, and what its softirqs do after it; usually the main cause of outliers",
+    text: "a few microseconds per interrupt, plus its softirqs; usually the main cause of outliers",
     effect: crate::Effect::Late(Nanos::from_micros(5)),
     source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
 };
@@ -37,7 +37,7 @@ const WHERE: &[Rule] = &[
         title: "Device interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: on_isolated,
-        why: "An interrupt takes the CPU from whatever runs there, whatever its priority, and brings its softirqs along.",
+        why: "An interrupt takes the CPU from any running thread, whatever the thread's priority. Its softirqs follow.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime_or_boot(
             ALL_TO_HOUSEKEEPING,
@@ -54,7 +54,7 @@ const WHERE: &[Rule] = &[
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: default_affinity,
-        why: "A device that comes later, or a driver that is loaded anew, gets this mask for its interrupts.",
+        why: "This mask applies to the interrupts of devices that appear later and of drivers that are reloaded.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime_or_boot(
             "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
@@ -77,7 +77,7 @@ const WHAT: &[Rule] = &[
         judge: device_hits,
         why: "Masks show what may happen, counters what does happen. Each count stopped the application once.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # who it is"),
+        fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # shows which interrupts these are"),
         cost: QUEUES_STAY,
         references: &[GUIDE, ISOLATION],
         conflicts: &[],
@@ -89,8 +89,9 @@ const WHAT: &[Rule] = &[
         title: "No softirq of the network or of block devices runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: softirq_hits,
-        why: "A softirq runs on the CPU that raised it, for up to 2 ms at a time: where the interrupt of its device came, where a \
-              thread sent to a virtual interface (veth, a bridge, lo), or where RPS put the packet.",
+        why: "A softirq runs on the CPU that raised it, for up to 2 ms at a time. That is the CPU that took the device's \
+         interrupt, the CPU on which a thread sent to a virtual interface (veth, a bridge, lo), or the CPU to which \
+         RPS passed the packet.",
         magnitude: Magnitude {
             text: "up to 2 ms and 10 rounds in a row",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
@@ -215,18 +216,18 @@ const RPS: &str = "grep . /sys/class/net/*/queues/rx-*/rps_cpus";
 /// What keeps packets away that no device brings.
 const SENDERS: &str =
     "# keep threads that send to virtual interfaces (veth, bridges, lo) off these CPUs, and these CPUs out of rps_cpus";
-const PINNED: &str = "The scheduler balances no thread onto these CPUs: the application pins its own.";
+const PINNED: &str = "The scheduler moves no thread onto these CPUs, so the application must pin its own.";
 
 /// NET_RX that are more than the interrupts of network devices: a poll that spends its budget raises the next one
 /// (net/core/dev.c, net_rx_action), and [`without_device`] names the others. An interrupt that was freed is counted no more
 /// (kernel/irq/irqdesc.c, free_desc), so what is counted is the least.
 fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
     judgement.found.push_str(&format!(
-        "; interrupts of the network devices that are there now counted {interrupts}: most NET_RX did not come from these, but \
-         from further polls, virtual interfaces or RPS"
+        "; the present network devices raised {interrupts} interrupts here, so most NET_RX came from repeated polls, virtual \
+         interfaces or RPS"
     ));
     judgement
-        .see_as(format!("{interrupts} of network devices on these CPUs"), "/proc/interrupts")
+        .see_as(format!("{interrupts} interrupts of network devices on these CPUs"), "/proc/interrupts")
         .look(RPS)
         .now(ALL_TO_HOUSEKEEPING)
         .now(SENDERS)
@@ -237,11 +238,10 @@ fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
 /// (drivers/net/veth.c, veth_xmit; net/core/dev.c, netif_rx), or other CPUs over RPS (networking/scaling.rst).
 fn without_device(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str(
-        "; interrupts of the network devices that are there now counted none: most NET_RX are of virtual interfaces, or RPS \
-         sent them",
+        "; the present network devices raised no interrupt here, so most NET_RX came from virtual interfaces or RPS",
     );
     judgement
-        .see_as("no count of a network device on these CPUs", "/proc/interrupts")
+        .see_as("no interrupt of a network device on these CPUs", "/proc/interrupts")
         .because(Cause::SchedulerIsolation)
         .look(RPS)
         .now(SENDERS)
@@ -252,9 +252,9 @@ fn without_device(mut judgement: Judgement) -> Judgement {
 /// NET_TX alone: a sender that spends its quota, or whose queueing discipline waits, raises it on its own CPU
 /// (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c, __qdisc_run).
 fn sent_here(mut judgement: Judgement) -> Judgement {
-    judgement.found.push_str("; no NET_RX among them: the NET_TX are of packets that were sent from these CPUs");
+    judgement.found.push_str("; there is no NET_RX, so the NET_TX are packets that were sent from these CPUs");
     judgement
-        .see_as("no count of a network device on these CPUs", "/proc/interrupts")
+        .see_as("no interrupt of a network device on these CPUs", "/proc/interrupts")
         .because(Cause::SchedulerIsolation)
         .now("# keep threads that send packets through the kernel off these CPUs")
         .for_good("isolcpus=managed_irq,domain,{isolated}")
@@ -457,7 +457,7 @@ mod tests {
                 .remove(0)
         };
         let counts = "32623 NET_RX, 19 BLOCK and 4 NET_TX softirqs hit the isolated CPUs since boot";
-        let no_nic = "; interrupts of the network devices that are there now counted none: most NET_RX are of virtual interfaces, or RPS sent them";
+        let no_nic = "; the present network devices raised no interrupt here, so most NET_RX came from virtual interfaces or RPS";
         // A NIC that interrupts elsewhere, and a disk that interrupts here.
         for (on_3, class) in [("0", "0x020000"), ("5", "0x010802")] {
             let judgement = of(on_3, class);
@@ -470,13 +470,13 @@ mod tests {
             let judgement = of(on_3, class);
             assert_eq!((judgement.found.as_str(), judgement.now.len()), (counts, 0));
         }
-        let others = "; interrupts of the network devices that are there now counted 5: most NET_RX did not come from these, but from further polls, virtual interfaces or RPS";
+        let others = "; the present network devices raised 5 interrupts here, so most NET_RX came from repeated polls, virtual interfaces or RPS";
         let judgement = of("5", "0x020000");
         assert_eq!(judgement.found, format!("{counts}{others}"));
         // What no device brings stays where its interrupts leave.
         let (now, cost) = (judgement.now.join("\n"), judgement.cost.unwrap_or_default());
         assert!(now.contains("smp_affinity_list") && now.contains("rps_cpus"), "{now}");
-        assert!(cost.contains("housekeeping CPUs carry all interrupts") && cost.contains("pins its own"), "{cost}");
+        assert!(cost.contains("housekeeping CPUs handle all interrupts") && cost.contains("pin its own"), "{cost}");
     }
 
     /// telco-master: NET_TX is raised by senders of any interface, and no interrupt brings it.
@@ -489,10 +489,10 @@ mod tests {
             host.file("/proc/interrupts", &rows).file("/proc/softirqs", &table).judge("irq.softirq-iso").remove(0)
         };
         let only = of("0", 0, 90);
-        assert!(only.found.ends_with("the NET_TX are of packets that were sent from these CPUs"), "{}", only.found);
+        assert!(only.found.ends_with("the NET_TX are packets that were sent from these CPUs"), "{}", only.found);
         assert!(!only.now.concat().contains("rps_cpus") && !only.found.contains("RPS"), "{only:?}");
         let enough = of("5", 6, 90);
-        assert!(!enough.found.contains("NET_RX did not come") && !enough.found.contains("NET_RX are"), "{enough:?}");
+        assert!(!enough.found.contains("NET_RX came"), "{enough:?}");
     }
 
     /// telco-worker1: 11 directories of /proc/irq have no handler, and nothing comes by them.

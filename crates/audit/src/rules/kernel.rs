@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::listed;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
 
 const OTHER: Fix = Fix::boot("boot a kernel that is built with it");
@@ -21,9 +21,9 @@ const CONFIGURATION: &[Rule] = &[
         title: "The kernel can stop the tick of busy CPUs",
         applies: Applies::LINUX.isolated(),
         judge: |facts, _| needs(facts, "NO_HZ_FULL", "nohz_full= acts", "nohz_full= does nothing"),
-        why: "Without CONFIG_NO_HZ_FULL the parameter nohz_full= is ignored, and each busy CPU ticks.",
+        why: "Without CONFIG_NO_HZ_FULL the kernel ignores nohz_full=, and every busy CPU keeps its tick.",
         magnitude: Magnitude {
-            text: "100 to 1000 interruptions a second, some microseconds each",
+            text: "100 to 1000 interruptions per second, some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
@@ -46,7 +46,7 @@ const CONFIGURATION: &[Rule] = &[
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: OTHER,
-        cost: "Queueing a callback costs a little more on these CPUs.",
+        cost: "Queueing a callback costs slightly more on these CPUs.",
         references: &["Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst"],
         conflicts: &[],
     },
@@ -54,7 +54,7 @@ const CONFIGURATION: &[Rule] = &[
         id: "kcfg.hires",
         cause: Cause::TimerTick,
         group: Group::Kernel,
-        title: "Timers have a high resolution",
+        title: "Timers have high resolution",
         applies: Applies::LINUX,
         judge: |facts, _| {
             needs(facts, "HIGH_RES_TIMERS", "timers have a resolution of nanoseconds", "timers fire at ticks only")
@@ -66,7 +66,7 @@ const CONFIGURATION: &[Rule] = &[
             source: "Linux Documentation/timers/highres.rst",
         },
         fix: OTHER,
-        cost: "Another kernel has to be tested, and kept up to date.",
+        cost: "Another kernel must be tested and kept up to date.",
         references: &[
             "Linux Documentation/timers/highres.rst",
             "FlexRAN real-time platform slides (2018): High resolution timer",
@@ -87,7 +87,7 @@ const CONFIGURATION: &[Rule] = &[
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the time slice: kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: OTHER,
-        cost: "Another kernel has to be tested, and kept up to date.",
+        cost: "Another kernel must be tested and kept up to date.",
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -98,15 +98,15 @@ const CONFIGURATION: &[Rule] = &[
         title: "The tick is between 250 and 1000 Hz",
         applies: Applies::LINUX,
         judge: hz,
-        why: "CPUs that keep their tick are interrupted this often; timeouts of the kernel's network stack are counted in ticks. A slow tick makes those \
-              coarse, a fast one disturbs more.",
+        why: "CPUs that keep their tick are interrupted this often. The kernel's network stack counts its timeouts in \
+         ticks. A slow tick makes them coarse; a fast tick disturbs more.",
         magnitude: Magnitude {
             text: "a resolution of 10 ms at 100 Hz, 4 ms at 250 Hz, 1 ms at 1000 Hz",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/timers/no_hz.rst; the resolution is the inverse of the tick rate",
         },
         fix: OTHER,
-        cost: "A faster tick costs some power and time on CPUs that keep it.",
+        cost: "A faster tick costs some power and CPU time on CPUs that keep it.",
         references: &["Linux Documentation/timers/no_hz.rst"],
         conflicts: &[],
     },
@@ -140,7 +140,7 @@ const RUNNING: &[Rule] = &[
         id: "kcfg.preempt",
         cause: Cause::Preemption,
         group: Group::Kernel,
-        title: "A real-time application has a real-time kernel",
+        title: "Real-time applications run on a real-time kernel",
         applies: Applies::LINUX.to(&[Workload::Rt, Workload::Interrupt]),
         judge: preempt,
         why: "In a kernel without preemption, a woken thread waits until the current system call ends. PREEMPT_RT \
@@ -163,13 +163,13 @@ const RUNNING: &[Rule] = &[
         id: "kver.fair-server",
         cause: Cause::TimerTick,
         group: Group::Kernel,
-        title: "The deadline server does not make application CPUs tick",
+        title: "The deadline server does not bring the tick back to application CPUs",
         applies: Applies::LINUX.isolated().since(KernelVersion::new(6, 8)),
         judge: fair_server,
         why: "Kernels with the deadline server for fair tasks arm a timer on each CPU where real-time tasks could \
               starve fair ones. A defect in some of them brings back the tick on nohz_full CPUs.",
         magnitude: Magnitude {
-            text: "about 1000 interrupts and 30 softirqs a second on isolated CPUs, none after the fix",
+            text: "about 1000 interrupts and 30 softirqs per second on isolated CPUs, none after the fix",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "NVIDIA/NV-Kernels pull request 400; the length of one is general knowledge",
         },
@@ -233,7 +233,7 @@ fn debug(facts: &Facts, _: &Context) -> Judged {
     let config = known(fact)?;
     let set: Vec<&str> = COSTLY.into_iter().filter(|option| config.is_set(option)).collect();
     let judgement = match set.as_slice() {
-        [] => Judgement::pass(Subject::Host, "no check that is known to be costly is built in"),
+        [] => Judgement::pass(Subject::Host, "the kernel has no check built in that is known to be costly"),
         set => Judgement::warn(Subject::Host, format!("the kernel is built with {}", set.join(", "))),
     };
     judgement.see_as(listed("set", &set), fact.source()).alone()

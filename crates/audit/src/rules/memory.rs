@@ -8,7 +8,7 @@ use crate::Rule;
 
 pub(in crate::rules) use huge::{Proposal, bytes};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[hardware::RULES, huge::RULES, paging::RULES];
 
 #[cfg(test)]

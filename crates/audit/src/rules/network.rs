@@ -6,7 +6,7 @@ mod stack;
 
 use crate::Rule;
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[napi::RULES, stack::RULES, sockets::RULES];
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod wire;
 
 use crate::Rule;
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[moderation::RULES, queues::RULES, offloads::RULES, flow::RULES, wire::RULES];
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod power;
 
 use crate::Rule;
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[link::RULES, power::RULES, card::RULES, port::RULES];
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{Context, Rule};
 
 pub(super) use groups::{is_of_kubernetes, judge_quotas};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] =
     &[workqueues::RULES, kernel_threads::RULES, application::RULES, groups::RULES, scheduler::RULES, tracing::RULES];
 

@@ -16,7 +16,7 @@ const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.
 /// This many are named.
 const NAMED: usize = 8;
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 
 /// Who tunes, and who just runs.
@@ -25,14 +25,14 @@ const TUNERS: &[Rule] = &[
         id: "svc.tuned-profile",
         cause: Cause::Services,
         group: Group::Services,
-        title: "tuned applies a profile for latency",
+        title: "tuned applies a latency profile",
         applies: Applies::LINUX,
         judge: tuned,
-        why: "tuned sets governor, idle limits, sysctls and interrupts by its profile. A profile for throughput or saving undoes what \
-              was set for latency each time that the service starts; a profile that does not exist is not applied, and only its log \
-              says so.",
+        why: "tuned sets governor, idle limits, sysctls and interrupts by its profile. A profile for throughput or power \
+         saving undoes latency settings each time that the service starts. A profile that does not exist is not \
+         applied, and only tuned's log says so.",
         magnitude: Magnitude {
-            text: "the settings of the profile: powersave lets idle states of 100 us and more come back",
+            text: "depends on the profile: powersave re-enables idle states of 100 us and more",
             effect: crate::Effect::Unsized,
             source: "redhat-performance/tuned, profiles and issue 851",
         },
@@ -51,15 +51,15 @@ const TUNERS: &[Rule] = &[
         title: "Each setting has one owner",
         applies: Applies::LINUX,
         judge: owners,
-        why: "tuned, power-profiles-daemon, TLP, cpupower and thermald all set governors, preferences and limits. Who starts last wins, \
-              and wins again after each event of the others.",
+        why: "tuned, power-profiles-daemon, TLP, cpupower and thermald all set governors, preferences and limits. The \
+         last one to start wins, until an event makes another one set its values again.",
         magnitude: Magnitude {
-            text: "the settings of another profile, from one moment to the next",
+            text: "the settings can change to those of another profile at any moment",
             effect: crate::Effect::Unsized,
             source: "redhat-performance/tuned, README: incompatible with cpupower and power-profiles-daemon",
         },
         fix: Fix::for_good("stop and disable all but one of the services that are named"),
-        cost: "Their other functions are gone.",
+        cost: "Their other functions are lost.",
         references: &["redhat-performance/tuned, README"],
         conflicts: &[],
     },
@@ -70,10 +70,10 @@ const TUNERS: &[Rule] = &[
         title: "No service runs that packet processing does not need",
         applies: Applies::LINUX,
         judge: noise,
-        why: "Each of these wakes up by timers, scans memory, disks or packages, or talks over the bus. On the housekeeping CPUs they are \
-              in the way of interrupts and RCU; without isolation they are in the way of packets.",
+        why: "Each of these services wakes up by timers, scans memory, disks or packages, or communicates over the bus. \
+         On housekeeping CPUs they delay interrupts and RCU; without isolation they delay packets.",
         magnitude: Magnitude {
-            text: "runs of some ms now and then, on whichever CPU they may use",
+            text: "occasional runs of some ms, on any CPU that they may use",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the size is an estimate",
         },
@@ -90,13 +90,13 @@ const MONITORS: &[Rule] = &[
         id: "mon.msr-readers",
         cause: Cause::Tracing,
         group: Group::Services,
-        title: "Nobody reads registers of all CPUs",
+        title: "No tool reads registers of all CPUs",
         applies: Applies::LINUX,
         judge: registers,
-        why: "A model-specific register is read on its own CPU: the reader sends it an interrupt, or runs there itself. turbostat moves \
-              to every CPU in turn, isolated ones too.",
+        why: "A model-specific register is read on its own CPU: the reader interrupts that CPU, or runs there itself. \
+         turbostat moves to every CPU in turn, including isolated ones.",
         magnitude: Magnitude {
-            text: "some us for each register, CPU and interval",
+            text: "some us per register, CPU and interval",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
         },
@@ -112,8 +112,8 @@ const MONITORS: &[Rule] = &[
         title: "No profiler runs",
         applies: Applies::LINUX,
         judge: profilers,
-        why: "Profilers take samples by interrupts that cannot be masked, switch trace points by stopping all CPUs, and read frequencies \
-              by interrupting each CPU.",
+        why: "Profilers sample with interrupts that cannot be masked, stop all CPUs to switch tracepoints, and interrupt \
+         each CPU to read its frequency.",
         magnitude: Magnitude {
             text: "1 to 5 us per sample, 1,000 to 4,000 samples a second on each CPU",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -128,13 +128,13 @@ const MONITORS: &[Rule] = &[
         id: "mon.self",
         cause: Cause::Tracing,
         group: Group::Services,
-        title: "This audit kept off the isolated CPUs",
+        title: "This audit did not run on the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: this,
-        why: "An audit that disturbs what it judges finds itself. It runs on housekeeping CPUs, starts no thread for each CPU, and reads no \
-              register unless --msr asks for it.",
+        why: "An audit that disturbs the host reports its own disturbance. So it runs on housekeeping CPUs, starts no \
+         thread on each CPU, and reads registers only with --msr.",
         magnitude: Magnitude {
-            text: "with --msr some us for each register and CPU, once",
+            text: "with --msr some us per register and CPU, once",
             effect: crate::Effect::Unsized,
             source: "Intel P-state guide (637284-001US, 2021), appendix A",
         },
@@ -162,7 +162,7 @@ const EVIDENCE: &[Rule] = &[
             source: "ten bits per character at 115,200 bits a second",
         },
         fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse only", "loglevel=4").traded(),
-        cost: "Warnings and notices of the kernel are in the log only.",
+        cost: "Warnings and notices of the kernel appear in the log only.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, printk",
             "Linux Documentation/admin-guide/serial-console.rst",
@@ -173,18 +173,18 @@ const EVIDENCE: &[Rule] = &[
         id: "svc.kdump",
         cause: Cause::Services,
         group: Group::Services,
-        title: "A crash leaves evidence",
+        title: "A kernel crash is recorded",
         applies: Applies::LINUX.to(&[Workload::Rt]),
         judge: dump,
-        why: "A real-time host that hangs is seldom caught twice. With crashkernel= and a loaded crash kernel the memory is saved; without \
-              one of them nothing is.",
+        why: "A hang of a real-time host is hard to reproduce. With crashkernel= and a loaded crash kernel, its memory \
+         is saved; if one of them is missing, nothing is saved.",
         magnitude: Magnitude {
-            text: "none for packets; the memory that is reserved",
+            text: "packets are not delayed; some memory is reserved",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kdump/kdump.rst",
         },
         fix: Fix::runtime_or_boot("systemctl start kdump", "crashkernel=512M\nsystemctl enable kdump").decided(),
-        cost: "The memory that is reserved.",
+        cost: "The reserved memory cannot be used otherwise.",
         references: &[
             "FlexRAN real-time platform slides (2018)",
             "clrkwllms/realtime-setup",
@@ -265,12 +265,12 @@ fn tuned(facts: &Facts, context: &Context) -> Judged {
     let judgement = match (profile.is_empty(), fits, runs) {
         (true, ..) => Judgement::warn(Subject::Host, "tuned has no active profile"),
         (_, true, Some(false)) => {
-            Judgement::warn(Subject::Host, format!("the profile {profile} is active, and tuned does not run"))
+            Judgement::warn(Subject::Host, format!("the profile {profile} is active, but tuned does not run"))
         }
         (_, true, _) => Judgement::pass(Subject::Host, format!("the profile {profile} is active")),
         (_, false, _) => {
             let goal = if context.goal.is_some() { "the goal" } else { "latency" };
-            Judgement::warn(Subject::Host, format!("the profile {profile} is not one for {goal}"))
+            Judgement::warn(Subject::Host, format!("the profile {profile} is not meant for {goal}"))
         }
     };
     let judgement = judgement.see(fact);
@@ -336,12 +336,12 @@ fn profilers(facts: &Facts, _: &Context) -> Judged {
 fn this(facts: &Facts, context: &Context) -> Judged {
     if facts.origin.kind != Kind::Live {
         return Err(match facts.origin.name.is_empty() {
-            true => Skip::unknown("where the facts are from is not known"),
-            false => Skip::not_applicable("this is a recording: it disturbs nobody"),
+            true => Skip::unknown("the origin of the facts is not known"),
+            false => Skip::not_applicable("this is a recording, so it disturbs no CPU"),
         });
     }
     let source = "this process";
-    let stayed = facts.origin.notes.iter().find(|note| note.starts_with("read from where it was"));
+    let stayed = facts.origin.notes.iter().find(|note| note.starts_with("read from a recording"));
     match stayed {
         Some(note) => Judgement::warn(&context.isolated.value, "this audit may have run there").see_as(note, source),
         None => {
@@ -408,7 +408,7 @@ fn dump(facts: &Facts, _: &Context) -> Judged {
     let is_loaded = settled(loaded)?.copied();
     match (reserved, is_loaded) {
         (true, Some(true)) => Judgement::pass(Subject::Host, "a crash kernel is loaded"),
-        (true, _) => Judgement::warn(Subject::Host, "memory is reserved, and no crash kernel is loaded"),
+        (true, _) => Judgement::warn(Subject::Host, "memory is reserved, but no crash kernel is loaded"),
         (false, _) => Judgement::warn(Subject::Host, "no memory is reserved for a crash kernel"),
     }
     .see_as(if reserved { "crashkernel=" } else { "no crashkernel=" }, facts.cmdline.source())

@@ -8,7 +8,7 @@ use crate::Rule;
 
 pub(super) use guest::{INVTSC, MIGRATION};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[threads::RULES, module::RULES, guest::RULES];
 
 #[cfg(test)]

@@ -71,12 +71,12 @@ fn the_threads_answers_finding_by_finding() {
         ("fbsd.powerd", "powerd lowers the clock when the load is low", "powerd_flags=\"-a max -b max -n max\""),
         (
             "fbsd.rx-itr",
-            "an interrupt each 124us at most, 8064 a second",
+            "at most one interrupt every 124us, 8064 per second",
             "hw.ixl.rx_itr=\"10\" # 20 us, 50,000 a second",
         ),
         (
             "fbsd.tx-reclaim",
-            "sent buffers come back each 244us, and 1024 slots last 314.982us at 40 Gbit/s",
+            "sent buffers are reclaimed every 244us, and 1024 slots last 314.982us at 40 Gbit/s",
             "hw.ixl.tx_itr=\"10\"",
         ),
         ("fbsd.queues", "ixl1 has 32 queues", "override_nrxqs=\"4\""),

@@ -342,7 +342,7 @@ fn sentences_say_what_the_recording_and_the_source_say() {
     let isolated = |list: &str| of_use(&[], Some(list));
     for (name, list) in [("clx2s0", "20-23,68-71"), ("skld0", "1-7,9-15")] {
         let Some(report) = audited(name, &isolated(list)) else { return };
-        says(&report, "rdt.available", &["warn", "the kernel has switched cache allocation off", "without rdt=l3cat"]);
+        says(&report, "rdt.available", &["warn", "the kernel has disabled cache allocation", "without rdt=l3cat"]);
     }
     let Some(report) = audited("icx2s0", &isolated("40-60,112-132")) else { return };
     says(&report, "rdt.available", &["resctrl, the kernel's interface to it, is not mounted"]);
@@ -361,13 +361,17 @@ fn sentences_say_what_the_recording_and_the_source_say() {
     }
     let Some(report) = audited("telco-master", &isolated("1-9")) else { return };
     let agree = report.findings.iter().find(|finding| finding.rule.id == "cmd.sets-agree").unwrap();
-    assert!(agree.cost().starts_with("The housekeeping CPUs carry all interrupts"), "{}", agree.cost());
+    assert!(agree.cost().starts_with("The housekeeping CPUs handle all interrupts"), "{}", agree.cost());
     let Some(report) = audited("gnr0", &isolated("300-320")) else { return };
     let span = report.findings.iter().find(|finding| finding.rule.id == "cpu.freq-span").unwrap();
     assert!(span.cost().ends_with("Also changes CPUs 44-64, which share these cores."), "{}", span.cost());
     let goal = Some(audit::Goal { quantile: units::Quantile::P99_9, latency: units::Nanos::from_micros(400) });
     let Some(report) = audited("rome0", &Intent { goal, ..isolated("1-20,129-148") }) else { return };
-    says(&report, "math.latency-budget", &["warn", "C2 takes up to 400us", "less than half is left for work"]);
+    says(
+        &report,
+        "math.latency-budget",
+        &["warn", "C2 takes up to 400us", "less than half of the goal is left for processing"],
+    );
     let own = report.findings.iter().find(|finding| finding.rule.id == "idle.pmqos-percpu").unwrap();
     assert!(!own.judgement.found.contains("need none"), "{}", own.judgement.found);
 }
@@ -438,10 +442,7 @@ fn findings_are_of_the_declared_card_and_of_what_was_counted() {
     says(
         &report,
         "irq.softirq-iso",
-        &[
-            "32623 NET_RX, 19 BLOCK and 4 NET_TX softirqs",
-            "interrupts of the network devices that are there now counted none",
-        ],
+        &["32623 NET_RX, 19 BLOCK and 4 NET_TX softirqs", "the present network devices raised no interrupt here"],
     );
     let Some(report) = audited("genoa0", &of_use(&[], Some("28-36,92-100"))) else { return };
     says(

@@ -1,4 +1,4 @@
-//! Differences of counters.
+//! Differences between two readings of counters.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use units::Nanos;
 use super::{CountRow, CountTable, Counters, CpuTimes, Fact, IdleCounts, Softnet, TaskCounts, Throttles};
 
 impl Counters {
-    /// What counted since an earlier reading. What is in one reading only, or went backwards (a reset, a
-    /// CPU that left and came back), is left out.
+    /// What was counted since an earlier reading. A value is left out if only one reading contains it, or if it went
+    /// backwards (a reset, or a CPU that was removed and came back).
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             interrupts: both(&self.interrupts, &earlier.interrupts, |a, b| a.since(b)),
@@ -29,8 +29,8 @@ impl Counters {
 }
 
 impl CountTable {
-    /// Row by row and CPU by CPU; left out are CPUs that are in one table only, and rows whose label is there twice, as in
-    /// a damaged recording.
+    /// The difference per row and CPU. CPUs that are in only one table are left out, and so are rows whose label occurs
+    /// twice, as in a damaged recording.
     pub fn since(&self, earlier: &Self) -> Self {
         let columns: Vec<(usize, usize)> = self
             .cpus
@@ -57,7 +57,7 @@ impl CountTable {
         }
     }
 
-    /// The rows whose label no other has.
+    /// The rows with a unique label.
     fn by_label(&self) -> BTreeMap<&str, &CountRow> {
         let mut rows: BTreeMap<&str, Option<&CountRow>> = BTreeMap::new();
         for row in &self.rows {
@@ -67,7 +67,7 @@ impl CountTable {
     }
 }
 
-/// What has a difference, unless it went backwards.
+/// A value that has a difference, unless it went backwards.
 trait Change: Sized {
     fn change(&self, earlier: &Self) -> Option<Self>;
 }
@@ -99,7 +99,7 @@ impl<K: Ord + Clone, T: Change> Change for BTreeMap<K, T> {
     }
 }
 
-/// A record's difference is that of each of its fields.
+/// The difference of a record is that of each of its fields.
 macro_rules! by_field {
     ($type:ident: $($field:ident),+) => {
         impl Change for $type {
@@ -116,7 +116,7 @@ by_field!(Throttles: core, package);
 by_field!(TaskCounts: user, system, major_faults, minor_faults, voluntary_switches, involuntary_switches);
 
 impl Change for CpuTimes {
-    /// Idle and I/O wait time go back a little now and then (proc_stat(5)): then they stood still.
+    /// Idle time and I/O wait time sometimes go back a little (proc_stat(5)). Then the difference is 0.
     fn change(&self, earlier: &Self) -> Option<Self> {
         Some(Self {
             user: self.user.change(&earlier.user)?,

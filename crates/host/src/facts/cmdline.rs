@@ -4,15 +4,14 @@ use std::fmt;
 
 use super::{CpuSet, CpuSetError};
 
-/// A kernel command line, word by word, in its order (Documentation/admin-guide/kernel-parameters.rst).
+/// A kernel command line as a sequence of words (Documentation/admin-guide/kernel-parameters.rst).
 ///
-/// Dashes and underscores of names are the same to the kernel, and so they are to [`Self::last`],
-/// [`Self::all`] and [`Self::has`].
+/// In names, the kernel treats dashes and underscores as equal. So do [`Self::last`], [`Self::all`] and [`Self::has`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CommandLine {
-    /// The text as it was read, without the line's end.
+    /// The text as it was read, without the final newline.
     pub raw: String,
-    /// Its words up to `--`, after which they belong to the init process.
+    /// The words before `--`. Words after it belong to the init process.
     pub parameters: Vec<Parameter>,
 }
 
@@ -21,40 +20,40 @@ pub struct CommandLine {
 pub struct Parameter {
     /// The name as written, without quotes.
     pub name: String,
-    /// What stands behind the first `=`, without quotes; `None` where there is no `=`.
+    /// The text behind the first `=`, without quotes. `None` if there is no `=`.
     pub value: Option<String>,
 }
 
 impl CommandLine {
-    /// Takes a command line apart; any text is one. Double quotes protect spaces, as in the kernel's
-    /// `next_arg` (lib/cmdline.c).
+    /// Splits a command line; any text is valid. Double quotes protect spaces, as in the kernel's `next_arg`
+    /// (lib/cmdline.c).
     pub fn parse(text: &str) -> Self {
         let raw = text.trim_matches(['\n', '\0', ' ']).to_owned();
         let parameters = words(&raw).into_iter().take_while(|word| *word != "--").map(Parameter::parse).collect();
         Self { raw, parameters }
     }
 
-    /// The last parameter of this name: for most parameters it is the one that counts.
+    /// The last parameter with this name, which is the effective one for most parameters. `None` if there is none.
     pub fn last(&self, name: &str) -> Option<&Parameter> {
         self.all(name).next_back()
     }
 
-    /// The value of the last parameter of this name that has one.
+    /// The value of the last parameter with this name that has a value.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.all(name).rev().find_map(|parameter| parameter.value.as_deref())
     }
 
-    /// All parameters of this name, in their order.
+    /// All parameters with this name, in order.
     pub fn all<'a, 'n>(&'a self, name: &'n str) -> impl DoubleEndedIterator<Item = &'a Parameter> + use<'a, 'n> {
         self.parameters.iter().filter(move |parameter| same_name(&parameter.name, name))
     }
 
-    /// Is there a parameter of this name, with or without a value?
+    /// Whether there is a parameter with this name, with or without a value.
     pub fn has(&self, name: &str) -> bool {
         self.all(name).next().is_some()
     }
 
-    /// Is there a parameter of this name with this value, or with a comma-separated part of its value equal to it?
+    /// Whether there is a parameter with this name whose value, or a comma-separated part of it, equals `value`.
     pub fn has_value(&self, name: &str, value: &str) -> bool {
         self.all(name).any(|parameter| parameter.parts().any(|part| part == value))
     }
@@ -74,12 +73,12 @@ impl Parameter {
         self.value.iter().flat_map(|value| value.split(','))
     }
 
-    /// The words before a CPU list: `managed_irq` and `domain` of `isolcpus=managed_irq,domain,2-7`.
+    /// The words in front of a CPU list: `managed_irq` and `domain` in `isolcpus=managed_irq,domain,2-7`.
     pub fn flags(&self) -> impl Iterator<Item = &str> {
         self.parts().take_while(|part| is_flag(part))
     }
 
-    /// The CPU list behind the flags, where `all` is `present` and `N` its last CPU.
+    /// The CPU list behind the flags. `all` stands for `present`, and `N` for its last CPU.
     pub fn cpu_set(&self, present: &CpuSet) -> Result<CpuSet, CpuSetError> {
         let list: Vec<&str> = self.parts().skip_while(|part| is_flag(part)).collect();
         CpuSet::parse_list_within(&list.join(","), present)
@@ -99,7 +98,7 @@ fn is_flag(part: &str) -> bool {
     part.starts_with(|c: char| c.is_ascii_lowercase()) && part != "all"
 }
 
-/// Equal as the kernel compares names: `-` and `_` are the same (`parameqn`, kernel/params.c).
+/// Compares names as the kernel does: `-` and `_` are equal (`parameqn`, kernel/params.c).
 pub fn same_name(a: &str, b: &str) -> bool {
     let dash = |c: u8| if c == b'-' { b'_' } else { c };
     a.len() == b.len() && a.bytes().zip(b.bytes()).all(|(a, b)| dash(a) == dash(b))

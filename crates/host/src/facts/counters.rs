@@ -1,4 +1,4 @@
-//! Counters: since boot, and during an interval.
+//! Counters, since boot and during an interval.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,31 @@ use units::Nanos;
 
 use super::Fact;
 
-/// Everything that counts, at one time. Its difference to an earlier reading is of the same type.
+/// All counters at one time. The difference to an earlier reading has the same type.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Counters {
-    /// `/proc/interrupts`, one row an interrupt.
+    /// Interrupts per source and CPU, from `/proc/interrupts`.
     pub interrupts: Fact<CountTable>,
-    /// `/proc/softirqs`, one row a vector.
+    /// Softirqs per vector and CPU, from `/proc/softirqs`.
     pub softirqs: Fact<CountTable>,
-    /// `/proc/stat`, by CPU.
+    /// How each CPU spent its time, from `/proc/stat`.
     pub cpu_times: Fact<BTreeMap<u32, CpuTimes>>,
-    /// Context switches of the host (`/proc/stat`, `ctxt`).
+    /// Context switches of the whole host (`ctxt` of `/proc/stat`).
     pub context_switches: Fact<u64>,
-    /// `/proc/net/softnet_stat`, by CPU.
+    /// The network backlog of each CPU, from `/proc/net/softnet_stat`.
     pub softnet: Fact<BTreeMap<u32, Softnet>>,
-    /// `/proc/net/snmp` and `/proc/net/netstat` as `Udp.RcvbufErrors`.
+    /// Counters of `/proc/net/snmp` and `/proc/net/netstat`, with names such as `Udp.RcvbufErrors`.
     pub snmp: Fact<BTreeMap<String, u64>>,
-    /// Idle states by CPU and state.
+    /// Usage of idle states, by CPU and state number.
     pub idle: BTreeMap<(u32, u32), IdleCounts>,
-    /// `thermal_throttle` by CPU.
+    /// Thermal throttling events by CPU, from `thermal_throttle`.
     pub throttles: BTreeMap<u32, Throttles>,
     /// System management interrupts by CPU (MSR 0x34).
     pub smis: Fact<BTreeMap<u32, u64>>,
-    /// `/sys/class/net/X/statistics`, and the driver's own statistics (`ethtool -S`) with `ethtool.` before
-    /// their names, by interface.
+    /// Statistics by interface: those in `/sys/class/net/X/statistics`, and the driver's own (`ethtool -S`) with the
+    /// prefix `ethtool.`.
     pub links: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Threads by thread number.
+    /// What each thread did, by thread number.
     pub tasks: BTreeMap<u32, TaskCounts>,
     /// Memory events (`/proc/vmstat`).
     pub vmstat: Fact<BTreeMap<String, u64>>,
@@ -38,42 +38,42 @@ pub struct Counters {
     pub corrected_errors: Fact<u64>,
 }
 
-/// What counted during an interval between two readings.
+/// What was counted between two readings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Interval {
-    /// How long it was.
+    /// The time between the two readings.
     pub length: Nanos,
-    /// The differences. Rows that are in one reading only, or went backwards, are left out.
+    /// The differences. Rows that only one reading contains, or that went backwards, are left out.
     pub change: Counters,
 }
 
-/// A table of counts: rows by what, columns by CPU.
+/// A table of counts with one row per source and one column per CPU.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CountTable {
-    /// The columns' CPUs.
+    /// The CPU of each column.
     pub cpus: Vec<u32>,
-    /// The rows, in the file's order.
+    /// The rows, in the order of the file.
     pub rows: Vec<CountRow>,
 }
 
 /// One row of a table of counts.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CountRow {
-    /// `55`, `LOC`, `NET_RX`.
+    /// The first field, for example `55`, `LOC` or `NET_RX`.
     pub label: Box<str>,
-    /// The rest of the line: chip, hardware number and names of the users; or what it stands for.
+    /// The rest of the line: chip, hardware number and users of an interrupt, or an explanation of the label.
     pub description: Box<str>,
-    /// One number a column. Rows with a total alone (`ERR`, `MIS`) have one number and no CPU.
+    /// One number per column. Rows with only a total (`ERR`, `MIS`) have one number and no CPU.
     pub counts: Box<[u64]>,
 }
 
 impl CountTable {
-    /// The row with this label.
+    /// The row with this label. `None` if there is none.
     pub fn row(&self, label: &str) -> Option<&CountRow> {
         self.rows.iter().find(|row| &*row.label == label)
     }
 
-    /// A row's count on a CPU; `None` if the table does not have it.
+    /// The count of a row on a CPU. `None` if the table does not contain it.
     pub fn on(&self, row: &CountRow, cpu: u32) -> Option<u64> {
         if row.counts.len() != self.cpus.len() {
             return None;
@@ -81,7 +81,7 @@ impl CountTable {
         self.cpus.binary_search(&cpu).ok().map(|column| row.counts[column])
     }
 
-    /// A row's count on all CPUs of a set.
+    /// The count of a row, summed over the CPUs of a set.
     pub fn within(&self, row: &CountRow, set: &super::CpuSet) -> u64 {
         if row.counts.len() != self.cpus.len() {
             return 0;
@@ -91,12 +91,12 @@ impl CountTable {
 }
 
 impl CountRow {
-    /// On all CPUs together.
+    /// The count summed over all CPUs.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The interrupt's number, if it is a device's: others have letters.
+    /// The interrupt's number. `None` for rows whose label has letters, which are not device interrupts.
     pub fn irq(&self) -> Option<u32> {
         self.label.parse().ok()
     }
@@ -113,7 +113,7 @@ pub struct CpuTimes {
     pub iowait: Nanos,
     pub irq: Nanos,
     pub softirq: Nanos,
-    /// Taken by the hypervisor for others.
+    /// Time that the hypervisor took for other guests.
     pub steal: Nanos,
     pub guest: Nanos,
     pub guest_nice: Nanos,

@@ -6,23 +6,23 @@ use units::{Hertz, Nanos};
 
 use super::{CpuSet, Fact};
 
-/// The CPUs of a host and what holds for all of them.
+/// The CPUs of a host, and what holds for all of them.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cpus {
-    /// CPUs that are there (`/sys/devices/system/cpu/present`).
+    /// CPUs that are present (`/sys/devices/system/cpu/present`).
     pub present: Fact<CpuSet>,
-    /// CPUs that run (`online`).
+    /// CPUs that are running (`online`).
     pub online: Fact<CpuSet>,
-    /// CPUs that could come (`possible`).
+    /// CPUs that may be added later (`possible`).
     pub possible: Fact<CpuSet>,
-    /// CPUs out of the scheduler's domains since boot (`isolated`: `isolcpus=domain`), and from 6.9 on
-    /// those of isolated cpuset partitions.
+    /// CPUs outside the scheduler's domains: since boot by `isolcpus=domain`, and from 6.9 on also those of isolated
+    /// cpuset partitions (`isolated`).
     pub isolated: Fact<CpuSet>,
-    /// CPUs that may stop their tick (`nohz_full`). The empty set where the kernel says `(null)`.
+    /// CPUs that may stop their tick (`nohz_full`). Empty if the kernel shows `(null)`.
     pub nohz_full: Fact<CpuSet>,
-    /// Is any core running two threads (`smt/active`)?
+    /// Whether any core runs two threads (`smt/active`).
     pub smt_active: Fact<bool>,
-    /// `on`, `off`, `forceoff`, `notsupported` or `notimplemented` (`smt/control`).
+    /// The SMT switch: `on`, `off`, `forceoff`, `notsupported` or `notimplemented` (`smt/control`).
     pub smt_control: Fact<String>,
     /// The maker, from `vendor_id` of /proc/cpuinfo (`CPU implementer` on Arm).
     pub vendor: Fact<Vendor>,
@@ -30,40 +30,40 @@ pub struct Cpus {
     pub family: Fact<u32>,
     /// CPU model number.
     pub model: Fact<u32>,
-    /// Stepping.
+    /// The stepping: the revision of the CPU model.
     pub stepping: Fact<u32>,
-    /// Model name for people.
+    /// The model name, for people.
     pub model_name: Fact<String>,
-    /// Generation, where family and model are known ones.
+    /// The server generation, if family and model are known ones.
     pub generation: Fact<Generation>,
-    /// Feature flags that every CPU has (`flags` of /proc/cpuinfo).
+    /// Feature flags that all CPUs have (`flags` of /proc/cpuinfo).
     pub flags: Fact<BTreeSet<String>>,
     /// Known vulnerabilities and their state (`/sys/devices/system/cpu/vulnerabilities/*`).
     pub vulnerabilities: Fact<BTreeMap<String, String>>,
-    /// Each CPU that is present, by number.
+    /// Each CPU that is present, sorted by number.
     pub list: Vec<Cpu>,
-    /// NUMA nodes, by number.
+    /// NUMA nodes, sorted by number.
     pub nodes: Vec<Node>,
 }
 
 impl Cpus {
-    /// One CPU by its number.
+    /// The CPU with this number. `None` if it is not listed.
     pub fn cpu(&self, id: u32) -> Option<&Cpu> {
         self.list.binary_search_by_key(&id, |cpu| cpu.id).ok().map(|index| &self.list[index])
     }
 
-    /// The CPUs that are online, or else present, or else listed; empty if none is known.
+    /// The CPUs that are online; if that is unknown, those present or else those listed. Empty if none is known.
     pub fn all(&self) -> CpuSet {
         let known = self.online.value().or(self.present.value()).cloned();
         known.unwrap_or_else(|| self.list.iter().map(|cpu| cpu.id).collect())
     }
 
-    /// Has every CPU this feature flag? `None` if the flags are not known.
+    /// Whether all CPUs have this feature flag. `None` if the flags are not known.
     pub fn has_flag(&self, flag: &str) -> Option<bool> {
         self.flags.is(|flags| flags.contains(flag))
     }
 
-    /// The node that a CPU belongs to.
+    /// The NUMA node to which a CPU belongs. `None` if it is not known.
     pub fn node_of(&self, cpu: u32) -> Option<u32> {
         self.nodes.iter().find(|node| node.cpus.is(|cpus| cpus.contains(cpu)) == Some(true)).map(|node| node.id)
     }
@@ -80,7 +80,7 @@ pub enum Vendor {
     Hygon,
     /// Any Arm implementer.
     Arm,
-    /// Another one.
+    /// Any other maker.
     Other,
 }
 
@@ -109,53 +109,53 @@ pub enum Generation {
 /// One CPU (a hardware thread).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cpu {
-    /// Its number.
+    /// The number that Linux gives it.
     pub id: u32,
-    /// Is it running (`cpuN/online`)? CPU 0 often has no such file and is then running.
+    /// Whether it is running (`cpuN/online`). CPU 0 often has no such file, and then it is running.
     pub online: Fact<bool>,
     /// Its socket (`topology/physical_package_id`, or /proc/cpuinfo).
     pub package: Fact<u32>,
-    /// Its die within the socket.
+    /// The number of its die within the socket.
     pub die: Fact<u32>,
-    /// Its core within the socket.
+    /// The number of its core within the socket.
     pub core: Fact<u32>,
-    /// The hardware threads of its core, itself included (`topology/thread_siblings_list`, or from /proc/cpuinfo).
+    /// The hardware threads of its core, including itself (`topology/thread_siblings_list`, or from /proc/cpuinfo).
     pub siblings: Fact<CpuSet>,
     /// The CPUs that share its last-level cache (`cache/index3/shared_cpu_list`).
     pub l3: Fact<CpuSet>,
-    /// Microcode revision (/proc/cpuinfo).
+    /// Its microcode revision (/proc/cpuinfo).
     pub microcode: Fact<u64>,
-    /// Its frequency as /proc/cpuinfo says it (`cpu MHz`).
+    /// Its frequency according to /proc/cpuinfo (`cpu MHz`).
     pub cpuinfo_frequency: Fact<Hertz>,
-    /// Its idle states, shallow ones first; absent where the kernel offers none (see [`super::Idle::driver`]).
+    /// Its idle states, from shallow to deep. Absent if the kernel offers none (see [`super::Idle::driver`]).
     pub idle_states: Fact<Vec<IdleState>>,
-    /// Frequency scaling.
+    /// Its frequency scaling.
     pub frequency: Frequency,
-    /// The wake-up time that a process asked of this CPU (`power/pm_qos_resume_latency_us`).
+    /// The longest wake-up time that a process requested for this CPU (`power/pm_qos_resume_latency_us`).
     pub resume_latency: Fact<ResumeLatency>,
     /// Energy-performance bias, 0 (performance) to 15 (`power/energy_perf_bias`, MSR 0x1B0).
     pub energy_perf_bias: Fact<u8>,
-    /// Machine checks of this CPU.
+    /// Its settings for machine checks.
     pub machine_check: MachineCheck,
 }
 
-/// `/sys/devices/system/machinecheck/machinecheckN`.
+/// Settings in `/sys/devices/system/machinecheck/machinecheckN`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MachineCheck {
-    /// Corrected errors are not looked at (`ignore_ce`).
+    /// Whether corrected errors are ignored (`ignore_ce`).
     pub ignore_ce: Fact<bool>,
-    /// How often the banks are polled, in seconds; 0 is never (`check_interval`).
+    /// Time between two polls of the banks, in seconds. 0 means never (`check_interval`).
     pub check_interval_s: Fact<u64>,
 }
 
-/// What `power/pm_qos_resume_latency_us` holds (Documentation/ABI/testing/sysfs-devices-power).
+/// The value of `power/pm_qos_resume_latency_us` (Documentation/ABI/testing/sysfs-devices-power).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResumeLatency {
-    /// `0`: no limit. Not "no latency".
+    /// `0`: there is no limit. It does not mean zero latency.
     NoLimit,
-    /// `n/a`: no latency at all is accepted; the CPU only polls.
+    /// `n/a`: no latency is accepted, so the CPU only polls.
     Zero,
-    /// A limit.
+    /// The longest wake-up time that is accepted.
     AtMost(Nanos),
 }
 
@@ -163,45 +163,44 @@ pub enum ResumeLatency {
 /// counters are in [`super::Counters`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct IdleState {
-    /// N of `stateN`.
+    /// The number N of `stateN`.
     pub index: u32,
-    /// `POLL`, `C1`, `C1E`, `C6`, …
+    /// The state's name: `POLL`, `C1`, `C1E`, `C6`, …
     pub name: Fact<String>,
-    /// What it stands for, such as `MWAIT 0x20` or `ACPI IOPORT 0x414`.
+    /// What the state stands for, such as `MWAIT 0x20` or `ACPI IOPORT 0x414`.
     pub description: Fact<String>,
-    /// Time to leave it.
+    /// The time to leave the state.
     pub exit_latency: Fact<Nanos>,
-    /// Shortest stay that pays.
+    /// The shortest stay for which the state saves energy.
     pub residency: Fact<Nanos>,
-    /// Was it disabled for this CPU?
+    /// Whether the state is disabled for this CPU.
     pub disabled: Fact<bool>,
 }
 
-/// Frequency scaling of one CPU (`cpufreq/policyN` that it belongs to,
-/// Documentation/admin-guide/pm/cpufreq.rst).
+/// Frequency scaling of one CPU, from its `cpufreq/policyN` (Documentation/admin-guide/pm/cpufreq.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Frequency {
-    /// `intel_pstate`, `intel_cpufreq`, `amd-pstate-epp`, `acpi-cpufreq`, …
+    /// The driver: `intel_pstate`, `intel_cpufreq`, `amd-pstate-epp`, `acpi-cpufreq`, …
     pub driver: Fact<String>,
-    /// The governor.
+    /// The governor, for example `performance`.
     pub governor: Fact<String>,
-    /// Lowest frequency that the governor may choose.
+    /// The lowest frequency that the governor may choose.
     pub scaling_min: Fact<Hertz>,
-    /// Highest frequency that the governor may choose.
+    /// The highest frequency that the governor may choose.
     pub scaling_max: Fact<Hertz>,
-    /// What the governor last asked for, or what was measured; depends on the driver.
+    /// What the governor last requested, or what was measured, depending on the driver.
     pub current: Fact<Hertz>,
-    /// Lowest frequency of the hardware.
+    /// The lowest frequency of the hardware.
     pub hardware_min: Fact<Hertz>,
-    /// Highest frequency of the hardware, turbo included.
+    /// The highest frequency of the hardware, including turbo.
     pub hardware_max: Fact<Hertz>,
-    /// Highest frequency without turbo (`base_frequency`).
+    /// The highest frequency without turbo (`base_frequency`).
     pub base: Fact<Hertz>,
-    /// Highest frequency that the firmware allows (`bios_limit`, ACPI's _PPC).
+    /// The highest frequency that the firmware allows (`bios_limit`, ACPI's _PPC).
     pub firmware_max: Fact<Hertz>,
     /// Energy-performance preference: a name or 0 to 255.
     pub epp: Fact<String>,
-    /// How long a change of frequency takes, as the driver says.
+    /// How long a change of frequency takes, according to the driver.
     pub transition_latency: Fact<Nanos>,
     /// CPUs that share the frequency (`affected_cpus`).
     pub shared_with: Fact<CpuSet>,
@@ -210,29 +209,29 @@ pub struct Frequency {
 /// A NUMA node.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Node {
-    /// Its number.
+    /// The node's number.
     pub id: u32,
-    /// Its CPUs (`cpulist`).
+    /// The CPUs of the node (`cpulist`).
     pub cpus: Fact<CpuSet>,
-    /// Distances to all nodes in their order (`distance`); 10 is the node itself.
+    /// Distances to all nodes, in their order (`distance`). The distance of a node to itself is 10.
     pub distances: Fact<Vec<u32>>,
-    /// Its huge pages.
+    /// Its huge pages, one pool per page size.
     pub huge_pages: Vec<HugePages>,
-    /// Its memory, in bytes (`meminfo`, MemTotal).
+    /// Total memory of the node in bytes (`meminfo`, MemTotal).
     pub memory_bytes: Fact<u64>,
-    /// Of it free, in bytes.
+    /// Free memory of the node in bytes.
     pub free_bytes: Fact<u64>,
 }
 
-/// A pool of huge pages of one size, of a node or of the host.
+/// A pool of huge pages of one size, of a node or of the whole host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct HugePages {
-    /// Page size in bytes.
+    /// Size of a page in bytes.
     pub page_bytes: u64,
-    /// Pages in the pool.
+    /// Number of pages in the pool.
     pub total: Fact<u64>,
-    /// Of these, free.
+    /// Number of free pages in the pool.
     pub free: Fact<u64>,
-    /// Beyond the pool's size.
+    /// Number of pages beyond the configured size of the pool.
     pub surplus: Fact<u64>,
 }

@@ -1,20 +1,20 @@
-//! One thing known about a host, or the reason why it is not known.
+//! One fact about a host, or the reason why it is not known.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a fact comes from, as a person would look it up: `/proc/cmdline`, `ethtool -c ens1f0`,
-/// `MSR 0x620`. Paths are those of the host, whatever the folder or archive they were read from.
+/// The place where a fact comes from, as a person would look it up: `/proc/cmdline`, `ethtool -c ens1f0`, `MSR 0x620`.
+/// Paths are those on the host, even if the fact was read from a folder or archive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Source(Arc<str>);
 
 impl Source {
-    /// A source with this name.
+    /// Makes a source with this name.
     pub fn new(name: impl AsRef<str>) -> Self {
         Self(Arc::from(name.as_ref()))
     }
 
-    /// A file of the host, with or without a slash before it.
+    /// A file of the host. The path may lack the leading slash.
     pub(super) fn of_path(path: &str) -> Self {
         let mut name = String::with_capacity(path.len() + 1);
         name.push('/');
@@ -22,7 +22,7 @@ impl Source {
         Self(name.into())
     }
 
-    /// The name.
+    /// The name of the source.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -40,20 +40,20 @@ impl From<&str> for Source {
     }
 }
 
-/// Why a value is not there.
+/// Why a fact has no value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Why {
-    /// The host does not have it. This alone is knowledge: the place was looked at, and it is empty.
+    /// The host does not have it. Only this reason is knowledge: the reader looked, and found nothing there.
     Absent,
     /// The host may have it, but this user may not read it.
     NotPermitted,
-    /// The recording does not hold it, which says nothing about the host.
+    /// The recording does not contain it. This says nothing about the host.
     NotRecorded,
-    /// Reading it disturbs the host (a model-specific register interrupts its CPU), and nobody asked for it.
+    /// Reading it disturbs the host (a model-specific register interrupts its CPU), and nobody requested it.
     NotAsked,
-    /// It was read and makes no sense; the text says what was found.
+    /// It was read but makes no sense. The text says what was found.
     Malformed(Box<str>),
-    /// The host answered that it cannot tell; the text says what it answered.
+    /// The host answered that it cannot tell. The text is its answer.
     Unsupported(Box<str>),
 }
 
@@ -70,52 +70,52 @@ impl fmt::Display for Why {
     }
 }
 
-/// One thing known about a host, or the reason why it is not known; with its source either way.
+/// One fact about a host, or the reason why it is not known; always with its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact<T> {
-    /// It is known.
+    /// The fact is known.
     Known {
-        /// What is known.
+        /// The value of the fact.
         value: T,
-        /// Where it was read.
+        /// Where the value was read.
         source: Source,
     },
-    /// It is not known, or known to be absent ([`Why::Absent`]).
+    /// The fact is not known, or known to be absent ([`Why::Absent`]).
     Missing {
-        /// The reason.
+        /// Why there is no value.
         why: Why,
-        /// Where it was looked for.
+        /// Where the reader looked.
         source: Source,
     },
 }
 
 impl<T> Fact<T> {
-    /// A known value.
+    /// Makes a fact with a known value.
     pub fn known(value: T, source: impl Into<Source>) -> Self {
         Self::Known { value, source: source.into() }
     }
 
-    /// A value that is not there.
+    /// Makes a fact without a value.
     pub fn missing(why: Why, source: impl Into<Source>) -> Self {
         Self::Missing { why, source: source.into() }
     }
 
-    /// The host does not have it.
+    /// Makes a fact that says that the host does not have it.
     pub fn absent(source: impl Into<Source>) -> Self {
         Self::missing(Why::Absent, source)
     }
 
-    /// The recording does not hold it.
+    /// Makes a fact that says that the recording does not contain it.
     pub fn not_recorded(source: impl Into<Source>) -> Self {
         Self::missing(Why::NotRecorded, source)
     }
 
-    /// It was read and makes no sense.
+    /// Makes a fact whose value was read but makes no sense.
     pub fn malformed(reason: impl Into<Box<str>>, source: impl Into<Source>) -> Self {
         Self::missing(Why::Malformed(reason.into()), source)
     }
 
-    /// The value, if known.
+    /// The value. `None` if it is not known.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Known { value, .. } => Some(value),
@@ -123,7 +123,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The value, if known, by value.
+    /// The value, consuming the fact. `None` if it is not known.
     pub fn into_value(self) -> Option<T> {
         match self {
             Self::Known { value, .. } => Some(value),
@@ -131,7 +131,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// A copy of the value, if known.
+    /// A copy of the value. `None` if it is not known.
     pub fn get(&self) -> Option<T>
     where
         T: Copy,
@@ -139,14 +139,14 @@ impl<T> Fact<T> {
         self.value().copied()
     }
 
-    /// Where it was read or looked for.
+    /// Where the value was read, or where the reader looked.
     pub fn source(&self) -> &Source {
         match self {
             Self::Known { source, .. } | Self::Missing { source, .. } => source,
         }
     }
 
-    /// Why there is no value; `None` if there is one.
+    /// Why there is no value. `None` if there is one.
     pub fn why(&self) -> Option<&Why> {
         match self {
             Self::Known { .. } => None,
@@ -154,22 +154,22 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Is there a value?
+    /// Whether there is a value.
     pub fn is_known(&self) -> bool {
         matches!(self, Self::Known { .. })
     }
 
-    /// Does the host certainly not have it?
+    /// Whether the host certainly does not have it.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing { why: Why::Absent, .. })
     }
 
-    /// Is it open whether the host has it, and with which value?
+    /// Whether it is unknown if the host has it, or with which value.
     pub fn is_unknown(&self) -> bool {
         !self.is_known() && !self.is_absent()
     }
 
-    /// Does the host have it? `None` if that is not known.
+    /// Whether the host has it. `None` if that is not known.
     pub fn is_present(&self) -> Option<bool> {
         match self {
             Self::Known { .. } => Some(true),
@@ -178,12 +178,12 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Does the value satisfy `test`? `None` if there is no value, absent ones included.
+    /// Whether the value satisfies `test`. `None` if there is no value, also if it is absent.
     pub fn is(&self, test: impl FnOnce(&T) -> bool) -> Option<bool> {
         self.value().map(test)
     }
 
-    /// `Some(None)` if absent, `Some(Some(value))` if known, `None` if it is open which.
+    /// `Some(None)` if absent, `Some(Some(value))` if known, `None` if neither is certain.
     pub fn settled(&self) -> Option<Option<&T>> {
         match self {
             Self::Known { value, .. } => Some(Some(value)),
@@ -192,7 +192,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The same with a reference to the value.
+    /// The same fact with a reference to the value.
     pub fn as_ref(&self) -> Fact<&T> {
         match self {
             Self::Known { value, source } => Fact::Known { value, source: source.clone() },
@@ -200,7 +200,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Something made from the value, of the same source.
+    /// Applies `f` to the value. The source stays the same.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Fact<U> {
         match self {
             Self::Known { value, source } => Fact::Known { value: f(value), source },
@@ -208,7 +208,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Something read from the value, of the same source; what cannot be read is [`Why::Malformed`].
+    /// Parses the value. The source stays the same; a value that cannot be parsed becomes [`Why::Malformed`].
     pub fn parse<U, E: fmt::Display>(self, f: impl FnOnce(T) -> Result<U, E>) -> Fact<U> {
         match self {
             Self::Known { value, source } => match f(value) {
@@ -219,7 +219,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Another fact that depends on this one's value.
+    /// Continues with another fact that depends on this one's value.
     pub fn and_then<U>(self, f: impl FnOnce(T) -> Fact<U>) -> Fact<U> {
         match self {
             Self::Known { value, .. } => f(value),
@@ -227,8 +227,8 @@ impl<T> Fact<T> {
         }
     }
 
-    /// This fact, or else the other; of two that are missing, the one that says more
-    /// (no permission before absent, absent before not recorded).
+    /// This fact, or else the other one. If both are missing, the one whose reason says more (not permitted before
+    /// absent, absent before not recorded).
     pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
         let Self::Missing { why, .. } = &self else { return self };
         let mine = weight(why);
@@ -240,7 +240,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The same under another name of its place.
+    /// The same fact with another source name.
     pub fn named(self, source: impl Into<Source>) -> Self {
         let source = source.into();
         match self {
@@ -249,7 +249,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Both values; the first reason if one is missing. The source is the first's.
+    /// Both values, or the first reason if one is missing. The source is that of the first fact.
     pub fn zip<U>(self, other: Fact<U>) -> Fact<(T, U)> {
         match (self, other) {
             (Self::Known { value, source }, Fact::Known { value: second, .. }) => {
@@ -260,7 +260,7 @@ impl<T> Fact<T> {
     }
 }
 
-/// How much a reason tells.
+/// How much a reason says.
 fn weight(why: &Why) -> u8 {
     match why {
         Why::NotRecorded => 0,
@@ -273,7 +273,7 @@ fn weight(why: &Why) -> u8 {
 }
 
 impl<T> Default for Fact<T> {
-    /// Not recorded, and looked for nowhere.
+    /// Not recorded, without a source.
     fn default() -> Self {
         Self::not_recorded("nowhere")
     }

@@ -1,4 +1,4 @@
-//! A FreeBSD host, as a snapshot holds it.
+//! A FreeBSD host, as recorded in a snapshot.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,35 @@ use super::Fact;
 /// What is known of a FreeBSD host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct FreeBsd {
-    /// `uname -r`: `14.2-RELEASE`.
+    /// The release, from `uname -r`: `14.2-RELEASE`.
     pub release: Fact<String>,
-    /// `sysctl -a`, by name.
+    /// Current values by name, from `sysctl -a`.
     pub sysctls: Fact<BTreeMap<String, String>>,
-    /// `/boot/loader.conf` and its relatives, without quotes.
+    /// Loader tunables of `/boot/loader.conf` and related files, without quotes.
     pub loader: Fact<BTreeMap<String, String>>,
-    /// `/etc/rc.conf` and its relatives, without quotes.
+    /// Settings of `/etc/rc.conf` and related files, without quotes.
     pub rc: Fact<BTreeMap<String, String>>,
-    /// `/etc/sysctl.conf`.
+    /// Settings in `/etc/sysctl.conf`.
     pub sysctl_conf: Fact<BTreeMap<String, String>>,
-    /// Interfaces (`ifconfig -a`).
+    /// Network interfaces, from `ifconfig -a`.
     pub interfaces: Fact<Vec<BsdInterface>>,
-    /// `vmstat -i`.
+    /// Interrupt totals and rates, from `vmstat -i`.
     pub interrupts: Fact<Vec<BsdInterrupt>>,
-    /// Threads of interrupts and of the kernel (`top -bSHP`, `ps -axHo`).
+    /// Interrupt threads and kernel threads (`top -bSHP`, `ps -axHo`).
     pub threads: Fact<Vec<BsdThread>>,
     /// Devices (`pciconf -l`): `ixl0` → `0x15838086`.
     pub pci: Fact<BTreeMap<String, String>>,
-    /// CPUs of interrupts (`cpuset -g -x N`), by number.
+    /// CPUs of each interrupt (`cpuset -g -x N`), by its number.
     pub irq_cpus: BTreeMap<u32, Fact<super::CpuSet>>,
 }
 
 impl FreeBsd {
-    /// A running value, with its source `sysctl NAME`.
+    /// The current value of a sysctl; its source is `sysctl NAME`.
     pub fn sysctl(&self, name: &str) -> Fact<&str> {
         lookup(&self.sysctls, name, "sysctl")
     }
 
-    /// A tunable of the loader, with its source.
+    /// A loader tunable, with its source.
     pub fn tunable(&self, name: &str) -> Fact<&str> {
         lookup(&self.loader, name, "/boot/loader.conf:")
     }
@@ -52,38 +52,38 @@ fn lookup<'a>(from: &'a Fact<BTreeMap<String, String>>, name: &str, place: &str)
     }
 }
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BsdInterface {
-    /// `ixl0`.
+    /// Its name, for example `ixl0`.
     pub name: String,
-    /// Flags such as `UP`, `RUNNING`.
+    /// Its flags, such as `UP` and `RUNNING`.
     pub flags: Vec<String>,
-    /// Options that are on: `RXCSUM`, `TSO4`, `LRO`.
+    /// Options that are enabled: `RXCSUM`, `TSO4`, `LRO`.
     pub options: Vec<String>,
-    /// Maximum transmission unit in octets.
+    /// Maximum transmission unit in bytes.
     pub mtu: Option<u32>,
-    /// `Ethernet autoselect (40Gbase-CR4 <full-duplex>)`.
+    /// The media line: `Ethernet autoselect (40Gbase-CR4 <full-duplex>)`.
     pub media: Option<String>,
 }
 
 /// A line of `vmstat -i`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BsdInterrupt {
-    /// `irq293: ixl1:q2`.
+    /// Its name, for example `irq293: ixl1:q2`.
     pub name: String,
-    /// Since boot.
+    /// Number of interrupts since boot.
     pub total: u64,
-    /// Per second, since boot.
+    /// Mean number of interrupts per second since boot.
     pub rate: u64,
 }
 
 /// A thread in `top`'s list.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct BsdThread {
-    /// `intr{irq293: ixl1:q2}`.
+    /// Its name, for example `intr{irq293: ixl1:q2}`.
     pub name: String,
-    /// The CPU that it runs on.
+    /// The CPU on which it runs.
     pub cpu: Option<u32>,
     /// Share of one CPU, in hundredths of a percent (50.98 % is 5098).
     pub cpu_permyriad: u32,

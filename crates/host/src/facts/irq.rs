@@ -1,24 +1,24 @@
-//! Interrupts: where they may go, and where they go.
+//! Interrupts: to which CPUs they may go, and to which they do go.
 
 use super::{CpuSet, Fact};
 
 /// The host's interrupts. Their counts are in [`super::Counters::interrupts`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Irqs {
-    /// Where new interrupts may go (`/proc/irq/default_smp_affinity`).
+    /// The CPUs to which new interrupts may go (`/proc/irq/default_smp_affinity`).
     pub default_affinity: Fact<CpuSet>,
-    /// Each device interrupt, by number; known and empty if there is none.
+    /// Each device interrupt, by number. Known and empty if there are none.
     pub list: Fact<Vec<Irq>>,
 }
 
 impl Irqs {
-    /// One interrupt by its number.
+    /// The interrupt with this number.
     pub fn irq(&self, number: u32) -> Option<&Irq> {
         let list = self.list.value()?;
         list.binary_search_by_key(&number, |irq| irq.number).ok().map(|index| &list[index])
     }
 
-    /// All interrupts; none if they are not known.
+    /// All interrupts. Empty if they are not known.
     pub fn iter(&self) -> impl Iterator<Item = &Irq> {
         self.list.value().into_iter().flatten()
     }
@@ -27,27 +27,27 @@ impl Irqs {
 /// One device interrupt.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Irq {
-    /// Its number.
+    /// The interrupt's number in Linux.
     pub number: u32,
-    /// Its chip and hardware number, as in /proc/interrupts: `PCI-MSIX-0000:04:00.0 3-edge`.
+    /// Its chip and hardware number as in /proc/interrupts: `PCI-MSIX-0000:04:00.0 3-edge`.
     pub chip: Fact<String>,
-    /// Who registered it: `ens1f0-TxRx-3`, `nvme0q1`; several if shared.
+    /// Who registered it: `ens1f0-TxRx-3`, `nvme0q1`. Several names if it is shared.
     pub actions: Fact<Vec<String>>,
-    /// Where it may go (`smp_affinity_list`).
+    /// The CPUs to which it may go (`smp_affinity_list`).
     pub affinity: Fact<CpuSet>,
-    /// Where it goes (`effective_affinity_list`).
+    /// The CPUs to which it goes (`effective_affinity_list`).
     pub effective: Fact<CpuSet>,
-    /// The NUMA node of its device (`node`); known and `None` where the kernel says -1.
+    /// The NUMA node of its device (`node`). Known and `None` if the kernel says -1.
     pub node: Fact<Option<u32>>,
-    /// The address of its PCI device, from the chip's name or the device's `msi_irqs`.
+    /// The address of its PCI device, from the chip's name or the device's `msi_irqs`. `None` if it has none.
     pub pci: Option<String>,
-    /// Does the kernel manage its affinity, so that nobody can move it (debugfs `irq/irqs/N`,
-    /// `IRQD_AFFINITY_MANAGED`; else by the users that are known to be managed)?
+    /// Whether the kernel manages its affinity, so that nobody can move it. From debugfs (`irq/irqs/N`,
+    /// `IRQD_AFFINITY_MANAGED`), or else by users that are known to be managed.
     pub managed: Fact<bool>,
 }
 
 impl Irq {
-    /// Its name for people: the users, or else the number.
+    /// Its name for people: its users, or else its number.
     pub fn name(&self) -> String {
         match self.actions.value() {
             Some(actions) if !actions.is_empty() => actions.join(", "),

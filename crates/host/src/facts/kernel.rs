@@ -1,4 +1,4 @@
-//! The kernel: version, configuration, modules, messages, tracing, time.
+//! The kernel: version, configuration, modules, messages, tracing and clock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +10,13 @@ use super::Fact;
 pub struct Kernel {
     /// `uname -r` (from /proc/sys/kernel/osrelease, /proc/version, or the boot image's name).
     pub release: Fact<String>,
-    /// The version's numbers.
+    /// The numbers of the release.
     pub version: Fact<KernelVersion>,
-    /// `uname -v`, such as `#1 SMP PREEMPT_RT …`.
+    /// The build text, `uname -v`, such as `#1 SMP PREEMPT_RT …`.
     pub build: Fact<String>,
-    /// Is it a PREEMPT_RT kernel (`/sys/kernel/realtime`, the build text, the configuration)?
+    /// Whether it is a PREEMPT_RT kernel (`/sys/kernel/realtime`, the build text, or the configuration).
     pub realtime: Fact<bool>,
-    /// Is a kernel loaded that takes over after a crash (`/sys/kernel/kexec_crash_loaded`)?
+    /// Whether a crash kernel is loaded (`/sys/kernel/kexec_crash_loaded`).
     pub crash_kernel: Fact<bool>,
     /// Preemption in force: `none`, `voluntary`, `full`, `lazy` (`/sys/kernel/debug/sched/preempt`).
     pub preemption: Fact<String>,
@@ -24,23 +24,23 @@ pub struct Kernel {
     pub config: Fact<KernelConfig>,
     /// Loaded modules (`/proc/modules`).
     pub modules: Fact<Vec<String>>,
-    /// Parameters of modules that matter here, as `kvm.halt_poll_ns`.
+    /// Parameters of modules, such as `kvm.halt_poll_ns`, that rules need.
     pub parameters: BTreeMap<String, Fact<String>>,
-    /// Boot parameters set for the next boot (`/boot/loader/entries`, `/etc/default/grub`), each with its file.
+    /// Command lines for the next boot (`/boot/loader/entries`, `/etc/default/grub`), each with its file.
     pub next_boot: Vec<Fact<super::CommandLine>>,
-    /// Messages (`/dev/kmsg`, `dmesg`), oldest first; at most the last 20,000.
+    /// Kernel messages (`/dev/kmsg`, `dmesg`), oldest first. At most the last 20,000.
     pub messages: Fact<Vec<String>>,
     /// The current tracer (`tracing/current_tracer`).
     pub tracer: Fact<String>,
-    /// Is the trace buffer on (`tracing/tracing_on`)?
+    /// Whether the trace buffer is on (`tracing/tracing_on`).
     pub tracing_on: Fact<bool>,
-    /// How many trace events are on (`tracing/set_event`).
+    /// Number of enabled trace events (`tracing/set_event`).
     pub trace_events: Fact<u32>,
-    /// How many kernel probes are set (`tracing/kprobe_events`).
+    /// Number of kernel probes (`tracing/kprobe_events`).
     pub kprobes: Fact<u32>,
-    /// `clocksource0/current_clocksource`.
+    /// The current clock source (`clocksource0/current_clocksource`).
     pub clocksource: Fact<String>,
-    /// `clocksource0/available_clocksource`.
+    /// The available clock sources (`clocksource0/available_clocksource`).
     pub clocksources: Fact<Vec<String>>,
     /// Budget of the deadline server for fair tasks by CPU, in nanoseconds
     /// (`/sys/kernel/debug/sched/fair_server/cpuN/runtime`).
@@ -49,7 +49,7 @@ pub struct Kernel {
     pub sysctls: BTreeMap<String, Fact<String>>,
 }
 
-/// Three numbers.
+/// A kernel version as three numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[allow(missing_docs)]
 pub struct KernelVersion {
@@ -64,7 +64,7 @@ impl KernelVersion {
         Self { major, minor, patch: 0 }
     }
 
-    /// The numbers that a release begins with: `5.14.0-427.el9`, `6.18.44`, `7.0-rc1`.
+    /// Reads the numbers at the start of a release: `5.14.0-427.el9`, `6.18.44`, `7.0-rc1`. `None` if there are none.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
         let dot = |n: usize| {
@@ -83,20 +83,20 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// A kernel's configuration, without `CONFIG_`.
+/// The kernel's build configuration; names have no `CONFIG_`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KernelConfig {
-    /// What is set: `y`, `m`, a number or a text without quotes. What is not set is not here.
+    /// Options that are set: `y`, `m`, a number or a text without quotes. Options that are not set are missing.
     pub options: BTreeMap<String, String>,
 }
 
 impl KernelConfig {
-    /// Is an option built in or a module?
+    /// Whether an option is built in or built as a module.
     pub fn is_set(&self, name: &str) -> bool {
         matches!(self.get(name), Some("y" | "m"))
     }
 
-    /// An option's value; with or without `CONFIG_` before its name.
+    /// An option's value. The name may begin with `CONFIG_`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.options.get(name.strip_prefix("CONFIG_").unwrap_or(name)).map(String::as_str)
     }

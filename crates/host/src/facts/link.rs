@@ -9,88 +9,88 @@ use super::{CpuSet, Fact};
 /// One network interface. Its statistics are in [`super::Counters::links`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Link {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
     /// Its driver (`ethtool -i`, or the device's driver link).
     pub driver: Fact<String>,
-    /// The driver's version.
+    /// The driver's version, as the driver reports it.
     pub driver_version: Fact<String>,
-    /// The firmware's version.
+    /// The firmware's version, as the driver reports it.
     pub firmware: Fact<String>,
-    /// The PCI device under it; absent for virtual interfaces.
+    /// The address of the PCI device under it. Absent for virtual interfaces.
     pub pci: Fact<String>,
-    /// ARPHRD number of its kind (`type`): 1 Ethernet, 772 loopback.
+    /// The kind of link as an ARPHRD number (`type`): 1 Ethernet, 772 loopback.
     pub kind: Fact<u32>,
-    /// Maximum transmission unit in octets.
+    /// Maximum transmission unit in bytes.
     pub mtu: Fact<u32>,
-    /// `tx_queue_len`.
+    /// Length of the transmit queue in packets (`tx_queue_len`).
     pub tx_queue_len: Fact<u32>,
-    /// `up`, `down`, `unknown`, …
+    /// The operational state: `up`, `down`, `unknown`, …
     pub operstate: Fact<String>,
-    /// Has it a carrier?
+    /// Whether it has a carrier.
     pub carrier: Fact<bool>,
-    /// How often the carrier came or went.
+    /// Number of times that the carrier appeared or disappeared.
     pub carrier_changes: Fact<u64>,
-    /// Line rate; absent where the driver knows none.
+    /// The line rate. Absent if the driver reports none.
     pub speed: Fact<BitRate>,
-    /// `full` or `half`.
+    /// The duplex mode, `full` or `half`.
     pub duplex: Fact<String>,
-    /// Autonegotiation.
+    /// Whether autonegotiation is on.
     pub autoneg: Fact<bool>,
-    /// NUMA node of its device; known and `None` where the firmware did not say.
+    /// The NUMA node of its device. Known and `None` if the firmware does not report it.
     pub node: Fact<Option<u32>>,
     /// Interrupt moderation (`ethtool -c`).
     pub coalesce: Fact<Coalesce>,
-    /// The levels among which the kernel's adaptive moderation of reception chooses (`rx-profile` of `ethtool -c`, from
-    /// Linux 6.11 on), shortest first as the driver has them.
+    /// The levels of the kernel's adaptive receive moderation (`rx-profile` of `ethtool -c`, from Linux 6.11 on), in
+    /// the driver's order, shortest first.
     pub rx_profile: Fact<Vec<DimLevel>>,
-    /// The same by queue (`ethtool --per-queue … --show-coalesce`).
+    /// Interrupt moderation by queue (`ethtool --per-queue … --show-coalesce`).
     pub queue_coalesce: BTreeMap<u32, Fact<Coalesce>>,
     /// Descriptor rings (`ethtool -g`).
     pub rings: Fact<Rings>,
     /// Channels (`ethtool -l`).
     pub channels: Fact<Channels>,
-    /// Features (`ethtool -k`): is it on, by its kernel name (`rx-gro`, `tx-tcp-segmentation`, `rx-lro`, `rx-ntuple-filter`).
+    /// Features by kernel name, such as `rx-gro`, `tx-tcp-segmentation`, `rx-lro`, `rx-ntuple-filter` (`ethtool -k`).
     pub features: Fact<BTreeMap<String, Feature>>,
     /// Flow control (`ethtool -a`).
     pub pause: Fact<Pause>,
     /// The driver's private flags (`ethtool --show-priv-flags`).
     pub private_flags: Fact<BTreeMap<String, bool>>,
-    /// Time stamping (`ethtool -T`).
+    /// Which timestamps it can make (`ethtool -T`).
     pub time_stamping: Fact<TimeStamping>,
     /// Forward error correction in use (`ethtool --show-fec`).
     pub fec: Fact<String>,
-    /// Is energy-efficient Ethernet on (`ethtool --show-eee`)?
+    /// Whether energy-efficient Ethernet is on (`ethtool --show-eee`).
     pub eee: Fact<bool>,
     /// Receive side scaling: the queue of each entry of the indirection table (`ethtool -x`).
     pub rss_table: Fact<Vec<u32>>,
-    /// How many n-tuple rules there are (`ethtool -n`).
+    /// Number of n-tuple rules (`ethtool -n`).
     pub flow_rules: Fact<u32>,
-    /// Root queueing discipline.
+    /// The name of the root queueing discipline.
     pub qdisc: Fact<String>,
     /// Receive queues (`queues/rx-N`).
     pub rx_queues: Vec<RxQueue>,
     /// Transmit queues (`queues/tx-N`).
     pub tx_queues: Vec<TxQueue>,
-    /// Interrupts of its queues, by what is known of the names or from the kernel (`netdev` netlink family).
+    /// The interrupts of its queues, by names that are known or from the kernel (`netdev` netlink family).
     pub queue_irqs: Vec<QueueIrq>,
     /// NAPI instances (`netdev` netlink family, from Linux 6.8 on).
     pub napi: Fact<Vec<Napi>>,
-    /// `napi_defer_hard_irqs` of the device.
+    /// Number of polls for which interrupts are deferred: the device's `napi_defer_hard_irqs`.
     pub defer_hard_irqs: Fact<u32>,
-    /// `gro_flush_timeout` of the device, in nanoseconds.
+    /// The device's `gro_flush_timeout`, in nanoseconds.
     pub gro_flush_timeout_ns: Fact<u64>,
-    /// `threaded` of the device.
+    /// Whether threads poll the device instead of softirqs (`threaded`).
     pub threaded: Fact<bool>,
 }
 
 impl Link {
-    /// Has it a device under it, so that it is no mere software?
+    /// Whether it has a device under it. `None` if that is not known.
     pub fn is_physical(&self) -> Option<bool> {
         self.pci.is_present()
     }
 
-    /// Is a feature on? `None` if that is not known.
+    /// Whether a feature is on. `None` if that is not known.
     pub fn feature(&self, name: &str) -> Option<bool> {
         self.features.value()?.get(name).map(|feature| feature.on)
     }
@@ -99,15 +99,15 @@ impl Link {
 /// One offload or other feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Feature {
-    /// Is it on?
+    /// Whether it is on.
     pub on: bool,
-    /// May it not be changed?
+    /// Whether it cannot be changed.
     pub fixed: bool,
 }
 
-/// Interrupt moderation (Documentation/networking/ethtool-netlink.rst, COALESCE_GET). A field that the
-/// driver does not have is `None`. `*_usecs` are as the driver says them: with some (`ixgbe`, `igb`) 1
-/// and 3 are modes, not times.
+/// Interrupt moderation (Documentation/networking/ethtool-netlink.rst, COALESCE_GET). A field is `None` if the driver
+/// does not have it. `*_usecs` are the driver's values: with some drivers (`ixgbe`, `igb`) 1 and 3 are modes, not
+/// times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Coalesce {
@@ -140,13 +140,13 @@ pub struct Coalesce {
 /// One level of dynamic interrupt moderation (Documentation/networking/net_dim.rst).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DimLevel {
-    /// Microseconds until an interrupt.
+    /// Time until an interrupt, in microseconds.
     pub usecs: u32,
-    /// Or after this many frames, if the driver has such a bound.
+    /// Number of frames that raise an interrupt earlier. `None` if the driver has no such limit.
     pub frames: Option<u32>,
 }
 
-/// Descriptor rings; `None` where the driver does not have the kind.
+/// Numbers of ring descriptors. `None` if the driver does not have that kind of ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Rings {
@@ -161,7 +161,7 @@ pub struct Rings {
     pub tx_push: Option<bool>,
 }
 
-/// Channels; `None` where the driver does not have the kind.
+/// Numbers of channels. `None` if the driver does not have that kind of channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Channels {
@@ -184,14 +184,14 @@ pub struct Pause {
     pub tx: bool,
 }
 
-/// What time stamps an interface can make.
+/// Which timestamps an interface can make.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TimeStamping {
-    /// In hardware on transmission.
+    /// Whether hardware timestamps sent packets.
     pub hardware_tx: bool,
-    /// In hardware on reception.
+    /// Whether hardware timestamps received packets.
     pub hardware_rx: bool,
-    /// Its clock, `/dev/ptpN`.
+    /// The number N of its clock `/dev/ptpN`. `None` if it has no clock.
     pub phc: Option<u32>,
 }
 
@@ -200,7 +200,7 @@ pub struct TimeStamping {
 #[allow(missing_docs)]
 pub struct RxQueue {
     pub index: u32,
-    /// Receive packet steering goes to these.
+    /// The CPUs to which receive packet steering passes packets. Empty if it is off.
     pub rps_cpus: Fact<CpuSet>,
     pub rps_flow_cnt: Fact<u32>,
 }
@@ -210,45 +210,45 @@ pub struct RxQueue {
 #[allow(missing_docs)]
 pub struct TxQueue {
     pub index: u32,
-    /// These CPUs transmit through it.
+    /// The CPUs that transmit through this queue.
     pub xps_cpus: Fact<CpuSet>,
 }
 
 /// The interrupt of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueIrq {
-    /// The queue.
+    /// The queue's number.
     pub queue: u32,
-    /// Does it receive?
+    /// Whether the queue receives.
     pub rx: bool,
-    /// Does it transmit?
+    /// Whether the queue transmits.
     pub tx: bool,
-    /// Its interrupt.
+    /// The number of its interrupt.
     pub irq: u32,
 }
 
 /// One NAPI instance (Documentation/networking/napi.rst, Documentation/netlink/specs/netdev.yaml).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Napi {
-    /// Its number.
+    /// The number of the instance.
     pub id: u32,
-    /// Its interrupt.
+    /// The number of its interrupt. `None` if it has none.
     pub irq: Option<u32>,
-    /// Its thread.
+    /// The number of its thread. `None` if it has none.
     pub pid: Option<u32>,
-    /// `defer-hard-irqs`.
+    /// Number of polls for which interrupts are deferred (`defer-hard-irqs`).
     pub defer_hard_irqs: Option<u32>,
     /// `gro-flush-timeout`, in nanoseconds.
     pub gro_flush_timeout_ns: Option<u64>,
     /// `irq-suspend-timeout`, in nanoseconds.
     pub irq_suspend_timeout_ns: Option<u64>,
-    /// Has it a thread?
+    /// Whether a thread polls it instead of softirqs.
     pub threaded: Option<bool>,
 }
 
-/// Is it a name that the kernel would give an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 octets, no space, slash
-/// or colon), and that a shell takes as one plain word? Fixes are commands that somebody pastes as root: an interface that
-/// a recording calls `$(reboot)` is none.
+/// Whether the kernel would accept this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no
+/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste as root,
+/// so a recording's interface called `$(reboot)` is refused.
 pub fn is_interface_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+' | '%' | ',' | '=');
     let special = name.starts_with('-') || matches!(name, "." | "..");

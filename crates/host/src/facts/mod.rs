@@ -1,8 +1,8 @@
-//! What is known about a host.
+//! Everything that is known about a host.
 //!
-//! [`Facts::read`] is the one reader: of the live host, a folder, a snapshot, a sosreport, a must-gather
-//! archive, or a FreeBSD snapshot; a [`Root`] says which. It never fails: what cannot be read is a
-//! [`Fact`] that says why.
+//! [`Facts::read`] is the one reader for all sources: the live host, a folder, a snapshot, a sosreport, a must-gather
+//! archive, or a FreeBSD snapshot; a [`Root`] says which. It never fails: if something cannot be read, its [`Fact`]
+//! says why.
 
 mod change;
 mod cmdline;
@@ -56,67 +56,67 @@ use units::Nanos;
 
 /// Everything known about one host, at one time or over one interval.
 ///
-/// The default knows nothing: every fact is [`Why::NotRecorded`].
+/// The default contains nothing: every fact is [`Why::NotRecorded`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Facts {
-    /// Where it was read from.
+    /// Where the facts were read from.
     pub origin: Origin,
     /// The running kernel's command line.
     pub cmdline: Fact<CommandLine>,
-    /// The kernel.
+    /// The running kernel.
     pub kernel: Kernel,
-    /// CPUs, topology, NUMA nodes, idle states and frequencies by CPU.
+    /// CPUs, topology, NUMA nodes, and the idle states and frequencies of each CPU.
     pub cpus: Cpus,
-    /// Idle states as a whole.
+    /// Settings of idle states for the whole host.
     pub idle: Idle,
-    /// Frequencies as a whole.
+    /// Settings of frequencies for the whole host.
     pub scaling: Scaling,
-    /// Uncore domains; absent where there is no such driver.
+    /// Uncore frequency domains. Absent if there is no such driver.
     pub uncore: Fact<Vec<Uncore>>,
-    /// RAPL zones.
+    /// RAPL power zones and their limits.
     pub power_zones: Fact<Vec<PowerZone>>,
-    /// Model-specific registers.
+    /// Model-specific registers that were read.
     pub msrs: Msrs,
-    /// Interrupts.
+    /// Interrupts and their affinities.
     pub irqs: Irqs,
-    /// Threads.
+    /// Threads of users and of the kernel.
     pub tasks: Fact<Vec<Task>>,
-    /// Workqueues.
+    /// Workqueues and their CPU masks.
     pub workqueues: Workqueues,
-    /// Control groups.
+    /// Control groups with their CPU settings.
     pub cgroups: Cgroups,
-    /// Memory.
+    /// Memory, huge pages and swap.
     pub memory: Memory,
-    /// PCI devices.
+    /// PCI devices and their links.
     pub pci: Pci,
-    /// Network interfaces, by name.
+    /// Network interfaces, sorted by name.
     pub links: Fact<Vec<Link>>,
-    /// Firmware's description of the machine.
+    /// The firmware's description of the machine.
     pub dmi: Dmi,
-    /// Services.
+    /// Running and enabled services, and their settings.
     pub services: Services,
-    /// Virtualisation.
+    /// Virtualisation, as a guest and as a host.
     pub virtualisation: Virtualisation,
-    /// Cache allocation.
+    /// Cache and memory bandwidth allocation.
     pub resctrl: Resctrl,
-    /// FreeBSD; absent on Linux.
+    /// Facts of a FreeBSD host. Absent on Linux.
     pub freebsd: Fact<FreeBsd>,
-    /// Counters since boot.
+    /// All counters since boot.
     pub counters: Counters,
-    /// What counted between two readings, if there were two.
+    /// What was counted between two readings, if there were two.
     pub interval: Fact<Interval>,
 }
 
 /// Where facts were read from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// What kind of place.
+    /// The kind of source.
     pub kind: Kind,
     /// Its name for people: `this host`, or a file's name.
     pub name: String,
-    /// Which operating system.
+    /// The operating system of the host.
     pub os: Os,
-    /// When a snapshot was taken, as it says.
+    /// When the snapshot was taken, as it says. `None` if it does not say.
     pub taken: Option<String>,
     /// What was left out while reading, and why: files above the limits, entries that lead outside.
     pub notes: Vec<String>,
@@ -131,17 +131,17 @@ pub enum Os {
     FreeBsd,
 }
 
-/// What to read beyond the usual.
+/// What to read in addition to the usual facts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// Read model-specific registers of a live host, and files that the kernel fills from them (energy-performance
-    /// preference and bias, measured frequencies). Each read interrupts the CPU that it reads, isolated ones
-    /// too; without this, such files are read for the other CPUs only.
+    /// Whether to read model-specific registers of a live host, and files that the kernel fills from them
+    /// (energy-performance preference and bias, measured frequencies). Each read interrupts its CPU, even an isolated
+    /// one. If false, such files are read only for the other CPUs.
     pub msrs: bool,
-    /// Read the counters of a live host twice, this far apart.
+    /// The time between two readings of a live host's counters. `None` reads them once.
     pub interval: Option<Nanos>,
-    /// CPUs of a live host that are kept for applications, besides those of which the kernel says so: the reader keeps
-    /// away from them too.
+    /// CPUs of a live host that are kept for applications, in addition to those that the kernel reports. The reader
+    /// stays off them too.
     pub isolated: CpuSet,
 }
 
@@ -154,12 +154,12 @@ impl Facts {
         }
     }
 
-    /// The same as a number.
+    /// A value under `/proc/sys` as a number.
     pub fn sysctl_number(&self, name: &str) -> Fact<i64> {
         self.sysctl(name).parse(|text| text.trim().parse::<i64>())
     }
 
-    /// A module's parameter, such as `kvm.halt_poll_ns`.
+    /// A parameter of a module, such as `kvm.halt_poll_ns`.
     pub fn parameter(&self, name: &str) -> Fact<&str> {
         match self.kernel.parameters.get(name) {
             Some(fact) => fact.as_ref().map(String::as_str),
@@ -167,12 +167,12 @@ impl Facts {
         }
     }
 
-    /// One interface by its name.
+    /// The interface with this name. `None` if it is not known.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.value()?.iter().find(|link| link.name == name)
     }
 
-    /// The threads; none if they are not known.
+    /// All threads. Empty if they are not known.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.value().into_iter().flatten()
     }

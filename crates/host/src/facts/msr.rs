@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Fact, Why};
 
-/// The registers that are read, or found in a recording, and their names (Intel 64 and IA-32 Software
-/// Developer's Manual, volume 4; 0x620: Intel document 336274, uncore performance monitoring).
+/// The registers that are read or accepted from a recording, with their names (Intel 64 and IA-32 Software Developer's
+/// Manual, volume 4; 0x620: Intel document 336274, uncore performance monitoring).
 pub const REGISTERS: [(u32, &str); 25] = [
     (0x34, "MSR_SMI_COUNT"),
     (0xCE, "MSR_PLATFORM_INFO"),
@@ -34,18 +34,18 @@ pub const REGISTERS: [(u32, &str); 25] = [
     (0xC001_0015, "MSR_AMD_HWCR"),
 ];
 
-/// Model-specific registers of a host, by address and CPU. Reading one interrupts its CPU, so on a live
-/// host they are [`Why::NotAsked`] unless asked for.
+/// Model-specific registers of a host, by address and CPU. Reading a register interrupts its CPU, so on a live host
+/// they are [`Why::NotAsked`] unless requested.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Msrs {
-    /// By address; each with the values of the CPUs that were read.
+    /// Registers by address, each with the values of the CPUs that were read.
     pub registers: BTreeMap<u32, Fact<BTreeMap<u32, u64>>>,
-    /// Why a register that is not in the map is not.
+    /// Why registers that are not in the map are missing. `None` if no reason is known.
     pub why: Option<Why>,
 }
 
 impl Msrs {
-    /// One register, of every CPU that was read.
+    /// The values of a register, by CPU.
     pub fn register(&self, address: u32) -> Fact<&BTreeMap<u32, u64>> {
         match self.registers.get(&address) {
             Some(fact) => fact.as_ref(),
@@ -53,7 +53,7 @@ impl Msrs {
         }
     }
 
-    /// One register of one CPU.
+    /// The value of a register on one CPU.
     pub fn of(&self, address: u32, cpu: u32) -> Fact<u64> {
         let source = format!("{} of CPU {cpu}", source(address));
         match self.register(address) {
@@ -66,7 +66,7 @@ impl Msrs {
     }
 }
 
-/// `MSR 0x1fc`.
+/// The name of a register as a source: `MSR 0x1fc`.
 pub fn source(address: u32) -> String {
     format!("MSR 0x{address:x}")
 }

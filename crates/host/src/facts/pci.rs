@@ -4,107 +4,107 @@ use std::collections::BTreeMap;
 
 use super::{CpuSet, Fact};
 
-/// One PCI device (`/sys/bus/pci/devices/*`, Documentation/ABI/testing/sysfs-bus-pci). What is read from
-/// the capabilities in `config` needs root: others see 64 octets only.
+/// One PCI device (`/sys/bus/pci/devices/*`, Documentation/ABI/testing/sysfs-bus-pci). Reading the capabilities in
+/// `config` needs root; other users see only 64 bytes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PciDevice {
-    /// `0000:3b:00.0`.
+    /// Its address, for example `0000:3b:00.0`.
     pub address: String,
-    /// Vendor number.
+    /// The vendor's PCI number, for example 0x8086.
     pub vendor: Fact<u16>,
-    /// Device number.
+    /// The device's PCI number.
     pub device: Fact<u16>,
-    /// Class, subclass, interface: `0x020000` is an Ethernet controller.
+    /// Class, subclass and interface: `0x020000` is an Ethernet controller.
     pub class: Fact<u32>,
-    /// The driver that is bound; absent if none.
+    /// The driver bound to it. Absent if there is none.
     pub driver: Fact<String>,
-    /// Its NUMA node; known and `None` where the firmware did not say (-1).
+    /// Its NUMA node. Known and `None` if the firmware does not report it (-1).
     pub node: Fact<Option<u32>>,
-    /// The CPUs near it.
+    /// The CPUs close to it.
     pub local_cpus: Fact<CpuSet>,
-    /// Link speed now, in megatransfers per second (8 GT/s = 8000).
+    /// The current link speed, in megatransfers per second (8 GT/s = 8000).
     pub speed_mts: Fact<u32>,
-    /// Link speed that it is capable of.
+    /// The highest link speed that it supports, in megatransfers per second.
     pub max_speed_mts: Fact<u32>,
-    /// Lanes now.
+    /// The current number of lanes.
     pub width: Fact<u32>,
-    /// Lanes that it is capable of.
+    /// The largest number of lanes that it supports.
     pub max_width: Fact<u32>,
-    /// Active-state power management that is on (Link Control, PCI Express Base Specification 7.5.3.7).
+    /// Active-state power management that is enabled (Link Control, PCI Express Base Specification 7.5.3.7).
     pub aspm: Fact<Aspm>,
-    /// Single states that can be switched (`link/l1_aspm`, `link/l1_1_aspm`, …).
+    /// Link states that can be switched separately (`link/l1_aspm`, `link/l1_1_aspm`, …).
     pub link_states: BTreeMap<String, Fact<bool>>,
-    /// Largest payload in use, in octets (Device Control, 7.5.3.4).
+    /// The largest payload in use, in bytes (Device Control, 7.5.3.4).
     pub max_payload: Fact<u32>,
-    /// Largest payload that it is capable of (Device Capabilities, 7.5.3.3).
+    /// The largest payload that it supports, in bytes (Device Capabilities, 7.5.3.3).
     pub max_payload_capable: Fact<u32>,
-    /// Largest read request, in octets.
+    /// The largest read request, in bytes.
     pub max_read_request: Fact<u32>,
-    /// Extended tags are on.
+    /// Whether extended tags are on.
     pub extended_tag: Fact<bool>,
-    /// Relaxed ordering is on.
+    /// Whether relaxed ordering is on.
     pub relaxed_ordering: Fact<bool>,
-    /// `power/control`: `on` or `auto`.
+    /// The setting of `power/control`: `on` or `auto`.
     pub power_control: Fact<String>,
-    /// `d3cold_allowed`.
+    /// Whether it may enter D3cold (`d3cold_allowed`).
     pub d3cold_allowed: Fact<bool>,
-    /// Its MSI and MSI-X interrupts.
+    /// The numbers of its MSI and MSI-X interrupts.
     pub msi_irqs: Fact<Vec<u32>>,
-    /// Virtual functions that are on.
+    /// Number of virtual functions that are enabled.
     pub sriov_numvfs: Fact<u32>,
-    /// Virtual functions that it could have.
+    /// Number of virtual functions that it supports.
     pub sriov_totalvfs: Fact<u32>,
-    /// The physical function that it belongs to.
+    /// The address of its physical function. `None` if it is not a virtual function.
     pub physical_function: Option<String>,
-    /// The port above it.
+    /// The address of the port above it. `None` if there is none or it is not known.
     pub upstream: Option<String>,
-    /// Its IOMMU group.
+    /// The number of its IOMMU group.
     pub iommu_group: Fact<u32>,
-    /// Corrected errors (`aer_dev_correctable`, total).
+    /// Number of corrected errors (`aer_dev_correctable`, total).
     pub aer_correctable: Fact<u64>,
-    /// Nonfatal errors.
+    /// Number of nonfatal errors.
     pub aer_nonfatal: Fact<u64>,
-    /// Fatal errors.
+    /// Number of fatal errors.
     pub aer_fatal: Fact<u64>,
-    /// Names of its network interfaces.
+    /// The names of its network interfaces.
     pub interfaces: Vec<String>,
 }
 
-/// Active-state power management.
+/// Which states of active-state power management are enabled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Aspm {
-    /// L0s.
+    /// Whether the link may enter L0s.
     pub l0s: bool,
-    /// L1.
+    /// Whether the link may enter L1.
     pub l1: bool,
 }
 
 impl PciDevice {
-    /// Is it a network controller (class 0x02)?
+    /// Whether it is a network controller (class 0x02). `None` if the class is not known.
     pub fn is_network(&self) -> Option<bool> {
         self.class.is(|class| class >> 16 == 0x02)
     }
 }
 
-/// PCI as a whole.
+/// PCI devices and settings of the host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Pci {
-    /// The devices, by address.
+    /// The devices, sorted by address.
     pub devices: Fact<Vec<PciDevice>>,
     /// The chosen one of `default performance powersave powersupersave`
     /// (`/sys/module/pcie_aspm/parameters/policy`).
     pub aspm_policy: Fact<String>,
-    /// How each IOMMU group maps (`identity`, `DMA`, `DMA-FQ`), by number.
+    /// The mapping mode of each IOMMU group (`identity`, `DMA`, `DMA-FQ`), by number.
     pub iommu_groups: Fact<BTreeMap<u32, String>>,
 }
 
 impl Pci {
-    /// One device by its address.
+    /// The device with this address. `None` if it is not known.
     pub fn device(&self, address: &str) -> Option<&PciDevice> {
         self.iter().find(|device| device.address == address)
     }
 
-    /// All devices; none if they are not known.
+    /// All devices. Empty if they are not known.
     pub fn iter(&self) -> impl Iterator<Item = &PciDevice> {
         self.devices.value().into_iter().flatten()
     }

@@ -1,10 +1,10 @@
-//! Firmware, services, virtualisation, cache allocation.
+//! Firmware, services, virtualisation and cache allocation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CpuSet, Fact};
 
-/// What the firmware says of the machine (`/sys/class/dmi/id`). Serial numbers are never read.
+/// The firmware's description of the machine (`/sys/class/dmi/id`). Serial numbers are never read.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Dmi {
@@ -14,7 +14,7 @@ pub struct Dmi {
     pub board_name: Fact<String>,
     pub bios_vendor: Fact<String>,
     pub bios_version: Fact<String>,
-    /// As the firmware writes it: mostly `month/day/year`.
+    /// The firmware's date as written there, usually `month/day/year`.
     pub bios_date: Fact<String>,
     pub chassis_type: Fact<String>,
 }
@@ -22,11 +22,11 @@ pub struct Dmi {
 /// Services and their settings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Services {
-    /// Units of systemd that run now, with their suffix: `irqbalance.service`.
+    /// systemd units that are running, with their suffix: `irqbalance.service`.
     pub running: Fact<BTreeSet<String>>,
     /// Units that start at boot or by timer (`/etc/systemd/system/*.wants`).
     pub enabled: Fact<BTreeSet<String>>,
-    /// `Key=value` of irqbalance's settings (`/etc/sysconfig/irqbalance`, `/etc/default/irqbalance`).
+    /// Settings of irqbalance as `Key=value` (`/etc/sysconfig/irqbalance`, `/etc/default/irqbalance`).
     pub irqbalance: Fact<BTreeMap<String, String>>,
     /// tuned's active profile (`/etc/tuned/active_profile`).
     pub tuned_profile: Fact<String>,
@@ -34,62 +34,62 @@ pub struct Services {
     pub systemd_cpu_affinity: Fact<CpuSet>,
     /// Top-level `key: value` pairs of the kubelet's configuration.
     pub kubelet: Fact<BTreeMap<String, String>>,
-    /// The kubelet's state of CPUs (`/var/lib/kubelet/cpu_manager_state`): policy, default set.
+    /// The kubelet's CPU manager state (`/var/lib/kubelet/cpu_manager_state`): the policy and the default CPU set.
     pub cpu_manager: Fact<(String, CpuSet)>,
     /// `domain type item value` lines of `/etc/security/limits.conf` and `limits.d` for memlock and rtprio.
     pub limits: Fact<Vec<String>>,
 }
 
-/// Virtualisation, seen from a guest and from a host.
+/// Virtualisation, as seen from a guest and from a host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Virtualisation {
-    /// Is this a guest (CPU flag `hypervisor`)?
+    /// Whether this is a guest (CPU flag `hypervisor`).
     pub guest: Fact<bool>,
-    /// Which hypervisor: `kvm`, `vmware`, `microsoft`, `xen`, `firecracker`, … (DMI, /sys/hypervisor).
+    /// The hypervisor: `kvm`, `vmware`, `microsoft`, `xen`, `firecracker`, … (DMI, /sys/hypervisor).
     pub hypervisor: Fact<String>,
-    /// Can this host run guests (`/dev/kvm`, module kvm)?
+    /// Whether this host can run guests (`/dev/kvm`, module kvm).
     pub kvm_host: Fact<bool>,
-    /// Guests that run here, one entry for each process with vCPU threads: see [`super::Task`].
+    /// The guests that run here: one entry per process with vCPU threads; see [`super::Task`].
     pub guests: Fact<Vec<Guest>>,
-    /// Virtio devices by driver name (`virtio_balloon`, `virtio_net`) → how many.
+    /// Number of virtio devices, by driver name (`virtio_balloon`, `virtio_net`).
     pub virtio: Fact<BTreeMap<String, u32>>,
 }
 
 /// A guest on this host: a process whose threads are called `CPU N/KVM`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Guest {
-    /// Its process.
+    /// The number of its process.
     pub pid: u32,
-    /// Its process' name.
+    /// The name of its process.
     pub process: String,
-    /// Threads of its virtual CPUs, by virtual CPU.
+    /// The thread of each virtual CPU, by the number of the virtual CPU.
     pub vcpus: BTreeMap<u32, u32>,
-    /// Other threads.
+    /// The other threads of the process.
     pub others: Vec<u32>,
 }
 
 /// Cache and memory bandwidth allocation (`/sys/fs/resctrl`, Documentation/filesystems/resctrl.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Resctrl {
-    /// Is it mounted?
+    /// Whether resctrl is mounted.
     pub mounted: Fact<bool>,
     /// The groups; the default group has the name `/`.
     pub groups: Fact<Vec<ResctrlGroup>>,
-    /// `info/L3/cbm_mask`.
+    /// All ways of the last-level cache (`info/L3/cbm_mask`), one bit each.
     pub l3_mask: Fact<u64>,
-    /// `info/L3/shareable_bits`: ways that devices may use too.
+    /// Ways that devices may use too (`info/L3/shareable_bits`).
     pub l3_shareable: Fact<u64>,
-    /// `info/L3/num_closids`.
+    /// The largest number of groups (`info/L3/num_closids`).
     pub l3_groups: Fact<u32>,
 }
 
 /// One group of allocations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ResctrlGroup {
-    /// Its name.
+    /// The group's name; `/` is the default group.
     pub name: String,
-    /// Its CPUs.
+    /// The CPUs assigned to the group.
     pub cpus: CpuSet,
-    /// `L3` → domain → mask; `MB` → domain → percent or MiB/s.
+    /// The allocation by resource and domain: for `L3` a mask, for `MB` percent or MiB/s.
     pub schemata: BTreeMap<String, BTreeMap<u32, u64>>,
 }

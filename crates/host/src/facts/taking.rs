@@ -1,4 +1,4 @@
-//! What a snapshot takes that is no file, from the readers that know how.
+//! The parts of a snapshot that are not files, from the readers of facts.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::live::{self, Housekeeping, Netlink};
 use super::read;
 use super::{Context, CpuSet, Ethtool, Fact, Facts, MemoryModule, Msrs, Queues, Reading, Root};
 
-/// Interfaces of the live host.
+/// The interfaces of the live host.
 pub(crate) struct LiveLinks;
 
 impl LiveLinks {
-    /// What ethtool says of each, and their queues.
+    /// What ethtool reports about each interface, and its queues.
     pub(crate) fn all(root: &Root) -> Vec<(String, Ethtool, Queues)> {
         let mut netlink = Netlink::open();
         let ask = |name: String| {
@@ -24,7 +24,7 @@ impl LiveLinks {
         root.list("sys/class/net").into_value().unwrap_or_default().into_iter().filter_map(ask).collect()
     }
 
-    /// Their drivers' counters.
+    /// The counters of the drivers.
     pub(crate) fn statistics() -> Vec<(String, BTreeMap<String, u64>)> {
         let names = Root::live().list("sys/class/net").into_value().unwrap_or_default();
         let counts = names.into_iter().map(|name| (name.clone(), live::statistics(&name)));
@@ -32,7 +32,7 @@ impl LiveLinks {
     }
 }
 
-/// Outputs that are not of interfaces.
+/// Outputs that do not concern interfaces.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub dma_latency: Fact<Nanos>,
@@ -49,20 +49,20 @@ impl Facts {
         }
     }
 
-    /// Every known register of every CPU that is online.
+    /// Every known register of every online CPU.
     pub(crate) fn registers(root: &Root) -> Msrs {
         let online = root.cpu_list("sys/devices/system/cpu/online").into_value().unwrap_or_default();
         read::registers(&Context::new(root, Reading { msrs: true, ..Reading::default() }), &online)
     }
 
-    /// Does reading /proc/cpuinfo leave these CPUs alone?
+    /// Whether reading /proc/cpuinfo leaves these CPUs undisturbed.
     pub(crate) fn cpuinfo_is_quiet(root: &Root, spared: &CpuSet) -> bool {
         read::cpuinfo_is_quiet(root, spared)
     }
 }
 
 impl Root {
-    /// The kernel's release.
+    /// The release of the kernel.
     pub(crate) fn kernel_release(&self) -> Fact<String> {
         let cmdline = self.text("proc/cmdline").map(|text| super::CommandLine::parse(&text));
         read::release(self, &cmdline)
@@ -74,18 +74,18 @@ pub(crate) fn isolated_cpus(root: &Root) -> CpuSet {
     read::isolated(root)
 }
 
-/// Keeps the calling thread off the isolated CPUs until it is dropped.
+/// Keeps the calling thread off the isolated CPUs until the result is dropped.
 pub(crate) fn away_from_isolated() -> Housekeeping {
     Housekeeping::enter(&isolated_cpus(&Root::live()))
 }
 
-/// Names that readers ask for.
+/// Names of the sysctls that readers need.
 #[cfg(test)]
 pub(crate) fn sysctls() -> impl Iterator<Item = &'static str> {
     read::SYSCTLS.into_iter()
 }
 
-/// The same of modules' parameters.
+/// Names of the module parameters that readers need.
 #[cfg(test)]
 pub(crate) fn parameters() -> impl Iterator<Item = &'static str> {
     read::PARAMETERS.into_iter()

@@ -1,39 +1,39 @@
-//! Threads, of the kernel and of users, and what may run where.
+//! Threads of the kernel and of users, and on which CPUs they may run.
 
 use std::collections::BTreeMap;
 
 use super::{CpuSet, Fact};
 
-/// One thread. Names are those of `comm`; arguments are never read, for they can hold secrets.
+/// One thread. Names come from `comm`. Arguments are never read, because they can contain secrets.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Task {
-    /// Its process.
+    /// The number of its process.
     pub pid: u32,
-    /// Its own number.
+    /// The number of the thread.
     pub tid: u32,
-    /// Its name, at most 15 octets (workers of the kernel: more).
+    /// Its name, at most 15 bytes (longer for kernel workers).
     pub comm: String,
     /// The name of its process.
     pub process: String,
-    /// Is it a thread of the kernel (`PF_KTHREAD`, include/linux/sched.h)?
+    /// Whether it is a kernel thread (`PF_KTHREAD`, include/linux/sched.h).
     pub kernel: bool,
-    /// Is it bound and may not be moved (`PF_NO_SETAFFINITY`)?
+    /// Whether it is bound to its CPU and cannot be moved (`PF_NO_SETAFFINITY`).
     pub no_setaffinity: bool,
-    /// Where it may run (`Cpus_allowed_list` of its status).
+    /// The CPUs on which it may run (`Cpus_allowed_list` of its status).
     pub affinity: Fact<CpuSet>,
-    /// Where it ran last.
+    /// The CPU on which it last ran. `None` if it is not known.
     pub last_cpu: Option<u32>,
-    /// Scheduling class.
+    /// Its scheduling class.
     pub class: SchedClass,
-    /// Real-time priority, 1 to 99; 0 for the other classes.
+    /// Real-time priority, 1 to 99. 0 for other classes.
     pub rt_priority: u32,
     /// Nice value, -20 to 19.
     pub nice: i32,
-    /// `R`, `S`, `D`, `I`, …
+    /// Its state: `R`, `S`, `D`, `I`, …
     pub state: char,
     /// Locked memory of its process, in bytes (`VmLck`).
     pub locked_bytes: Fact<u64>,
-    /// Huge pages of its process from hugetlbfs, in bytes (`HugetlbPages`).
+    /// Memory of its process in huge pages of hugetlbfs, in bytes (`HugetlbPages`).
     pub huge_bytes: Fact<u64>,
     /// The control group of its process.
     pub cgroup: Fact<String>,
@@ -51,12 +51,12 @@ pub enum SchedClass {
     Idle,
     Deadline,
     Ext,
-    /// A number that is none of these.
+    /// A class with another number.
     Other(u32),
 }
 
 impl SchedClass {
-    /// By its number.
+    /// The class with this number.
     pub fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Normal,
@@ -70,7 +70,7 @@ impl SchedClass {
         }
     }
 
-    /// `SCHED_FIFO` or `SCHED_RR`?
+    /// Whether it is `SCHED_FIFO` or `SCHED_RR`.
     pub fn is_realtime(self) -> bool {
         matches!(self, Self::Fifo | Self::RoundRobin)
     }
@@ -79,48 +79,49 @@ impl SchedClass {
 /// Workqueues (`/sys/devices/virtual/workqueue`, Documentation/core-api/workqueue.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Workqueues {
-    /// Where work that is not bound to a CPU may run (`cpumask`).
+    /// CPUs on which work that is not bound to a CPU may run (`cpumask`).
     pub cpumask: Fact<CpuSet>,
-    /// What was asked for (`cpumask_requested`).
+    /// The requested mask (`cpumask_requested`).
     pub requested: Fact<CpuSet>,
-    /// What isolation took away (`cpumask_isolated`).
+    /// The CPUs that isolation removed from the mask (`cpumask_isolated`).
     pub isolated: Fact<CpuSet>,
-    /// Each unbound workqueue with a mask of its own, such as `writeback`, `efi_runtime`.
+    /// Masks of unbound workqueues that have their own, such as `writeback` and `efi_runtime`.
     pub each: BTreeMap<String, Fact<CpuSet>>,
 }
 
-/// Control groups that say something of CPUs.
+/// Control groups with CPU settings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cgroups {
-    /// 2 for the unified hierarchy, 1 for the old one (cpuset mounted on its own).
+    /// 2 for the unified hierarchy; 1 if cpuset is mounted as its own hierarchy.
     pub version: Fact<u32>,
-    /// The groups, parents first.
+    /// The groups; parents precede their children.
     pub groups: Fact<Vec<Cgroup>>,
 }
 
 /// One control group (Documentation/admin-guide/cgroup-v2.rst; v1: cgroup-v1/cpusets.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cgroup {
-    /// Its path below the mount; `/` for the root.
+    /// Its path below the mount point; `/` for the root group.
     pub path: String,
-    /// `cpuset.cpus`.
+    /// CPUs assigned to the group (`cpuset.cpus`).
     pub cpus: Fact<CpuSet>,
-    /// `cpuset.cpus.effective`.
+    /// CPUs that the group really has (`cpuset.cpus.effective`).
     pub effective: Fact<CpuSet>,
-    /// `cpuset.cpus.exclusive`.
+    /// CPUs that the group has exclusively (`cpuset.cpus.exclusive`).
     pub exclusive: Fact<CpuSet>,
-    /// `cpuset.cpus.isolated` (root group only).
+    /// CPUs of isolated partitions (`cpuset.cpus.isolated`, root group only).
     pub isolated: Fact<CpuSet>,
     /// `cpuset.cpus.partition`: `member`, `root`, `isolated`, or `isolated invalid (…)`.
     pub partition: Fact<String>,
-    /// `cpuset.mems`.
+    /// NUMA nodes of the group's memory (`cpuset.mems`).
     pub mems: Fact<CpuSet>,
-    /// v1: `cpuset.sched_load_balance`.
+    /// Version 1: whether the scheduler balances load in it (`cpuset.sched_load_balance`).
     pub load_balance: Fact<bool>,
-    /// `cpu.max`, or `cpu.cfs_quota_us` and `cpu.cfs_period_us`: quota in microseconds, `None` for no limit; period.
+    /// The CPU quota in microseconds, `None` for no limit, and its period (`cpu.max`, or `cpu.cfs_quota_us` and
+    /// `cpu.cfs_period_us`).
     pub quota: Fact<(Option<u64>, u64)>,
-    /// Times and microseconds that the quota stopped it (`cpu.stat`: `nr_throttled`, `throttled_usec`).
+    /// How often and for how many microseconds the quota stopped it (`cpu.stat`: `nr_throttled`, `throttled_usec`).
     pub throttled: Fact<(u64, u64)>,
-    /// Has it processes of its own (`cgroup.procs` not empty)?
+    /// Whether it contains processes (`cgroup.procs` is not empty).
     pub populated: Fact<bool>,
 }

@@ -1,52 +1,52 @@
-//! Records as lines: each with its number, and a checksum that covers it and all before it.
+//! Records as lines, each with its number and a checksum over it and all lines before it.
 //!
 //! ```text
 //! 5f2c9a10 0 {"record":"begin",…}
 //! 8e01b7d3 1 {"record":"intent",…}
 //! ```
 //!
-//! The checksum is the CRC-32 of IEEE 802.3 over the line's number and text, begun with the checksum of the line
-//! before: a line that is damaged, missing, doubled or out of place does not fit.
+//! The checksum is the CRC-32 of IEEE 802.3 over the line's number and text. It starts from the checksum of the line
+//! before, so a line that is damaged, missing, duplicated or out of place does not match.
 
 use crate::journal::Record;
 
-/// What a journal's octets say.
+/// The contents of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// The records that are whole.
+    /// The records that are intact.
     pub records: Vec<Record>,
-    /// The octets that they take.
+    /// Number of bytes that these records take.
     pub length: u64,
-    /// The checksum of the last of them.
+    /// The checksum of the last intact record.
     pub chain: u32,
-    /// What comes after them.
+    /// What follows the intact records.
     pub rest: Rest,
 }
 
-/// What comes after the records that are whole.
+/// What follows the intact records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rest {
-    /// Nothing.
+    /// Nothing: the journal is complete.
     Nothing,
-    /// The beginning of a record whose writer was killed: what it announced was not begun.
+    /// The beginning of a record. Its writer was killed, so the announced change was not begun.
     Torn,
-    /// Something that is no record, or a record that does not fit; the records include those after it that fit again.
+    /// A line that is no record or does not match. The intact records include later ones that match again.
     Damaged {
-        /// In which line, counted from 1: the first such line.
+        /// Number of the first such line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with that line.
         why: &'static str,
-        /// How many lines are lost.
+        /// Number of lines that are lost.
         lost: usize,
     },
-    /// Others could have written it: nothing in it is believed.
+    /// Another user could have written the journal, so nothing in it is trusted.
     Untrusted {
         /// What shows that.
         why: String,
     },
 }
 
-/// A record as a line, after the line with the checksum `chain`. Returns the line's own checksum too.
+/// Writes a record as a line after a line with the checksum `chain`. Also returns the new line's checksum.
 pub fn write(record: &Record, sequence: u64, chain: u32) -> Result<(String, u32), serde_json::Error> {
     let body = format!("{sequence} {}", serde_json::to_string(record)?);
     let sum = checksum(chain, body.as_bytes());
@@ -55,9 +55,9 @@ pub fn write(record: &Record, sequence: u64, chain: u32) -> Result<(String, u32)
 
 /// Reads a journal.
 ///
-/// A line's checksum continues that of the line before. After a bad line both count as the sum to continue: the one that
-/// the bad line claims (its text was damaged), and the one of its text (its claim was). A line after one that is missing
-/// altogether fits neither, the next one does.
+/// A line's checksum continues that of the line before. After a bad line, the next one may continue either of two
+/// checksums: the one that the bad line states (if its text was damaged), or that of its text (if its checksum was
+/// damaged). A line after a missing line matches neither; the line after that one matches again.
 pub fn read(octets: &[u8]) -> Read {
     let mut read = Read { records: Vec::new(), length: 0, chain: 0, rest: Rest::Nothing };
     let mut chains = vec![0];

@@ -1,4 +1,4 @@
-//! One transaction at a time.
+//! Allows only one transaction at a time.
 
 use std::fmt;
 use std::fs::File;
@@ -12,18 +12,19 @@ use crate::vault::Vault;
 
 const NAME: &str = "lock";
 
-/// Held while a transaction changes or takes back something; ends with the process at the latest (flock(2)).
+/// The lock that a transaction holds while it changes or rolls back settings. It ends with the process at the latest
+/// (flock(2)).
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// Who holds the lock, as far as it says.
+/// The holder of the lock, as recorded in the lock file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// The process.
+    /// The number of its process.
     pub pid: u32,
-    /// What it does.
+    /// The command that it runs.
     pub command: String,
 }
 
@@ -34,9 +35,9 @@ impl fmt::Display for Owner {
 }
 
 impl Lock {
-    /// Takes the lock; waits `patience` at the most for another to give it back.
+    /// Takes the lock. Waits for at most `patience` if another process holds it.
     pub fn take(vault: &Vault, command: &str, patience: Duration) -> Result<Self, Error> {
-        /// How often to look; a transaction takes milliseconds to seconds.
+        /// Time between attempts. A transaction takes milliseconds to seconds.
         const PAUSE: Duration = Duration::from_millis(20);
         let what = || format!("take the lock {}", vault.show(NAME));
         let mut file = vault.ensure(NAME)?;
@@ -76,7 +77,7 @@ fn owner(file: &mut File) -> Option<Owner> {
     Some(Owner { pid: pid.parse().ok()?, command: command.to_owned() })
 }
 
-/// When the living process `pid` of the running machine started; `None` if there is none, or only its zombie is left.
+/// Start time of the running process `pid` on the running machine. `None` if there is none, or only a zombie.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     let access = crate::knob::Access::live().ok()?;
     crate::knob::process_started(&access, pid).ok()?

@@ -1,13 +1,14 @@
-//! The journal: what was before, on disk before it is changed.
+//! The journal: the previous values, stored on disk before a setting is changed.
 //!
-//! One file a transaction, in `/var/lib/apus/tune`: root's, mode 0600, of one record a line
-//! ([`mod@line`]). A record is written and synced (the file, and when it is new its folder) before the change that it
-//! announces; so whatever is found in a journal after a crash was begun at most, and whatever was begun is found.
+//! Each transaction has one file in `/var/lib/apus/tune`, owned by root, with mode 0600 and one record per line
+//! ([`mod@line`]). A record is written and synced (the file, and its folder if the file is new) before the change that
+//! it announces. So after a crash, every change that was begun has a record; a record may also announce a change that
+//! was not begun.
 //!
-//! All transactions lie in that one folder, also those whose changes a reboot undoes: after a reboot the boot's
-//! identity in the first record tells that they are over, and a person can be told what is gone.
+//! All transactions are in that folder, also those whose changes a reboot undoes. After a reboot, the boot ID in the
+//! first record shows that they are over, so Apus can tell the user which settings are gone.
 //!
-//! A transaction that was taken back has no file any more.
+//! A transaction that was rolled back has no file any more.
 
 mod line;
 mod lock;
@@ -26,7 +27,7 @@ pub(crate) use lock::started;
 pub use lock::{Lock, Owner};
 pub use record::{Begin, FORMAT, Intent, Lease, Record};
 
-/// A transaction's journal, open for adding.
+/// A transaction's journal, open for appending.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -36,23 +37,23 @@ pub struct Journal {
     length: u64,
 }
 
-/// A transaction's journal as found.
+/// A transaction's journal as it was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The transaction's number.
+    /// The number of the transaction.
     pub id: u32,
-    /// Its records.
+    /// The intact records.
     pub records: Vec<Record>,
-    /// What comes after them.
+    /// What follows the intact records.
     pub rest: Rest,
 }
 
-/// When a record has to be on disk.
+/// When a record must be on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durable {
     /// Before anything else happens.
     Now,
-    /// With the next record that has to be there at once.
+    /// Together with the next record that must be on disk at once.
     Soon,
 }
 
@@ -62,7 +63,7 @@ fn name(id: u32) -> String {
     format!("{id:06}{SUFFIX}")
 }
 
-/// The numbers of the transactions that have a journal, the oldest first.
+/// The numbers of the transactions that have a journal, oldest first.
 pub fn ids(vault: &Vault) -> Result<Vec<u32>, Error> {
     let names = vault.names()?;
     let id = |found: &String| found.strip_suffix(SUFFIX)?.parse().ok().filter(|id| name(*id) == *found);
@@ -72,7 +73,7 @@ pub fn ids(vault: &Vault) -> Result<Vec<u32>, Error> {
     Ok(ids)
 }
 
-/// Reads the journal of transaction `id`; `None` if there is none.
+/// Reads the journal of transaction `id`. `None` if there is none.
 pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
     let mut file = match vault.file(&name(id), OFlags::RDONLY) {
         Ok(Some(file)) => file,
@@ -87,13 +88,13 @@ pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
     Ok(Some(Found { id, records: read.records, rest: read.rest }))
 }
 
-/// Removes the journal of transaction `id`: there is nothing to take back any more.
+/// Removes the journal of transaction `id`, because there is nothing left to roll back.
 pub fn close(vault: &Vault, id: u32) -> Result<(), Error> {
     vault.remove(&name(id))?;
     vault.sync()
 }
 
-/// Where the journal of transaction `id` lies.
+/// Path of the journal of transaction `id`.
 pub fn path(vault: &Vault, id: u32) -> String {
     vault.show(&name(id))
 }
@@ -116,9 +117,10 @@ fn read(vault: &Vault, id: u32, file: &mut File) -> Result<line::Read, Error> {
     })
 }
 
-/// Why the content of a journal could be someone else's; `None` if it is ours alone.
+/// Why another user could have written the contents of a journal. `None` if only this user can.
 ///
-/// A checksum shows damage, not forgery: what root writes back must come from a file that only root can have written.
+/// A checksum detects damage, not forgery. Values that root writes back must come from a file that only root can have
+/// written.
 fn distrust(file: &File) -> io::Result<Option<String>> {
     let stat = rustix::fs::fstat(file)?;
     let me = rustix::process::geteuid().as_raw();
@@ -133,7 +135,7 @@ fn distrust(file: &File) -> io::Result<Option<String>> {
 }
 
 impl Journal {
-    /// Begins the journal of a new transaction.
+    /// Starts the journal of a new transaction.
     pub fn create(vault: &Vault, begin: Begin) -> Result<Self, Error> {
         let id = match ids(vault)?.last() {
             None => 1,
@@ -156,8 +158,8 @@ impl Journal {
         }
     }
 
-    /// Opens the journal of transaction `id` for adding, and cuts off a torn record at its end. A damaged one is
-    /// refused.
+    /// Opens the journal of transaction `id` for appending, and removes an incomplete record at its end. Returns an
+    /// error if the journal is damaged.
     pub fn open(vault: &Vault, id: u32) -> Result<(Self, Vec<Record>), Error> {
         let what = || format!("open {}", path(vault, id));
         let gone =
@@ -176,12 +178,12 @@ impl Journal {
         Ok((Self { file, id, sequence, chain: read.chain, length: read.length }, read.records))
     }
 
-    /// The transaction's number.
+    /// The number of the transaction.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Adds a record. If that fails (a full disk), the journal is as before.
+    /// Appends a record. If that fails (for example on a full disk), the journal does not change.
     pub fn append(&mut self, vault: &Vault, record: &Record, durable: Durable) -> Result<(), Error> {
         let access = vault.access();
         let path = path(vault, self.id);
@@ -212,7 +214,7 @@ impl Journal {
     }
 }
 
-/// The error of a journal that cannot be believed as it is.
+/// The error for a journal that cannot be trusted as it is.
 pub fn unreadable(vault: &Vault, id: u32, rest: &Rest) -> Error {
     let why = match rest {
         Rest::Untrusted { why } => format!(

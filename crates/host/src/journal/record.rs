@@ -1,103 +1,105 @@
-//! What the journal says, record by record.
+//! The records of a journal.
 
 use serde::{Deserialize, Serialize};
 
 use crate::knob::{AnySetting, Value};
 
-/// The version of the format that this version writes. It reads older ones too; a journal of a later version is not
-/// touched. 2 added what a change takes along, and refusals.
+/// The format version that this version of Apus writes. It also reads older ones, and does not touch a journal of a
+/// later version. Version 2 added the effects of a change on other settings, and refusals.
 pub const FORMAT: u32 = 2;
 
 /// One record.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// A transaction begins. The first record, and no other.
+    /// A transaction begins. Always the first record, and only the first.
     Begin(Begin),
     /// A setting is about to be changed.
     Intent(Intent),
-    /// It was changed.
+    /// The setting was changed.
     Done {
-        /// The intent's number.
+        /// The number of the intent.
         number: u32,
-        /// What was read back.
+        /// The value that was read back.
         now: Value,
     },
-    /// It went away with the change that takes it along: a governor's tunables with the governor.
+    /// The setting disappeared with the change that affects it, as a governor's tunables disappear with the governor.
     Vanished {
-        /// The intent's number.
+        /// The number of the intent.
         number: u32,
     },
-    /// The change that takes it along is about to be undone: what is read of it from now on says nothing about who set it.
+    /// The change that affects this setting is about to be undone. From now on, its value does not show who set it.
     InDoubt {
-        /// The intent's number.
+        /// The number of the intent.
         number: u32,
     },
-    /// A setting was refused, or the machine made something else of it, and the rest went on.
+    /// A setting was refused, or the machine set another value, and the transaction continued.
     Refused {
-        /// Which.
+        /// The setting that was refused.
         setting: AnySetting,
-        /// What was wanted.
+        /// The wanted value.
         wanted: Value,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A setting already was as wanted.
+    /// A setting already had the wanted value.
     Already {
-        /// Which.
+        /// The setting.
         setting: AnySetting,
-        /// What was wanted.
+        /// The wanted value.
         wanted: Value,
     },
-    /// All that was wanted is done, and stays.
+    /// All wanted changes are made, and they stay.
     Kept,
-    /// A change was taken back, or there is nothing left to take back.
+    /// A change was rolled back, or there is nothing left to roll back.
     Undone {
-        /// The intent's number.
+        /// The number of the intent.
         number: u32,
     },
 }
 
-/// A transaction.
+/// The first record of a transaction.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Begin {
-    /// At most [`FORMAT`].
+    /// The format version, at most [`FORMAT`].
     pub format: u32,
     /// The version of Apus.
     pub apus: String,
-    /// What it is called: a profile's name, or that of a command.
+    /// The name of the transaction: that of a profile or a command.
     pub name: String,
-    /// What was typed.
+    /// The command line that was typed.
     pub command: String,
-    /// When, in seconds since 1970-01-01 UTC, for people.
+    /// When it began, in seconds since 1970-01-01 UTC, for people.
     pub at_unix_s: u64,
-    /// The boot in which it was (`/proc/sys/kernel/random/boot_id`); `None` below another root that does not say.
+    /// The ID of the boot in which it began (`/proc/sys/kernel/random/boot_id`). `None` below another root that has
+    /// none.
     pub boot: Option<String>,
-    /// The network namespace in which it was (`net:[4026531840]`); `None` below another root.
+    /// The network namespace in which it began (`net:[4026531840]`). `None` below another root.
     pub network: Option<String>,
-    /// That namespace's cookie, which unlike its number is not given again before the next boot; `None` before Linux 5.14,
-    /// or below another root.
+    /// The cookie of that namespace. Unlike its number, it is not reused before the next boot. `None` before Linux
+    /// 5.14, or below another root.
     #[serde(default)]
     pub network_cookie: Option<u64>,
-    /// That namespace's file handle, in hexadecimal digits; `None` before Linux 6.18, or below another root.
+    /// The file handle of that namespace, in hexadecimal digits. `None` before Linux 6.18, or below another root.
     #[serde(default)]
     pub network_handle: Option<String>,
-    /// How long it is to last.
+    /// How long the transaction lasts.
     pub lease: Lease,
 }
 
-/// How long a transaction is to last.
+/// How long a transaction lasts.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Lease {
-    /// Until someone takes it back.
+    /// Until a user rolls it back.
     Open,
-    /// As long as a process lives, which takes it back. If it died before that, anyone does.
+    /// As long as a process lives. The process rolls it back when it ends; if it was killed, the next transaction of
+    /// any process does.
     Process {
-        /// The process.
+        /// The number of the process.
         pid: u32,
-        /// When it started, in clock ticks after the boot.
+        /// When the process started, in clock ticks after boot.
         started: u64,
     },
 }
@@ -108,15 +110,15 @@ pub enum Lease {
 pub struct Intent {
     /// Its number in the transaction.
     pub number: u32,
-    /// Which setting.
+    /// The setting to change.
     pub setting: AnySetting,
-    /// Which device it belongs to, if there could be another one of that name.
+    /// The device to which the setting belongs, if another device could have the same name.
     pub identity: Option<String>,
-    /// What it is.
+    /// The value before the change.
     pub before: Value,
-    /// What it is to be; what is taken along is to stay.
+    /// The wanted value. For a setting that is only affected by another change, the value that it should keep.
     pub wanted: Value,
-    /// The number of the intent whose change takes this setting along; `None` if it is changed for its own sake.
+    /// The number of the intent whose change affects this setting. `None` if the setting is changed for its own sake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub along: Option<u32>,
 }

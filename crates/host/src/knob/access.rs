@@ -1,4 +1,4 @@
-//! The way to the machine's files: all of them below one root folder.
+//! Access to the machine's files, all below one root folder.
 
 use std::fmt;
 use std::fs::File;
@@ -12,15 +12,14 @@ use rustix::fs::{Mode, OFlags};
 use super::{Error, Holder, config};
 use crate::below;
 
-/// The machine below a root folder: `/` is the running one, any other a recorded, generated or
-/// mounted one.
+/// The machine below a root folder. `/` is the running machine; any other folder is a recorded, generated or mounted
+/// one.
 ///
-/// No path leads out of the root, neither by `..` nor by a symbolic link (openat2(2),
-/// `RESOLVE_IN_ROOT`). What has no file (ethtool, netlink, thread settings, held requests) exists
-/// on the running machine alone.
+/// No path leads out of the root, neither by `..` nor by a symbolic link (openat2(2), `RESOLVE_IN_ROOT`). Settings
+/// without a file (ethtool, netlink, threads, held requests) exist only on the running machine.
 ///
-/// Model-specific registers are `/dev/cpu/N/msr` on the running machine (msr(4)); below another
-/// root they are `msr/0xADDRESS`, with a line `CPU 0xVALUE` for each CPU.
+/// Model-specific registers are in `/dev/cpu/N/msr` on the running machine (msr(4)). Below another root they are in
+/// `msr/0xADDRESS`, with a line `CPU 0xVALUE` per CPU.
 #[derive(Clone)]
 pub struct Access {
     root: Arc<OwnedFd>,
@@ -29,23 +28,23 @@ pub struct Access {
     holder: Option<Arc<Holder>>,
 }
 
-/// One operation that changes something, just before it is done.
+/// An operation that is about to change something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Act {
-    /// The system call or its like: `write`, `fsync`, `rename`, `netlink`.
+    /// The kind of operation: `write`, `fsync`, `rename`, `netlink`.
     pub operation: &'static str,
-    /// On what.
+    /// The object that it changes.
     pub object: String,
 }
 
-/// Stands before every operation that changes something, here and in the journal: sees it, may
-/// print it or count it, and cannot forbid it.
+/// Is called before every operation that changes something, here and in the journal. It can observe, print or count the
+/// operation, but cannot prevent it.
 pub trait Gate: Send + Sync {
-    /// `act` is about to be done.
+    /// `act` is about to be carried out.
     fn before(&self, act: &Act);
 }
 
-/// Lets everything pass unseen.
+/// A gate that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Open;
 
@@ -53,8 +52,8 @@ impl Gate for Open {
     fn before(&self, _: &Act) {}
 }
 
-/// File systems whose files are the kernel's own: one write is one change, and there is nothing
-/// to cut off. Magic numbers of include/uapi/linux/magic.h.
+/// File systems whose files belong to the kernel: one write is one change, and nothing can be truncated. Magic numbers
+/// of include/uapi/linux/magic.h.
 const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x6265_6572, // sysfs
     0x9fa0,      // proc
@@ -67,7 +66,7 @@ const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x0765_5821, // resctrl
 ];
 
-/// Files longer than this are not what they should be (the longest known, /proc/interrupts of a
+/// Longest file that is read, in bytes. A longer one is not what it should be (the longest known, /proc/interrupts of a
 /// large server, has 3 MB).
 const LONGEST: u64 = 64 << 20;
 
@@ -86,14 +85,14 @@ impl Access {
         Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None })
     }
 
-    /// The same, with `gate` before every change.
+    /// The same machine, with `gate` before every change.
     #[must_use]
     pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = gate;
         self
     }
 
-    /// The same, able to make requests that a process must hold.
+    /// The same machine, able to make requests that a process must hold.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.holder = Some(Arc::new(holder));
@@ -114,12 +113,12 @@ impl Access {
         &self.path
     }
 
-    /// A path as a person finds it: with the root before it.
+    /// A path with the root in front, for people.
     pub fn show(&self, path: &str) -> String {
         self.path.join(path.trim_start_matches('/')).display().to_string()
     }
 
-    /// Does what changes something, past the gate.
+    /// Carries out an operation that changes something, after calling the gate.
     pub fn act<T, E>(
         &self,
         operation: &'static str,
@@ -137,7 +136,7 @@ impl Access {
         Ok(below::open(&self.root, path, flags | always, mode)?.into())
     }
 
-    /// The content of a file; `None` if there is no such file.
+    /// The content of a file. `None` if it does not exist.
     pub fn read(&self, path: &str) -> Result<Option<String>, Error> {
         let what = || format!("read {}", self.show(path));
         let mut text = Vec::new();
@@ -152,29 +151,29 @@ impl Access {
         }
     }
 
-    /// The content of a file without the newline at its end; `None` if there is no such file.
+    /// The content of a file without the final newline. `None` if it does not exist.
     pub fn line(&self, path: &str) -> Result<Option<String>, Error> {
         Ok(self.read(path)?.map(|text| text.trim_end_matches('\n').to_owned()))
     }
 
-    /// A whole number from a file; `None` if there is no such file.
+    /// A whole number from a file. `None` if the file does not exist.
     pub fn number(&self, path: &str) -> Result<Option<u64>, Error> {
         let Some(text) = self.line(path)? else { return Ok(None) };
         let number = text.trim().parse();
         number.map(Some).map_err(|_| Error::unreadable(format!("read {}", self.show(path)), &text, "a whole number"))
     }
 
-    /// Whether there is something at `path`.
+    /// Whether `path` exists.
     pub fn exists(&self, path: &str) -> bool {
         self.open(path, OFlags::PATH, Mode::empty()).is_ok()
     }
 
-    /// Whether this process may write to the file at `path`, judged without writing.
+    /// Whether this process may write to the file at `path`. Checked without writing.
     pub fn writable(&self, path: &str) -> bool {
         self.open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).is_ok()
     }
 
-    /// The names in a folder, sorted; `None` if there is no such folder.
+    /// The names in a folder, sorted. `None` if the folder does not exist.
     pub fn list(&self, path: &str) -> Result<Option<Vec<String>>, Error> {
         let what = || format!("list {}", self.show(path));
         let folder = match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
@@ -198,7 +197,7 @@ impl Access {
         Ok(Some(names))
     }
 
-    /// Where a symbolic link points, as it is written in it; `None` if there is none.
+    /// The target of a symbolic link as it is stored. `None` if there is no link.
     pub(crate) fn link(&self, path: &str) -> Result<Option<String>, Error> {
         let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
         match link.and_then(|link| Ok(rustix::fs::readlinkat(link, "", Vec::new())?)) {
@@ -210,7 +209,7 @@ impl Access {
         }
     }
 
-    /// The permissions of a file; `None` if there is none.
+    /// The permissions of a file. `None` if it does not exist.
     pub(crate) fn mode(&self, path: &str) -> Result<Option<u32>, Error> {
         use std::os::unix::fs::PermissionsExt as _;
         let mode = |file: File| Ok(file.metadata()?.permissions().mode());
@@ -223,7 +222,7 @@ impl Access {
         }
     }
 
-    /// The numbers `N` of the entries `prefixN` of a folder, ascending; none if there is no folder.
+    /// The numbers `N` of the entries `prefixN` of a folder, ascending. Empty if the folder does not exist.
     pub fn numbered(&self, path: &str, prefix: &str) -> Result<Vec<u32>, Error> {
         let names = self.list(path)?.unwrap_or_default();
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
@@ -231,10 +230,10 @@ impl Access {
         Ok(numbers)
     }
 
-    /// Sets a file that exists to `text` and a newline.
+    /// Sets the content of an existing file to `text` and a newline.
     ///
-    /// A file of the kernel's gets one write. An ordinary file (of a recorded host) is replaced as a whole, so that no
-    /// moment shows half of it; it keeps its habit of ending with a newline or not.
+    /// A kernel file gets a single write. An ordinary file (of a recorded host) is replaced as a whole, so that nobody
+    /// ever sees half of it. It ends with a newline only if it did before.
     pub fn write(&self, path: &str, text: &str) -> Result<(), Error> {
         let what = || format!("write {text} to {}", self.show(path));
         let failed = |e: io::Error| Error::of(what(), &e);
@@ -254,7 +253,7 @@ impl Access {
         self.replace(path, &format!("{}{newline}", recorded(&before, text)))
     }
 
-    /// Replaces an ordinary file of a recorded host; at once, but no more durable than a setting of the kernel's.
+    /// Replaces an ordinary file of a recorded host in one step. The result is no more durable than a kernel setting.
     pub(crate) fn replace(&self, path: &str, whole: &str) -> Result<(), Error> {
         if self.is_live() {
             let what = format!("write to {}", self.show(path));
@@ -263,14 +262,14 @@ impl Access {
         config::replace_by(self, path, DRAFT, Some(whole), false)
     }
 
-    /// Removes what a killed replacement left.
+    /// Removes what an interrupted replacement left behind.
     pub(crate) fn settle(&self) -> Result<(), Error> {
         if !self.is_live() && self.exists(DRAFT) { config::replace_by(self, DRAFT, DRAFT, None, false) } else { Ok(()) }
     }
 }
 
-/// Under this name the ordinary files of a recorded host are written before they take their place; one at a time, under
-/// the transactions' lock.
+/// The temporary name of an ordinary file of a recorded host while it is written. Only one file at a time uses it,
+/// under the transactions' lock.
 const DRAFT: &str = "/.apus-new";
 
 impl fmt::Debug for Access {
@@ -279,7 +278,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Whether a file is the kernel's rather than an ordinary one.
+/// Whether a file belongs to the kernel and is not an ordinary one.
 fn is_kernels(file: &File) -> io::Result<bool> {
     if !file.metadata()?.is_file() {
         return Ok(true); // a device
@@ -288,8 +287,8 @@ fn is_kernels(file: &File) -> io::Result<bool> {
     Ok(KERNEL_FILE_SYSTEMS.contains(&(kind as u64)))
 }
 
-/// What a file whose content was recorded as `before` shows after `text` was written to it. The
-/// kernel shows a choice as all of its words, with brackets around the one in force.
+/// The new content of a file that contained `before`, after `text` was written to it. The kernel shows a choice as all
+/// of its words, with brackets around the current one.
 fn recorded(before: &str, text: &str) -> String {
     let words: Vec<&str> = before.split_whitespace().collect();
     let bare = |word: &&str| word.trim_matches(['[', ']']) == text;

@@ -1,10 +1,10 @@
-//! What a change takes along: other settings that the kernel resets, clamps or forgets when one is written.
+//! Side effects of a change: other settings that the kernel resets, limits or forgets when one is written.
 //!
-//! A transaction keeps these too, before the change, and restores them after it has restored the setting itself, in the
-//! order in which they are listed here. So a list names first what the later ones need: the governor before its tunables.
-//! What was not moved in the end is not written.
+//! A transaction records these settings too, before the change. When it rolls back, it first restores the changed
+//! setting and then these, in the order listed here. So a list names first what the later ones need: the governor
+//! before its tunables. Settings that did not change are not written.
 //!
-//! Each rule cites the code of the kernel (6.18, and 6.1 where that differs) that makes it one.
+//! Each rule cites the kernel code that causes the side effect (6.18, and 6.1 if that differs).
 
 use super::cpufreq::file as of_policy;
 use super::{
@@ -16,7 +16,7 @@ use super::{
 const CPUS: &str = "/sys/devices/system/cpu";
 const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 
-/// What a change of `setting` may take along on this machine.
+/// The settings that a change of `setting` may affect on this machine.
 pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySetting>, Error> {
     match setting {
         AnySetting::Governor(it) => of_path(access, &of_policy(it.policy, "scaling_governor")),

@@ -1,4 +1,4 @@
-//! A setting of any kind, as it stands in plans and in the journal.
+//! A setting of any kind, as used in plans and in the journal.
 
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,8 @@ use super::{
 /// Makes the enum of all kinds, and hands every question on to the kind.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident,)*) => {
-        /// A setting of any kind. In JSON: its kind in `kind`, in snake case, and what names it there.
+        /// A setting of any kind. In JSON, `kind` is its kind in snake case, and the other fields are those of the
+        /// kind.
         #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
         #[serde(tag = "kind", rename_all = "snake_case")]
         pub enum AnySetting {
@@ -41,33 +42,33 @@ kinds! {
     File,
     /// A kernel parameter below /proc/sys.
     Sysctl,
-    /// The CPUs of an interrupt.
+    /// The CPUs that may serve an interrupt.
     IrqAffinity,
-    /// The CPU that serves an interrupt.
+    /// The CPU that serves an interrupt now.
     IrqEffective,
-    /// The CPUs of interrupts to come.
+    /// The CPUs that may serve future interrupts.
     IrqDefaultAffinity,
     /// A file that holds a mask of CPUs.
     CpuMask,
-    /// The exit latency allowed on a CPU.
+    /// The exit latency allowed for a CPU.
     CpuLatency,
     /// Whether an idle state of a CPU is disabled.
     IdleState,
-    /// A frequency governor, with its set speed.
+    /// A frequency governor, with its fixed speed if it has one.
     Governor,
     /// The frequency limits of a policy.
     Limits,
     /// The energy-performance preference.
     Epp,
-    /// Turbo.
+    /// Whether turbo is allowed.
     Turbo,
     /// The HWP request register.
     HwpRequest,
-    /// Uncore frequency limits, in sysfs.
+    /// Uncore frequency limits in sysfs.
     UncoreLimits,
-    /// Uncore ratio limits, in their register.
+    /// Uncore ratio limits in the register.
     UncoreMsr,
-    /// The CPUs of a thread.
+    /// The CPUs on which a thread may run.
     ThreadAffinity,
     /// The scheduling class of a thread.
     ThreadClass,
@@ -75,13 +76,13 @@ kinds! {
     Coalesce,
     /// Interrupt coalescing of a queue.
     CoalesceQueue,
-    /// Descriptors in the rings of a device.
+    /// Sizes of a device's descriptor rings.
     Rings,
-    /// Queues of a device.
+    /// Numbers of a device's queues.
     Channels,
     /// Offloads of a device.
     Features,
-    /// A driver's own flags.
+    /// Flags that a driver defines.
     PrivateFlags,
     /// Ethernet flow control.
     Pause,
@@ -89,17 +90,17 @@ kinds! {
     Napi,
     /// Huge pages of one size.
     HugePages,
-    /// A control group.
+    /// A control group's folder.
     CgroupFolder,
-    /// A controller of a control group's children.
+    /// A controller that is enabled for a control group's children.
     CgroupController,
     /// A file of a control group.
     CgroupFile,
-    /// The exit latency allowed on all CPUs.
+    /// The exit latency allowed for all CPUs.
     DmaLatency,
-    /// The CPUs that irqbalance keeps interrupts away from.
+    /// The CPUs that irqbalance must not use.
     IrqbalanceBans,
-    /// Arguments of the kernel's command line.
+    /// Arguments for the kernel's command line.
     BootFragment,
 }
 

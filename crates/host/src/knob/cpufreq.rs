@@ -1,4 +1,4 @@
-//! CPU frequency policies: governors, limits, a set speed.
+//! CPU frequency policies: governors, limits and fixed speeds.
 //!
 //! Source: kernel documentation, admin-guide/pm/cpufreq, "Policy Interface in sysfs".
 
@@ -12,30 +12,30 @@ use super::{Access, Cpus, Error, Setting, Value};
 
 const FOLDER: &str = "/sys/devices/system/cpu/cpufreq";
 
-/// The governor of a policy: `powersave`, or `userspace 800000` with the speed in kHz that it is to keep.
+/// The governor of a policy: `powersave`, or `userspace 800000` with the fixed speed in kHz.
 ///
-/// The two are one setting because `scaling_setspeed` exists only under that governor.
+/// The two form one setting because `scaling_setspeed` exists only under that governor.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Governor {
-    /// The policy's number: that of its first CPU.
+    /// The number of the policy, which is that of its first CPU.
     pub policy: u32,
 }
 
-/// The limits of a policy, fields `min` and `max`, in kHz.
+/// The frequency limits of a policy: fields `min` and `max`, in kHz.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// The policy's number.
+    /// The number of the policy.
     pub policy: u32,
 }
 
-/// The numbers of the frequency policies; none where there is no cpufreq.
+/// The numbers of the frequency policies. Empty if there is no cpufreq.
 pub fn policies(access: &Access) -> Result<Vec<u32>, Error> {
     access.numbered(FOLDER, "policy")
 }
 
-/// The CPUs of a policy, online or not; none if there is no such policy.
+/// The CPUs of a policy, online or not. Empty if there is no such policy.
 pub fn policy_cpus(access: &Access, policy: u32) -> Result<Cpus, Error> {
     let list = access.line(&file(policy, "related_cpus"))?.unwrap_or_default();
     // Separated by spaces (drivers/cpufreq/cpufreq.c, cpufreq_show_cpus).
@@ -48,12 +48,12 @@ pub(super) fn file(policy: u32, name: &str) -> String {
 }
 
 impl Governor {
-    /// The governor of policy `policy`.
+    /// Makes the setting for policy number `policy`.
     pub const fn new(policy: u32) -> Self {
         Self { policy }
     }
 
-    /// The value that keeps one speed, rounded down to kHz, as the user space governor does.
+    /// The value for a fixed speed, rounded down to kHz, as the userspace governor does.
     pub fn set_speed(speed: Hertz) -> Value {
         Value::text(format_args!("userspace {}", speed.as_hertz() / 1_000))
     }
@@ -138,17 +138,17 @@ impl Setting for Governor {
 }
 
 impl Limits {
-    /// The limits of policy `policy`.
+    /// Makes the setting for policy number `policy`.
     pub const fn new(policy: u32) -> Self {
         Self { policy }
     }
 
-    /// The value that keeps the frequency between `min` and `max`, both rounded down to kHz.
+    /// The value for a frequency between `min` and `max`, both rounded down to kHz.
     pub fn value(min: Hertz, max: Hertz) -> Value {
         Value::fields([("min", min.as_hertz() / 1_000), ("max", max.as_hertz() / 1_000)])
     }
 
-    /// What the hardware can do, in kHz: `cpuinfo_min_freq` and `cpuinfo_max_freq`.
+    /// The hardware's limits in kHz: `cpuinfo_min_freq` and `cpuinfo_max_freq`. `None` if they are not known.
     pub fn hardware(&self, access: &Access) -> Result<Option<(u64, u64)>, Error> {
         let min = access.number(&file(self.policy, "cpuinfo_min_freq"))?;
         let max = access.number(&file(self.policy, "cpuinfo_max_freq"))?;

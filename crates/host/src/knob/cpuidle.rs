@@ -13,35 +13,35 @@ const CPUS: &str = "/sys/devices/system/cpu";
 
 /// Whether an idle state is disabled on a CPU: `1` or `0`.
 ///
-/// Disabled, it is not *asked for* any more; a state that the hardware enters by itself (C1E, package states)
-/// is not told.
+/// A disabled state is no longer *requested*. Hardware that enters a state by itself (C1E, package states) is not
+/// affected.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IdleState {
-    /// The CPU.
+    /// The number of the CPU.
     pub cpu: u32,
-    /// The state's number there.
+    /// The number of the state on that CPU.
     pub state: u32,
 }
 
-/// An idle state, as the kernel describes it.
+/// An idle state as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Its number on its CPU; higher ones are deeper.
+    /// Its number on its CPU. Higher numbers are deeper states.
     pub number: u32,
-    /// Its name: POLL, C1, C6; `None` where the driver gives none.
+    /// Its name: POLL, C1, C6. `None` if the driver gives none.
     pub name: Option<String>,
-    /// The exit latency that the kernel reckons with; `None` where the driver gives none.
+    /// The exit latency that the kernel assumes. `None` if the driver gives none.
     pub latency: Option<Nanos>,
-    /// How often it was asked for since boot.
+    /// Number of times that it was requested since boot.
     pub usage: Option<u64>,
-    /// The time spent since it was asked for, since boot: requested, not achieved.
+    /// Time since boot for which it was requested. The hardware may have spent less time in it.
     pub time: Option<Nanos>,
-    /// Whether it is disabled.
+    /// Whether it is disabled. `None` if that is not known.
     pub disabled: Option<bool>,
 }
 
-/// The idle states of a CPU, the shallowest first; none where there is no cpuidle.
+/// The idle states of a CPU, from the shallowest to the deepest. Empty if there is no cpuidle.
 pub fn states(access: &Access, cpu: u32) -> Result<Vec<State>, Error> {
     let folder = format!("{CPUS}/cpu{cpu}/cpuidle");
     let mut states = Vec::new();
@@ -60,12 +60,12 @@ pub fn states(access: &Access, cpu: u32) -> Result<Vec<State>, Error> {
 }
 
 impl IdleState {
-    /// State `state` of CPU `cpu`.
+    /// Makes the setting for state `state` of CPU `cpu`.
     pub const fn new(cpu: u32, state: u32) -> Self {
         Self { cpu, state }
     }
 
-    /// The value that disables it, or enables it.
+    /// The value that disables the state, or enables it.
     pub fn disabled(disabled: bool) -> Value {
         Value::text(u8::from(disabled))
     }

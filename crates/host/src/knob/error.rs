@@ -1,18 +1,18 @@
-//! What can come in the way of reading or changing a setting; each text says what to do next.
+//! Errors when reading or changing a setting. Each message says what to do next.
 
 use std::io;
 
-/// A setting that could not be read or changed.
+/// A setting could not be read or changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The process may not.
+    /// The process lacks the permission.
     #[error("{what}: not permitted ({why})\nfix: {fix}")]
     NotPermitted {
-        /// What was tried, with its object: "write 0 to /proc/sys/kernel/nmi_watchdog".
+        /// What was tried, and with what: "write 0 to /proc/sys/kernel/nmi_watchdog".
         what: String,
-        /// What the kernel said.
+        /// The kernel's answer.
         why: String,
-        /// What to do next.
+        /// What the user can do about it.
         fix: String,
     },
     /// The machine, the kernel or the driver has no such setting.
@@ -20,10 +20,10 @@ pub enum Error {
     NotThere {
         /// What was tried.
         what: String,
-        /// How that showed.
+        /// What shows that the setting does not exist.
         why: String,
     },
-    /// It lies on a file system that is mounted read-only, or is a read-only file.
+    /// The setting is on a file system that is mounted read-only, or is a read-only file.
     #[error(
         "{what}: read-only\nfix: mount it writable (a container needs the host's /proc/sys and /sys), or apply on the host"
     )]
@@ -31,22 +31,22 @@ pub enum Error {
         /// What was tried.
         what: String,
     },
-    /// The kernel, the driver or the device does not take this value.
+    /// The kernel, the driver or the device rejects this value.
     #[error("{what}: refused ({why})\nfix: {fix}")]
     Refused {
         /// What was tried.
         what: String,
-        /// What the kernel said.
+        /// The kernel's answer.
         why: String,
-        /// What to do next.
+        /// What the user can do about it.
         fix: String,
     },
-    /// There is no such value of this setting.
+    /// The setting has no such value.
     #[error("{what}: {why}")]
     Invalid {
-        /// Which setting.
+        /// The setting's name.
         what: String,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what would be right.
         why: String,
     },
     /// What was read is not in the format that the kernel documents.
@@ -54,23 +54,23 @@ pub enum Error {
     Unreadable {
         /// What was read.
         what: String,
-        /// The text, shortened.
+        /// The text that was read, shortened.
         text: String,
         /// The documented format.
         expected: String,
     },
-    /// The system failed in a way that has no remedy of its own.
+    /// A system operation failed, and no specific remedy is known.
     #[error("{what}: {why}")]
     System {
         /// What was tried.
         what: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }
 
 impl Error {
-    /// What an error number means for a setting.
+    /// The error that an error number means for a setting.
     pub(crate) fn of(what: impl Into<String>, error: &io::Error) -> Self {
         let what = what.into();
         let why = error.to_string();
@@ -114,18 +114,18 @@ impl Error {
         Self::Invalid { what: what.into(), why: why.into() }
     }
 
-    /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
+    /// Returns true if the environment lacks something (exit status 3), false if the request was wrong (2).
     pub fn lacks(&self) -> bool {
         !matches!(self, Self::Invalid { .. })
     }
 
-    /// Whether the setting does not exist here.
+    /// Whether the error says that the setting does not exist here.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::NotThere { .. })
     }
 }
 
-/// Root that is refused is refused by something else than its identity.
+/// What to do about a missing permission. If root is refused, the cause is not the user identity.
 fn permission() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "even root may not: the firmware, kernel lockdown, a security module or a missing capability forbids it; \

@@ -1,4 +1,4 @@
-//! The exit latency allowed on all CPUs: a request that holds as long as a process holds it.
+//! The exit latency allowed for all CPUs: a request that lasts as long as a process holds it.
 //!
 //! Source: kernel documentation, power/pm_qos_interface, `/dev/cpu_dma_latency`.
 
@@ -18,18 +18,18 @@ use super::file::text;
 use super::{Access, Error, Lasts, Setting, Thread, Value};
 use crate::vault::Vault;
 
-/// Our request for all CPUs: `none`, or whole microseconds. The smallest of all requests of the machine counts.
+/// Our request for all CPUs: `none`, or whole microseconds. The smallest request on the machine takes effect.
 ///
-/// The kernel drops a request when its file is closed, so a small process keeps it open: [`hold`]. Others find it by
-/// the file that it keeps locked in the vault.
+/// The kernel drops a request when its file is closed, so a small process keeps the file open: [`hold`]. Other
+/// processes find it by the file that it keeps locked in the vault.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DmaLatency {}
 
-/// How to start the process that holds a request: the value, in microseconds, is added as the last argument.
+/// How to start the process that holds a request. The value in microseconds is added as the last argument.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
     /// Its first arguments.
     pub arguments: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Holder {
 const DEVICE: &str = "/dev/cpu_dma_latency";
 const LOCK: &str = "dma_latency.hold";
 const NONE: &str = "none";
-/// What a holder says when the request stands.
+/// What a holder prints once the request is in force.
 const READY: &str = "held";
 /// How long a holder may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ impl DmaLatency {
         Value::text(limit.as_micros_floor())
     }
 
-    /// The smallest of all requests, ours or not; `None` if the kernel has no PM QoS.
+    /// The smallest of all requests. `None` if the kernel has no PM QoS.
     pub fn effective(access: &Access) -> Result<Option<Nanos>, Error> {
         let mut octets = [0; 4];
         match access.open(DEVICE, OFlags::RDONLY, Mode::empty()).and_then(|mut file| file.read_exact(&mut octets)) {
@@ -62,8 +62,8 @@ impl DmaLatency {
     }
 }
 
-/// Requests `micros` microseconds, calls `ready`, and keeps the request until the process is ended by a signal.
-/// Returns only if it cannot.
+/// Requests `micros` microseconds, calls `ready`, and keeps the request until a signal ends the process. Returns only
+/// if it fails.
 pub fn hold(access: &Access, micros: u32, ready: impl FnOnce() -> io::Result<()>) -> Error {
     let hold = || -> Result<std::convert::Infallible, Error> {
         let what = || format!("request {micros} us at {}", access.show(DEVICE));
@@ -194,7 +194,8 @@ impl Setting for DmaLatency {
     }
 }
 
-/// Says on the standard output that the request stands, and closes it: to be called by [`hold`] in a holder.
+/// Reports on standard output that the request is in force, and closes standard output. A holder calls it from
+/// [`hold`].
 pub fn say_ready() -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{READY}")?;
@@ -203,8 +204,8 @@ pub fn say_ready() -> io::Result<()> {
     rustix::process::setsid().map(|_| ()).or(Ok(()))
 }
 
-/// Keeps a request as long as the returned file lives; for measurements. The kernel itself takes it back, however this
-/// process ends, so it needs no journal.
+/// Keeps a request as long as the returned file is open, for measurements. The kernel drops the request however this
+/// process ends, so no journal is needed.
 pub fn hold_here(access: &Access, limit: Nanos) -> Result<File, Error> {
     let what = || format!("request {limit} at {}", access.show(DEVICE));
     let micros =

@@ -1,8 +1,8 @@
-//! Knobs: the settings of the machine, all read, changed, verified and restored by the same code.
+//! Knobs: the machine's settings, all read, changed, verified and restored by the same code.
 //!
-//! A kind of setting is a type that implements [`Setting`]: where it lies, how it is read and
-//! written, and nothing else. [`Knob`] is the code that they share. [`AnySetting`] is one of any
-//! kind, as it stands in a plan and in the journal.
+//! A kind of setting is a type that implements [`Setting`]. It only says where the setting is, and how to read and
+//! write it. [`Knob`] is the code that all kinds share. [`AnySetting`] is a setting of any kind, as used in a plan and
+//! in the journal.
 //!
 //! ```text
 //!   read ──► before ──► write wanted ──► read back ──► as wanted │ otherwise │ unmoved │ gone
@@ -71,7 +71,7 @@ use rustix::thread::CapabilitySet;
 
 /// The CPUs that are online.
 ///
-/// Where the kernel's list was not recorded, the folders of CPUs that do not say `0` in their file `online`.
+/// If the kernel's list was not recorded: all CPUs whose file `online` does not contain `0`.
 pub fn online(access: &Access) -> Result<Cpus, Error> {
     const FOLDER: &str = "/sys/devices/system/cpu";
     if let Some(list) = access.line(&format!("{FOLDER}/online"))? {
@@ -93,23 +93,23 @@ pub fn online(access: &Access) -> Result<Cpus, Error> {
 
 /// A kind of setting of the machine.
 pub trait Setting {
-    /// What a person calls it: "governor of CPU policy 3".
+    /// Its name for people: "governor of CPU policy 3".
     fn label(&self) -> String;
 
-    /// What it is set to; `None` if the machine has no such setting.
+    /// Its current value. `None` if the machine has no such setting.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error>;
 
-    /// Sets it. A value of fields may name some of them; the others stay as they are.
+    /// Sets it. A value of several fields may name only some of them; the others do not change.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error>;
 
-    /// Refuses a name that leads to something else than this kind of setting. A journal names settings too: nothing is
-    /// written, on the way there or back, that is not admitted.
+    /// Returns an error if its name leads to something other than this kind of setting. A journal contains names too,
+    /// so nothing is written, now or during a rollback, unless this check passes.
     fn admit(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Refuses a value that could not be restored because no machine takes it: before the change, and before it is
-    /// written back. What only this machine refuses now is tried all the same.
+    /// Returns an error if the value could not be restored, because no machine accepts it. Called before the change,
+    /// and before a rollback writes the value. A value that only this machine rejects now is tried anyway.
     fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
         match self.check(access, before) {
             Err(error @ Error::Invalid { .. }) => Err(error),
@@ -117,77 +117,78 @@ pub trait Setting {
         }
     }
 
-    /// Whether it is an effect of another setting, which a change takes along. That it does not come back is reported, and
-    /// leaves nothing to be tried again.
+    /// Whether it is only a side effect of another setting. If it cannot be restored, that is reported and not tried
+    /// again.
     fn is_effect(&self) -> bool {
         false
     }
 
-    /// Whether it belongs to a thread, and ends with it for good.
+    /// Whether it belongs to a thread and ends with it.
     fn is_of_thread(&self) -> bool {
         false
     }
 
-    /// Refuses a value that no machine takes, or that this one says it does not take, before
-    /// anything is changed.
+    /// Returns an error if no machine accepts the value, or if this machine says that it does not. Called before
+    /// anything changes.
     fn check(&self, _access: &Access, _value: &Value) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Whether two texts of it (or of its field `field`) mean the same.
+    /// Whether two texts of the setting (or of its field `field`) mean the same.
     fn same(&self, _field: Option<&str>, a: &str, b: &str) -> bool {
         a.split_whitespace().eq(b.split_whitespace())
     }
 
-    /// What a field stood at that was not shown before, but is now: some drivers show a field only
-    /// when it is not zero.
+    /// The previous value of a field that was not shown before but is shown now. Some drivers show a field only if it
+    /// is not zero.
     fn unshown(&self, _field: &str) -> Option<&'static str> {
         None
     }
 
-    /// How long a change of it lasts.
+    /// How long a change lasts.
     fn lasts(&self) -> Lasts {
         Lasts::UntilReboot
     }
 
-    /// What a process needs besides being root by user id, so that all else can be given up.
+    /// The capabilities that a process needs, in addition to being root by user ID, so that it can drop all others.
     fn capability(&self) -> CapabilitySet {
         CapabilitySet::empty()
     }
 
-    /// Whether it belongs to the calling thread's network namespace rather than to the whole machine.
+    /// Whether it belongs to the calling thread's network namespace and not to the whole machine.
     fn is_of_network(&self) -> bool {
         false
     }
 
-    /// Which device it belongs to, so that another device of the same name is recognised; `None` if
-    /// there is nothing to confuse.
+    /// The device to which it belongs, to detect another device with the same name. `None` if that cannot happen.
     fn identity(&self, _access: &Access) -> Result<Option<String>, Error> {
         Ok(None)
     }
 
-    /// Why the machine shows `now` though `wanted` was written, if it says.
+    /// Why the machine shows `now` although `wanted` was written. `None` if it does not say.
     fn explain(&self, _access: &Access, _wanted: &Value, _now: &Value) -> Option<String> {
         None
     }
 
-    /// Why `now`, which is as wanted, is not obeyed, if the machine says so: a firmware that has the last word.
+    /// Why `now` has no effect although it equals the wanted value, for example because of a firmware limit. `None` if
+    /// the machine reports no reason.
     fn overruled(&self, _access: &Access, _wanted: &Value, _now: &Value) -> Result<Option<String>, Error> {
         Ok(None)
     }
 
-    /// The files that someone else would write for it, with what, in this order; none if it is no matter of
-    /// files.
+    /// The files that another program would write to set it, with their contents, in this order. Empty if it is not set
+    /// by files.
     fn files(&self, _access: &Access, _wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         Ok(Vec::new())
     }
 
-    /// Within how long the machine shows a change that it took: some are carried out after the write has returned.
+    /// The longest time until the machine shows a change that it accepted. Some changes are carried out after the write
+    /// has returned.
     fn shows_within(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Removes what a write left behind that was killed half-way.
+    /// Removes what an interrupted write left behind.
     fn settle(&self, _access: &Access) -> Result<(), Error> {
         Ok(())
     }
@@ -253,55 +254,55 @@ impl<S: Setting + ?Sized> Setting for &S {
     }
 }
 
-/// How long a change lasts by itself.
+/// How long a change lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lasts {
-    /// The kernel keeps it, and forgets it at the next boot.
+    /// The kernel keeps it until the next boot.
     UntilReboot,
-    /// It lies on a disk.
+    /// It is stored on disk.
     AcrossReboots,
-    /// A process holds it, and it ends with that process.
+    /// It lasts as long as the process that holds it.
     WhileHeld,
 }
 
-/// The one way to use a setting.
+/// The common code for using a setting.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Knob<S>(pub S);
 
-/// What a setting turned out to be after something was wanted of it.
+/// The state of a setting after a change was attempted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// As wanted.
+    /// The setting has the wanted value.
     AsWanted {
-        /// What is read.
+        /// The value that was read.
         now: Value,
     },
-    /// The kernel, the driver or the firmware made something else of it: rounded, limited, changed
-    /// together with something else; or it reads as wanted and is not obeyed.
+    /// The kernel, the driver or the firmware set another value: rounded, limited, or changed together with another
+    /// setting. Or the value reads as wanted but has no effect.
     Otherwise {
-        /// What is read.
+        /// The value that was read.
         now: Value,
-        /// The reason, where the machine says it.
+        /// The reason. `None` if the machine does not report it.
         why: Option<String>,
     },
-    /// The write was taken and did nothing.
+    /// The write was accepted but changed nothing.
     Unmoved {
-        /// What is read.
+        /// The value that was read.
         now: Value,
-        /// The reason, where the machine says it.
+        /// The reason. `None` if the machine does not report it.
         why: Option<String>,
     },
-    /// There is no such setting any more.
+    /// The setting no longer exists.
     Gone,
 }
 
 impl Verdict {
-    /// Whether it is as wanted.
+    /// Whether the setting has the wanted value.
     pub fn is_good(&self) -> bool {
         matches!(self, Self::AsWanted { .. })
     }
 
-    /// What is read.
+    /// The value that was read. `None` if the setting no longer exists.
     pub fn now(&self) -> Option<&Value> {
         match self {
             Self::AsWanted { now } | Self::Otherwise { now, .. } | Self::Unmoved { now, .. } => Some(now),
@@ -310,46 +311,46 @@ impl Verdict {
     }
 }
 
-/// What restoring did.
+/// The result of restoring a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Restored {
-    /// It is as it was before; it was written.
+    /// The previous value was written and is in force.
     Restored,
-    /// It already was as before.
+    /// The setting already had its previous value.
     Already,
-    /// Someone else changed it since; that was kept.
+    /// Someone else has changed it since. That value was kept.
     Theirs {
-        /// What it is now.
+        /// The current value.
         now: Value,
     },
-    /// It is gone: the device, the CPU or the thread it belonged to.
+    /// The device, CPU or thread to which it belonged is gone.
     Gone,
-    /// It was written, and the machine shows something else.
+    /// The previous value was written, but the machine shows another one.
     Failed {
-        /// What is read.
+        /// The value that was read.
         now: Value,
     },
 }
 
-/// What to do with values that someone else set since.
+/// What to do with values that someone else has set since.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Theirs {
-    /// They stay, and are reported.
+    /// Keep them, and report them.
     #[default]
     Keep,
-    /// They are overwritten with what was before.
+    /// Overwrite them with the previous values.
     Overwrite,
 }
 
 impl<S: Setting> Knob<S> {
-    /// What it is set to; `None` if the machine has no such setting.
+    /// The current value. `None` if the machine has no such setting.
     pub fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         self.0.read(access)
     }
 
-    /// Sets what was `before`, and reads it back.
+    /// Changes the setting from `before` to `wanted`, and reads it back.
     ///
-    /// The caller answers for the way back: outside of this crate that is the journal's task.
+    /// The caller must be able to roll back; outside this crate the journal does that.
     pub(crate) fn change(&self, access: &Access, wanted: &Value, before: &Value) -> Result<Verdict, Error> {
         self.0.write(access, wanted)?;
         self.read_written(access, wanted)?;
@@ -368,8 +369,8 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// Compares what is with what is wanted. With `before`, a write without effect is told apart
-    /// from one that came out differently.
+    /// Compares the current value with the wanted one. With `before`, a write without effect can be told from one with
+    /// a different result.
     pub fn verify(&self, access: &Access, wanted: &Value, before: Option<&Value>) -> Result<Verdict, Error> {
         let Some(now) = self.read(access)? else { return Ok(Verdict::Gone) };
         if self.holds(&now, wanted) {
@@ -385,7 +386,7 @@ impl<S: Setting> Knob<S> {
         })
     }
 
-    /// Whether `now` is as `wanted`, in all that `wanted` names.
+    /// Whether `now` equals `wanted` in all fields that `wanted` names.
     pub fn holds(&self, now: &Value, wanted: &Value) -> bool {
         match (now, wanted) {
             (Value::Text(now), Value::Text(wanted)) => self.0.same(None, now, wanted),
@@ -407,10 +408,10 @@ impl<S: Setting> Knob<S> {
         }))
     }
 
-    /// Puts back `before`, as far as what is there is still `ours`.
+    /// Restores `before`, unless someone else has changed the value `ours` since.
     ///
-    /// `ours` is what was read after our change; `None` if that is in doubt because we were killed
-    /// around it: then everything that differs from `before` counts as ours.
+    /// `ours` is the value that was read after our change. `None` if it is not known, because the process was killed
+    /// around it: then every value other than `before` counts as ours.
     pub fn restore(
         &self,
         access: &Access,

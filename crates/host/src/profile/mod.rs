@@ -1,8 +1,8 @@
-//! Profiles: what a machine for a purpose looks like, independent of the machine.
+//! Profiles: the settings of a machine for a purpose, independent of any particular machine.
 //!
-//! A profile is a TOML file ([`ProfileFile`] has its keys); a [`Library`] finds it. It may include others, which come
-//! first; what it says itself overrides them. [`Profile::resolve`] makes a plan of it for one machine. An unknown key, a wrong value and an
-//! unknown name are errors with file and line.
+//! A profile is a TOML file ([`ProfileFile`] lists its keys); a [`Library`] finds it. It may include other profiles,
+//! which are applied first and which it overrides. [`Profile::resolve`] makes a plan for one machine. An unknown key, a
+//! wrong value and an unknown name are errors with file and line.
 
 mod builtin;
 mod export;
@@ -27,40 +27,40 @@ pub use rivals::rivals;
 /// A profile with all that it includes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
-    /// Its name.
+    /// The profile's name.
     pub name: String,
-    /// What it is for.
+    /// What the profile is for, in one line.
     pub summary: String,
-    /// Its files, the included ones first.
+    /// The files of the profile; included ones come first.
     pub layers: Vec<Layer>,
-    /// What one should know of where they were found.
+    /// Remarks about the places where the files were found.
     pub notes: Vec<String>,
 }
 
-/// A profile that is wrong.
+/// A profile is wrong.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct Error {
-    /// Where: `poll.toml:12`.
+    /// The place of the error: `poll.toml:12`.
     pub place: String,
     /// What is wrong, and what would be right.
     pub why: String,
 }
 
 impl Profile {
-    /// The names of the built-in profiles, with what they are for.
+    /// The names of the built-in profiles, with their summaries.
     pub fn builtin() -> Vec<(&'static str, String)> {
         let summary = |name: &str| Layer::parse(name, None, builtin::text(name).unwrap_or_default());
         let summary = |name: &str| summary(name).map(|layer| layer.file.summary).unwrap_or_default();
         builtin::NAMES.iter().map(|name| (*name, summary(name))).collect()
     }
 
-    /// A profile that stands in a larger file, with what it includes. Its name is its summary.
+    /// A profile inside a larger file, with all that it includes. Its name is its summary.
     pub fn within(layer: Layer) -> Result<Self, Error> {
         Library::below(Path::new("/")).within(layer)
     }
 
-    /// Loads a profile by its name, or a file by its path (it ends in `.toml`, or has a slash).
+    /// Loads a profile by its name, or a file by its path (which ends in `.toml` or contains a slash).
     pub fn load(name: &str) -> Result<Self, Error> {
         Library::below(Path::new("/")).load(name)
     }

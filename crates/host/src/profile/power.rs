@@ -1,4 +1,4 @@
-//! Frequencies of cores and of the uncore, fixed by hand.
+//! Fixed frequencies of cores and of the uncore.
 
 use units::Hertz;
 
@@ -8,25 +8,25 @@ use crate::knob::{
 };
 use crate::transaction::Plan;
 
-/// What is to be fixed.
+/// The frequencies to fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Power {
-    /// The cores.
+    /// The cores whose frequency is fixed.
     pub cpus: Cpus,
-    /// Their frequency; `None` leaves them.
+    /// The frequency of these cores. `None` does not change it.
     pub frequency: Option<Hertz>,
-    /// The uncore's frequency, of all dies; `None` leaves it.
+    /// The frequency of the uncore of all dies. `None` does not change it.
     pub uncore: Option<Hertz>,
-    /// How.
+    /// The interface to use.
     pub via: Via,
 }
 
-/// How a frequency is fixed.
+/// The interface by which a frequency is fixed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
-    /// By registers: the HWP request (0x774) of each core, the uncore ratio limit (0x620) of each die.
+    /// Registers: the HWP request (0x774) of each core, and the uncore ratio limit (0x620) of each die.
     Hwp,
-    /// By the kernel: the limits of the frequency policies, and of the uncore's domains.
+    /// The kernel: the limits of the frequency policies and of the uncore's domains.
     Cpufreq,
 }
 
@@ -46,7 +46,7 @@ impl Power {
         }
     }
 
-    /// What the plan changes that was not asked for: a frequency policy has one frequency for all of its CPUs.
+    /// Changes in the plan that were not requested: a frequency policy has one frequency for all of its CPUs.
     pub fn notes(&self, access: &Access) -> Result<Vec<String>, Error> {
         let mut notes = Vec::new();
         if self.frequency.is_none() || self.via == Via::Hwp {

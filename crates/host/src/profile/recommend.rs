@@ -1,17 +1,17 @@
-//! Which built-in profile fits a machine, from what it is and what runs on it.
+//! Recommends a built-in profile for a machine, by its hardware and by what runs on it.
 
 use crate::knob::{Access, Cpus, Error, online};
 
-/// A profile, and why.
+/// A recommended profile, and the reasons.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recommendation {
-    /// The profile's name.
+    /// The name of the profile.
     pub profile: &'static str,
-    /// The CPUs that it would take for isolated.
+    /// The CPUs that the profile would treat as isolated.
     pub isolated: Cpus,
-    /// What was seen that speaks for it; each names its file.
+    /// The observations that support it, each with its file.
     pub reasons: Vec<String>,
-    /// The other profiles, each with what speaks against it here.
+    /// The other profiles, each with the reason against it.
     pub others: Vec<(&'static str, String)>,
 }
 
@@ -35,7 +35,7 @@ struct Seen {
     is_guest: bool,
 }
 
-/// The profile that fits the machine. It reads, needs no privilege, and changes nothing.
+/// The profile that fits the machine. Only reads, and needs no privilege.
 pub fn recommend(access: &Access) -> Result<Recommendation, Error> {
     let seen = Seen::look(access)?;
     let profile = seen.choose();

@@ -1,4 +1,4 @@
-//! A profile on a machine: which settings it means there.
+//! Applies a profile to a machine: determines the settings that it means there.
 
 mod cpu;
 mod network;
@@ -15,35 +15,35 @@ use crate::knob::{
 };
 use crate::transaction::{Item, OnRefusal, Plan};
 
-/// What the machine is for: a profile speaks of isolated CPUs and of interfaces without knowing which.
+/// The purpose of the machine. A profile refers to isolated CPUs and interfaces without naming them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Purpose {
-    /// The CPUs for the application; `None` takes those that the kernel has isolated.
+    /// The CPUs for the application. `None` means those that the kernel has isolated.
     pub isolated: Option<Cpus>,
-    /// The interfaces that `*` means; none named means all that have a device.
+    /// The interfaces for which `*` stands. If empty, all that have a device.
     pub interfaces: Vec<String>,
 }
 
-/// A profile on a machine.
+/// A profile applied to a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
-    /// The settings.
+    /// The settings to change.
     pub plan: Plan,
-    /// The arguments for the kernel's command line, in their order.
+    /// The arguments for the kernel's command line, in order.
     pub arguments: Vec<String>,
     /// The CPUs for the application.
     pub isolated: Cpus,
-    /// All other CPUs that are online.
+    /// All other online CPUs.
     pub housekeeping: Cpus,
-    /// What of the profile means nothing here, and why.
+    /// Parts of the profile that have no meaning on this machine, with the reason.
     pub notes: Vec<String>,
 }
 
 impl Profile {
-    /// Which settings it means on the machine. Reads, and changes nothing.
+    /// Determines the settings for the machine. Only reads.
     ///
-    /// A setting that the machine does not have stands in the plan all the same where it is named by itself; where it
-    /// is one of "all" (policies, interrupts, domains), there is none to name.
+    /// If the profile names a setting that the machine does not have, the plan contains it anyway. If it means "all" of
+    /// a kind (policies, interrupts, domains), only existing ones are included.
     pub fn resolve(&self, access: &Access, purpose: &Purpose) -> Result<Resolved, Error> {
         let of_machine = |e: KnobError| Error { place: self.name.clone(), why: e.to_string() };
         let all = online(access).map_err(of_machine)?;

@@ -1,10 +1,9 @@
-//! A host's state in one file, for those who judge it elsewhere.
+//! A host's state in one file, to be judged elsewhere.
 //!
-//! What is taken is listed in `paths.txt`, which the script `tools/apus-snapshot.sh` carries too (a test
-//! compares them), so that both take the same. Bounded in size and time. No secret is in it: nothing is
-//! taken that is not listed; of a text that can hold secrets, such as a command line, only what is known to be
-//! none is kept (`kept.txt`); and messages are those of the kernel that rules look at. MAC addresses and serial
-//! numbers are masked unless asked for.
+//! `paths.txt` lists what is taken. The script `tools/apus-snapshot.sh` contains the same list (a test compares them),
+//! so both take the same files. Size and time are bounded. A snapshot contains no secrets: only listed files are taken.
+//! Of a text that can contain secrets, such as a command line, only known harmless parts are kept (`kept.txt`). Only
+//! kernel messages that rules need are kept. MAC addresses and serial numbers are masked by default.
 //!
 //! ```text
 //! apus-snapshot      says what it is: when it was taken, how, which paths were looked at
@@ -31,25 +30,25 @@ pub use write::{Packing, WriteError};
 
 use crate::facts::Root;
 
-/// What to take beyond the usual.
+/// Options for taking a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Time between the two readings of the counters.
     pub interval: Nanos,
-    /// Keep MAC addresses and serial numbers.
+    /// Whether to keep MAC addresses and serial numbers.
     pub unmask: bool,
-    /// Take model-specific registers too, and what the kernel reads from them: interrupts every CPU.
+    /// Whether to also take model-specific registers and what the kernel reads from them. This interrupts every CPU.
     pub msrs: bool,
 }
 
 impl Default for Plan {
-    /// Three seconds apart, masked, no registers.
+    /// Readings three seconds apart, masked, without registers.
     fn default() -> Self {
         Self { interval: Nanos::from_secs(3), unmask: false, msrs: false }
     }
 }
 
-/// A host's files, taken.
+/// The files of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
     files: BTreeMap<String, Vec<u8>>,
@@ -60,28 +59,28 @@ pub struct Snapshot {
 const SIZE_LIMIT: usize = 192 << 20;
 
 impl Snapshot {
-    /// Takes one of this host, which needs `plan.interval` and a little more. The calling thread stays on
-    /// housekeeping CPUs meanwhile, and no isolated CPU is interrupted unless the plan says so.
+    /// Takes a snapshot of this host. This takes `plan.interval` and a little more. Meanwhile the calling thread stays
+    /// on housekeeping CPUs, and no isolated CPU is interrupted unless the plan allows it.
     pub fn take(plan: Plan) -> Self {
         collect::take(&Root::live(), plan)
     }
 
-    /// Takes one of another place: a folder or an archive, whose counters are read once.
+    /// Takes a snapshot of a folder or an archive. Its counters are read once.
     pub fn of(root: &Root, plan: Plan) -> Self {
         collect::take(root, plan)
     }
 
-    /// Its files and their contents.
+    /// The files with their contents.
     pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.files.iter().map(|(path, contents)| (path.as_str(), contents.as_slice()))
     }
 
-    /// Is everything in it that was looked for, or did it reach its bound?
+    /// Whether it contains everything that was looked for. False if it reached its size limit.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Its size before it is packed, in octets.
+    /// Its size in bytes before it is packed.
     pub fn size(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }

@@ -1,4 +1,4 @@
-//! The snapshot as an archive.
+//! Writes a snapshot as an archive.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::Snapshot;
 
-/// How an archive is packed.
+/// The compression of an archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packing {
-    /// `.tar`.
+    /// No compression, `.tar`.
     None,
-    /// `.tar.gz`, `.tgz`.
+    /// gzip, `.tar.gz` or `.tgz`.
     Gzip,
-    /// `.tar.zst`.
+    /// Zstandard, `.tar.zst`.
     Zstd,
 }
 
@@ -24,18 +24,18 @@ pub enum WriteError {
     /// The name says no packing.
     #[error("{}: the file name must end in .tar, .tar.gz or .tar.zst", .0.display())]
     Name(PathBuf),
-    /// The system refused.
+    /// The system could not write the file.
     #[error("cannot write {}: {error}", path.display())]
     Write {
-        /// Where to.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl Packing {
-    /// By a file's name.
+    /// The compression for a file name.
     pub fn of(path: &Path) -> Result<Self, WriteError> {
         let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
@@ -49,7 +49,8 @@ impl Packing {
 }
 
 impl Snapshot {
-    /// Writes the archive, readable for its owner alone, packed as its name says. Gives its size in octets.
+    /// Writes the archive with the compression that its name implies. Only the owner can read it. Returns its size in
+    /// bytes.
     pub fn write(&self, path: &Path) -> Result<u64, WriteError> {
         let packing = Packing::of(path)?;
         let failed = |error| WriteError::Write { path: path.into(), error };
@@ -58,7 +59,7 @@ impl Snapshot {
         Ok(packed.len() as u64)
     }
 
-    /// The archive.
+    /// The archive as bytes.
     pub fn packed(&self, packing: Packing) -> io::Result<Vec<u8>> {
         let tar = self.tar()?;
         match packing {

@@ -1,4 +1,4 @@
-//! Doing what a plan says, so that it can be taken back.
+//! Carries out a plan so that it can be rolled back.
 //!
 //! ```text
 //!            ┌────────────────────────── next ───────────────────────────┐
@@ -17,86 +17,86 @@ use crate::journal::{Begin, Durable, Intent, Journal, Lease, Lock, Record};
 use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Setting as _, Theirs, Value, Verdict, along};
 use crate::vault::Vault;
 
-/// How a plan is applied.
+/// Options for applying a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What was typed, for the journal and for those who wait.
+    /// The command line that was typed, for the journal and for processes that wait.
     pub command: String,
     /// The version of Apus.
     pub version: String,
     /// How long to wait for another transaction to end.
     pub patience: Duration,
-    /// How long it is to last.
+    /// How long the transaction lasts.
     pub lease: Lease,
-    /// Whether a refusal is reported only, whatever the item says.
+    /// Whether refusals are only reported, regardless of the item's own setting.
     pub keep_going: bool,
 }
 
-/// A plan that was applied.
+/// The result of applying a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Applied {
-    /// The transaction's number; `None` if there was nothing to change.
+    /// The number of the transaction. `None` if there was nothing to change.
     pub id: Option<u32>,
-    /// What became of each item.
+    /// The result of each item.
     pub items: Vec<(Item, Became)>,
-    /// What the changes took along: settings that nobody asked for, and that a rollback restores.
+    /// Side effects of the changes: settings that nobody requested and that a rollback restores.
     pub along: Vec<Along>,
-    /// Transactions that were found unfinished, or of an earlier boot, and what became of them first.
+    /// Transactions found unfinished or from an earlier boot, and what was done with them first.
     pub recovered: Vec<Recovered>,
 }
 
-/// A setting that a change took along.
+/// A setting that a change affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Along {
-    /// Which.
+    /// The affected setting.
     pub setting: AnySetting,
-    /// With the change of which setting.
+    /// The setting whose change affected it.
     pub with: AnySetting,
-    /// What it was; the error if it cannot be read, and so cannot be restored either.
+    /// Its previous value. An error if it cannot be read, and so cannot be restored.
     pub before: Result<Value, KnobError>,
-    /// What it is; `None` if it went away.
+    /// Its current value. `None` if it disappeared.
     pub now: Option<Value>,
 }
 
-/// What became of an item.
+/// The result of one item of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Became {
-    /// Changed, and as wanted.
+    /// The setting was changed and has the wanted value.
     Changed {
-        /// What it was.
+        /// The previous value.
         before: Value,
-        /// What it is.
+        /// The current value.
         now: Value,
     },
-    /// It was as wanted.
+    /// The setting already had the wanted value.
     Already {
-        /// What it is.
+        /// The current value.
         now: Value,
     },
-    /// Changed, but to something else than wanted.
+    /// The setting was changed, but not to the wanted value.
     Otherwise {
-        /// What it was.
+        /// The previous value.
         before: Value,
-        /// What it is.
+        /// The current value.
         now: Value,
-        /// The reason, where the machine says it.
+        /// The reason. `None` if the machine does not report it.
         why: Option<String>,
     },
     /// The machine has no such setting.
     NotThere,
-    /// It is as it was: the change was refused, or had no effect.
+    /// The setting was not changed: the change was refused or had no effect.
     Refused(KnobError),
 }
 
 impl Became {
-    /// Whether it is as wanted.
+    /// Whether the setting has the wanted value.
     pub fn is_good(&self) -> bool {
         matches!(self, Self::Changed { .. } | Self::Already { .. })
     }
 }
 
-/// Applies `plan`. Either all of it is as wanted, not there, or refused and reported by its own [`OnRefusal`]; or
-/// everything is as before.
+/// Applies `plan`. Afterwards either every item has its wanted value, does not exist, or was refused and reported as
+/// its own [`OnRefusal`] says; or everything is as before.
 pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied, Error> {
     let vault = Vault::create(access)?;
     let lock = Lock::take(&vault, &options.command, options.patience)?;

@@ -1,4 +1,4 @@
-//! A transaction as its journal tells it.
+//! A transaction as recorded in its journal.
 
 use super::Whereabouts;
 use crate::journal::{self, Begin, Found, Intent, Lease, Record, Rest};
@@ -6,74 +6,74 @@ use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error, Knob, Lasts, Setting as _, Value};
 use crate::vault::Vault;
 
-/// A change that a journal tells of.
+/// A change recorded in a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What was announced.
+    /// The announced change.
     pub intent: Intent,
-    /// What came of it.
+    /// The result of the announced change.
     pub state: State,
 }
 
-/// What came of an announced change.
+/// The result of an announced change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Not known: the process ended around it.
+    /// Unknown: the process ended around it.
     InDoubt,
-    /// It was made; this was read back.
+    /// The change was made. This value was read back.
     Ours(Value),
-    /// It went away with the change that took it along.
+    /// The setting disappeared with the change that affected it.
     Vanished,
-    /// It was taken back.
+    /// The change was rolled back.
     Undone,
 }
 
-/// A transaction that is not taken back.
+/// A transaction that was not rolled back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transaction {
-    /// Its number.
+    /// The number of the transaction.
     pub id: u32,
-    /// How it began; `None` if not even that record is whole.
+    /// Its first record. `None` if not even that is intact.
     pub begin: Option<Begin>,
-    /// Its changes, the oldest first.
+    /// Its changes, oldest first.
     pub entries: Vec<Entry>,
-    /// What was as wanted, and is to stay so.
+    /// Settings that already had the wanted value and should keep it.
     pub already: Vec<(AnySetting, Value)>,
-    /// What was refused, and why, though the rest went on.
+    /// Settings that were refused, with the wanted value and the reason, while the transaction continued.
     pub refused: Vec<(AnySetting, Value, String)>,
     /// Whether it was completed.
     pub kept: bool,
-    /// What comes after its records.
+    /// What follows its intact records.
     pub rest: Rest,
-    /// Whether it is of an earlier boot.
+    /// Whether it is from an earlier boot.
     pub is_past: bool,
-    /// Whether the process has ended for whose life it was made.
+    /// Whether the process that it was bound to has ended.
     pub lost_process: bool,
 }
 
-/// How an entry stands on the machine now.
+/// The current state of a changed setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stands {
-    /// As we made it.
+    /// It still has the value that we set.
     Ours {
-        /// What it is.
+        /// The current value.
         now: Value,
     },
-    /// As it was before.
+    /// It has its previous value.
     Before {
-        /// What it is.
+        /// The current value.
         now: Value,
     },
     /// Someone else changed it.
     Theirs {
-        /// What it is.
+        /// The current value.
         now: Value,
     },
-    /// It, or what it belonged to, is gone.
+    /// The setting, or the device to which it belonged, is gone.
     Gone,
     /// It ended with its thread.
     Ended,
-    /// The reboot undid it.
+    /// A reboot undid the change.
     Past,
     /// It belongs to another network namespace.
     Elsewhere,
@@ -83,7 +83,7 @@ pub enum Stands {
     Unknown(Error),
 }
 
-/// All transactions that are not taken back, the oldest first.
+/// All transactions that were not rolled back, oldest first.
 pub fn transactions(access: &Access) -> Result<Vec<Transaction>, Error> {
     match Vault::open(access)? {
         Some(vault) => all(access, &vault),
@@ -153,8 +153,8 @@ impl Transaction {
         }
     }
 
-    /// Whether nothing rolls it back automatically any more: it was not completed, or the process has ended for whose life
-    /// it was made.
+    /// Whether nothing rolls it back automatically any more: it was not completed, or the process that it was bound to
+    /// has ended.
     pub fn is_abandoned(&self) -> bool {
         !self.kept || self.lost_process
     }
@@ -167,12 +167,12 @@ impl Transaction {
         }
     }
 
-    /// Its changes that are not taken back.
+    /// Its changes that were not rolled back.
     pub fn open_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state != State::Undone)
     }
 
-    /// Those of them that were wanted, without what they took along.
+    /// The requested changes among them, without side effects.
     pub fn wanted_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.open_entries().filter(|entry| entry.intent.along.is_none())
     }

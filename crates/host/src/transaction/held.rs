@@ -1,4 +1,4 @@
-//! Settings for the time of a process.
+//! Settings that last as long as a process.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -14,10 +14,10 @@ use crate::journal::{Lease, Lock, started};
 use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, Theirs, Value, napis_of};
 use crate::vault::Vault;
 
-/// A plan that holds as long as this value: taken back when it is dropped; and, if this process is killed, by the
-/// next `apus tune apply`, `apus tune rollback` or `apus run` of anyone.
+/// A plan that is in force as long as this value exists. It is rolled back on drop. If this process is killed, the next
+/// `apus tune apply`, `apus tune rollback` or `apus run` of any user rolls it back.
 ///
-/// It is taken back in the network namespace in which it was made, whichever thread drops it.
+/// It is rolled back in the network namespace in which it was applied, whichever thread drops it.
 #[derive(Debug)]
 pub struct Held {
     access: Access,
@@ -28,7 +28,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Applies `plan`.
+    /// Applies `plan` for the lifetime of the result.
     pub fn new(access: &Access, plan: &Plan, command: &str, version: &str) -> Result<Self, Error> {
         let pid = std::process::id();
         let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
@@ -45,12 +45,12 @@ impl Held {
         Ok(Self { access: access.clone(), applied, command: command.into(), namespace })
     }
 
-    /// What became of each item.
+    /// The result of each item.
     pub fn applied(&self) -> &Applied {
         &self.applied
     }
 
-    /// Takes it back, and says what became of it; `None` if nothing had been changed.
+    /// Rolls it back and returns the result. `None` if nothing had been changed.
     pub fn release(mut self) -> Result<Option<RolledBack>, Error> {
         self.take_back()
     }
@@ -92,7 +92,7 @@ impl Drop for Held {
     }
 }
 
-/// Software interrupt moderation of a port's NAPIs, held as long as this value.
+/// Software interrupt moderation of a port's NAPI instances, in force as long as this value exists.
 #[derive(Debug)]
 pub struct Deferred {
     held: Held,
@@ -100,8 +100,9 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    /// Sets the NAPIs of the receive queues `queues` of `interface`, in the calling thread's network namespace; all of the
-    /// interface's where the driver does not say whose they are (veth).
+    /// Sets the NAPI instances of the receive queues `queues` of `interface`, in the calling thread's network
+    /// namespace. If the driver does not say which instance belongs to which queue (veth), sets all instances of the
+    /// interface.
     pub fn new(
         access: &Access,
         interface: &str,
@@ -130,19 +131,19 @@ impl Deferred {
         Ok(Self { held, napis })
     }
 
-    /// The kernel's ids of the NAPIs.
+    /// The kernel's IDs of the NAPI instances.
     pub fn napis(&self) -> &[u32] {
         &self.napis
     }
 
-    /// Takes it back, and says what became of it; `None` if nothing had been changed.
+    /// Rolls it back and returns the result. `None` if nothing had been changed.
     pub fn release(self) -> Result<Option<RolledBack>, Error> {
         self.held.release()
     }
 }
 
-/// Takes back what processes left that have ended, and drops what a reboot undid, as each `apply` does first; what is
-/// damaged or of another network namespace stays.
+/// Rolls back what ended processes left behind, and removes transactions that a reboot undid, as every `apply` does
+/// first. Damaged transactions and those of another network namespace stay.
 pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recovered>, Error> {
     let Some(vault) = Vault::open(access)? else { return Ok(Vec::new()) };
     let _lock = Lock::take(&vault, command, PATIENCE)?;
@@ -150,7 +151,7 @@ pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recover
     rollback::recover(access, &vault)
 }
 
-/// How long a measurement waits for another transaction.
+/// How long a measurement waits for another transaction to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The calling thread's network namespace.

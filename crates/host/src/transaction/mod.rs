@@ -1,8 +1,9 @@
-//! Transactions: settings that change together, and that can always be taken back.
+//! Transactions: settings that change together and can always be rolled back.
 //!
-//! A [`Plan`] is what is wanted. [`mod@apply`] does it: each change stands in the journal, on disk, before it is made;
-//! if one is refused, all are taken back. [`mod@rollback`] takes transactions back, after a crash, a kill or a
-//! reboot too. [`transactions`] tells what is not taken back. [`Held`] is a plan for the time of a measurement.
+//! A [`Plan`] lists the wanted settings. [`mod@apply`] carries it out: each change is recorded in the journal, on disk,
+//! before it is made; if one is refused, all are rolled back. [`mod@rollback`] rolls transactions back, even after a
+//! crash, a kill or a reboot. [`transactions`] lists those that were not rolled back. [`Held`] is a plan for the
+//! duration of a measurement.
 
 mod apply;
 mod entry;
@@ -20,7 +21,7 @@ pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
 pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback};
 
-/// A transaction that did not come about.
+/// A transaction failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// It did not begin.
@@ -29,17 +30,17 @@ pub enum Error {
     /// A setting was refused, and everything that had been changed was taken back.
     #[error("{setting} failed, so all changes were rolled back\n{why}{}", left.as_ref().map_or(String::new(), |left| format!("\n{left}")))]
     RolledBack {
-        /// The setting's name.
+        /// The name of the setting.
         setting: String,
-        /// Why.
+        /// The reason.
         why: KnobError,
-        /// What could not be taken back, if anything.
+        /// What could not be rolled back. `None` if everything was.
         left: Option<String>,
     },
 }
 
 impl Error {
-    /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
+    /// Returns true if the environment lacks something (exit status 3), false if the request was wrong (2).
     pub fn lacks(&self) -> bool {
         match self {
             Self::Knob(error) | Self::RolledBack { why: error, .. } => error.lacks(),
@@ -47,7 +48,7 @@ impl Error {
     }
 }
 
-/// The identity of this boot; `None` below a root that does not say.
+/// The ID of this boot. `None` below a root that has none.
 fn boot(access: &Access) -> Result<Option<String>, KnobError> {
     access.line("/proc/sys/kernel/random/boot_id")
 }

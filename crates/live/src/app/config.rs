@@ -1,4 +1,4 @@
-//! Which application, with which options; and any of them as one type.
+//! The applications by name, with their options, and one type for all of them.
 
 use super::drop::Drop;
 use super::headers::Mac;
@@ -13,47 +13,48 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// What an application knows of a port.
+/// What an application knows about a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortInfo {
     /// The interface's name.
     pub name: String,
-    /// Its MAC address.
+    /// The interface's MAC address.
     pub mac: Mac,
 }
 
 /// An application as the user chose it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AppConfig {
-    /// Discard all.
+    /// Discards all frames.
     Drop,
-    /// Swap the MAC addresses and return.
+    /// Swaps the MAC addresses and sends each frame back.
     MacSwap,
-    /// Forward between two ports.
+    /// Forwards frames between two ports.
     L2Fwd {
-        /// Rewrite MAC addresses as DPDK's l2fwd does, instead of being a wire.
+        /// Whether to rewrite MAC addresses as DPDK's l2fwd does. If false, frames pass unchanged, as through a wire.
         rewrite: bool,
-        /// Finish TCP and UDP checksums that a sender on a veth pair left to hardware.
+        /// Whether to complete TCP and UDP checksums that a sender on a veth pair left to hardware.
         finish_checksums: bool,
     },
-    /// Echo UDP.
+    /// Returns UDP datagrams to their senders.
     UdpEcho {
-        /// The addresses to answer for.
+        /// The IP addresses to answer for.
         addresses: Vec<IpAddr>,
         /// The UDP ports to answer on.
         ports: UdpPorts,
-        /// Drop datagrams with a wrong checksum as malformed, instead of returning them as wrong as they are.
+        /// Whether to drop datagrams with a wrong checksum as malformed. If false, they are returned with their wrong
+        /// checksum.
         verify_checksum: bool,
     },
-    /// Route.
+    /// Routes IPv4 and IPv6 packets.
     L3Fwd {
-        /// The file of routes; see [`routes`](super::routes).
+        /// The file with the routes; see [`routes`](super::routes).
         path: PathBuf,
     },
 }
 
 impl AppConfig {
-    /// How many ports the application works with.
+    /// The numbers of ports that the application supports.
     pub fn needed_ports(&self) -> RangeInclusive<usize> {
         match self {
             Self::L2Fwd { .. } => 2..=2,
@@ -72,7 +73,7 @@ impl AppConfig {
         }
     }
 
-    /// Makes it for these ports, in the order of their numbers. Each worker gets a clone.
+    /// Makes the application for these ports, in the order of their numbers. Each worker gets a clone.
     pub fn build(&self, ports: &[PortInfo]) -> Result<AnyApp, Error> {
         let needed = self.needed_ports();
         if !needed.contains(&ports.len()) {
@@ -110,19 +111,19 @@ impl AppConfig {
     }
 }
 
-/// Any of the applications. Choosing costs one predictable branch a frame; a loop that wants none takes
-/// what is inside.
+/// Any of the applications. The choice costs one predictable branch per frame; a loop that must avoid it uses the inner
+/// type.
 #[derive(Clone, Debug)]
 pub enum AnyApp {
-    /// `drop`
+    /// Runs `drop`.
     Drop(Drop),
-    /// `macswap`
+    /// Runs `macswap`.
     MacSwap(MacSwap),
-    /// `l2fwd`
+    /// Runs `l2fwd`.
     L2Fwd(L2Fwd),
-    /// `udp-echo`
+    /// Runs `udp-echo`.
     UdpEcho(UdpEcho),
-    /// `l3fwd`
+    /// Runs `l3fwd`.
     L3Fwd(L3Fwd),
 }
 

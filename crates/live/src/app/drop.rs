@@ -1,4 +1,4 @@
-//! `drop`: receives and discards, for measuring reception alone.
+//! `drop`: receives and discards, to measure reception alone.
 
 use super::{App, Verdict};
 use crate::telemetry::DropReason;

@@ -1,5 +1,5 @@
-//! Every application against frames that nobody sane sends: none panics, and each verdict names a port
-//! that exists. The fuzz target `fuzz/fuzz_targets/apps.rs` does the same for as long as one likes.
+//! Tests every application with malformed and hostile frames. No application may panic, and each verdict must name a
+//! port that exists. The fuzz target `fuzz/fuzz_targets/apps.rs` runs the same test without a time limit.
 
 use super::testing::{apps, structured};
 use super::{App, Verdict};
@@ -22,7 +22,7 @@ proptest! {
         feed(port, &frame);
     }
 
-    /// Every frame, cut anywhere and with up to four octets changed, mostly in its headers.
+    /// Valid frames, cut anywhere and with up to four bytes changed, mostly in their headers.
     #[test]
     fn mutated_frames(
         port in 0usize..2,
@@ -43,7 +43,7 @@ proptest! {
     }
 }
 
-/// Every length of every kind of frame: each check for octets that are not there is met.
+/// Cuts every kind of frame at every length, so that each length check is reached.
 #[test]
 fn every_truncation() {
     use proptest::strategy::ValueTree;

@@ -4,28 +4,28 @@ use super::headers::{Ethernet, Mac, set_macs};
 use super::{App, Verdict, offload};
 use crate::telemetry::DropReason;
 
-/// Sends what comes in on one of two ports out of the other.
+/// Sends each frame that arrives on one of two ports out of the other.
 #[derive(Clone, Copy, Debug)]
 pub struct L2Fwd {
-    /// The MAC addresses of the ports; `None` leaves the frames' addresses alone.
+    /// The MAC addresses of the two ports. `None` leaves the frames' addresses unchanged.
     rewrite: Option<[Mac; 2]>,
     finish_checksums: bool,
 }
 
 impl L2Fwd {
-    /// A wire: frames pass unchanged, so that the hosts on both sides need no configuration.
+    /// Forwards frames unchanged, as a wire does, so that the hosts on both sides need no configuration.
     pub const fn transparent() -> Self {
         Self { rewrite: None, finish_checksums: false }
     }
 
-    /// As DPDK's l2fwd with MAC updating does (`l2fwd_mac_updating` in its `main.c`): the source becomes the
-    /// outgoing port's address of `macs`, the destination 02:00:00:00:00:*number of the outgoing port*.
+    /// Rewrites MAC addresses as DPDK's l2fwd does (`l2fwd_mac_updating` in its `main.c`). The source becomes the
+    /// outgoing port's address from `macs`, the destination 02:00:00:00:00:*number of the outgoing port*.
     pub const fn rewriting(macs: [Mac; 2]) -> Self {
         Self { rewrite: Some(macs), finish_checksums: false }
     }
 
-    /// Also finishes TCP and UDP checksums that a sender on a veth pair left to hardware; see
-    /// [`offload`]. Without it such senders need `ethtool -K DEV tx off`.
+    /// Also completes TCP and UDP checksums that a sender on a veth pair left to hardware; see [`offload`]. Without it,
+    /// such senders need `ethtool -K DEV tx off`.
     #[must_use]
     pub const fn finish_checksums(self, yes: bool) -> Self {
         Self { finish_checksums: yes, ..self }

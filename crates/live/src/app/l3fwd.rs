@@ -1,9 +1,9 @@
 //! `l3fwd`: a router for IPv4 and IPv6 with static routes and static neighbours.
 //!
-//! One longest-prefix match decides: to us (answered by the port's [`Responder`](super::responder)), to
-//! a next hop, or nowhere. The header is checked as RFC 1812 section 5.2.2 demands, the time to live is
-//! counted down with its checksum. It sends no ICMP errors, processes no IP options on the way, and keeps
-//! VLAN tags as they are: it routes within a VLAN.
+//! One longest-prefix match decides whether a packet is for the router itself (the port's
+//! [`Responder`](super::responder) answers it), goes to a next hop, or has no route. The header is checked as RFC 1812
+//! section 5.2.2 demands. The time to live is decremented and the checksum updated. The router sends no ICMP errors and
+//! processes no IP options in transit. It leaves VLAN tags unchanged, so it routes within a VLAN.
 
 use super::headers::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, set_macs};
 use super::responder::{Responder, is_multicast_v6};
@@ -12,7 +12,7 @@ use super::{App, Verdict, offload};
 use crate::telemetry::DropReason;
 use std::sync::Arc;
 
-/// Forwards by a table, which all workers share.
+/// Forwards by a routing table that all workers share.
 #[derive(Clone, Debug)]
 pub struct L3Fwd {
     table: Arc<Table>,
@@ -99,19 +99,20 @@ impl App for L3Fwd {
     }
 }
 
-/// A router takes what is addressed to its own MAC address alone (RFC 1812 section 5.3.4).
+/// Whether the frame is addressed to the router's own MAC address. A router accepts no others (RFC 1812 section 5.3.4).
 #[inline]
 fn is_to(responder: &Responder, ethernet: &Ethernet) -> bool {
     ethernet.destination == responder.mac()
 }
 
-/// Neither "this network", loopback, multicast, reserved nor broadcast (RFC 1812 sections 4.2.2.11 and 5.3.7).
+/// Excludes "this network", loopback, multicast, reserved and broadcast addresses (RFC 1812 sections 4.2.2.11 and
+/// 5.3.7).
 #[inline]
 fn is_host_v4(address: [u8; 4]) -> bool {
     !matches!(address[0], 0 | 127 | 224..)
 }
 
-/// Neither unspecified, loopback, link-local nor multicast (RFC 4291 sections 2.5.2, 2.5.3, 2.5.6, 2.7).
+/// Excludes unspecified, loopback, link-local and multicast addresses (RFC 4291 sections 2.5.2, 2.5.3, 2.5.6, 2.7).
 #[inline]
 fn is_forwardable_v6(address: &[u8; 16]) -> bool {
     let address_bits = u128::from_be_bytes(*address);

@@ -20,19 +20,19 @@ pub use config::{AnyApp, AppConfig, PortInfo};
 
 use crate::telemetry::DropReason;
 
-/// Decides a frame's fate, and may rewrite it. One instance a worker.
+/// Decides what happens to a frame, and may rewrite it. Each worker has its own instance.
 pub trait App: Send {
-    /// Handles one frame that came in on port `port` (its number on the command line, from 0).
+    /// Handles one frame that arrived on port `port` (its number on the command line, from 0).
     ///
-    /// The frame may be of any content: truncated, malformed, hostile. It must not panic.
+    /// The frame may have any content: truncated, malformed or hostile. This function must not panic.
     fn handle(&mut self, port: usize, frame: &mut [u8]) -> Verdict;
 }
 
-/// A frame's fate.
+/// What happens to a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Out of the port of this number.
+    /// Send it out of the port with this number, from 0.
     Send(usize),
-    /// Nowhere, and why.
+    /// Drop it, for this reason.
     Drop(DropReason),
 }

@@ -5,26 +5,27 @@ use super::headers::{Ethernet, Icmp, Ipv6, Mac, PROTOCOL_ICMPV6, Sum, Upper, set
 use super::responder::{Answer, Responder, is_multicast_v6};
 use crate::telemetry::DropReason;
 
-/// What a neighbour message must have and gets (RFC 4861 sections 7.1.1 and 7.2.4).
+/// The hop limit that a neighbour message must have, and that answers get (RFC 4861 sections 7.1.1 and 7.2.4).
 const NEIGHBOR_HOP_LIMIT: u8 = 255;
-/// Type, code, checksum, flags, target (RFC 4861 sections 4.3 and 4.4).
+/// Length of type, code, checksum, flags and target, in bytes (RFC 4861 sections 4.3 and 4.4).
 const NEIGHBOR_LEN: usize = 24;
-/// A link-layer address option for Ethernet: type, length in 8 octets, address (RFC 4861 section 4.6.1).
+/// Length of a link-layer address option for Ethernet, in bytes: type, length in units of 8 bytes, address (RFC 4861
+/// section 4.6.1).
 const LINK_OPTION_LEN: usize = 8;
 const SOURCE_LINK_OPTION: u8 = 1;
 const TARGET_LINK_OPTION: u8 = 2;
 /// The flags of a neighbour advertisement (RFC 4861 section 4.4).
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
-/// All nodes of the link (RFC 4291 section 2.7.1), and its MAC address (RFC 2464 section 7).
+/// The all-nodes address of the link (RFC 4291 section 2.7.1), and its MAC address (RFC 2464 section 7).
 const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const ALL_NODES_MAC: Mac = Mac::new([0x33, 0x33, 0, 0, 0, 1]);
 
 impl Responder {
-    /// Answers a neighbour solicitation, validated as RFC 4861 section 7.1.1 demands.
+    /// Answers a neighbour solicitation after validating it as RFC 4861 section 7.1.1 demands.
     ///
-    /// The advertisement carries our MAC address where the solicitation has room for it. A plain probe
-    /// for duplicates (RFC 4862 section 5.4.2) has none; there the advertisement itself says it all.
+    /// The advertisement contains our MAC address if the solicitation has room for it. A plain probe for duplicates
+    /// (RFC 4862 section 5.4.2) has no room; for that one the advertisement alone is the answer.
     pub(super) fn advertise(&self, frame: &mut [u8], ethernet: &Ethernet, ip: &Ipv6, upper: &Upper) -> Answer {
         let message = &frame[ethernet.len..][upper.at..ip.total_len];
         let sum = pseudo_header(ip.addresses_sum(), PROTOCOL_ICMPV6, message.len() as u16); // at most 2^16 - 1
@@ -83,8 +84,8 @@ impl Responder {
     }
 }
 
-/// The MAC address in the first source link-layer address option; all options must have a length
-/// (RFC 4861 sections 4.6 and 7.1.1).
+/// The MAC address in the first source link-layer address option. All options must have a length (RFC 4861 sections 4.6
+/// and 7.1.1).
 fn source_link_option(mut options: &[u8]) -> Result<Option<Mac>, DropReason> {
     let mut found = None;
     while !options.is_empty() {
@@ -100,7 +101,7 @@ fn source_link_option(mut options: &[u8]) -> Result<Option<Mac>, DropReason> {
     Ok(found)
 }
 
-/// The group in which a host listens for solicitations for its address (RFC 4291 section 2.7.1).
+/// The multicast group in which a host listens for solicitations of its address (RFC 4291 section 2.7.1).
 fn solicited_node(address: &[u8; 16]) -> [u8; 16] {
     let [.., a, b, c] = *address;
     [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]

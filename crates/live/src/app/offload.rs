@@ -1,33 +1,33 @@
-//! Checksums that the sender left to hardware that does not exist.
+//! Completes checksums that a sender left to hardware that does not exist.
 //!
-//! A Linux sender on a veth pair with transmit checksum offload writes only the pseudo-header's sum
-//! into the TCP or UDP checksum field and marks the socket buffer `CHECKSUM_PARTIAL` (kernel
-//! documentation, networking/checksum-offloads). The mark is lost on the way through AF_XDP; whoever
-//! passes such a frame on must finish the sum, or the receiver drops it as corrupt. ICMP and ICMPv6
-//! checksums and the IPv4 header's are always computed in software and need no such care.
+//! With transmit checksum offload, a Linux sender on a veth pair writes only the pseudo-header's sum into the TCP or
+//! UDP checksum field. It marks the socket buffer `CHECKSUM_PARTIAL` (kernel documentation,
+//! networking/checksum-offloads). The mark is lost on the way through AF_XDP. A program that passes such a frame on
+//! must complete the sum, or the receiver drops the frame as corrupt. ICMP and ICMPv6 checksums and that of the IPv4
+//! header are always computed in software and need no completion.
 
 use super::headers::checksum::pseudo_header;
 use super::headers::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, Malformed, PROTOCOL_TCP, PROTOCOL_UDP, Sum, Udp,
 };
 
-/// Where TCP's checksum stands (RFC 9293 section 3.1).
+/// Offset of the checksum in a TCP header, in bytes (RFC 9293 section 3.1).
 const TCP_CHECKSUM_AT: usize = 16;
 
-/// The state of a TCP or UDP checksum field.
+/// What was found in a TCP or UDP checksum field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offloaded {
-    /// It held the pseudo-header's sum alone, and now holds the checksum.
+    /// The field contained only the pseudo-header's sum; now it contains the checksum.
     Finished,
-    /// It holds something else: the sender finished it, and it may be right or wrong.
+    /// The field contained something else: the sender's own checksum, which may be right or wrong.
     No,
 }
 
-/// Finishes the checksum of `segment` (a whole TCP or UDP header with its data, no padding), whose
-/// checksum stands at `at` and whose pseudo-header adds up to `pseudo`, if it is an offloaded one.
+/// Completes the checksum of `segment` if its sender left it to hardware. `segment` is a whole TCP or UDP header with
+/// its data and without padding. The checksum is at offset `at`, and the pseudo-header's sum is `pseudo`.
 ///
-/// A finished checksum may happen to equal the pseudo-header's sum; it then stays as it is, because
-/// computing it again gives the same value. The length of the data does not matter unless it is so.
+/// A complete checksum can by chance equal the pseudo-header's sum. It then does not change, because computing it again
+/// gives the same value. The length of the data affects the cost only in this case.
 #[inline]
 pub fn finish(segment: &mut [u8], at: usize, pseudo: Sum) -> Result<Offloaded, Malformed> {
     let found = segment.get(at..).and_then(|rest| rest.first_chunk::<2>()).ok_or(Malformed)?;
@@ -44,16 +44,16 @@ pub fn finish(segment: &mut [u8], at: usize, pseudo: Sum) -> Result<Offloaded, M
     Ok(Offloaded::Finished)
 }
 
-/// Finishes the TCP or UDP checksum of an Ethernet frame, if it has one that is offloaded.
+/// Completes the TCP or UDP checksum of an Ethernet frame if its sender left it to hardware.
 ///
-/// Frames of other protocols, fragments (always computed in software) and frames that do not parse
-/// stay as they are.
+/// Frames of other protocols, fragments (their checksums are always computed in software) and frames that do not parse
+/// stay unchanged.
 pub fn finish_frame(frame: &mut [u8]) {
     // `None`: nothing to do, for whichever reason.
     let _ = locate(frame).and_then(|(from, to, at, pseudo)| finish(frame.get_mut(from..to)?, at, pseudo).ok());
 }
 
-/// Where the segment starts and ends, where in it the checksum stands, and its pseudo-header's sum.
+/// Start and end of the segment, the offset of its checksum, and the pseudo-header's sum.
 fn locate(frame: &[u8]) -> Option<(usize, usize, usize, Sum)> {
     let ethernet = Ethernet::parse(frame).ok()?;
     let packet = &frame[ethernet.len..];

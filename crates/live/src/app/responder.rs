@@ -1,11 +1,11 @@
-//! Answers what an address of ours must answer so that ordinary hosts can talk to it: ARP requests
-//! (RFC 826), ICMP echo (RFC 792), ICMPv6 echo (RFC 4443) and neighbour solicitations (RFC 4861).
+//! Answers requests to our own addresses, so that ordinary hosts can talk to us: ARP requests (RFC 826), ICMP echo (RFC
+//! 792), ICMPv6 echo (RFC 4443) and neighbour solicitations (RFC 4861).
 //!
-//! Each answer is written over its question: same frame, same length, same VLAN tags, same IP options
-//! and extension headers. What is addressed to somebody else, or asks for more, is not handled.
-//! ICMP checksums need no finishing (see [`offload`](super::offload)): all senders compute them in
-//! software, and so an answer's is derived from its question's: a corrupt question gets a corrupt
-//! answer, which its receiver notices. Neighbour solicitations must be intact (RFC 4861 section 7.1.1).
+//! Each answer is written over its request: same frame, same length, same VLAN tags, same IP options and extension
+//! headers. Requests to other hosts and other kinds of requests are not handled. ICMP checksums need no completion (see
+//! [`offload`](super::offload)), because all senders compute them in software. So the answer's checksum is derived from
+//! the request's: a corrupt request gets a corrupt answer, which its receiver notices. Neighbour solicitations must be
+//! intact (RFC 4861 section 7.1.1).
 
 use super::headers::{
     Arp, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Icmp, Ipv4, Ipv6, Mac, PROTOCOL_ICMP,
@@ -14,11 +14,11 @@ use super::headers::{
 use crate::telemetry::DropReason;
 use std::net::IpAddr;
 
-/// Time to live, or hop limit, of what we send: the recommended default (RFC 1700, "IP TIME TO LIVE
+/// Time to live, or hop limit, of the packets that we send: the recommended default (RFC 1700, "IP TIME TO LIVE
 /// PARAMETER").
 pub const DEFAULT_TTL: u8 = 64;
 
-/// One port's addresses, and the answers for them.
+/// The addresses of one port, and the answers to requests for them.
 #[derive(Clone, Debug)]
 pub struct Responder {
     mac: Mac,
@@ -26,11 +26,11 @@ pub struct Responder {
     v6: Box<[[u8; 16]]>,
 }
 
-/// The frame now holds the answer, to be sent out of the port it came from; or why there is none.
+/// `Ok`: the frame now holds the answer; send it out of the port on which it arrived. `Err`: why there is no answer.
 pub type Answer = Result<(), DropReason>;
 
 impl Responder {
-    /// Answers for `addresses`, which lie at `mac`.
+    /// Answers for `addresses`, whose MAC address is `mac`.
     pub fn new(mac: Mac, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for address in addresses {
@@ -48,19 +48,19 @@ impl Responder {
         self.mac
     }
 
-    /// Whether `address` is one of ours.
+    /// Whether `address` is one of the port's IPv4 addresses.
     #[inline]
     pub fn has_v4(&self, address: [u8; 4]) -> bool {
         self.v4.contains(&address)
     }
 
-    /// Whether `address` is one of ours.
+    /// Whether `address` is one of the port's IPv6 addresses.
     #[inline]
     pub fn has_v6(&self, address: [u8; 16]) -> bool {
         self.v6.contains(&address)
     }
 
-    /// Answers whatever `frame` asks of this port's addresses.
+    /// Answers any supported request in `frame` to this port's addresses.
     pub fn answer(&self, frame: &mut [u8]) -> Answer {
         let ethernet = Ethernet::parse(frame)?;
         match ethernet.ethertype {
@@ -106,7 +106,7 @@ impl Responder {
         Ok(reply.write(&mut frame[ethernet.len..])?)
     }
 
-    /// Answers an ICMP echo; that `ip`, the header of `frame`, has an address of ours is the caller's word.
+    /// Answers an ICMP echo. The caller must have checked that `ip`, the header of `frame`, is addressed to us.
     pub fn answer_v4(&self, frame: &mut [u8], ethernet: &Ethernet, ip: &Ipv4) -> Answer {
         let packet = &mut frame[ethernet.len..];
         self.accept_v4(ethernet, ip, packet)?;
@@ -125,8 +125,8 @@ impl Responder {
         self.return_v4(frame, ethernet)
     }
 
-    /// Answers an ICMPv6 echo or a neighbour solicitation; that `ip`, the header of `frame`, has an
-    /// address of ours or a multicast address is the caller's word.
+    /// Answers an ICMPv6 echo or a neighbour solicitation. The caller must have checked that `ip`, the header of
+    /// `frame`, has one of our addresses or a multicast address as its destination.
     pub fn answer_v6(&self, frame: &mut [u8], ethernet: &Ethernet, ip: &Ipv6) -> Answer {
         let packet = &mut frame[ethernet.len..];
         let upper = ip.upper(packet)?;
@@ -149,8 +149,8 @@ impl Responder {
         }
     }
 
-    /// Whether an IPv4 packet with an address of ours is one to answer: from one host to us alone, whole,
-    /// and without a source route, which an answer would have to reverse (RFC 1122 section 3.2.1.8).
+    /// Whether to answer an IPv4 packet with one of our addresses. It must come from one host, to us alone, be
+    /// complete, and have no source route, because an answer would have to reverse that (RFC 1122 section 3.2.1.8).
     #[inline]
     pub fn accept_v4(&self, ethernet: &Ethernet, ip: &Ipv4, packet: &[u8]) -> Answer {
         self.accept_macs(ethernet)?;
@@ -163,7 +163,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Whether an IPv6 packet with an address of ours is one to answer: from one host to us alone.
+    /// Whether to answer an IPv6 packet with one of our addresses. It must come from one host, to us alone.
     #[inline]
     pub fn accept_v6(&self, ethernet: &Ethernet, ip: &Ipv6) -> Answer {
         self.accept_macs(ethernet)?;
@@ -173,8 +173,8 @@ impl Responder {
         Ok(())
     }
 
-    /// To our MAC address (RFC 1122 section 3.3.6: not a broadcast that holds a unicast packet), and from
-    /// one station.
+    /// Whether the frame is addressed to our MAC address (RFC 1122 section 3.3.6: a broadcast frame must not hold a
+    /// unicast packet) and comes from one station.
     #[inline]
     fn accept_macs(&self, ethernet: &Ethernet) -> Answer {
         if ethernet.source.is_group() {
@@ -183,7 +183,7 @@ impl Responder {
         if ethernet.destination == self.mac { Ok(()) } else { Err(DropReason::NotHandled) }
     }
 
-    /// Turns an IPv4 frame round: MAC addresses, IP addresses, a fresh time to live.
+    /// Turns an IPv4 frame into its answer: swaps the MAC addresses and the IP addresses, and sets a new time to live.
     #[inline]
     pub fn return_v4(&self, frame: &mut [u8], ethernet: &Ethernet) -> Answer {
         set_macs(frame, ethernet.source, self.mac)?;
@@ -192,7 +192,7 @@ impl Responder {
         Ok(Ipv4::set_ttl(packet, DEFAULT_TTL)?)
     }
 
-    /// Turns an IPv6 frame round: MAC addresses, IP addresses, a fresh hop limit.
+    /// Turns an IPv6 frame into its answer: swaps the MAC addresses and the IP addresses, and sets a new hop limit.
     #[inline]
     pub fn return_v6(&self, frame: &mut [u8], ethernet: &Ethernet) -> Answer {
         set_macs(frame, ethernet.source, self.mac)?;
@@ -202,7 +202,7 @@ impl Responder {
     }
 }
 
-/// ff00::/8 (RFC 4291 section 2.7).
+/// Whether the address is in ff00::/8 (RFC 4291 section 2.7).
 #[inline]
 pub(super) fn is_multicast_v6(address: &[u8; 16]) -> bool {
     address[0] == 0xff

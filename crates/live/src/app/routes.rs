@@ -14,7 +14,7 @@
 //! mac = "02:00:00:00:00:02"   # the next hop's
 //! ```
 //!
-//! What is unknown, double or contradictory is an error that names the line.
+//! Unknown keys, duplicates and contradictions are errors that name the line.
 
 use super::headers::Mac;
 use super::responder::Responder;
@@ -32,20 +32,20 @@ use toml::Spanned;
 pub enum Hop {
     /// Out of a port, with these MAC addresses.
     Via {
-        /// The port's number.
+        /// The outgoing port's number, from 0.
         port: usize,
-        /// The next hop's.
+        /// The MAC address of the next hop.
         destination: Mac,
-        /// The outgoing port's.
+        /// The MAC address of the outgoing port.
         source: Mac,
     },
-    /// To this router itself.
+    /// To the router itself.
     Local,
-    /// To all hosts of a network that is connected: not forwarded (RFC 2644).
+    /// To all hosts of a directly connected network. Such packets are not forwarded (RFC 2644).
     Broadcast,
 }
 
-/// Routes and the router's own addresses; the latter are host routes, so that one look-up tells all.
+/// Routes and the router's own addresses. The addresses are stored as host routes, so that one look-up is enough.
 #[derive(Clone, Debug)]
 pub struct Table {
     v4: PrefixMap<Ipv4Net, Hop>,
@@ -93,7 +93,7 @@ impl Table {
         Self::parse(&text, &name, ports)
     }
 
-    /// Reads `text`, which errors call `name`.
+    /// Parses `text`. Error messages call it `name`.
     pub fn parse(text: &str, name: &str, ports: &[PortInfo]) -> Result<Self, Error> {
         let source = Source { text, name };
         let file: File = toml::from_str(text)
@@ -151,19 +151,19 @@ impl Table {
         Ok(table)
     }
 
-    /// The longest match for an IPv4 address.
+    /// The route with the longest prefix that matches an IPv4 address. `None` if there is no route.
     #[inline]
     pub fn find_v4(&self, address: [u8; 4]) -> Option<&Hop> {
         self.v4.get_lpm(&Ipv4Net::from(std::net::Ipv4Addr::from(address))).map(|(_, hop)| hop)
     }
 
-    /// The longest match for an IPv6 address.
+    /// The route with the longest prefix that matches an IPv6 address. `None` if there is no route.
     #[inline]
     pub fn find_v6(&self, address: [u8; 16]) -> Option<&Hop> {
         self.v6.get_lpm(&Ipv6Net::from(std::net::Ipv6Addr::from(address))).map(|(_, hop)| hop)
     }
 
-    /// Returns what the prefix led to before.
+    /// Inserts a route. Returns the previous route of this prefix.
     fn insert(&mut self, prefix: IpNet, hop: Hop) -> Option<Hop> {
         match prefix {
             IpNet::V4(prefix) => self.v4.insert(prefix, hop),

@@ -1,10 +1,9 @@
-//! `udp-echo`: returns each UDP datagram for our address to its sender, as RFC 862 describes; ARP,
-//! neighbour solicitation and ping are answered too, so that an ordinary host can use it.
+//! `udp-echo`: returns each UDP datagram for our address to its sender, as RFC 862 describes. It also answers ARP,
+//! neighbour solicitation and ping, so that an ordinary host can use it.
 //!
-//! **Checksums.** Swapping source and destination keeps the sum, so a reply carries its question's
-//! checksum, and a datagram that was corrupted on the way stays recognisable: its sender drops the
-//! echo. One thing has to be repaired: a checksum that its sender left to hardware (see
-//! [`offload`]) is finished here.
+//! **Checksums.** Swapping source and destination does not change the sum, so a reply keeps the checksum of its
+//! request. A datagram that was corrupted on the way remains recognisable: its sender drops the echo. Only one repair
+//! is needed: a checksum that the sender left to hardware (see [`offload`]) is completed here.
 
 use super::headers::checksum::pseudo_header;
 use super::headers::{
@@ -17,7 +16,7 @@ use crate::Error;
 use crate::telemetry::DropReason;
 use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
 
-/// The UDP ports that are answered: `any`, `7` or `5000-5010`.
+/// A range of UDP ports: `any`, `7` or `5000-5010`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpPorts {
     first: u16,
@@ -25,7 +24,7 @@ pub struct UdpPorts {
 }
 
 impl UdpPorts {
-    /// All of them; 0 is no port to send to (RFC 8085 section 5.1).
+    /// All ports, 1 to 65535. Nothing can be sent to port 0 (RFC 8085 section 5.1).
     pub const ANY: Self = Self { first: 1, last: u16::MAX };
 
     #[inline]
@@ -34,7 +33,7 @@ impl UdpPorts {
     }
 }
 
-/// As it is read.
+/// Writes the form that can be parsed.
 impl fmt::Display for UdpPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.first, self.last) {
@@ -66,20 +65,20 @@ impl FromStr for UdpPorts {
     }
 }
 
-/// Echoes UDP datagrams.
+/// Returns UDP datagrams to their senders.
 #[derive(Clone, Debug)]
 pub struct UdpEcho {
-    /// One a port.
+    /// One responder per port.
     responders: Arc<[Responder]>,
     ports: UdpPorts,
     verify_checksum: bool,
 }
 
 impl UdpEcho {
-    /// Answers for `addresses` on each port, whose MAC addresses are `macs`.
+    /// Answers for `addresses` on each port. `macs` are the ports' MAC addresses.
     ///
-    /// With `verify_checksum`, datagrams with a wrong checksum are dropped as malformed; without, they
-    /// are returned as wrong as they came, and no datagram's data are read.
+    /// If `verify_checksum` is true, datagrams with a wrong checksum are dropped as malformed. If it is false, they are
+    /// returned with their wrong checksum, and the data of no datagram are read.
     pub fn new(macs: &[Mac], addresses: &[IpAddr], ports: UdpPorts, verify_checksum: bool) -> Self {
         let responders = macs.iter().map(|mac| Responder::new(*mac, addresses.iter().copied())).collect();
         Self { responders, ports, verify_checksum }
@@ -125,7 +124,8 @@ impl UdpEcho {
         }
     }
 
-    /// Swaps the ports of a datagram for us and sees to its checksum; `without` is the answer to none.
+    /// Swaps the ports of a datagram for us and completes its checksum if necessary. `without` says
+    /// what to do with a datagram that has no checksum.
     #[inline]
     fn turn(&self, datagram: &mut [u8], addresses: Sum, without: Answer) -> Answer {
         let udp = Udp::parse(datagram)?;

@@ -1,8 +1,8 @@
-//! A device whose frames also go to a capture file.
+//! A wrapper that also writes a device's frames to a capture file.
 //!
-//! The data core copies each frame into a buffer; a thread of its own writes full buffers to the
-//! file and gives them back. The data core never waits for it: a frame that finds no buffer is
-//! forwarded as ever, and counted as missed in the capture.
+//! The worker's core copies each frame into a buffer. A separate thread writes full buffers to the file and returns
+//! them. The worker never waits for that thread. If no buffer is free, the frame is forwarded as usual and counted as
+//! missed in the capture.
 //!
 //! ```text
 //!   data core ── full buffers (bounded channel) ──► writer thread ──► file
@@ -24,28 +24,28 @@ use super::{Capabilities, Device, Health, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
-/// What to capture, and where to.
+/// What to capture, and where to write it.
 #[derive(Clone, Debug)]
 pub struct CaptureConfig {
-    /// The file; nanosecond pcap.
+    /// Path of the capture file, in pcap format with nanoseconds.
     pub path: PathBuf,
-    /// Capture received frames, at their arrival (or, without a stamp, when they were picked up).
+    /// Whether to capture received frames. Their time is that of arrival or, without a timestamp, of the pick-up.
     pub received: bool,
-    /// Capture sent frames, when the device took them.
+    /// Whether to capture sent frames. Their time is when the device took them.
     pub sent: bool,
-    /// The most octets to keep of a frame.
+    /// The largest number of bytes to keep of a frame.
     pub snap: usize,
-    /// Buffers between data core and writer.
+    /// Number of buffers between the worker and the writer thread.
     pub buffers: usize,
-    /// Octets of each buffer. A batch of sent frames must fit into one, or its end is missed.
+    /// Size of a buffer in bytes. A batch of sent frames must fit into one, or the rest of the batch is missed.
     pub buffer_size: usize,
-    /// Added to all times: realtime minus monotonic, for times since 1970.
+    /// Added to all times: the real-time clock less the monotonic clock, for times since 1970.
     pub clock_to_realtime: Nanos,
 }
 
 impl CaptureConfig {
-    /// Captures both directions whole, through 8 buffers of 1 MiB: at 10 Gbit/s that bridges 6 ms in
-    /// which the disk does not take anything, and a buffer holds a batch of 64 jumbo frames.
+    /// Captures whole frames of both directions, through 8 buffers of 1 MiB. At 10 Gbit/s they bridge 6 ms in which the
+    /// disk accepts nothing. One buffer holds a batch of 64 jumbo frames.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -66,20 +66,20 @@ struct Shared {
     error: OnceLock<String>,
 }
 
-/// Reads from elsewhere how a capture goes.
+/// Reads a capture's counters from any thread.
 #[derive(Clone, Debug)]
 pub struct CaptureMeter(Arc<Shared>);
 
 impl CaptureMeter {
-    /// Frames handed to the writer or in the buffer that is being filled.
+    /// Number of frames handed to the writer or waiting in the current buffer.
     pub fn captured(&self) -> u64 {
         self.0.captured.load(Relaxed)
     }
-    /// Frames that are not in the file, for want of a buffer or because the file could not be written.
+    /// Number of frames missing in the file, because no buffer was free or the file could not be written.
     pub fn missed(&self) -> u64 {
         self.0.missed.load(Relaxed)
     }
-    /// Why the file could not be written further.
+    /// The error that stopped writing to the file. `None` if there was none.
     pub fn error(&self) -> Option<&str> {
         self.0.error.get().map(String::as_str)
     }
@@ -92,11 +92,11 @@ struct Buffer {
     frames: u64,
 }
 
-/// The data core's end.
+/// The worker's end of the channels.
 #[derive(Debug)]
 struct Spool {
     current: Option<Buffer>,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     full: Option<SyncSender<Buffer>>,
     empty: Receiver<Buffer>,
     shared: Arc<Shared>,
@@ -136,7 +136,7 @@ impl Spool {
         Ok(Self { current: None, full, empty, shared, writer, snap, buffer_size })
     }
 
-    /// Makes room for `octets` in one buffer if that can be had.
+    /// Makes room for `octets` in one buffer, if possible.
     fn make_room(&mut self, octets: usize) {
         if self.current.as_ref().is_some_and(|b| b.octets.len() + octets > self.buffer_size) {
             self.submit();
@@ -146,12 +146,12 @@ impl Spool {
         }
     }
 
-    /// Octets that a frame will take in a buffer.
+    /// The number of bytes that a frame takes in a buffer.
     fn size_of(&self, frame: &Frame) -> usize {
         RECORD_HEADER + frame.len().min(self.snap)
     }
 
-    /// Adds a frame to the current buffer; whether it fitted.
+    /// Adds a frame to the current buffer. Returns whether it fitted.
     fn push(&mut self, at: Nanos, data: &[u8]) -> bool {
         let kept = &data[..data.len().min(self.snap)];
         let Some(buffer) = &mut self.current else { return false };
@@ -165,7 +165,7 @@ impl Spool {
         true
     }
 
-    /// Takes back what was added since the buffer was this long and had so many frames.
+    /// Removes everything added since the buffer had this length and this number of frames.
     fn truncate(&mut self, octets: usize, frames: u64) {
         if let Some(buffer) = &mut self.current {
             buffer.octets.truncate(octets);
@@ -182,7 +182,7 @@ impl Spool {
         self.shared.missed.fetch_add(missed, Relaxed);
     }
 
-    /// Hands the current buffer to the writer. The channel has room for all buffers there are.
+    /// Hands the current buffer to the writer. The channel has room for all existing buffers.
     fn submit(&mut self) {
         let Some(buffer) = self.current.take_if(|b| b.frames > 0) else { return };
         let frames = buffer.frames;
@@ -193,7 +193,7 @@ impl Spool {
     }
 }
 
-/// Frames that counted as captured are not.
+/// Counts frames as missed that were counted as captured before.
 fn lose(shared: &Shared, frames: u64) {
     shared.captured.fetch_sub(frames, Relaxed);
     shared.missed.fetch_add(frames, Relaxed);
@@ -210,7 +210,7 @@ impl Drop for Spool {
     }
 }
 
-/// The writer thread: until the data core hangs up. After an error the rest is counted as missed.
+/// The writer thread. It runs until the worker closes the channel. After an error it counts the rest as missed.
 fn write_all(
     mut output: PcapWriter<impl Write>,
     to_write: &Receiver<Buffer>,
@@ -240,11 +240,11 @@ fn write_all(
     }
 }
 
-/// A device whose frames also go to a capture file, with times of clock `C`.
+/// A device whose frames are also written to a capture file, with times of clock `C`.
 ///
-/// A buffer is handed on when it is full, when the worker is about to block, and when it asks for the
-/// port's health; dropping the device completes the file. A capture that fails does not stop the
-/// port: [`CaptureMeter`] says so.
+/// A buffer is handed to the writer when it is full, when the worker is about to block, and when the worker checks the
+/// port's health. Dropping the device completes the file. If the capture fails, the port goes on; [`CaptureMeter`]
+/// reports the failure.
 #[derive(Debug)]
 pub struct Capturing<D, C> {
     inner: D,
@@ -256,7 +256,7 @@ pub struct Capturing<D, C> {
 }
 
 impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Capturing<D, C> {
-    /// Wraps `inner`, makes the file and starts the thread that writes to it.
+    /// Wraps `inner`, creates the file and starts the thread that writes to it.
     pub fn new(inner: D, clock: C, config: &CaptureConfig) -> Result<(Self, CaptureMeter), Error> {
         let spool = Spool::start(config)?;
         let meter = CaptureMeter(spool.shared.clone());
@@ -346,7 +346,7 @@ impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Capturing<D, C>
 }
 
 impl<D, C> Capturing<D, C> {
-    /// Where the `n`th of the records that begin at `start` of the current buffer ends.
+    /// The end of the `n`th record after offset `start` of the current buffer.
     fn end_of(&self, start: usize, n: usize) -> usize {
         let octets = self.spool.current.as_ref().map_or(&[][..], |b| &b.octets);
         (0..n).fold(start, |at, _| match octets.get(at + 8..at + 12) {

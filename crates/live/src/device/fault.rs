@@ -1,4 +1,4 @@
-//! A device that misbehaves on purpose, the same way for the same seed.
+//! A wrapper that injects faults. The same seed gives the same faults.
 
 mod lane;
 
@@ -12,84 +12,84 @@ use crate::Error;
 use crate::pool::{Frame, Pool};
 use lane::{Lane, MOST_HELD, SplitMix64};
 
-/// Parts in a whole.
+/// One whole, in parts per million.
 const MILLION: u32 = 1_000_000;
 
-/// How often what goes wrong, in parts per million of the frames of one direction.
+/// Rate of each kind of fault, in ppm of the frames of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultRates {
-    /// The frame disappears.
+    /// Rate at which frames disappear.
     pub drop_ppm: u32,
-    /// A copy follows the frame.
+    /// Rate at which frames are followed by a copy.
     pub duplicate_ppm: u32,
-    /// One bit is flipped.
+    /// Rate at which one bit of a frame is flipped.
     pub corrupt_ppm: u32,
-    /// The frame loses at least one octet and keeps at least one.
+    /// Rate at which frames are cut. A cut frame loses at least one byte and keeps at least one.
     pub truncate_ppm: u32,
-    /// The frame is held back for [`hold_polls`](Self::hold_polls) polls of its queue.
+    /// Rate at which frames are held back for [`hold_polls`](Self::hold_polls) polls of their queue.
     pub delay_ppm: u32,
-    /// The next frame overtakes this one. If none comes in [`hold_polls`](Self::hold_polls) polls, it
-    /// goes on in its place.
+    /// Rate at which frames are overtaken by the next frame. If none arrives within [`hold_polls`](Self::hold_polls)
+    /// polls, the frame goes on in its place.
     pub reorder_ppm: u32,
-    /// For how many polls (calls of `rx`) a frame is held back.
+    /// Number of polls (calls of `rx`) for which a frame is held back.
     pub hold_polls: u32,
 }
 
-/// What happens to the whole port.
+/// A fault of the whole port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outage {
-    /// The port is gone for good.
+    /// The port disappears and does not come back.
     Lost,
-    /// The link is down until [`Device::health`] has told so this many times (a worker asks a few
-    /// times a second); then it is up, and no outage comes again.
+    /// The link goes down. It stays down until [`Device::health`] has reported it this many times (a worker asks a few
+    /// times per second). Then it is up, and no further outage follows.
     Down {
-        /// How often.
+        /// Number of health checks that report the link as down.
         health_checks: u32,
     },
 }
 
-/// Everything that is to go wrong.
+/// All faults to inject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultPlan {
-    /// The same seed and the same frames give the same faults.
+    /// Seed of the random numbers. The same seed and the same frames give the same faults.
     pub seed: u64,
-    /// For received frames.
+    /// Rates for received frames.
     pub rx: FaultRates,
-    /// For frames to be sent.
+    /// Rates for frames to be sent.
     pub tx: FaultRates,
-    /// After this many frames (both directions, all queues): an outage.
+    /// An outage after this many frames, counted over both directions and all queues. `None` means no outage.
     pub fail_after: Option<(u64, Outage)>,
 }
 
-/// What went wrong so far in one direction.
+/// Numbers of faults so far, in one direction.
 ///
-/// Every frame is accounted for: `seen + duplicated = passed + dropped + lost + held`, where held
-/// are those still inside.
+/// Every frame is accounted for: `seen + duplicated = passed + dropped + lost + held`, where `held` are the frames that
+/// are still held back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
-    /// Frames that came in, before anything happened to them.
+    /// Frames that reached the wrapper, before any fault.
     pub seen: u64,
-    /// Frames handed on to the worker, or to the device.
+    /// Frames passed on to the worker or to the device.
     pub passed: u64,
-    /// Frames that disappeared.
+    /// Frames that were dropped on purpose.
     pub dropped: u64,
-    /// Copies made.
+    /// Copies that were made.
     pub duplicated: u64,
     /// Copies that were due but found no free slot.
     pub not_duplicated: u64,
-    /// Frames with a flipped bit.
+    /// Frames in which a bit was flipped.
     pub corrupted: u64,
-    /// Frames cut short.
+    /// Frames that were cut.
     pub truncated: u64,
-    /// Frames held back.
+    /// Frames that were held back.
     pub delayed: u64,
-    /// Frames that another one overtook.
+    /// Frames that were overtaken by another one.
     pub reordered: u64,
-    /// Frames lost to an outage.
+    /// Frames that were lost in an outage.
     pub lost: u64,
 }
 
-/// Names the counters once for both forms.
+/// Names the counters once, for the plain and the shared form.
 macro_rules! counters {
     ($($name:ident),*) => {
         #[derive(Debug, Default)]
@@ -103,12 +103,12 @@ macro_rules! counters {
 }
 counters!(seen, passed, dropped, duplicated, not_duplicated, corrupted, truncated, delayed, reordered, lost);
 
-/// One writer, so a load and a store do: no locked instruction on the data core.
+/// Adds with a plain load and store. There is one writer, so the worker needs no locked instruction.
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-/// Reads the counts of a [`Faulty`] from elsewhere.
+/// Reads the counts of a [`Faulty`] from any thread.
 #[derive(Clone, Debug)]
 pub struct FaultMeter {
     rx: Arc<Counters>,
@@ -116,17 +116,17 @@ pub struct FaultMeter {
 }
 
 impl FaultMeter {
-    /// What went wrong with received frames.
+    /// Counts for received frames.
     pub fn rx(&self) -> FaultCounts {
         self.rx.read()
     }
-    /// What went wrong with frames to be sent.
+    /// Counts for frames to be sent.
     pub fn tx(&self) -> FaultCounts {
         self.tx.read()
     }
 }
 
-/// Whether the port works.
+/// The state of the port.
 ///
 /// ```text
 ///   Until(n) ──n frames──► Down(k) ──health() k times──► Sound
@@ -165,14 +165,13 @@ impl Port {
 
 /// A device whose frames and link suffer the faults of a plan.
 ///
-/// A frame held back is not lost: `wait_handle` is readable as long as there are such frames, so a
-/// worker that asks for it before it blocks goes on polling. While the link is down they stay, when
-/// the port is lost they are.
+/// A frame that is held back is not lost. While there are such frames, `wait_handle` is readable, so a worker that
+/// checks it before blocking keeps polling. Held frames stay while the link is down, and are lost with the port.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,
     port: Port,
-    /// For each queue: receiving and sending.
+    /// Per queue, the receiving and the sending direction.
     lanes: Vec<[Lane; 2]>,
     meter: FaultMeter,
     arriving: Vec<Frame>,
@@ -181,7 +180,7 @@ pub struct Faulty<D> {
 }
 
 impl<D: Device> Faulty<D> {
-    /// Wraps `inner`; the meter reads the counts while and after it is used.
+    /// Wraps `inner`. The meter can be read while the device is in use and afterwards.
     pub fn new(inner: D, plan: FaultPlan) -> Result<(Self, FaultMeter), Error> {
         for (direction, rates) in [("rx", plan.rx), ("tx", plan.tx)] {
             check(direction, rates)?;
@@ -198,12 +197,12 @@ impl<D: Device> Faulty<D> {
         Ok((faulty, meter))
     }
 
-    /// Frames inside that were neither passed on nor lost.
+    /// Number of frames held back at the moment.
     pub fn held(&self) -> usize {
         self.lanes.iter().flatten().map(Lane::held).sum()
     }
 
-    /// Hands on what is ready to be sent.
+    /// Passes on the frames that are ready to be sent.
     fn flush(&mut self, queue: usize, pool: &mut Pool) {
         let ready = &mut self.lanes[queue][1].ready;
         if !ready.is_empty() {

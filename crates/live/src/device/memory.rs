@@ -1,13 +1,12 @@
-//! A port without a kernel.
+//! A port without a kernel, for measurements and tests.
 //!
-//! Two kinds of one [`MemoryDevice`]:
-//! - a **source** ([`MemoryDevice::source`]): an endless supply of one frame, to measure the loop
-//!   without the kernel's cost. Receiving takes slots and sets their length, sending gives them back,
-//!   and the data are written once, before the first frame, as DPDK's `net_null` does
-//!   (drivers/net/null/rte_eth_null.c, `eth_null_rx` and `eth_null_tx`). Applications read and write
-//!   real memory;
-//! - a **link** ([`MemoryDevice::pair`], [`MemoryDevice::scripted`]): rings that can overflow, with
-//!   another port or a test's [`MemoryHandle`] at the other end. Frames are copied between the pools.
+//! [`MemoryDevice`] comes in two kinds:
+//! - a **source** ([`MemoryDevice::source`]): an endless supply of one frame, to measure the loop without the kernel's
+//!   cost. Receiving takes slots and sets their length, and sending gives them back. The data are written once, before
+//!   the first frame, as in DPDK's `net_null` (drivers/net/null/rte_eth_null.c, `eth_null_rx` and `eth_null_tx`).
+//!   Applications read and write real memory;
+//! - a **link** ([`MemoryDevice::pair`], [`MemoryDevice::scripted`]): rings that can overflow, connected to another
+//!   port or to a test's [`MemoryHandle`]. Frames are copied between the pools.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,11 +18,11 @@ use super::{Capabilities, Device, Health, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
-/// Descriptors that a source pretends to have: what DPDK takes for a driver without a preference,
-/// as `net_null` is (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`).
+/// Number of descriptors that a source reports: DPDK's default for a driver without a preference, such as `net_null`
+/// (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`).
 const SOURCE_DESCRIPTORS: u32 = 512;
 
-/// A port without a kernel.
+/// A port without a kernel: a source or one end of a link.
 #[derive(Debug)]
 pub struct MemoryDevice {
     name: String,
@@ -36,31 +35,32 @@ enum Kind {
     Link { incoming: Vec<Arc<Direction>>, outgoing: Vec<Arc<Direction>>, config: LinkConfig },
 }
 
-/// What a link is like; both of its ends have the same.
+/// Properties of a link, the same for both ends.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkConfig {
-    /// Queues of each port; queue n of the one is connected with queue n of the other.
+    /// Number of queues per port. Queue n of one port is connected to queue n of the other.
     pub queues: usize,
-    /// Frames that the ring of each queue and direction holds.
+    /// Number of frames that each ring holds. Every queue has one ring per direction.
     pub ring: usize,
-    /// The longest frame that the ring holds, in octets.
+    /// The longest frame that a ring accepts, in bytes.
     pub longest_frame: u32,
-    /// Stamps the arrival of each sent frame at the other port; without it they have no stamp.
+    /// The clock that stamps the arrival of frames at the other port. `None`: frames have no timestamp.
     pub clock: Option<fn() -> Instant<Monotonic>>,
 }
 
 impl Default for LinkConfig {
-    /// One queue, the ring of a source, the longest frame of a 2048-octet slot, no stamps.
+    /// One queue, as many ring entries as a source has descriptors, the longest frame of a slot of 2048 bytes, and no
+    /// timestamps.
     fn default() -> Self {
         Self { queues: 1, ring: SOURCE_DESCRIPTORS as usize, longest_frame: 2048 - 256, clock: None }
     }
 }
 
 impl MemoryDevice {
-    /// An endless supply of `template`, zero-padded or cut to `len` octets.
+    /// An endless supply of `template`, cut or padded with zeros to `len` bytes.
     ///
-    /// The first `rx` writes it into all slots that are free then; give such a device its own pool,
-    /// or what other devices left in the slots will come as frames too.
+    /// The first `rx` writes the frame into all slots that are free then. Give such a device its own pool; otherwise it
+    /// also delivers what other devices left in the slots.
     pub fn source(name: impl Into<String>, template: &[u8], len: u32) -> Result<Self, Error> {
         let name = name.into();
         if len == 0 {
@@ -72,7 +72,7 @@ impl MemoryDevice {
         Ok(Self { name, kind: Kind::Source(source) })
     }
 
-    /// Ends a source after `frames` frames; a link has no such end and is left as it is.
+    /// Ends a source after `frames` frames. A link has no such end and does not change.
     pub fn limited(mut self, frames: u64) -> Self {
         if let Kind::Source(source) = &mut self.kind {
             source.left = frames;
@@ -80,7 +80,7 @@ impl MemoryDevice {
         self
     }
 
-    /// Two ports, each receiving what the other sends.
+    /// Two ports. Each receives what the other sends.
     pub fn pair(names: [&str; 2], config: LinkConfig) -> Result<(Self, Self), Error> {
         let forth = Direction::all(names[0], config)?;
         let back = Direction::all(names[1], config)?;
@@ -91,7 +91,7 @@ impl MemoryDevice {
         Ok((port(names[0], &back, &forth), port(names[1], &forth, &back)))
     }
 
-    /// A port, and the other end of its wire.
+    /// A port, and the other end of its wire for the test.
     pub fn scripted(name: &str, config: LinkConfig) -> Result<(Self, MemoryHandle), Error> {
         let incoming = Direction::all(name, config)?;
         let outgoing = Direction::all(name, config)?;
@@ -200,7 +200,7 @@ impl Device for MemoryDevice {
 struct Source {
     template: Vec<u8>,
     len: u32,
-    /// Frames still to come; `u64::MAX` lasts 1,800 years at 10 ns a frame.
+    /// Number of frames still to deliver. `u64::MAX` lasts 1,800 years at 10 ns per frame.
     left: u64,
     prepared: bool,
     ready: Wakeup,
@@ -230,21 +230,21 @@ impl Source {
     }
 }
 
-/// What a test can say about a scripted port.
+/// The link states that a test can set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LinkState {
-    /// Frames can come and go.
+    /// Frames pass in both directions.
     #[default]
     Up,
-    /// The link is down: frames sent and pushed are lost, and counted by [`MemoryHandle::lost`].
+    /// The link is down: frames sent and pushed are lost and counted by [`MemoryHandle::lost`].
     Down,
-    /// No more frames come: the port is finished once it delivered what its ring holds.
+    /// No more frames arrive. The port is finished once it has delivered the frames in its ring.
     Finished,
-    /// The port is gone.
+    /// The port is gone; its health is an error.
     Lost,
 }
 
-/// The other end of a scripted port's wire. Any thread may hold it.
+/// The other end of a scripted port's wire. Usable from any thread.
 #[derive(Clone, Debug)]
 pub struct MemoryHandle {
     to_port: Vec<Arc<Direction>>,
@@ -252,8 +252,8 @@ pub struct MemoryHandle {
 }
 
 impl MemoryHandle {
-    /// Lets a frame arrive on `queue` of the port. Returns whether its ring took it; if not, the
-    /// port's statistics say why.
+    /// Lets a frame arrive on `queue` of the port. Returns whether its ring took the frame; if not, the port's
+    /// statistics show why.
     pub fn push(&self, queue: usize, data: &[u8], arrived: Option<Instant<Monotonic>>) -> bool {
         let direction = &self.to_port[queue];
         let mut ring = direction.ring();
@@ -262,7 +262,7 @@ impl MemoryHandle {
         stored
     }
 
-    /// The oldest frame that the port sent on `queue` and that was not taken yet.
+    /// The oldest frame that the port sent on `queue` and that was not taken yet. `None` if there is none.
     pub fn take_sent(&self, queue: usize) -> Option<Vec<u8>> {
         let mut ring = self.from_port[queue].ring();
         let data = ring.front()?.0.to_vec();
@@ -270,22 +270,22 @@ impl MemoryHandle {
         Some(data)
     }
 
-    /// Frames that the port sent on `queue` and that were not taken in time for the ring.
+    /// Number of frames that the port sent on `queue` and that were lost because the ring was full.
     pub fn sent_overflow(&self, queue: usize) -> u64 {
         self.from_port[queue].ring().statistics.rx_ring_full
     }
 
-    /// Frames on `queue` that were lost in both directions because the link was not up.
+    /// Number of frames on `queue` that were lost, in both directions, because the link was not up.
     pub fn lost(&self, queue: usize) -> u64 {
         self.to_port[queue].ring().lost + self.from_port[queue].ring().lost
     }
 
-    /// Frames on `queue` that the port has not received yet.
+    /// Number of frames on `queue` that the port has not received yet.
     pub fn waiting(&self, queue: usize) -> usize {
         self.to_port[queue].ring().count
     }
 
-    /// Changes the state of the port's link, and wakes who waits for it.
+    /// Changes the state of the port's link, and wakes those who wait for it.
     pub fn set_state(&self, state: LinkState) {
         for direction in self.to_port.iter().chain(&self.from_port) {
             direction.ring().state = state;
@@ -294,7 +294,7 @@ impl MemoryHandle {
     }
 }
 
-/// One queue's way from one end to the other.
+/// One queue, in one direction of the link.
 #[derive(Debug)]
 struct Direction {
     ring: Mutex<Ring>,
@@ -325,8 +325,8 @@ impl Direction {
         (0..queues).map(|_| direction()).collect()
     }
 
-    /// The ring; a thread that panicked while it held it left it whole, for nothing in here panics
-    /// halfway through a change.
+    /// Locks the ring. A poisoned lock is accepted: no code in here panics halfway through a change, so the ring is
+    /// intact.
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -340,7 +340,7 @@ impl Direction {
         self.wake(&mut ring);
     }
 
-    /// Wakes the receiver if it asked for it and there is something.
+    /// Wakes the receiver if it asked to be woken and there is something to receive.
     fn wake(&self, ring: &mut Ring) {
         if ring.armed && ring.count > 0 {
             ring.armed = false;
@@ -360,7 +360,7 @@ impl Direction {
     }
 }
 
-/// A bounded queue of frames, all its memory allocated at the start.
+/// A bounded queue of frames. All of its memory is allocated at the start.
 #[derive(Debug, Default)]
 struct Ring {
     data: Box<[u8]>,

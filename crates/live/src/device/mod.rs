@@ -1,6 +1,6 @@
-//! What the loop moves frames between.
+//! The ports between which the loop moves frames.
 //!
-//! [`Device`] is small on purpose: faults, traces and captures are devices that wrap devices.
+//! [`Device`] is deliberately small. Faults, traces and captures are devices that wrap devices.
 
 pub mod afxdp;
 pub mod capture;
@@ -15,50 +15,50 @@ use std::os::fd::BorrowedFd;
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
-/// A port with one or more queues. All calls name the queue; queues are numbered from 0.
+/// A port with one or more queues. Every call names its queue; queues are numbered from 0.
 ///
-/// Call order of a worker: `rx` → (work) → `tx` on every queue, then either again, or
-/// `arm` → `rx` → block on the [`wait_handle`](Device::wait_handle)s → `disarm`.
+/// A worker calls `rx` → (work) → `tx` on every queue. Then it starts again, or it calls `arm` → `rx`, blocks on the
+/// [`wait_handle`](Device::wait_handle)s, and calls `disarm`.
 pub trait Device: Send {
-    /// The port's name: the interface, or what stands for one.
+    /// The port's name: that of its network interface, or a substitute.
     fn name(&self) -> &str;
 
-    /// Number of queues.
+    /// Number of queues. It never changes.
     fn queues(&self) -> usize;
 
-    /// Moves up to `room` received frames to the end of `out`; returns how many.
+    /// Appends up to `room` received frames to `out`. Returns how many.
     ///
-    /// Never blocks. A device that lacks free slots for later frames takes them from `pool`.
+    /// Never blocks. If the device lacks free slots for later frames, it takes them from `pool`.
     fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize;
 
-    /// Sends frames from the front of `frames`; returns how many it took (their slots come back to
-    /// `pool` once sent). What it did not take stays in `frames`: the caller drops or retries.
+    /// Sends frames from the front of `frames`. Returns how many it took; their slots return to `pool` once they are
+    /// sent. Frames that it did not take stay in `frames`, and the caller drops them or tries again.
     fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize;
 
-    /// Frames known to wait in the receive ring.
+    /// Number of frames known to wait in the receive ring.
     fn backlog(&self, queue: usize) -> usize;
 
-    /// Lets the next frame on this queue make the wait handle readable.
+    /// From now on, the next frame on this queue makes the wait handle readable.
     fn arm(&mut self, queue: usize) -> Result<(), Error>;
 
-    /// The opposite of `arm`.
+    /// Undoes `arm`.
     fn disarm(&mut self, queue: usize);
 
-    /// What to poll(2) for readability to wait for frames; `None` if this device cannot wake anyone
-    /// (then a worker that has to block sleeps for [`crate::worker::UNWAKEABLE`] at the most).
+    /// The handle that poll(2) reports as readable when frames wait. `None` if this device cannot wake anyone: then a
+    /// worker sleeps for at most [`crate::worker::UNWAKEABLE`] instead of blocking.
     fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>>;
 
-    /// Whether the port still works; called a few times a second, and after a wait handle failed.
+    /// Whether the port still works. Called a few times per second, and after a wait handle failed.
     fn health(&mut self) -> Result<Health, Error>;
 
-    /// What the device itself counted since it was opened.
+    /// The device's own counters for this queue, since it was opened.
     fn statistics(&mut self, queue: usize) -> Statistics;
 
-    /// What the device can do.
+    /// What the device supports. `None` fields may become known later.
     fn capabilities(&self) -> Capabilities;
 }
 
-/// A boxed device is a device, so that wrappers can be put around whatever the command line names.
+/// A boxed device is a device too, so that wrappers work for any device from the command line.
 impl<D: Device + ?Sized> Device for Box<D> {
     fn name(&self) -> &str {
         (**self).name()
@@ -95,51 +95,51 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
 }
 
-/// The state of a port that is still there. One that is gone is an [`Error::PortLost`].
+/// The state of a port that still exists. A port that is gone is an [`Error::PortLost`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Health {
-    /// Frames can come and go.
+    /// Frames pass in both directions.
     Up,
-    /// The link is down: nothing comes, and what is sent is lost. It may come up again.
+    /// The link is down: no frames arrive, and sent frames are lost. It may come up again.
     Down,
-    /// An end was set for this device (a pcap file) and has been reached.
+    /// The device has reached its end (a capture file was played).
     Finished,
 }
 
-/// What a device counted by itself: frames that never reached the worker.
+/// The device's own counters, mostly of frames that never reached the worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Received frames lost because the worker did not free the ring in time.
+    /// Received frames that were lost because the worker did not empty the ring in time.
     pub rx_ring_full: u64,
-    /// Received frames lost because no slot was free.
+    /// Received frames that were lost because no slot was free.
     pub rx_no_buffer: u64,
-    /// Received frames lost for another reason (too long for a slot, malformed descriptor).
+    /// Received frames that were lost for another reason (too long for a slot, malformed descriptor).
     pub rx_invalid: u64,
     /// Frames to be sent that the kernel refused as malformed.
     pub tx_invalid: u64,
-    /// Frames to be sent that were taken, and then dropped by the driver (its queue full, no carrier).
+    /// Frames to be sent that the driver accepted and then dropped (its queue full, no carrier).
     pub tx_dropped: u64,
 }
 
-/// What a device can do.
+/// What a device supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Capabilities {
-    /// Frames carry their time of arrival.
+    /// Whether frames carry their time of arrival.
     pub stamps_arrival: bool,
-    /// The driver receives straight into the pool.
+    /// Whether the driver receives directly into the pool.
     pub zero_copy: bool,
-    /// A frame can end a block.
+    /// Whether a frame can end a block.
     pub wakes: bool,
-    /// Busy polling: `None` if not asked for or not known yet, else whether it has an effect.
+    /// Whether busy polling has an effect. `None` if it was not requested or is not known yet.
     pub busy_poll: Option<bool>,
-    /// Descriptors of the receive ring, for the loss bound.
+    /// Number of descriptors in the receive ring, for the loss bound.
     pub rx_descriptors: u32,
-    /// The longest frame.
+    /// The longest frame that it can send or receive, in bytes.
     pub longest_frame: u32,
 }
 
 impl Statistics {
-    /// What was counted since `earlier`; nothing where a counter started anew.
+    /// What was counted since `earlier`. Zero for a counter that was reset.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             rx_ring_full: self.rx_ring_full.saturating_sub(earlier.rx_ring_full),

@@ -1,4 +1,4 @@
-//! A device that remembers what was asked of it.
+//! A wrapper that remembers the latest calls of a device.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -10,46 +10,46 @@ use super::{Capabilities, Device, Health, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};
 
-/// Something that happened at a device.
+/// A call of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When.
+    /// When the call was made.
     pub at: Instant<Monotonic>,
-    /// On which queue; `None` for the whole port.
+    /// The queue that was called. `None` if the call concerned the whole port.
     pub queue: Option<usize>,
-    /// What.
+    /// The kind of call and its result.
     pub what: What,
 }
 
-/// What happened.
+/// The kind of call, and its result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// Frames were received.
     Rx {
-        /// How many.
+        /// Number of frames received.
         frames: usize,
-        /// Polls of this queue since the last event `Rx` that found nothing.
+        /// Number of polls of this queue since the last `Rx` event that found nothing.
         after_empty: u64,
     },
     /// Frames were sent.
     Tx {
-        /// How many the device took.
+        /// Number of frames that the device took.
         taken: usize,
-        /// How many it was offered.
+        /// Number of frames that the worker offered.
         offered: usize,
     },
-    /// The queue was armed, or could not be.
+    /// The queue was armed, or arming failed.
     Arm {
-        /// Whether it worked.
+        /// Whether arming succeeded.
         ok: bool,
     },
     /// The queue was disarmed.
     Disarm,
-    /// The health of the port changed; `None` is an error.
+    /// The health of the port changed. `None` is an error.
     Health(Option<Health>),
 }
 
-/// `@17000ns q0 rx 3 after 12 empty`
+/// Writes for example `@17000ns q0 rx 3 after 12 empty`.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}ns ", self.at.as_nanos())?;
@@ -77,7 +77,7 @@ impl fmt::Display for Event {
 struct Log {
     events: Vec<Event>,
     capacity: usize,
-    /// All events ever; the oldest lies at this modulo the capacity once the ring is full.
+    /// Number of all events so far. Once the ring is full, the oldest lies at this index modulo the capacity.
     total: usize,
 }
 
@@ -92,7 +92,7 @@ impl Log {
     }
 }
 
-/// Reads the log of a [`Traced`] from elsewhere, while it is used or after.
+/// Reads the log of a [`Traced`], while it is in use and afterwards.
 #[derive(Clone, Debug)]
 pub struct TraceLog(Arc<Mutex<Log>>);
 
@@ -108,13 +108,13 @@ impl TraceLog {
         [earlier, later].concat()
     }
 
-    /// Older events that there was no room for.
+    /// Number of older events that were overwritten.
     pub fn overwritten(&self) -> usize {
         let log = self.log();
         log.total - log.events.len()
     }
 
-    /// The log as text: a line for what is missing, if anything is, and a line an event.
+    /// The log as text, one line per event. If older events are missing, the first line says so.
     pub fn lines(&self) -> Vec<String> {
         let missing = self.overwritten();
         let head = (missing > 0).then(|| format!("({missing} earlier events were overwritten)"));
@@ -124,20 +124,20 @@ impl TraceLog {
 
 /// A device that logs its calls, with the time of clock `C`.
 ///
-/// Polls that find nothing are counted, not logged, and health only where it changes. An event costs
-/// a reading of the clock and an uncontended lock; nothing is allocated once it is made.
+/// Polls that find nothing are only counted, and health is logged only when it changes. Each event costs a clock
+/// reading and an uncontended lock. Nothing is allocated after the start.
 #[derive(Debug)]
 pub struct Traced<D, C> {
     inner: D,
     clock: C,
     log: TraceLog,
-    /// Of each queue: polls that found nothing since the last that found something.
+    /// For each queue, the number of polls since the last one that found frames.
     empty: Vec<u64>,
     health: Option<Option<Health>>,
 }
 
 impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Traced<D, C> {
-    /// Wraps `inner`, to remember the latest `capacity` events (at least one).
+    /// Wraps `inner` and remembers the latest `capacity` events (at least one).
     pub fn new(inner: D, clock: C, capacity: usize) -> (Self, TraceLog) {
         let capacity = capacity.max(1);
         let log = TraceLog(Arc::new(Mutex::new(Log { events: Vec::with_capacity(capacity), capacity, total: 0 })));

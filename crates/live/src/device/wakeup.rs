@@ -1,4 +1,4 @@
-//! A file descriptor that a device makes readable when it has something to say.
+//! A file descriptor that a device makes readable when it has something to report.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,29 +6,29 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
 
-/// An eventfd(2) as a flag: readable while set.
+/// An eventfd(2) used as a flag. It is readable while the flag is set.
 #[derive(Debug)]
 pub(super) struct Wakeup(OwnedFd);
 
 impl Wakeup {
-    /// A flag that is set or not.
+    /// Makes a flag that is initially `set`.
     pub(super) fn new(set: bool) -> Result<Self, Error> {
         eventfd(u32::from(set), EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map(Self)
             .map_err(|e| Error::system("make an eventfd for a device", e))
     }
 
-    /// Makes it readable. (The write can only fail if the count is at its end: then it is readable.)
+    /// Sets the flag. (The write can only fail if the counter is at its maximum; then the flag is already set.)
     pub(super) fn set(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable. (The read can only fail if it was that already.)
+    /// Clears the flag. (The read can only fail if the flag is already clear.)
     pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
-    /// For poll(2).
+    /// The descriptor for poll(2).
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

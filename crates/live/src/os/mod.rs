@@ -1,5 +1,5 @@
-//! The little of the operating system that a worker's thread needs: its place, its rank, its memory,
-//! and how a person's Ctrl-C reaches it.
+//! What a worker's thread needs from the operating system: its CPU, its scheduling class, locked memory, and
+//! termination signals.
 
 mod sys;
 
@@ -15,14 +15,14 @@ use crate::Error;
 /// How a worker's thread is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scheduling {
-    /// The CPU to stay on; `None` leaves it to the kernel.
+    /// The CPU to which the thread is pinned. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// `SCHED_FIFO` at this priority, 1 to 99; `None` stays in the normal class.
+    /// Priority in the `SCHED_FIFO` class, 1 to 99. `None` stays in the normal class.
     pub fifo: Option<u8>,
 }
 
-/// Pins and ranks the calling thread and sets its timer slack to 1 ns (prctl(2),
-/// `PR_SET_TIMERSLACK`: the default of 50 us is added to every timed wait of the normal class).
+/// Pins the calling thread, sets its scheduling class, and sets its timer slack to 1 ns. By default, 50 us are added to
+/// every timed wait of the normal class (prctl(2), `PR_SET_TIMERSLACK`).
 pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
     if let Some(cpu) = scheduling.cpu {
         let mut set = CpuSet::new();
@@ -43,14 +43,14 @@ pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
         .map_err(|e| Error::system("set the timer slack to 1 ns", e))
 }
 
-/// Sets the timer slack of the calling thread, at least 1 ns (prctl(2), `PR_SET_TIMERSLACK`). It is added
-/// to timed waits of the normal class; the real-time classes ignore it.
+/// Sets the timer slack of the calling thread, at least 1 ns (prctl(2), `PR_SET_TIMERSLACK`). The kernel adds it to
+/// timed waits of the normal class; real-time classes ignore it.
 pub fn set_timer_slack(slack: Nanos) -> Result<(), Error> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(slack.as_nanos().max(1)))
         .map_err(|e| Error::system(format!("set the timer slack to {slack}"), e))
 }
 
-/// Lets the calling thread, and the threads that it starts from now on, run on `cpus` only.
+/// Restricts the calling thread, and all threads that it starts from now on, to `cpus`.
 pub fn allow_cpus(cpus: &[usize]) -> Result<(), Error> {
     let mut set = CpuSet::new();
     for cpu in cpus {
@@ -72,9 +72,10 @@ fn no_such_cpu(cpu: usize, why: &str) -> Error {
     }
 }
 
-/// Keeps all memory of the process, present and future, in RAM: a page fault in the loop is a late packet.
+/// Keeps all present and future memory of the process in RAM, because a page fault in the loop makes a packet late.
 ///
-/// Raises the limit on locked memory if it may: once the privileges are given up, it would bound every allocation to come.
+/// Raises the limit on locked memory if it is allowed to. Once privileges are dropped, that limit would bound every
+/// later allocation.
 pub fn lock_memory() -> Result<(), Error> {
     use rustix::mm::{MlockAllFlags, mlockall};
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
@@ -85,8 +86,8 @@ pub fn lock_memory() -> Result<(), Error> {
     })
 }
 
-/// The capabilities (capabilities(7)) that a process goes on to need when its ports are open: none; or, where all its
-/// memory is locked and the limit on that could not be raised, CAP_IPC_LOCK, without which allocations fail.
+/// The capabilities (capabilities(7)) that a process still needs after its ports are open. Normally none. If all memory
+/// is locked and its limit could not be raised, CAP_IPC_LOCK, because allocations fail without it.
 pub fn lasting_capabilities() -> CapabilitySet {
     match getrlimit(Resource::Memlock).current {
         None => CapabilitySet::empty(),
@@ -94,8 +95,9 @@ pub fn lasting_capabilities() -> CapabilitySet {
     }
 }
 
-/// Gives up, for the calling thread and for good, every other capability, and what a program that it starts could gain:
-/// whoever takes over this thread by a frame has the rights of an ordinary user's program, of user 0 if that started it.
+/// Permanently drops all other capabilities of the calling thread, and those that a program started by it could gain.
+/// An attacker who takes over this thread through a frame then has the rights of an ordinary program of this user (of
+/// user 0 if that user started it).
 pub fn give_up_privileges() -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::system("drop capabilities", e);
     let keep = lasting_capabilities() & capabilities(None).map_err(failed)?.permitted;
@@ -104,19 +106,19 @@ pub fn give_up_privileges() -> Result<(), Error> {
     set_no_new_privs(true).map_err(failed)
 }
 
-/// What the kernel says of an interface of this network namespace.
+/// What the kernel reports about an interface of this network namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InterfaceFacts {
-    /// Its Ethernet address.
+    /// The interface's MAC address.
     pub mac: [u8; 6],
-    /// Its line rate; `None` if the driver does not know one (a virtual port, or a link that is down).
+    /// The line rate. `None` if the driver reports none (a virtual port, or a link that is down).
     pub speed: Option<BitRate>,
-    /// The longest payload of its frames, in octets.
+    /// The longest payload of a frame, in bytes.
     pub mtu: u32,
 }
 
-/// Asks with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h), which answer
-/// for the calling thread's network namespace, as /sys/class/net does not.
+/// Reads the facts with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h). Unlike
+/// /sys/class/net, they answer for the calling thread's network namespace.
 pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {
     sys::interface_facts(name).map_err(|e| Error::Lacking {
         what: format!("query interface {name}"),
@@ -125,26 +127,26 @@ pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {
     })
 }
 
-/// The termination signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT), held back from the whole process so
-/// that one thread can wait for them while the workers run undisturbed.
+/// Blocks the termination signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT) in the whole process, so that one thread can wait
+/// for them and the workers run undisturbed.
 ///
-/// Make it before any thread is started: threads inherit the mask.
+/// Create it before any thread is started, because threads inherit the signal mask.
 #[derive(Debug)]
 pub struct Signals(());
 
 impl Signals {
-    /// Holds the signals back.
+    /// Blocks the signals in the calling thread.
     pub fn hold() -> Result<Self, Error> {
         sys::block_termination().map_err(|e| Error::system("block the termination signals", e))?;
         Ok(Self(()))
     }
 
-    /// Waits for one of them; `None` after `timeout`.
+    /// Waits for one of the signals and returns its number. `None` after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<i32> {
         sys::wait_termination(timeout)
     }
 
-    /// Starts a child that gets these signals as usual: the mask is inherited otherwise.
+    /// Starts a child process with the usual signal mask. Otherwise it would inherit the blocked signals.
     pub fn spawn(command: &mut std::process::Command) -> std::io::Result<std::process::Child> {
         sys::spawn_unblocked(command)
     }

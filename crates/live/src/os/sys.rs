@@ -1,4 +1,4 @@
-//! System calls that rustix does not offer: scheduling class, signal masks, interface ioctls.
+//! System calls that rustix does not offer: scheduling class, signal masks and interface ioctls.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -63,12 +63,12 @@ pub(super) fn spawn_unblocked(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// `SIOCETHTOOL`, include/uapi/linux/sockios.h.
+/// Value from include/uapi/linux/sockios.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
-/// `ETHTOOL_GSET`, include/uapi/linux/ethtool.h: still answered by every driver that knows a speed.
+/// Value from include/uapi/linux/ethtool.h. Every driver that knows its speed still answers this request.
 const ETHTOOL_GSET: u32 = 1;
 
-/// `struct ethtool_cmd`, include/uapi/linux/ethtool.h.
+/// Layout of `struct ethtool_cmd`, include/uapi/linux/ethtool.h.
 #[repr(C)]
 #[derive(Default)]
 struct EthtoolCmd {

@@ -1,8 +1,8 @@
-//! The memory that frames lie in.
+//! The memory in which frames lie.
 //!
-//! One worker owns one pool, and all its devices receive into it and send from it: that is why
-//! forwarding copies nothing. A [`Frame`] is the right to one slot; it cannot be copied, so each slot
-//! has one holder at a time: the free list, a device's ring, or the worker.
+//! Each worker owns one pool. All its devices receive into the pool and send from it, so forwarding copies nothing. A
+//! [`Frame`] is the right to use one slot. It cannot be copied, so each slot has one holder at a time: the free list, a
+//! device's ring, or the worker.
 //!
 //! ```text
 //!   slot = frame_size octets, aligned to it
@@ -17,15 +17,15 @@ use units::{Instant, Monotonic};
 use crate::Error;
 use sys::Area;
 
-/// Octets kept free before a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
+/// Number of bytes kept free in front of a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
 pub const HEADROOM: usize = 256;
 
-/// Octets of a cache line, x86-64 and most of arm64.
+/// Size of a cache line in bytes, on x86-64 and most of arm64.
 const CACHE_LINE: u64 = 64;
-/// The farthest that [`Pool::take_many`] moves the data of a slot, as a mask: 16 cache lines.
+/// The largest offset by which [`Pool::take_many`] moves the data within a slot, as a mask: 16 cache lines.
 const SPREAD: u64 = 15 * CACHE_LINE;
 
-/// The right to one slot of a [`Pool`], and where in it the data lie.
+/// The right to use one slot of a [`Pool`], and the position of the data in it.
 #[derive(Debug)]
 pub struct Frame {
     addr: u64,
@@ -34,34 +34,34 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Octets of data.
+    /// Length of the data in bytes.
     #[allow(clippy::len_without_is_empty)] // a frame without data does not occur
     pub fn len(&self) -> usize {
         self.len as usize
     }
-    /// When the frame arrived at the port; `None` if the device does not say.
+    /// When the frame arrived at the port. `None` if the device does not report it.
     pub fn arrived(&self) -> Option<Instant<Monotonic>> {
         (self.arrived != 0).then(|| Instant::from_nanos(self.arrived))
     }
-    /// Notes when the frame arrived.
+    /// Sets the frame's arrival time.
     pub fn set_arrived(&mut self, at: Instant<Monotonic>) {
         self.arrived = at.as_nanos();
     }
-    /// Offset of the data from the pool's start, as AF_XDP descriptors have it.
+    /// Offset of the data from the pool's start, as in AF_XDP descriptors.
     pub(crate) fn addr(&self) -> u64 {
         self.addr
     }
 }
 
-/// How much memory, in what pieces.
+/// Size of a pool and of its slots.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// Slots.
+    /// Number of slots.
     pub frames: u32,
-    /// Octets a slot: a power of two from 2048 on. AF_XDP takes slots above 4096 as several chunks
-    /// (see [`XskContext`](crate::device::afxdp::XskContext)).
+    /// Size of a slot in bytes: a power of two, at least 2048. AF_XDP uses slots above 4096 as several chunks (see
+    /// [`XskContext`](crate::device::afxdp::XskContext)).
     pub frame_size: u32,
-    /// Ask for 2 MiB huge pages.
+    /// Whether to ask for 2 MiB huge pages.
     pub huge_pages: bool,
 }
 
@@ -71,19 +71,19 @@ impl Default for PoolConfig {
     }
 }
 
-/// Slots for frames, in one mapping.
+/// Slots for frames, in one memory mapping.
 #[derive(Debug)]
 pub struct Pool {
     area: Area,
     frame_size: u32,
     frames: u32,
     free: Vec<u64>,
-    /// For each slot, the last arrival stamp that was read from it.
+    /// For each slot, the last arrival timestamp that was read from it.
     stamps: Vec<u32>,
 }
 
 impl Pool {
-    /// Maps the memory, faults it in, and puts every slot on the free list.
+    /// Maps the memory, touches all of its pages, and puts every slot on the free list.
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
         let PoolConfig { frames, frame_size, huge_pages } = config;
         if !frame_size.is_power_of_two() || !(2048..=65536).contains(&frame_size) || frames == 0 {
@@ -105,27 +105,27 @@ impl Pool {
         Ok(Self { area, frame_size, frames, free, stamps: vec![0; frames as usize] })
     }
 
-    /// Takes a slot off the free list, with no data yet.
+    /// Takes a slot from the free list. Its frame has no data yet. `None` if no slot is free.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         let slot = self.free.pop()?;
         Some(Frame { addr: slot + HEADROOM as u64, len: 0, arrived: 0 })
     }
 
-    /// Puts a frame's slot back on the free list.
+    /// Returns a frame's slot to the free list.
     #[inline]
     pub fn give(&mut self, frame: Frame) {
         self.give_addr(frame.addr);
     }
 
-    /// Takes up to `n` slots at once, each with `len` octets of data (what the slot held before), to the
-    /// end of `out`; returns how many: fewer if fewer are free, none if a slot has no room for `len`.
+    /// Appends up to `n` free slots to `out`, each with `len` bytes of data (whatever the slot held before). Returns
+    /// how many: fewer than `n` if fewer are free, and none if a slot has no room for `len`.
     ///
-    /// Where a slot has room to spare, the data start in one of 16 cache lines, always the same for a
-    /// slot. At one offset in each slot the headers of a batch share two of the 64 sets of a level 1
-    /// cache and push each other out (64 sets of 64 octets: Intel SDM vol. 2, CPUID leaf 04H); DPDK
-    /// spreads objects likewise, over memory channels (Mempool Library, "Memory Alignment Constraints"). Spread out, a macswap
-    /// took 3.4 ns a frame instead of 4.5 (benches/memory.rs, batches of 32, 12 interleaved pairs).
+    /// If a slot has room to spare, its data start in one of 16 cache lines, always the same one. With one offset for
+    /// all slots, the headers of a batch would share two of the 64 sets of a level 1 cache and evict each other (64
+    /// sets of 64 bytes: Intel SDM vol. 2, CPUID leaf 04H). DPDK spreads objects over memory channels in a similar way
+    /// (Mempool Library, "Memory Alignment Constraints"). Spread out, a macswap took 3.4 ns per frame instead of 4.5
+    /// (benches/memory.rs, batches of 32, 12 interleaved pairs).
     #[inline]
     pub(crate) fn take_many(&mut self, n: usize, len: u32, out: &mut Vec<Frame>) -> usize {
         if len as usize > self.longest_frame() {
@@ -143,7 +143,7 @@ impl Pool {
         taken
     }
 
-    /// Puts the slots of all `frames` back on the free list.
+    /// Returns the slots of all `frames` to the free list.
     #[inline]
     pub(crate) fn give_many(&mut self, frames: &mut Vec<Frame>) {
         debug_assert!(self.free.len() + frames.len() <= self.frames as usize, "a slot was given back twice");
@@ -151,22 +151,22 @@ impl Pool {
         self.free.extend(frames.drain(..).map(|frame| frame.addr & slot));
     }
 
-    /// Puts the slot that `addr` lies in back on the free list: for a device whose ring names slots.
+    /// Returns the slot that contains `addr` to the free list, for devices whose rings contain addresses.
     #[inline]
     pub(crate) fn give_addr(&mut self, addr: u64) {
         debug_assert!(self.free.len() < self.frames as usize, "a slot was given back twice");
         self.free.push(addr & !u64::from(self.frame_size - 1));
     }
 
-    /// Takes a slot off the free list as a bare address, for a device whose ring names slots.
+    /// Takes a slot from the free list as a plain address, for devices whose rings contain addresses.
     #[inline]
     pub(crate) fn take_addr(&mut self) -> Option<u64> {
         self.free.pop()
     }
 
-    /// The frame that a device's ring says lies at `addr`; `None` if that is not within one slot.
+    /// The frame at `addr`, as named by a device's ring. `None` if it does not lie within one slot.
     ///
-    /// The caller must have had the slot out of the free list (it was in the device's ring).
+    /// The slot must not be on the free list; it was in the device's ring.
     #[inline]
     pub(crate) fn frame_at(&self, addr: u64, len: u32) -> Option<Frame> {
         let slot_end = (addr & !u64::from(self.frame_size - 1)) + u64::from(self.frame_size);
@@ -180,14 +180,14 @@ impl Pool {
         self.area.slice(frame.addr as usize, frame.len as usize)
     }
 
-    /// The frame's data, to be changed.
+    /// The frame's data, for modification.
     #[inline]
     pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         self.area.slice_mut(frame.addr as usize, frame.len as usize)
     }
 
-    /// The 4 octets before the data, where the XDP program leaves the arrival stamp; `None` if they are
-    /// what was read from this frame's slot before: two frames cannot arrive in one slot at the same time.
+    /// The 4 bytes in front of the data, in which the XDP program leaves the arrival timestamp. `None` if they have not
+    /// changed since they were last read for this slot: two frames cannot arrive in one slot at the same time.
     #[inline]
     pub(crate) fn new_stamp(&mut self, frame: &Frame) -> Option<u32> {
         let start = (frame.addr as usize).checked_sub(4)?;
@@ -196,15 +196,15 @@ impl Pool {
         (std::mem::replace(last, stamp) != stamp).then_some(stamp)
     }
 
-    /// Writes the same.
+    /// Writes the arrival timestamp to the same place.
     #[cfg(test)]
     pub(crate) fn write_stamp(&mut self, frame: &Frame, stamp: u32) {
         self.area.slice_mut(frame.addr as usize - 4, 4).copy_from_slice(&stamp.to_ne_bytes());
     }
 
-    /// Sets the length of the data; what is beyond the old length is as it was left.
+    /// Sets the length of the data. Bytes beyond the old length keep whatever value they had.
     ///
-    /// Returns whether the slot has that much room.
+    /// Returns whether the slot has enough room.
     pub fn set_len(&self, frame: &mut Frame, len: usize) -> bool {
         let offset = frame.addr & u64::from(self.frame_size - 1);
         let fits = offset + len as u64 <= u64::from(self.frame_size);
@@ -214,23 +214,23 @@ impl Pool {
         fits
     }
 
-    /// The longest frame that fits after the headroom.
+    /// The longest frame that fits behind the headroom, in bytes.
     pub fn longest_frame(&self) -> usize {
         self.frame_size as usize - HEADROOM
     }
-    /// Octets a slot.
+    /// Size of a slot in bytes.
     pub fn frame_size(&self) -> u32 {
         self.frame_size
     }
-    /// All slots, free or not.
+    /// Number of slots, free or not.
     pub fn frames(&self) -> u32 {
         self.frames
     }
-    /// Slots on the free list.
+    /// Number of slots on the free list.
     pub fn free(&self) -> usize {
         self.free.len()
     }
-    /// The mapping, for a kernel that is to receive into it.
+    /// Start and size of the mapping, for a kernel that will receive into it.
     pub(crate) fn area(&self) -> (*mut u8, usize) {
         (self.area.as_ptr(), self.area.len())
     }

@@ -1,4 +1,4 @@
-//! The mapping behind a pool.
+//! The memory mapping of a pool.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// A private anonymous mapping, faulted in, given back on drop.
+/// A private anonymous mapping with all pages touched. It is unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Area {
     start: NonNull<u8>,
@@ -16,7 +16,7 @@ pub(super) struct Area {
 // SAFETY: the mapping belongs to this value alone; nothing in it is tied to the thread that made it.
 unsafe impl Send for Area {}
 
-/// The size of a huge page, x86-64 and arm64 with 4 KiB pages.
+/// Size of a huge page in bytes, on x86-64 and on arm64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 
 impl Area {

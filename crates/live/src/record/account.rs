@@ -1,40 +1,40 @@
-//! Arrivals and costs of a recorded run: the input for its least possible CPU time.
+//! Arrivals and costs of a recorded run: the input for computing its least possible CPU time.
 
 use policy::wait::{Observation, WaitKind};
 use units::{Monotonic, Nanos};
 
-/// Batches of a size, by octave, from which on their median says what a frame costs.
+/// The median cost of an octave of batch sizes is used from this many batches on.
 const ENOUGH: usize = 8;
-/// Octaves of batch sizes that are told apart: up to 2^15 frames.
+/// Number of octaves of batch sizes: up to 2^15 frames.
 const OCTAVES: usize = 16;
 
-/// Frames whose arrivals lie between two stamps.
+/// Frames that arrived between two timestamps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Came {
-    /// None of them came earlier, in nanoseconds.
+    /// The earliest time at which one of them may have arrived, in nanoseconds.
     pub first: u64,
-    /// None of them came later.
+    /// The latest time at which one of them may have arrived, in nanoseconds.
     pub last: u64,
-    /// Frames of the poll.
+    /// Number of frames of the poll.
     pub frames: u64,
 }
 
-/// A run's account.
+/// Arrivals and costs of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Account {
-    /// From the first to the last recorded decision, in nanoseconds.
+    /// The first and the last recorded decision, in nanoseconds.
     pub window: (u64, u64),
-    /// What came, in the order of [`Came::first`].
+    /// The arrivals, in the order of [`Came::first`].
     pub came: Vec<Came>,
-    /// CPU time: all time outside sleeps and blocks, and what those cost.
+    /// CPU time: all time outside sleeps and blocks, plus the cost of those.
     pub cpu: Nanos,
-    /// What a wait costs that gives the core away: the median of sleeps or that of blocks, whichever is less.
+    /// Cost of a wait that gives up the core: the median over sleeps or that over blocks, whichever is lower.
     pub wake: Nanos,
-    /// What a frame costs in the batches in which it costs least, by median.
+    /// Cost of a frame, as the median over the batch sizes at which a frame costs least.
     pub frame: Nanos,
 }
 
-/// Why a record holds no account.
+/// Why a record allows no account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoAccount {
     /// No frame came.
@@ -54,16 +54,16 @@ pub(super) struct Sum {
     window: Option<(u64, u64)>,
     came: Vec<Came>,
     stamped: bool,
-    /// Time outside sleeps and blocks.
+    /// Time outside sleeps and blocks, in nanoseconds.
     awake: u64,
-    /// What sleeps and blocks cost where that was measured, and how many were not.
+    /// For sleeps and for blocks: the measured costs, and the number of waits without a measurement.
     spent: [(Vec<u64>, u64); 2],
-    /// What a frame cost, by the octave of its batch.
+    /// Cost per frame, by octave of batch size.
     frames: [Vec<u64>; OCTAVES],
 }
 
 impl Sum {
-    /// Takes in what a decision saw.
+    /// Adds what a decision observed.
     pub fn see(&mut self, seen: &Observation<'_, Monotonic>) {
         let now = seen.now.as_nanos();
         let (began, before) = *self.window.get_or_insert((now, now));
@@ -109,7 +109,7 @@ impl Sum {
         }
     }
 
-    /// The account, or why there is none.
+    /// The account, or the reason why there is none.
     pub fn finish(mut self) -> Result<Account, NoAccount> {
         let window = self.window.filter(|_| !self.came.is_empty()).ok_or(NoAccount::NoFrames)?;
         if !self.stamped {

@@ -1,12 +1,13 @@
-//! The folders in which telemetry lies: whose they are, and how they are opened.
+//! The folders that hold telemetry: who owns them, and how they are opened safely.
 //!
 //! ```text
 //!   /dev/shm/apus          root's          /dev/shm/apus-1000     that of user 1000
 //!     <instance>/worker-<n>   the files      .lock                 held while a worker starts or ends
 //! ```
-//! A writer uses a folder only if it is its own and nobody else can write there. No symbolic link is followed, nothing
-//! mounted in between is entered, and no open waits (a FIFO would): whoever can write to /dev/shm can put anything there.
-//! `host` keeps its journal by the same rules, but below its root and past its gate; the two share the system's calls alone.
+//! A writer uses a folder only if it owns the folder and nobody else can write there. It follows no symbolic link,
+//! enters no mount point on the way, and no open blocks (a FIFO would), because anyone who can write to /dev/shm can
+//! put anything there. `host` keeps its journal by the same rules, but below its root and behind its gate; the two
+//! share only the system calls.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -39,7 +40,8 @@ const STRICT: ResolveFlags = ResolveFlags::BENEATH
 const AS_FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// The folder that the calling user's workers write to: `root` itself, but of the default one each user has his own.
+/// The folder to which the calling user's workers write. It is `root` itself, except that each user has an own folder
+/// instead of the default root.
 pub fn own(root: &Path) -> PathBuf {
     match me() {
         user if root == Path::new(ROOT) && user != 0 => PathBuf::from(format!("{ROOT}-{user}")),
@@ -47,7 +49,7 @@ pub fn own(root: &Path) -> PathBuf {
     }
 }
 
-/// The folders that a reader looks into: root's first, then the reader's own, then those of other users.
+/// The folders that a reader searches: root's first, then the reader's own, then those of other users.
 pub(super) fn all(root: &Path) -> io::Result<Vec<Folder>> {
     if root != Path::new(ROOT) {
         return Ok(Folder::open(root)?.into_iter().collect());
@@ -67,7 +69,7 @@ pub(super) fn all(root: &Path) -> io::Result<Vec<Folder>> {
 }
 
 impl Folder {
-    /// Opens a folder to read; `None` if there is none.
+    /// Opens a folder for reading. `None` if it does not exist.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         // Without the slash at the end, behind which a link would be followed.
         let path: PathBuf = path.components().collect();
@@ -78,7 +80,7 @@ impl Folder {
         }
     }
 
-    /// Opens the calling user's folder, and makes it if it is not there yet.
+    /// Opens the calling user's folder. Creates it if it does not exist.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         make(path)?;
         match Self::open(path)?.map(Self::checked) {
@@ -98,7 +100,7 @@ impl Folder {
         Ok(Self { fd, path, owner: stat.st_uid, mode: stat.st_mode })
     }
 
-    /// The same, if it is ours alone to write to.
+    /// Returns the folder if only the calling user can write to it, otherwise an error.
     fn checked(self) -> io::Result<Self> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         match self.owner {
@@ -114,7 +116,7 @@ impl Folder {
         }
     }
 
-    /// A folder in this one, of the same owner; `None` if there is none.
+    /// A subfolder with the same owner. `None` if it does not exist.
     pub(super) fn inner(&self, name: &str) -> io::Result<Option<Self>> {
         match rustix::fs::openat2(&self.fd, name, AS_FOLDER, Mode::empty(), STRICT) {
             Ok(fd) => Ok(Some(Self::of(fd, self.path.join(name))?).filter(|folder| folder.owner == self.owner)),
@@ -123,7 +125,7 @@ impl Folder {
         }
     }
 
-    /// The same to write to, made if it is not there yet.
+    /// A subfolder to write to. Creates it if it does not exist.
     pub(super) fn create_inner(&self, name: &str) -> io::Result<Self> {
         match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -138,34 +140,34 @@ impl Folder {
         }
     }
 
-    /// A regular file in it, to read.
+    /// Opens a regular file in the folder for reading.
     pub(super) fn file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), STRICT)?.into())
     }
 
-    /// Makes a file that is not there yet, for its maker to write and for all to read.
+    /// Creates a new file that its creator can write and everyone can read.
     pub(super) fn make(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::from_raw_mode(0o644), STRICT)?.into())
     }
 
-    /// Gives a file another name in this folder.
+    /// Renames a file within this folder.
     pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
-    /// Removes a file; one that is not there is fine.
+    /// Removes a file. A file that does not exist is no error.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         missing_is_fine(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()))
     }
 
-    /// Removes a folder in it if that is empty.
+    /// Removes a subfolder if it is empty.
     pub(super) fn remove_empty(&self, name: &str) {
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
     }
 
-    /// The names in it, without those that begin with a dot, sorted.
+    /// The names in the folder, sorted, without those that begin with a dot.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(self.fd.as_fd())? {
@@ -178,20 +180,21 @@ impl Folder {
         Ok(names)
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// Number of the user who owns the folder.
     pub(super) fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Keeps other workers of this user from starting or ending until the file is closed. Only he can open it, so only he
-    /// can hold it; and should one of his processes do so for longer than `patience`, that is an error, and no wait.
+    /// Keeps other workers of this user from starting or ending until the returned file is closed. Only this user can
+    /// open the lock file, so no other user can hold it. If one of the user's processes holds it for longer than
+    /// `patience`, the call fails instead of waiting on.
     pub(super) fn lock(&self, patience: Duration) -> io::Result<File> {
-        /// How often to look; to start or end takes microseconds.
+        /// Time between attempts. Starting or ending takes microseconds.
         const PAUSE: Duration = Duration::from_millis(5);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat2(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR, STRICT)?);
@@ -216,12 +219,12 @@ impl Folder {
     }
 }
 
-/// The user whose rights we have.
+/// The effective user of this process.
 pub(super) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Makes a folder, and those above it, into which nobody else may write.
+/// Creates a folder and its parents, into which nobody else may write.
 fn make(path: &Path) -> io::Result<()> {
     match DirBuilder::new().recursive(true).mode(0o755).create(path) {
         // A link or a file in its place: what there is, the opening says.
@@ -230,9 +233,9 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts what stands at `path` aside, unchanged, and a folder of ours in its place, in one step.
+/// Moves whatever is at `path` aside unchanged, and puts a new folder in its place, in one step.
 fn set_aside(path: &Path) -> io::Result<()> {
-    /// Nobody takes one of 2^64 names first but by chance.
+    /// Number of random names to try. A name is one of 2^64, so it is in use only by chance.
     const TRIES: u32 = 8;
     let mut tries = 0;
     let aside = loop {
@@ -262,13 +265,13 @@ fn missing_is_fine(result: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Opens a file by its path, as a folder does.
+/// Opens a file by its path, with the same checks as a folder.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// Whose file it is.
+/// Number of the user who owns the file.
 pub(super) fn owner_of(file: &File) -> io::Result<u32> {
     Ok(file.metadata()?.uid())
 }

@@ -1,14 +1,14 @@
-//! How long things took: log-linear buckets, as HdrHistogram's.
+//! Histogram of durations with log-linear buckets, like HdrHistogram's.
 //!
-//! Values below 128 ns have a bucket each; above, every octave has [`SUB_BUCKETS`] equal buckets, so
-//! a bucket is at most 1/128 (0.79 %) as wide as its lowest value. The range ends at 2^36 ns (68 s);
-//! what lies beyond is counted apart as overflow and never folded into the last bucket.
+//! Values below 128 ns have a bucket each. Above that, every octave has [`SUB_BUCKETS`] equal buckets, so the width of
+//! a bucket is at most 1/128 (0.79 %) of its lowest value. The range ends at 2^36 ns (68 s). Larger values are counted
+//! separately as overflow, never in the last bucket.
 //!
 //! ```text
 //!   value:  0 1 2 … 127 │ 128 129 … 255 │ 256,257  258,259 …  │ … │ … 2^36 - 1 │ overflow
 //!   index:  0 1 2 … 127 │ 128 129 … 255 │ 256      257     …  │ … │     3839   │
 //! ```
-//! [`HistogramCells`] is what a worker writes in shared memory, [`Histogram`] the reader's copy.
+//! A worker writes [`HistogramCells`] in shared memory. [`Histogram`] is the reader's copy.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,15 +17,15 @@ use units::{Nanos, Quantile};
 
 /// log2 of [`SUB_BUCKETS`].
 const SUB_BUCKET_BITS: u32 = 7;
-/// Buckets of one octave.
+/// Number of buckets per octave.
 pub const SUB_BUCKETS: usize = 1 << SUB_BUCKET_BITS;
-/// The first value that is counted as overflow, in nanoseconds: 2^36, about 68 s.
+/// The smallest value that is counted as overflow, in nanoseconds: 2^36, about 68 s.
 pub const OVERFLOW_NS: u64 = 1 << OVERFLOW_BITS;
 const OVERFLOW_BITS: u32 = 36;
 /// Number of buckets: those below 128 ns, and 128 for each octave from there to 2^36 ns.
 pub const BUCKETS: usize = (OVERFLOW_BITS - SUB_BUCKET_BITS + 1) as usize * SUB_BUCKETS;
 
-/// The bucket of a value; `None` from [`OVERFLOW_NS`] on.
+/// The bucket of a value in nanoseconds. `None` from [`OVERFLOW_NS`] on.
 #[inline]
 pub const fn index_of(value_ns: u64) -> Option<usize> {
     if value_ns >= OVERFLOW_NS {
@@ -36,7 +36,7 @@ pub const fn index_of(value_ns: u64) -> Option<usize> {
     Some((shift as usize) * SUB_BUCKETS + (value_ns >> shift) as usize)
 }
 
-/// The lowest and the highest value of a bucket, both inclusive. Panics if there is no such bucket.
+/// The lowest and the highest value of a bucket in nanoseconds, both inclusive. Panics if there is no such bucket.
 pub const fn bounds_of(index: usize) -> (u64, u64) {
     assert!(index < BUCKETS, "no such bucket");
     if index < 2 * SUB_BUCKETS {
@@ -47,7 +47,7 @@ pub const fn bounds_of(index: usize) -> (u64, u64) {
     (mantissa << shift, ((mantissa + 1) << shift) - 1)
 }
 
-/// A histogram in shared memory. One thread writes, without locked instructions; any may read.
+/// A histogram in shared memory. One thread writes it, without locked instructions; any thread may read it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct HistogramCells {
@@ -70,7 +70,7 @@ impl HistogramCells {
         }
     }
 
-    /// Counts one value. Only one thread may do so, else counts are lost.
+    /// Counts one value. Only one thread may call this, or counts are lost.
     #[inline]
     pub fn record(&self, value: Nanos) {
         let value = value.as_nanos();
@@ -85,7 +85,7 @@ impl HistogramCells {
         }
     }
 
-    /// A copy. Values recorded meanwhile may be in some of its fields and not yet in others.
+    /// Makes a copy. A value recorded meanwhile may be in some fields of the copy and missing in others.
     pub fn snapshot(&self) -> Histogram {
         Histogram {
             counts: self.buckets.iter().map(|cell| cell.load(Relaxed)).collect(),
@@ -111,19 +111,19 @@ pub struct Histogram {
     max_ns: u64,
 }
 
-/// A bucket that is not empty.
+/// A bucket that contains values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
-    /// The lowest value that it counts.
+    /// The lowest value of the bucket, inclusive.
     pub low: Nanos,
-    /// The highest value that it counts.
+    /// The highest value of the bucket, inclusive.
     pub high: Nanos,
-    /// How many it counted.
+    /// Number of values in the bucket.
     pub count: u64,
 }
 
 impl Histogram {
-    /// An empty histogram.
+    /// Makes an empty histogram.
     pub fn new() -> Self {
         Self { counts: vec![0; BUCKETS], overflow: 0, sum_ns: 0, max_ns: 0 }
     }
@@ -139,7 +139,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(value);
     }
 
-    /// Number of values, those of the overflow included.
+    /// Number of values, including the overflow.
     pub fn count(&self) -> u64 {
         // Saturating, as a file in shared memory may say anything.
         self.counts.iter().fold(self.overflow, |sum, count| sum.saturating_add(*count))
@@ -150,27 +150,27 @@ impl Histogram {
         self.overflow
     }
 
-    /// The sum of all values, exact, in nanoseconds.
+    /// The exact sum of all values, in nanoseconds.
     pub fn sum_ns(&self) -> u128 {
         self.sum_ns
     }
 
-    /// The highest value; `None` if there is none.
+    /// The largest value. `None` if the histogram is empty.
     ///
-    /// Exact, except in a [difference](Histogram::since) whose highest value is not a new record:
-    /// there it is the upper bound of its bucket.
+    /// The value is exact, with one exception: in a [difference](Histogram::since) without a new maximum it is the
+    /// upper bound of its bucket.
     pub fn max(&self) -> Option<Nanos> {
         (self.count() > 0).then_some(Nanos::from_nanos(self.max_ns))
     }
 
-    /// The mean, rounded down; `None` if there is no value.
+    /// The mean, rounded down. `None` if the histogram is empty.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.sum_ns.checked_div(u128::from(self.count()))?;
         Some(Nanos::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// The value that the share `quantile` of all values does not exceed: the upper bound of the
-    /// bucket, at most the maximum. `None` if there is no value.
+    /// The value that the share `quantile` of all values does not exceed. It is the upper bound of a bucket, but at
+    /// most the maximum. `None` if the histogram is empty.
     pub fn quantile(&self, quantile: Quantile) -> Option<Nanos> {
         let total = self.count();
         if total == 0 {
@@ -187,7 +187,7 @@ impl Histogram {
         Some(Nanos::from_nanos(self.max_ns))
     }
 
-    /// How many values are certainly at most `bound`: those of the buckets that end there or below.
+    /// Number of values that are certainly at most `bound`: those in buckets that end at or below it.
     pub fn count_up_to(&self, bound: Nanos) -> u64 {
         let buckets = self.counts.iter().enumerate();
         buckets
@@ -195,7 +195,7 @@ impl Histogram {
             .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// The buckets that are not empty, ascending. With the overflow, this is the whole histogram.
+    /// The buckets that contain values, in ascending order. Together with the overflow they are the whole histogram.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(index, &count)| {
             let (low, high) = bounds_of(index);
@@ -213,8 +213,8 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// What was counted since `earlier`, a snapshot of the same histogram. A counter that ran
-    /// backwards (the snapshot is of another histogram) gives 0.
+    /// What was counted since `earlier`, an earlier snapshot of the same histogram. A counter that ran backwards
+    /// (because the snapshot is of another histogram) gives 0.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts: Vec<u64> =
             self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.saturating_sub(*then)).collect();

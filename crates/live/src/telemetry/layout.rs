@@ -1,4 +1,4 @@
-//! What lies where in a worker's file. Readers refuse a file of another [`VERSION`] or size.
+//! The layout of a worker's file. Readers refuse a file with another [`VERSION`] or size.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,15 +8,15 @@ use policy::wait::{Reason, WaitKind};
 use super::DropReason;
 use super::histogram::HistogramCells;
 
-/// "APUSTEL1", little-endian.
+/// The first bytes of a worker's file: "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
-/// Raise it with every change of [`Page`] or of the numbers of an enum that indexes it.
+/// Version of the layout. Raise it with every change to [`Page`] or to the numbers of an enum that indexes it.
 pub const VERSION: u64 = 4;
-/// Ports that a worker can serve.
+/// The largest number of ports of a worker.
 pub const PORTS: usize = 8;
-/// Gaps that are remembered.
+/// Number of gaps that are remembered.
 pub const GAPS: usize = 4096;
-/// Stands for "none" where 0 is a value.
+/// Stands for "none" in cells in which 0 is a valid value.
 pub const NONE: u64 = u64::MAX;
 
 const DROPS: usize = 16;
@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<Hot>() == 64, "what each poll touches is one cac
 const _: () = assert!(size_of::<Choice>() == 128, "what a decision writes is two cache lines");
 const _: () = assert!(size_of::<Page>().is_multiple_of(64));
 
-/// A counter with one writer: a load and a store, no locked instruction.
+/// A counter with one writer. Counting is a load and a store, without a locked instruction.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Cell(AtomicU64);
@@ -50,13 +50,13 @@ impl Cell {
     }
 }
 
-/// Text of at most `8 * N` bytes, zero-padded.
+/// Text of at most `8 * N` bytes, padded with zeros.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Text<const N: usize>([Cell; N]);
 
 impl<const N: usize> Text<N> {
-    /// Whether `text` fit; nothing is written if not.
+    /// Stores `text` and returns true. If it is too long, stores nothing and returns false.
     #[must_use]
     pub fn set(&self, text: &str) -> bool {
         if text.len() > 8 * N || text.contains('\0') {
@@ -75,7 +75,7 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// The whole file. All of it is atomic, so any content is a valid value, whoever wrote it.
+/// The whole file. All of it is atomic, so any content is valid, whoever wrote it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Page {
@@ -91,7 +91,7 @@ pub struct Page {
     pub gaps: Gaps,
 }
 
-/// Who writes this file. All but the thread's cells are written once, before the file has its name.
+/// Who writes this file. All cells except the thread's are written once, before the file gets its name.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Header {
@@ -100,13 +100,14 @@ pub struct Header {
     pub size: Cell,
     pub worker: Cell,
     pub pid: Cell,
-    /// `/proc/<pid>/stat`, field 22: with the pid, it names a process for good.
+    /// Start time of the process: field 22 of `/proc/<pid>/stat`. Together with the pid it identifies a process even
+    /// after the pid is reused.
     pub process_start_ticks: Cell,
     pub started_ns: Cell,
     pub state: Cell,
     pub tid: Cell,
     pub cpu: Cell,
-    /// sched_setscheduler(2): the policy's number.
+    /// Number of the scheduling policy, as in sched_setscheduler(2).
     pub scheduling: Cell,
     pub priority: Cell,
     pub instance: Text<8>,
@@ -116,7 +117,7 @@ pub struct Header {
     pub port_count: Cell,
 }
 
-/// What each poll touches.
+/// The counters that every poll updates.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Hot {
@@ -130,9 +131,9 @@ pub struct Hot {
     pub updated_ns: Cell,
 }
 
-/// The last choice of the wait policy: [`policy::wait::Belief`]. `done` counts the choices that were written, `begun` those
-/// that were begun. `done` stands first and `begun` last, in the order in which a reader looks at them: if they are the
-/// same, what lies between is of one choice.
+/// The last choice of the wait policy: [`policy::wait::Belief`]. `begun` counts the choices whose writing has begun,
+/// `done` those that were completed. A reader reads `done` first and `begun` last, and the fields are in this order. If
+/// both are equal, everything between them belongs to one choice.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Choice {
@@ -142,7 +143,7 @@ pub struct Choice {
     pub reason: Cell,
     pub wait_ns: Cell,
     pub lasts_ns: Cell,
-    /// `NONE`: not measured yet.
+    /// `NONE` if no cost was measured yet.
     pub costs_ns: Cell,
     pub late_worth_ns: Cell,
     pub gap_ns: Cell,
@@ -169,11 +170,11 @@ pub struct Port {
     pub tx_invalid: Cell,
     pub tx_dropped: Cell,
     pub health: Cell,
-    /// 0 without effect, 1 with; `NONE`: not asked for, or not known yet.
+    /// 0: no effect; 1: effect; `NONE`: not requested, or not known yet.
     pub busy_poll: Cell,
 }
 
-/// A ring with one writer. `written` counts all gaps ever; gap `n` lies in slot `n % GAPS`.
+/// A ring with one writer. `written` counts all gaps so far. Gap `n` is in slot `n % GAPS`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Gaps {

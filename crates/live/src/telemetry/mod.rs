@@ -1,14 +1,14 @@
-//! What others can see of a worker while it runs: one file a worker in shared memory, written by
-//! that worker alone and read by anyone, without a system call, a lock or a locked instruction.
+//! What other programs can see of a running worker. Each worker writes one file in shared memory, and anyone can read
+//! it. This needs no system call, no lock and no locked instruction.
 //!
 //! ```text
 //!   worker ──► Telemetry ──► /dev/shm/apus/<instance>/worker-<n> ──► Reader ──► apus top, metrics, bench
 //!               (writer.rs)      (layout.rs, mapped by sys.rs)      (reader.rs)
 //!                     in a folder of the user's own (folder.rs)
 //! ```
-//! A file is named only once it is complete, and unlinked when its worker ends. What a killed worker
-//! leaves behind is told by its pid and start time, ignored by readers that ask for the living, and
-//! removed by the next worker of that instance's name.
+//! A file gets its name only when it is complete, and is unlinked when its worker ends. A killed worker leaves its file
+//! behind. Its pid and start time reveal that. Readers that look for living workers ignore such a file, and the next
+//! worker of the same instance name removes it.
 
 mod folder;
 pub mod histogram;
@@ -27,32 +27,32 @@ pub use writer::Telemetry;
 
 use units::{Instant, Monotonic};
 
-/// The size of a worker's file, in octets.
+/// Size of a worker's file, in bytes.
 pub const FILE_SIZE: usize = size_of::<layout::Page>();
-/// Where the instances' directories lie unless said otherwise: root's here, those of user 1000 in `/dev/shm/apus-1000`
-/// ([`own`]). Readers of this root look into all of them.
+/// The default directory of the instances' directories. Root's are here, those of user 1000 in `/dev/shm/apus-1000`
+/// ([`own`]). A reader of this root searches all of them.
 pub const ROOT: &str = "/dev/shm/apus";
 
-/// Which worker this is, for those who read.
+/// What a reader learns about the worker itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// The instance's name: at most 64 of `A-Z a-z 0-9 - _ .`, not starting with a dot.
+    /// The instance's name: at most 64 characters of `A-Z a-z 0-9 - _ .`, not starting with a dot.
     pub instance: String,
     /// The worker's number within the instance, from 0.
     pub worker: u32,
-    /// What it does to frames: `macswap`.
+    /// The name of its application, for example `macswap`.
     pub app: String,
-    /// How it waits: `adaptive`.
+    /// The name of its mode, for example `adaptive`.
     pub mode: String,
-    /// The goal that it keeps, as its user wrote it; `None` without one.
+    /// The latency goal as the user wrote it. `None` if the mode has none.
     pub goal: Option<String>,
     /// The names of its ports, at most [`MOST_PORTS`], in the order of their numbers.
     pub ports: Vec<String>,
-    /// The CPU that it is pinned to; `None` if it may move.
+    /// The CPU to which the worker is pinned. `None` if it is not pinned.
     pub cpu: Option<u32>,
 }
 
-/// What a worker is about.
+/// The state of a worker.
 ///
 /// ```text
 ///   Starting ──► Running ◄──► LinkDown
@@ -63,17 +63,17 @@ pub struct Identity {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum State {
-    /// Opens its ports.
+    /// The worker is opening its ports.
     Starting,
-    /// Moves frames.
+    /// The worker moves frames.
     Running,
-    /// A port's link is down; it goes on with the others.
+    /// A port's link is down. The worker continues with the other ports.
     LinkDown,
-    /// Was told to end.
+    /// The worker was asked to stop and is ending.
     Stopping,
-    /// Has ended as it was told.
+    /// The worker has ended as requested.
     Stopped,
-    /// Ended by an error.
+    /// The worker has ended with an error.
     Failed,
 }
 
@@ -95,33 +95,33 @@ impl State {
     }
 }
 
-/// Now, on the clock of all instants in telemetry.
+/// The current time, on the clock of all times in telemetry.
 fn now() -> Instant<Monotonic> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant::from_nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
-/// Why a frame that a worker received was not sent. With these, received = sent + all drops.
+/// Why a received frame was not sent. With these reasons, received = sent + all drops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum DropReason {
-    /// The application drops all frames: its purpose.
+    /// The application drops all frames on purpose.
     Discard,
-    /// Truncated, or its headers contradict themselves.
+    /// The frame is truncated, or its headers contradict themselves.
     Malformed,
-    /// Well formed, but nothing that this application answers or forwards.
+    /// The frame is well formed, but this application does not answer or forward such frames.
     NotHandled,
-    /// No route to the destination.
+    /// There is no route to the destination.
     NoRoute,
-    /// Time to live, or hop limit, used up.
+    /// The time to live, or hop limit, is used up.
     TtlExpired,
-    /// Does not fit the outgoing port.
+    /// The frame is too long for the outgoing port.
     TooLong,
     /// The transmit ring was full.
     TxFull,
     /// The outgoing port's link is down.
     LinkDown,
-    /// Injected by a fault wrapper.
+    /// A fault wrapper dropped the frame on purpose.
     Injected,
 }
 

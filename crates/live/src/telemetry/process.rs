@@ -1,43 +1,43 @@
-//! Which process and thread this is, as `/proc/<pid>/stat` says (proc_pid_stat(5)).
+//! The identity of a process or thread, read from `/proc/<pid>/stat` (proc_pid_stat(5)).
 
 use std::io;
 use std::path::Path;
 
 use units::Nanos;
 
-/// A process for good: a pid alone may be given to another one later.
+/// Identifies a process permanently. A pid alone may later be given to another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// Its number.
+    /// The process number. The kernel may reuse it.
     pub pid: u32,
-    /// When it started, in clock ticks since boot: field 22.
+    /// Start time of the process in clock ticks since boot: field 22.
     pub start_ticks: u64,
 }
 
 /// How the kernel schedules a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scheduling {
-    /// The policy's number, sched_setscheduler(2): field 41.
+    /// Number of the scheduling policy, as in sched_setscheduler(2): field 41.
     pub policy: u64,
     /// The real-time priority, 0 for other policies: field 40.
     pub priority: u64,
 }
 
-/// What the kernel counted for a thread since the thread began.
+/// What the kernel has counted for a thread since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
     /// Time on a CPU: the first field of schedstat.
     pub cpu: Nanos,
-    /// Time ready to run, waiting for a CPU: the second.
+    /// Time in which the thread was ready and waited for a CPU: the second field of schedstat.
     pub run_delay: Nanos,
-    /// Times that it gave the CPU away by itself, each of which ends in a wake-up:
-    /// `voluntary_ctxt_switches` of `/proc/<pid>/task/<tid>/status`.
+    /// Number of times that the thread gave up the CPU by itself; each ends in a wake-up. From
+    /// `voluntary_ctxt_switches` in `/proc/<pid>/task/<tid>/status`.
     pub wakeups: u64,
 }
 
 impl Usage {
-    /// Of a thread. `None` where the kernel does not tell: the thread is gone, or the kernel was
-    /// built without CONFIG_SCHED_INFO.
+    /// Reads the counters of a thread. `None` if the thread is gone, or if the kernel was built without
+    /// CONFIG_SCHED_INFO.
     pub fn of(pid: u32, tid: u32) -> Option<Self> {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}")).ok();
         let schedstat = read("schedstat")?;
@@ -49,7 +49,7 @@ impl Usage {
 }
 
 impl Scheduling {
-    /// The policy's name: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline`, else `unknown`.
+    /// The name of the scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `unknown`.
     pub const fn name(self) -> &'static str {
         match self.policy {
             0 => "other",
@@ -64,21 +64,21 @@ impl Scheduling {
 }
 
 impl Process {
-    /// This process.
+    /// Identifies the calling process.
     pub fn current() -> io::Result<Self> {
         let stat = Stat::read(Path::new("/proc/self/stat"))?;
         Ok(Self { pid: std::process::id(), start_ticks: stat.field(22)? })
     }
 
-    /// The user whose rights it has: the second number of `Uid:` in `/proc/<pid>/status` (proc_pid_status(5)); `None`
-    /// where the kernel does not tell.
+    /// The effective user of the process: the second number of `Uid:` in `/proc/<pid>/status` (proc_pid_status(5)).
+    /// `None` if the kernel does not report it.
     pub(super) fn user(self) -> Option<u32> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         users.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Whether the process still runs. A zombie does not.
     pub fn is_alive(self) -> bool {
         let Ok(stat) = Stat::read(Path::new(&format!("/proc/{}/stat", self.pid))) else { return false };
         let gone = matches!(stat.state(), "Z" | "X");
@@ -86,7 +86,7 @@ impl Process {
     }
 }
 
-/// The calling thread's number, and how it is scheduled.
+/// Number and scheduling of the calling thread.
 pub(super) fn current_thread() -> io::Result<(u64, Scheduling)> {
     let stat = Stat::read(Path::new("/proc/thread-self/stat"))?;
     let tid = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
@@ -100,7 +100,7 @@ impl Stat {
         std::fs::read_to_string(path).map(Self)
     }
 
-    /// Field 3 and later. The name in field 2 may hold anything, a closing parenthesis too.
+    /// Field 3 and all later ones. The name in field 2 may contain anything, even a closing parenthesis.
     fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
     }
@@ -109,7 +109,7 @@ impl Stat {
         self.fields().next().unwrap_or("")
     }
 
-    /// A field by the number that proc_pid_stat(5) gives it, from 3 on.
+    /// A field by its number in proc_pid_stat(5), from 3 on.
     fn field(&self, number: usize) -> io::Result<u64> {
         let text = self.fields().nth(number - 3);
         text.and_then(|t| t.parse().ok())

@@ -1,4 +1,4 @@
-//! The observer's end: maps read-only, so it can do nothing to a worker.
+//! The observer's side. It maps files read-only, so it cannot affect a worker.
 
 use std::fs::File;
 use std::io;
@@ -19,27 +19,27 @@ use super::{DropReason, Identity, State, now};
 use crate::Error;
 use crate::device::{Health, Statistics};
 
-/// One worker, seen from outside.
+/// A worker, observed from outside.
 #[derive(Debug)]
 pub struct Reader {
     source: Source,
     path: PathBuf,
     process: Process,
     owner: u32,
-    /// Stands before the instance's name where another user's has the same.
+    /// The number of the owner, shown in front of the instance's name if another user has an instance of this name.
     prefix: Option<u32>,
 }
 
 /// How the file is read.
 #[derive(Debug)]
 enum Source {
-    /// Ours or root's: nobody shortens it.
+    /// The file belongs to this user or to root, so nobody else can truncate it. It is mapped.
     Mapped(Mapping),
-    /// Another user's: copied anew each time.
+    /// The file belongs to another user. It is copied anew for each reading.
     Copied(File),
 }
 
-/// A page for the time of a look at it.
+/// Access to a page during one reading.
 enum View<'a> {
     Mapped(&'a Page),
     Copied(Box<Page>),
@@ -65,127 +65,127 @@ impl Source {
     }
 }
 
-/// All that a worker's file says at one moment. Each counter is exact; as the worker goes on while
-/// they are read, two of them may be a poll apart.
+/// Everything that a worker's file contains at one moment. Each counter is exact. Since the worker keeps running while
+/// they are read, two counters may be one poll apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// Who writes it.
+    /// The worker that writes the file.
     pub identity: Identity,
-    /// Its process.
+    /// The worker's process.
     pub process: Process,
-    /// Its thread.
+    /// The number of the worker's thread.
     pub tid: u32,
-    /// How that is scheduled.
+    /// How the kernel schedules that thread.
     pub scheduling: Scheduling,
-    /// When the worker was made.
+    /// When the worker was created.
     pub started: Instant<Monotonic>,
-    /// When this was read.
+    /// When this snapshot was taken.
     pub taken: Instant<Monotonic>,
-    /// When the worker last said that it was alive.
+    /// When the worker last updated the file.
     pub updated: Instant<Monotonic>,
-    /// What it is about; `None` if this program does not know the state's number.
+    /// The worker's state. `None` if this program does not know its number.
     pub state: Option<State>,
-    /// What it counted since it was made.
+    /// What the worker has counted since it was created.
     pub counts: Counts,
-    /// The last choice of its wait policy that was written. `None` if the mode compares nothing, if nothing was chosen yet, or if it
-    /// was written anew each time that this was read.
+    /// The last choice that the wait policy published. `None` if the mode compares no waits, if no choice was made yet,
+    /// or if the worker was writing it at every attempt to read it.
     pub choice: Option<Choice>,
 }
 
-/// A choice of the wait policy, and what it was made by.
+/// A choice of the wait policy, and the expectations behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// When it was made.
+    /// When the choice was made.
     pub at: Instant<Monotonic>,
-    /// The kind of wait.
+    /// The kind of wait that was chosen.
     pub kind: WaitKind,
     /// Why it was chosen.
     pub reason: Reason,
-    /// The numbers that were compared.
+    /// The expectations that were compared.
     pub belief: Belief,
 }
 
-/// What a worker counts.
+/// The counters of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Polls of all queues.
+    /// Number of polls; each covers all queues.
     pub polls: u64,
-    /// Polls that found nothing.
+    /// Number of polls that found no frame.
     pub empty_polls: u64,
-    /// Frames taken from devices.
+    /// Number of frames received from devices.
     pub received_frames: u64,
-    /// Their octets.
+    /// Number of bytes in those frames.
     pub received_bytes: u64,
-    /// Frames given to devices.
+    /// Number of frames passed to devices for sending.
     pub sent_frames: u64,
-    /// Their octets.
+    /// Number of bytes in those frames.
     pub sent_bytes: u64,
-    /// Time spent on frames.
+    /// Time spent processing frames.
     pub busy: Nanos,
-    /// By the number of the [`DropReason`].
+    /// Number of dropped frames, indexed by the number of the [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
-    /// By the number of the [`WaitKind`].
+    /// Waits, indexed by the number of the [`WaitKind`].
     pub waits: [Wait; WaitKind::ALL.len()],
-    /// By the number of the [`Reason`].
+    /// Number of decisions, indexed by the number of the [`Reason`].
     pub reasons: [u64; Reason::ALL.len()],
-    /// Times that the host took the core away.
+    /// Number of times that the host took the core away.
     pub gaps: u64,
-    /// How long it did so.
+    /// Total time for which the host took the core away.
     pub gap_time: Nanos,
-    /// One a port, in the order of their numbers.
+    /// The ports' own counters, in the order of the ports' numbers.
     pub ports: Vec<PortCounts>,
-    /// From a frame's arrival to its pick-up.
+    /// Time from each frame's arrival to its pick-up.
     pub lateness: Histogram,
-    /// From a frame's pick-up to its sending.
+    /// Time from each frame's pick-up to its sending.
     pub service: Histogram,
 }
 
-/// Waits of one kind.
+/// All waits of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wait {
-    /// How many.
+    /// Number of waits.
     pub count: u64,
-    /// How long, all together.
+    /// Total time of these waits.
     pub time: Nanos,
 }
 
-/// What a port says of itself.
+/// What a port reports about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortCounts {
-    /// Its name.
+    /// The port's name, for example its interface.
     pub name: String,
-    /// What it counted.
+    /// The port's own counters.
     pub statistics: Statistics,
-    /// Its health; `None` if not known.
+    /// The port's health. `None` if it is not known.
     pub health: Option<Health>,
-    /// Whether busy polling has an effect; `None` if not asked for or not known yet.
+    /// Whether busy polling has an effect. `None` if it was not requested or is not known yet.
     pub busy_poll: Option<bool>,
 }
 
-/// The times that the host took the core away.
+/// The times at which the host took the core away.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gaps {
-    /// Begin and end, ascending.
+    /// Begin and end of each gap, in ascending order.
     pub spans: Vec<(Instant<Monotonic>, Instant<Monotonic>)>,
-    /// Whether older gaps of the time in question were overwritten: then `spans` lacks some.
+    /// Whether older gaps of the requested time were overwritten, so that `spans` is incomplete.
     pub overrun: bool,
 }
 
-/// How often a choice is read that is written anew meanwhile: a worker writes one a wait, of some microseconds, and two cache lines
-/// take some hundred nanoseconds to read.
+/// Number of attempts to read a choice that is being overwritten. A worker writes one choice per wait, that is, every
+/// few microseconds. Reading its two cache lines takes some hundred nanoseconds.
 const TRIES: usize = 16;
 
-/// A file that is no living worker's.
+/// A file that belongs to no living worker.
 #[derive(Debug)]
 pub struct Leftover {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// Why it is not read.
     pub why: String,
 }
 
 impl Reader {
-    /// Opens a worker's file, whether the worker lives or not.
+    /// Opens a worker's file, whether or not the worker is alive.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = open_file(path).map_err(|e| Error::system(format!("open telemetry {}", path.display()), e))?;
         Self::of(file, path)
@@ -236,23 +236,23 @@ impl Reader {
         Ok(Self { source, path: path.to_owned(), process: Process { pid, start_ticks }, owner, prefix: None })
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// The process of the worker.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// Whether the worker's process still runs. A process of another user than the file's is not the worker's, whatever
-    /// the file says.
+    /// Whether the worker's process still runs. If the process and the file belong to different users, the process is
+    /// not the worker's, whatever the file says.
     pub fn is_alive(&self) -> bool {
         self.process.is_alive() && self.process.user().is_none_or(|user| user == self.owner)
     }
 
-    /// All that the file says now.
+    /// Everything that the file contains now.
     pub fn snapshot(&self) -> Snapshot {
         let page = &*self.source.page();
         let header = &page.header;
@@ -297,7 +297,7 @@ impl Reader {
 }
 
 impl Counts {
-    /// Frames that were received and not sent, for this reason.
+    /// Number of frames that were received and then dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }
@@ -307,17 +307,17 @@ impl Counts {
         self.waits[kind as usize]
     }
 
-    /// Decisions taken for this reason.
+    /// Number of decisions that were made for this reason.
     pub fn reason(&self, reason: Reason) -> u64 {
         self.reasons[reason as usize]
     }
 
-    /// Decisions by the name of their reason.
+    /// Number of decisions, with the name of their reason.
     pub fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Reason::ALL.into_iter().map(|reason| (reason.name(), self.reason(reason)))
     }
 
-    /// What was counted since `earlier`, a snapshot of the same worker.
+    /// What was counted since `earlier`, an earlier snapshot of the same worker.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             polls: self.polls.saturating_sub(earlier.polls),
@@ -350,10 +350,10 @@ impl Counts {
     }
 }
 
-/// The living workers under `root`, by instance and number, and what else lies there. Without such
-/// a directory there are none: no instance has been started yet. Of the default root, those of all users; where another
-/// user's instance has the name of one of ours or root's, or the reader is root, the user's number stands before it:
-/// `1000/edge`.
+/// The living workers under `root`, sorted by instance and number, and other files found there. If the directory does
+/// not exist, the result is empty: no instance has been started yet. For the default root, workers of all users are
+/// included. The user's number precedes an instance's name, as in `1000/edge`, if the reader is root, or if the reader
+/// or root has an instance of the same name.
 pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     let failed = |e: io::Error| Error::system(format!("read telemetry directory {}", root.display()), e);
     let (mut living, mut leftovers) = (Vec::<(String, u32, Reader)>::new(), Vec::new());
@@ -366,12 +366,12 @@ pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     Ok((living.into_iter().map(|(_, _, reader)| reader).collect(), leftovers))
 }
 
-/// No more folders and files than this are opened of a user who is neither root nor the reader: whatever he makes there, a
-/// reader of root's keeps its time and its descriptors.
+/// The largest number of folders and files to open per user who is neither root nor the reader. Whatever such a user
+/// creates, it cannot use up the time or the file descriptors of a reader that runs as root.
 const MOST_OF_OTHERS: usize = 128;
 
-/// Looks into a user's folder; `usual` is one whose instances go by their own names. Of more than `most` folders and files
-/// the rest is left out, and said.
+/// Searches a user's folder. If `usual` is true, its instances keep their plain names. Beyond `most` folders and files
+/// the rest is omitted, and the result says so.
 fn look_into(
     folder: &Folder,
     usual: bool,
@@ -416,9 +416,9 @@ fn look_into(
     Ok(())
 }
 
-/// Removes what the calling user's workers whose process is gone left under `root`; returns what it removed.
+/// Removes the files under `root` of the calling user's workers whose process is gone. Returns what was removed.
 ///
-/// Files that this version cannot read stay: their process is not known.
+/// Files that this version cannot read stay, because their process is unknown.
 pub fn remove_leftovers(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let root = folder::own(root);
     let failed = |e: io::Error| Error::system(format!("clear telemetry directory {}", root.display()), e);
@@ -443,7 +443,7 @@ pub(super) fn worker_files(directory: &Folder) -> io::Result<Vec<(u32, String)>>
     Ok(directory.names()?.into_iter().filter_map(|name| Some((number(&name)?, name))).collect())
 }
 
-/// Magic, layout version and size, read before anything is mapped.
+/// Magic number, layout version and size, read before anything is mapped.
 fn preamble(file: &File) -> io::Result<(u64, u64, u64)> {
     use std::os::unix::fs::FileExt;
     let mut bytes = [0; 24];
@@ -493,7 +493,7 @@ fn counts(page: &Page) -> Counts {
     }
 }
 
-/// `None` if it is being written: look again. `Some(None)` if there is none.
+/// `None` if the choice is being written: try again. `Some(None)` if there is none.
 fn choice(cells: &layout::Choice) -> Option<Option<Choice>> {
     let done = cells.done.get();
     fence(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The mapping of a worker's file, and a copy of one.
+//! Maps or copies a worker's file.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::layout::Page;
 
-/// A file's [`Page`], shared with whoever else maps it; unmapped on drop.
+/// A mapped file's [`Page`], shared with all others that map it. Unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     page: NonNull<Page>,
@@ -19,12 +19,12 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// For the worker. `file` must be as long as a [`Page`] at least.
+    /// Maps the file for the worker. `file` must be at least as long as a [`Page`].
     pub(super) fn writable(file: &File) -> io::Result<Self> {
         Self::map(file, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
-    /// For a reader. `file` must be as long as a [`Page`] at least. Storing to it would fault.
+    /// Maps the file for a reader. `file` must be at least as long as a [`Page`]. Writing to it would fault.
     pub(super) fn read_only(file: &File) -> io::Result<Self> {
         Self::map(file, ProtFlags::READ, MapFlags::SHARED)
     }
@@ -50,8 +50,8 @@ impl Mapping {
     }
 }
 
-/// What a file says now, copied: its owner may shorten it meanwhile, which would end whoever has it mapped. What is
-/// missing is 0.
+/// Copies the current contents of a file. Its owner may truncate it meanwhile, which would kill any process that has it
+/// mapped. Missing bytes are 0.
 pub(super) fn copied(file: &File) -> Box<Page> {
     use std::os::unix::fs::FileExt as _;
     let mut octets = vec![0; size_of::<Page>()];

@@ -1,4 +1,4 @@
-//! The worker's end.
+//! The worker's side of telemetry.
 
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
@@ -19,9 +19,9 @@ use super::{DropReason, Identity, State, now};
 use crate::Error;
 use crate::device::{Health, Statistics};
 
-/// A worker's counters in shared memory. Not `Sync`: one thread writes, so a count is a load and a
-/// store. Nothing here allocates or enters the kernel, except [`create`](Telemetry::create),
-/// [`runs_here`](Telemetry::runs_here) and drop, which unlinks the file.
+/// A worker's counters in shared memory. Not `Sync`: only one thread writes, so counting is a load and a store. Nothing
+/// here allocates or enters the kernel, except [`create`](Telemetry::create), [`runs_here`](Telemetry::runs_here) and
+/// drop, which unlinks the file.
 #[derive(Debug)]
 pub struct Telemetry {
     mapping: Mapping,
@@ -34,10 +34,11 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Makes `root/<instance>/worker-<n>`, in state [`State::Starting`], after removing what dead
-    /// instances of this name left behind. Of the default root, the folder is the calling user's own ([`folder::own`]).
+    /// Creates `root/<instance>/worker-<n>` in state [`State::Starting`]. It first removes what dead instances of this
+    /// name left behind. Under the default root, the folder is the calling user's own ([`folder::own`]).
     ///
-    /// [`Error::Invalid`] if an instance of this name lives, or if a name does not fit.
+    /// Fails with [`Error::Invalid`] if a living instance has this name, or if a name is too long or has forbidden
+    /// characters.
     pub fn create(root: &Path, id: &Identity) -> Result<Self, Error> {
         check(id)?;
         let root = folder::own(root);
@@ -66,7 +67,7 @@ impl Telemetry {
         }
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -76,39 +77,39 @@ impl Telemetry {
         self.mapping.page()
     }
 
-    /// Notes the calling thread as the one whose CPU time is this worker's, and how it is scheduled.
-    /// Call it from the worker's thread once that has its scheduling class; `create` notes its own.
+    /// Records the calling thread as the one whose CPU time is this worker's, and how it is scheduled. Call it from the
+    /// worker's thread once its scheduling class is set. Until then the file names the thread that called `create`.
     pub fn runs_here(&self) -> Result<(), Error> {
         note_thread(self.page()).map_err(|e| Error::system("read /proc/thread-self/stat", e))
     }
 
-    /// Frames were taken from a device.
+    /// Counts frames received from a device.
     #[inline]
     pub fn received(&self, frames: u64, bytes: u64) {
         self.page().hot.rx_frames.add(frames);
         self.page().hot.rx_bytes.add(bytes);
     }
 
-    /// Frames were given to a device.
+    /// Counts frames passed to a device for sending.
     #[inline]
     pub fn sent(&self, frames: u64, bytes: u64) {
         self.page().hot.tx_frames.add(frames);
         self.page().hot.tx_bytes.add(bytes);
     }
 
-    /// Received frames were not sent.
+    /// Counts received frames that were not sent.
     #[inline]
     pub fn dropped(&self, reason: DropReason, frames: u64) {
         self.page().drops[reason as usize].add(frames);
     }
 
-    /// The policy chose an action for this reason.
+    /// Counts a decision that the policy made for this reason.
     #[inline]
     pub fn decided(&self, reason: Reason) {
         self.page().reasons[reason as usize].add(1);
     }
 
-    /// What a choice of this time was made by.
+    /// Publishes the expectations behind a choice that was made at time `at`.
     #[inline]
     pub fn believed(&self, at: Instant<Monotonic>, kind: WaitKind, reason: Reason, belief: Belief) {
         let cells = &self.page().choice;
@@ -132,7 +133,7 @@ impl Telemetry {
         cells.done.set(number);
     }
 
-    /// A wait is over; it took this long.
+    /// Counts a wait that has ended and took `span`.
     #[inline]
     pub fn waited(&self, kind: WaitKind, span: Nanos) {
         let wait = &self.page().waits[kind as usize];
@@ -140,32 +141,32 @@ impl Telemetry {
         wait.time_ns.add(span.as_nanos());
     }
 
-    /// All queues were polled once.
+    /// Counts a poll of all queues. `empty` says that it found no frame.
     #[inline]
     pub fn polled(&self, empty: bool) {
         self.page().hot.polls.add(1);
         self.page().hot.empty_polls.add(u64::from(empty));
     }
 
-    /// Time was spent on frames.
+    /// Counts time spent processing frames.
     #[inline]
     pub fn busy(&self, span: Nanos) {
         self.page().hot.busy_ns.add(span.as_nanos());
     }
 
-    /// A frame was picked up this long after its arrival.
+    /// Counts a frame that was picked up this long after its arrival.
     #[inline]
     pub fn picked_up(&self, lateness: Nanos) {
         self.page().lateness.record(lateness);
     }
 
-    /// A frame left this long after it was picked up.
+    /// Counts a frame that was sent this long after its pick-up.
     #[inline]
     pub fn served(&self, span: Nanos) {
         self.page().service.record(span);
     }
 
-    /// The host had taken the core away for that time, as the loop's own clock readings show.
+    /// Records that the host took the core away during this time, as the loop's own clock readings show.
     pub fn gap(&self, began: Instant<Monotonic>, ended: Instant<Monotonic>) {
         let gaps = &self.page().gaps;
         let number = gaps.written.get();
@@ -181,7 +182,7 @@ impl Telemetry {
         gaps.written.set(number + 1);
     }
 
-    /// What a port has counted by itself, over all its queues, and its health where known.
+    /// Stores a port's own counters, summed over its queues, and its health if known.
     ///
     /// Panics if the worker has no such port.
     pub fn device(&self, port: usize, stats: Statistics, health: Option<Health>) {
@@ -195,7 +196,7 @@ impl Telemetry {
         cells.health.set(health.map_or(NONE, health_number));
     }
 
-    /// Whether busy polling a port has an effect; `None` if it was not asked for or is not known yet.
+    /// Stores whether busy polling a port has an effect. `None` if it was not requested or is not known yet.
     ///
     /// Panics if the worker has no such port.
     pub fn busy_poll(&self, port: usize, effect: Option<bool>) {
@@ -203,12 +204,12 @@ impl Telemetry {
         self.page().ports[port].busy_poll.set(effect.map_or(NONE, u64::from));
     }
 
-    /// The worker's state changed.
+    /// Stores the worker's new state.
     pub fn state(&self, state: State) {
         self.page().header.state.set(state as u64);
     }
 
-    /// The worker was alive then.
+    /// Notes that the worker was alive at `now`.
     #[inline]
     pub fn touch(&self, now: Instant<Monotonic>) {
         self.page().hot.updated_ns.set(now.as_nanos());
@@ -226,10 +227,10 @@ impl Drop for Telemetry {
     }
 }
 
-/// How long to wait for other workers of this user that start or end, each of which takes microseconds.
+/// The longest time to wait for other workers of this user that are starting or ending. Each takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How health is written in the page.
+/// The number that stands for a health state in the file.
 pub(super) const fn health_number(health: Health) -> u64 {
     match health {
         Health::Up => 1,
@@ -255,8 +256,8 @@ fn check(id: &Identity) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what dead workers left in this instance's directory; refuses if a living one is there
-/// that is not a colleague in this process.
+/// Removes what dead workers left in this instance's directory. Fails if a living worker is there that does not belong
+/// to this process.
 fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error> {
     for (number, name) in worker_files(directory).map_err(|e| lacking(directory.path(), &e))? {
         // A file that cannot be read as a worker's has no living owner of this version to protect.
@@ -278,7 +279,7 @@ fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error
     Ok(())
 }
 
-/// Makes the file in full under a name that no reader looks at.
+/// Creates the complete file under a name that no reader opens.
 fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<Mapping> {
     directory.remove(name)?;
     let file = directory.make(name)?;
@@ -328,7 +329,7 @@ fn note_thread(page: &Page) -> io::Result<()> {
     Ok(())
 }
 
-/// A text that fits 64 bytes: the end of a longer one (a path's telling part), marked as such.
+/// Fits a text into 64 bytes. Of a longer one it keeps the end (the informative part of a path) and marks it as cut.
 fn shown(text: &str) -> String {
     const ROOM: usize = 64;
     const MARK: &str = "…";

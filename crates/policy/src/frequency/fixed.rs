@@ -4,15 +4,15 @@ use units::Hertz;
 
 use super::{Decision, FrequencyPolicy, Observation, Reason};
 
-/// One frequency for ever: `cpupower frequency-set`, or the same minimum and maximum in the HWP request
-/// register (Intel 637284-001US, appendix A.7.1: MSR 0x774).
+/// Requests one frequency and never changes it. It models `cpupower frequency-set`, or an equal minimum and maximum in
+/// the HWP request register (Intel 637284-001US, appendix A.7.1: MSR 0x774).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fixed {
     frequency: Hertz,
 }
 
 impl Fixed {
-    /// Keeps `frequency`.
+    /// Requests `frequency` from the start.
     pub const fn new(frequency: Hertz) -> Self {
         Self { frequency }
     }

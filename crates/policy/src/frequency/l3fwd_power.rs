@@ -8,28 +8,28 @@ use crate::wait::{Action as Wait, Queue};
 // Source of all that follows: DPDK `examples/l3fwd-power/main.c` (constants as of 38f72e500b, 2026-07; the
 // loop as read in 22.11).
 
-/// A burst, `MAX_PKT_BURST`.
+/// Frames in a full burst, `MAX_PKT_BURST`.
 const BURST: u32 = 32;
-/// Frames left in a queue above which it asks for the highest frequency, for a hundredfold share of a step,
-/// for a share of a step: `FREQ_GEAR3_RX_PACKET_THRESHOLD` to `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
+/// Frames left in a queue above which the policy, in this order, requests the highest frequency, adds 100 to the trend,
+/// or adds 1: `FREQ_GEAR3_RX_PACKET_THRESHOLD` to `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
 const GEARS: [u32; 3] = [3 * BURST, 2 * BURST, BURST];
-/// What a poll above the second gear adds to the trend, `FREQ_UP_TREND2_ACC`.
+/// Added to the trend by a poll above the second gear, `FREQ_UP_TREND2_ACC`.
 const TREND_2: u32 = 100;
-/// What a poll above the first gear adds, `FREQ_UP_TREND1_ACC`.
+/// Added to the trend by a poll above the first gear, `FREQ_UP_TREND1_ACC`.
 const TREND_1: u32 = 1;
-/// The trend above which the frequency goes up by a step, `FREQ_UP_THRESHOLD`.
+/// The trend above which the frequency rises by one step, `FREQ_UP_THRESHOLD`.
 const UP_ABOVE: u32 = 10_000;
-/// Empty polls that leave a queue's hint as it was, `MIN_ZERO_POLL_COUNT`.
+/// Number of empty polls that leave a queue's hint unchanged, `MIN_ZERO_POLL_COUNT`.
 const FREE_POLLS: u32 = 10;
-/// The period of the timer that scales down: `TIMER_NUMBER_PER_SECOND` is 10.
+/// Period of the timer that scales down: `TIMER_NUMBER_PER_SECOND` is 10.
 const PERIOD: Nanos = Nanos::from_millis(100);
-/// Queues with a hint of their own, `MAX_RX_QUEUE_PER_LCORE`.
+/// Number of queues that have their own hint, `MAX_RX_QUEUE_PER_LCORE`.
 const MAX_QUEUES: usize = 16;
-/// Time slept in a period from which on it scales down: `SCALING_DOWN_TIME_RATIO_THRESHOLD` is 0.25, of
+/// Time slept within one period from which on the frequency falls: `SCALING_DOWN_TIME_RATIO_THRESHOLD` is 0.25 of
 /// `SCALING_PERIOD`.
 const SLEPT: Nanos = Nanos::from_millis(25);
 
-/// l3fwd-power in legacy mode, faithfully.
+/// The legacy mode of l3fwd-power, reproduced with its quirks.
 ///
 /// ```text
 ///   after a poll, per queue with frames:   count > 96 ──► to the highest
@@ -38,30 +38,29 @@ const SLEPT: Nanos = Nanos::from_millis(25);
 ///   each 100 ms:   slept 25 ms or more  ────────────────► a step down
 ///                  or less than 32 frames an iteration ─► a step down
 /// ```
-/// What it does not do is as faithful: a queue's hint stays until its next frame; time spent blocked in
-/// `epoll_wait` is not slept (the loop jumps past the addition); the poll after that is no iteration and
-/// looks at no timer; the second condition for a step down holds unless *every* poll gave a full burst,
-/// so that with one queue the frequency falls whenever the core is not saturated.
+/// These quirks are kept too. A queue's hint stays until its next frame. Time blocked in `epoll_wait` does not count as
+/// slept, because the loop jumps past the addition. The poll after such a block does not count as an iteration and does
+/// not check the timer. The second condition for a step down holds unless *every* poll returned a full burst; so, with
+/// one queue, the frequency falls whenever the core is not saturated.
 ///
-/// The queue's count is what `rte_eth_rx_queue_count` gives after the burst was taken: its fill less what
-/// was received. Time slept are the spins of a microsecond ([`Wait::Pause`]), as
-/// [`Hybrid300`](crate::wait::Hybrid300) asks for them.
+/// A queue's count is what `rte_eth_rx_queue_count` returns after the burst: the ring's fill less the frames received.
+/// Time slept is the sum of the 1 us spins ([`Wait::Pause`]) that [`Hybrid300`](crate::wait::Hybrid300) requests.
 #[derive(Debug)]
 pub struct L3fwdPower<C> {
     pstates: PStates,
     requested: Hertz,
-    /// For each queue; those past the end share the last.
+    /// One hint per queue. Queues past the end share the last one.
     hints: [Hint; MAX_QUEUES],
     empty_polls: [u32; MAX_QUEUES],
     trend: u32,
     slept: Nanos,
     received: u64,
     iterations: u64,
-    /// When the timer fires next; `None` before the first poll.
+    /// When the timer fires next. `None` before the first poll.
     timer: Option<Instant<C>>,
 }
 
-/// `enum freq_scale_hint_t`, as far as it is used.
+/// The values of `enum freq_scale_hint_t` that are used here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Hint {
     Current,
@@ -70,8 +69,8 @@ enum Hint {
 }
 
 impl<C> L3fwdPower<C> {
-    /// Begins with the highest frequency, as `rte_power_init()` does (`drivers/power/acpi/acpi_cpufreq.c`:
-    /// "Set freq to max by default").
+    /// Starts at the highest frequency, as `rte_power_init()` does (`drivers/power/acpi/acpi_cpufreq.c`: "Set freq to
+    /// max by default").
     pub fn new(pstates: PStates) -> Self {
         Self {
             pstates,
@@ -86,7 +85,7 @@ impl<C> L3fwdPower<C> {
         }
     }
 
-    /// `power_freq_scaleup_heuristic()`
+    /// Ports `power_freq_scaleup_heuristic()`.
     fn hint(&mut self, queue: &Queue<C>) -> Hint {
         let count = queue.fill.saturating_sub(queue.received);
         if count > GEARS[0] {
@@ -105,8 +104,8 @@ impl<C> L3fwdPower<C> {
         Hint::Current
     }
 
-    /// `power_timer_cb()`: whether it scales down. It runs at the beginning of an iteration that is counted
-    /// already.
+    /// Ports `power_timer_cb()`. Returns whether the frequency falls. Runs at the beginning of an iteration that has
+    /// already been counted.
     fn period_ends(&mut self) -> bool {
         let slept = self.slept >= SLEPT;
         let few = self.received.checked_div(self.iterations).is_none_or(|mean| mean < u64::from(BURST));

@@ -1,15 +1,15 @@
-//! How fast must the core be?
+//! How fast must the core run?
 //!
 //! ```text
 //!   poll all queues ──► work, transmit ──► wait policy ──► frequency policy.decide() ──► Keep
 //!                                                                 │
 //!                                                                 └──► Request(hertz)
-//!   Request ──► waits for the sequencing timer (the last one wins) ──► the core stalls ──► it runs so
+//!   Request ──► waits for the sequencing timer (the last one wins) ──► the core stalls ──► the new frequency
 //! ```
-//! There is one policy a core. It says what is to be *requested*; when that comes into force, the
-//! platform decides (see [`Platform`]), and the world tells the policy what runs, if it knows.
+//! Each core has one policy. The policy decides which frequency to *request*. When the request takes effect depends on
+//! the platform (see [`Platform`]). The caller tells the policy which frequency is running, if it knows.
 //!
-//! | policy | steered by | of |
+//! | policy | input | origin |
 //! | --- | --- | --- |
 //! | [`Fixed`] | nothing | a governor's fixed frequency |
 //! | [`TwoLevel`] | empty polls | DPDK `rte_power_pmd_mgmt`, `scale` |
@@ -35,56 +35,56 @@ use crate::wait;
 /// What a core did since the last decision.
 #[derive(Debug)]
 pub struct Observation<'a, C> {
-    /// The poll, as the wait policy sees it too: the time, what each queue gave, how full it was, when
-    /// its frames came, and the wait before it.
+    /// The poll as the wait policy sees it: the time, what each queue returned, how full it was, when its frames
+    /// arrived, and the wait before the poll.
     pub poll: &'a wait::Observation<'a, C>,
-    /// Time spent on frames (receiving, working on, sending them) since the last decision. A poll that
-    /// brought nothing is not busy.
+    /// Time spent on frames (receiving, processing, sending) since the last decision. A poll that returned no frame
+    /// does not count as busy.
     pub busy: Nanos,
-    /// Time for which the core was given away since the last decision.
+    /// Time since the last decision during which the thread had given up the core.
     pub asleep: Nanos,
-    /// The frequency that the core runs at; `None` if nobody knows.
+    /// The frequency at which the core runs. `None` if it is unknown.
     pub running: Option<Hertz>,
-    /// Who waits, where it can tell what waiting would cost at another frequency.
+    /// The core's wait policy, if it can estimate what waiting would cost at another frequency. `None` otherwise.
     pub waiting: Option<&'a wait::Adaptive<C>>,
 }
 
 /// What to do with the frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// No new request.
+    /// Make no new request.
     Keep,
-    /// Request this one, in place of any request that is not yet in force.
+    /// Request this frequency. It replaces any earlier request that has not taken effect yet.
     Request(Hertz),
 }
 
-/// Why a frequency was chosen, or kept.
+/// Why a frequency was requested or kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Reason {
-    /// The policy has no choice here: it is a fixed scheme.
+    /// The policy is fixed and had no choice.
     Fixed,
-    /// Frames came.
+    /// Frames arrived.
     Traffic,
-    /// Nothing has come for as long as it takes.
+    /// No frame has arrived for as long as the policy requires.
     Idle,
     /// A queue is filling up.
     QueueFill,
-    /// Too little was seen since the last decision, or the last request is not in force yet.
+    /// The policy has seen too little since the last decision, or the last request has not taken effect yet.
     Measuring,
-    /// What runs is what is needed.
+    /// The running frequency is the one that is needed.
     Steady,
-    /// The load needs more.
+    /// The load needs a higher frequency.
     Load,
-    /// The load needs less, and has for long.
+    /// The load has needed less for a long time.
     LessLoad,
-    /// At another frequency that suffices, waiting and working cost less.
+    /// Another sufficient frequency makes waiting and working cheaper together.
     Cheaper,
     /// Frames were later than the goal allows.
     Late,
-    /// Not the goal but the ring: it must last until a higher frequency is in force.
+    /// The ring, not the goal, needs this frequency: it must not overflow before a higher one takes effect.
     LossBound,
-    /// Even the highest frequency does not keep the goal.
+    /// The goal is not met even at the highest frequency.
     GoalTooTight,
 }
 
@@ -124,53 +124,54 @@ impl Reason {
     }
 }
 
-/// An action and its reason.
+/// An action and the reason for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
-    /// What to do.
+    /// What the caller must do.
     pub action: Action,
-    /// Why.
+    /// Why the policy chose that action.
     pub reason: Reason,
 }
 
 impl Decision {
-    /// No new request.
+    /// Decides to make no new request.
     pub const fn keep(reason: Reason) -> Self {
         Self { action: Action::Keep, reason }
     }
-    /// A new request.
+    /// Decides to request `frequency`.
     pub const fn request(frequency: Hertz, reason: Reason) -> Self {
         Self { action: Action::Request(frequency), reason }
     }
 }
 
-/// A scheme of choosing the frequency, for one core.
+/// Chooses the frequency of one core.
 pub trait FrequencyPolicy<C> {
-    /// The frequency that was last asked for; at first, the one to begin with.
+    /// The last frequency that the policy requested. Before the first request it is the one that the core must start
+    /// with.
     fn requested(&self) -> Hertz;
 
-    /// How much longer things take at the frequency that was last asked for than at the one before, for a waiting policy
-    /// that has learned there ([`Adaptive::change`](wait::Adaptive::change)).
+    /// How much longer things take at the last requested frequency than at the one before it. A wait policy needs this
+    /// to rescale what it learned ([`Adaptive::change`](wait::Adaptive::change)).
     fn slower(&self) -> wait::Slower {
         wait::Slower::NOT
     }
 
-    /// Takes in what the last poll gave and says what to request. Called once a poll, after the wait
-    /// policy's own decision, and never in a wait.
+    /// Takes the result of the last poll and decides what to request. Call it once per poll, after the wait policy's
+    /// own decision, and never during a wait.
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision;
 }
 
-/// One of the policies of this module.
+/// Any one of this module's policies, without dynamic dispatch.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a core, and no allocator to box it with
 pub enum Frequency<C> {
-    /// See [`Fixed`].
+    /// Runs [`Fixed`].
     Fixed(Fixed),
-    /// See [`TwoLevel`].
+    /// Runs [`TwoLevel`].
     TwoLevel(TwoLevel),
-    /// See [`L3fwdPower`].
+    /// Runs [`L3fwdPower`].
     L3fwdPower(L3fwdPower<C>),
-    /// See [`GoalFrequency`].
+    /// Runs [`GoalFrequency`].
     Goal(GoalFrequency<C>),
 }
 

@@ -1,4 +1,4 @@
-//! What the hardware can do, and how long it takes to do it.
+//! Which frequencies the hardware supports, and how long it takes to change between them.
 
 use units::{Hertz, Microwatts, Nanos};
 
@@ -10,11 +10,11 @@ pub struct PStates {
 }
 
 impl PStates {
-    /// As many as DPDK's power library keeps: `RTE_MAX_LCORE_FREQS` (`lib/power/rte_power_cpufreq.h`).
+    /// The most P-states that a table holds. DPDK's power library keeps as many: `RTE_MAX_LCORE_FREQS`
+    /// (`lib/power/rte_power_cpufreq.h`).
     pub const MOST: usize = 64;
 
-    /// From a list in any order; equal ones count once. `None` if there are none, more than
-    /// [`PStates::MOST`], or one of 0 Hz.
+    /// Sorts `frequencies` and drops duplicates. `None` if there are none, more than [`PStates::MOST`], or one is 0 Hz.
     pub fn new(frequencies: &[Hertz]) -> Option<Self> {
         let mut states = Self { all: [Hertz::new(0); Self::MOST], count: 0 };
         for &frequency in frequencies {
@@ -35,8 +35,8 @@ impl PStates {
         (states.count > 0).then_some(states)
     }
 
-    /// From `lowest` to `highest` in equal steps, as Intel's ratios of 100 MHz. `None` as in
-    /// [`PStates::new`], or if the step is 0 or `lowest` above `highest`.
+    /// Makes equal steps from `lowest` to `highest`, like Intel's ratios of 100 MHz. `None` in the cases of
+    /// [`PStates::new`], or if `step` is 0 or `lowest` is above `highest`.
     pub fn steps(lowest: Hertz, highest: Hertz, step: Hertz) -> Option<Self> {
         if step.as_hertz() == 0 {
             return None;
@@ -52,43 +52,43 @@ impl PStates {
         Self::new(&all[..count])
     }
 
-    /// All of them, ascending.
+    /// All frequencies, in ascending order.
     pub fn as_slice(&self) -> &[Hertz] {
         &self.all[..self.count]
     }
 
-    /// The lowest.
+    /// The lowest frequency that can be requested.
     pub fn lowest(&self) -> Hertz {
         self.all[0]
     }
 
-    /// The highest.
+    /// The highest frequency that can be requested.
     pub fn highest(&self) -> Hertz {
         self.all[self.count - 1]
     }
 
-    /// The lowest that is at least `frequency`; `None` if even the highest is less.
+    /// The lowest frequency that is at least `frequency`. `None` if even the highest is below it.
     pub fn at_least(&self, frequency: Hertz) -> Option<Hertz> {
         self.as_slice().get(self.as_slice().partition_point(|f| *f < frequency)).copied()
     }
 
-    /// The next higher one; `frequency` itself if there is none.
+    /// The next higher frequency, or `frequency` itself if there is none.
     pub fn up(&self, frequency: Hertz) -> Hertz {
         self.as_slice().iter().copied().find(|f| *f > frequency).unwrap_or(frequency)
     }
 
-    /// The next lower one; `frequency` itself if there is none.
+    /// The next lower frequency, or `frequency` itself if there is none.
     pub fn down(&self, frequency: Hertz) -> Hertz {
         self.as_slice().iter().rev().copied().find(|f| *f < frequency).unwrap_or(frequency)
     }
 }
 
-/// Power by P-state.
+/// The power that a polling core draws at each P-state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PowerTable([Microwatts; PStates::MOST]);
 
 impl PowerTable {
-    /// `power` of each P-state.
+    /// Calls `power` for the frequency of each P-state.
     pub fn new(pstates: &PStates, mut power: impl FnMut(Hertz) -> Microwatts) -> Self {
         let mut table = [Microwatts::new(0); PStates::MOST];
         for (entry, frequency) in table.iter_mut().zip(pstates.as_slice()) {
@@ -98,24 +98,26 @@ impl PowerTable {
     }
 }
 
-/// What a policy has to know of the machine.
+/// What a policy must know about the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Platform {
     /// The frequencies that can be requested.
     pub pstates: PStates,
-    /// What a core that polls draws at each of them; `None`: not known, and taken to be proportional to the frequency.
+    /// Power of a polling core at each P-state. `None` if it is unknown: then it is assumed to be proportional to the
+    /// frequency.
     pub power: Option<PowerTable>,
-    /// The longest time until a request is taken up: the period of the processor's sequencing timer.
-    /// About 500 us on 2nd Gen Intel Xeon Scalable; 500, 50 or 0 us on the 3rd, by BIOS setting
-    /// (Intel 637284-001US, section 4).
+    /// The longest time until the hardware takes up a request: the period of the processor's sequencing timer. About
+    /// 500 us on 2nd Gen Intel Xeon Scalable; 500, 50 or 0 us on the 3rd, by BIOS setting (Intel 637284-001US, section
+    /// 4).
     pub sequencing: Nanos,
-    /// How long the core then executes nothing: about 12 us on the 2nd Gen, some hundred nanoseconds on
-    /// the 3rd. Same source.
+    /// How long the core then executes nothing: about 12 us on the 2nd Gen, some hundred nanoseconds on the 3rd. Same
+    /// source.
     pub stall: Nanos,
 }
 
 impl Platform {
-    /// What a core that polls draws at the P-state of this number; in proportions only, where no power is known.
+    /// Power of a polling core at P-state number `state`. Where no power is known, only ratios between two results have
+    /// a meaning.
     pub fn power(&self, state: usize) -> u64 {
         match &self.power {
             Some(PowerTable(table)) => table[state].as_microwatts(),

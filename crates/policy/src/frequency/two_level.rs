@@ -1,15 +1,14 @@
-//! The two frequencies of DPDK's power library.
+//! DPDK's power library, which switches between two frequencies.
 
 use units::Hertz;
 
 use super::{Decision, FrequencyPolicy, Observation, PStates, Reason};
 
-/// Consecutive empty polls of a queue after which it is idle: `emptypoll_max`, 512 unless set.
-/// Source: DPDK `lib/power/rte_power_pmd_mgmt.c`, `rte_power_pmd_mgmt_set_emptypoll_max()` and the
-/// constructor, as of 108d30ab8d.
+/// A queue is idle after this many consecutive empty polls: `emptypoll_max`, 512 by default. Source: DPDK
+/// `lib/power/rte_power_pmd_mgmt.c`, `rte_power_pmd_mgmt_set_emptypoll_max()` and the constructor, as of 108d30ab8d.
 const EMPTY_POLLS: u32 = 512;
 
-/// DPDK's `rte_power_pmd_mgmt`, mode `scale`, faithfully.
+/// The `scale` mode of DPDK's `rte_power_pmd_mgmt`, reproduced with its quirks.
 ///
 /// ```text
 ///              a queue gave a frame
@@ -17,24 +16,24 @@ const EMPTY_POLLS: u32 = 512;
 ///    └── all queues empty, each more    │
 ///        than 512 times in a row ──► MIN┘
 /// ```
-/// It has nothing between the two, and no hysteresis. While it is idle it asks for the lowest frequency
-/// in every round, as it does in the receive callback of the last queue of the round; the power library
-/// drops what is set already, and so does this.
+/// It knows no frequency between the two, and it has no hysteresis. While the core is idle, DPDK requests the lowest
+/// frequency in every round, from the receive callback of the round's last queue. The power library drops a request for
+/// the frequency that is already set, and so does this policy.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLevel {
     highest: Hertz,
     lowest: Hertz,
     requested: Hertz,
-    /// For each queue the empty polls in a row; those past the end share the last.
+    /// Consecutive empty polls of each queue. Queues past the end share the last count.
     empty_polls: [u32; Self::MAX_QUEUES],
 }
 
 impl TwoLevel {
-    /// Queues with a count of their own. DPDK has a list without an end.
+    /// Number of queues that have their own count. DPDK keeps an unbounded list.
     pub const MAX_QUEUES: usize = 16;
 
-    /// Between the lowest and the highest of `pstates`. It begins with the highest, as `rte_power_init()`
-    /// does (`drivers/power/acpi/acpi_cpufreq.c`: "Set freq to max by default").
+    /// Switches between the lowest and the highest of `pstates`. Starts at the highest, as `rte_power_init()` does
+    /// (`drivers/power/acpi/acpi_cpufreq.c`: "Set freq to max by default").
     pub fn new(pstates: &PStates) -> Self {
         Self {
             highest: pstates.highest(),

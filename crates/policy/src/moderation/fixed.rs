@@ -4,14 +4,14 @@ use units::Instant;
 
 use super::{Decision, ModerationPolicy, Profile, Reason, Sample};
 
-/// One profile for ever: `ethtool -C DEVICE adaptive-rx off rx-usecs N rx-frames M`.
+/// Keeps one profile forever, like `ethtool -C DEVICE adaptive-rx off rx-usecs N rx-frames M`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Static {
     profile: Profile,
 }
 
 impl Static {
-    /// Keeps `profile`.
+    /// Asks for `profile` from the start.
     pub const fn new(profile: Profile) -> Self {
         Self { profile }
     }

@@ -1,20 +1,19 @@
-//! How long may a NIC gather packets before it interrupts?
+//! How long may a NIC collect packets before it raises an interrupt?
 //!
 //! ```text
 //!   a poll of one queue ──► sample ──► policy.decide() ──► Keep
 //!                                            │
 //!                                            └──► Apply(profile) ──► the NIC is programmed ──► policy.applied()
 //! ```
-//! There is one policy a queue *and direction*: a queue's receive and transmit moderation are two
-//! instances that know nothing of each other. Decision and actuation are apart: between
-//! [`Action::Apply`] and [`ModerationPolicy::applied`] a policy keeps still.
+//! Each queue has one policy *per direction*: its receive and transmit moderation are two instances that know nothing
+//! of each other. A decision and its execution are separate. Between [`Action::Apply`] and
+//! [`ModerationPolicy::applied`] a policy decides nothing.
 //!
-//! **What a world owes a policy.** Program [`ModerationPolicy::profile`] before the first packet.
-//! Call `decide` once at the end of each poll of the queue (in Linux: of each NAPI poll that is
-//! complete), or, outside the kernel, as often as the counters are read. Do what it says, and call
-//! `applied` when it is done.
+//! **What the caller must do.** Program [`ModerationPolicy::profile`] before the first packet. Call `decide` once at
+//! the end of each poll of the queue. In Linux this is each completed NAPI poll; outside the kernel, it is each reading
+//! of the counters. Execute the action, and call `applied` when that is done.
 //!
-//! | policy | steered by | of |
+//! | policy | input | origin |
 //! | --- | --- | --- |
 //! | [`Static`] | nothing | `ethtool -C` with adaptive off |
 //! | [`NetDim`] | bytes, packets, time per 64 events | Linux `lib/dim/net_dim.c` |
@@ -31,127 +30,123 @@ pub use goal::{GoalModeration, GoalModerationConfig, Limits};
 
 use units::{Instant, Nanos};
 
-/// Which way the packets of a queue go.
+/// The direction in which a queue's packets go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// Receive: the interrupt says that packets have come.
+    /// Receive: the interrupt says that packets have arrived.
     Rx,
-    /// Transmit: the interrupt says that sent packets' buffers can be reclaimed.
+    /// Transmit: the interrupt says that the buffers of sent packets can be reclaimed.
     Tx,
 }
 
-/// What starts the timer of a profile. The numbers are those of `enum dim_cq_period_mode`
-/// (Linux `include/linux/dim.h`).
+/// What starts a profile's timer. The numbers are those of `enum dim_cq_period_mode` (Linux `include/linux/dim.h`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PeriodMode {
-    /// From the event: the timer starts with the first packet after the last interrupt, and no
-    /// packet waits longer than it.
+    /// From the event: the timer starts with the first packet after the last interrupt. No packet waits longer than the
+    /// timer.
     Eqe = 0,
-    /// From the completion: every further packet starts the timer anew, so only the count of frames
-    /// bounds the wait.
+    /// From the completion: every further packet restarts the timer. So only the frame count bounds the wait.
     Cqe = 1,
 }
 
-/// When an interrupt is raised: after `usecs`, or as soon as `frames` packets wait, whichever is
-/// first.
+/// When the NIC raises an interrupt: after `usecs`, or once `frames` packets wait, whichever comes first.
 ///
-/// As in `struct ethtool_coalesce` (Linux `include/uapi/linux/ethtool.h`), 0 turns off one of the
-/// two conditions. Both off would mean no interrupt at all: no policy asks for that, and no world
-/// needs to take it.
+/// As in `struct ethtool_coalesce` (Linux `include/uapi/linux/ethtool.h`), 0 turns off one of the two conditions. With
+/// both off there would be no interrupt at all. No policy asks for that, and callers need not support it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
-    /// Microseconds; 0: the timer is not used.
+    /// The timer in microseconds. 0 means that the timer is off.
     pub usecs: u32,
-    /// Packets (RDMA: completions); 0: they are not counted.
+    /// Number of packets (RDMA: completions). 0 means that they are not counted.
     pub frames: u32,
     /// What starts the timer.
     pub mode: PeriodMode,
 }
 
 impl Profile {
-    /// An interrupt for every packet.
+    /// Raises an interrupt for every packet.
     pub const IMMEDIATE: Self = Self { usecs: 0, frames: 1, mode: PeriodMode::Eqe };
 
-    /// Interrupts `usecs` after the first packet, or at `frames` packets.
+    /// Raises an interrupt `usecs` after the first packet, or at `frames` packets.
     pub const fn eqe(usecs: u32, frames: u32) -> Self {
         Self { usecs, frames, mode: PeriodMode::Eqe }
     }
 
-    /// The timer's span; `None` if it is not used.
+    /// The timer's duration. `None` if the timer is off.
     pub const fn timer(self) -> Option<Nanos> {
         if self.usecs == 0 { None } else { Some(Nanos::from_micros(self.usecs as u64)) }
     }
 }
 
-/// A queue's counters at a point in time. The counters are totals that start anywhere and only grow; a
-/// policy uses their differences.
+/// A queue's counters at one point in time. Each counter is a total that starts at any value and only grows; a policy
+/// uses the differences.
 #[derive(Debug)]
 pub struct Sample<C> {
     /// When the counters were read.
     pub now: Instant<C>,
-    /// Interrupts that the queue raised.
+    /// Total number of interrupts that the queue has raised.
     pub events: u64,
-    /// Packets received (or sent).
+    /// Total number of packets received (or sent).
     pub packets: u64,
-    /// Their octets.
+    /// Total number of bytes in those packets.
     pub bytes: u64,
-    /// Completions (RDMA); 0 where there are none.
+    /// Total number of completions (RDMA). 0 if the queue has none.
     pub completions: u64,
-    /// How late the packets since the sample before were; `None` if nobody measures that.
+    /// How late the packets since the previous sample were. `None` if nobody measures that.
     pub delays: Option<Delays>,
 }
 
-/// How late some packets were, from arrival at the NIC to the end that the goal counts to.
+/// How late some packets were, from arrival at the NIC to the point at which the goal's latency ends.
 ///
-/// Between the shortest and the longest they are taken to be spread evenly, as those of one
-/// interrupt are.
+/// Delays are assumed to be spread evenly from the shortest to the longest, as they are among the packets of one
+/// interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delays {
-    /// Of how many packets; 0 means that there were none, and the other two have no meaning.
+    /// Number of packets. If it is 0, the two delays have no meaning.
     pub packets: u32,
-    /// The delay of the one that was least late.
+    /// The smallest delay among these packets.
     pub shortest: Nanos,
-    /// The delay of the one that was most late.
+    /// The largest delay among these packets.
     pub longest: Nanos,
 }
 
-/// What to do with the profile.
+/// What to do with the queue's profile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It stays.
+    /// Leave the profile as it is.
     Keep,
-    /// Program this one, and say when it is done.
+    /// Program this profile, then call [`ModerationPolicy::applied`].
     Apply(Profile),
 }
 
-/// Why a profile was chosen, or kept.
+/// Why a profile was chosen or kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Reason {
-    /// The policy has no choice here: it is a fixed scheme.
+    /// The policy is fixed and had no choice.
     Fixed,
     /// The last profile has not been programmed yet.
     Applying,
     /// Too little was seen since the last decision.
     Measuring,
-    /// What was seen is as it should be.
+    /// The delays and rates are as they should be.
     Steady,
-    /// The window's rates were better or worse than those of the one before (DIM).
+    /// The window's rates were better or worse than those of the previous window (DIM).
     Rates,
-    /// The packets were early enough to wait longer.
+    /// The packets were early enough for a longer timer.
     Budget,
     /// Packets were later than the goal allows.
     Late,
-    /// The ring's time to overflow, not the goal, cut the timer.
+    /// The ring's time to overflow, not the goal, limits the timer.
     LossBound,
-    /// Waiting saved no interrupt: each packet came alone.
+    /// Waiting saved no interrupt, because each packet arrived alone.
     NoSaving,
-    /// The rate has risen, and waiting pays again.
+    /// The rate has risen, so a timer saves interrupts again.
     Burst,
-    /// Tries whether waiting pays again.
+    /// The policy tries whether a timer saves interrupts again.
     Probe,
-    /// Even without moderation the goal is not kept.
+    /// The goal is not met even without moderation.
     GoalTooTight,
 }
 
@@ -191,49 +186,49 @@ impl Reason {
     }
 }
 
-/// An action and its reason.
+/// An action and the reason for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
-    /// What to do.
+    /// What the caller must do.
     pub action: Action,
-    /// Why.
+    /// Why the policy chose that action.
     pub reason: Reason,
 }
 
 impl Decision {
-    /// The profile stays.
+    /// Decides to leave the profile as it is.
     pub const fn keep(reason: Reason) -> Self {
         Self { action: Action::Keep, reason }
     }
-    /// Another profile.
+    /// Decides to program `profile`.
     pub const fn apply(profile: Profile, reason: Reason) -> Self {
         Self { action: Action::Apply(profile), reason }
     }
 }
 
-/// A scheme of moderation, for one queue in one direction.
+/// Chooses the moderation of one queue in one direction.
 pub trait ModerationPolicy<C> {
-    /// The profile that was last asked for; at first, the one to begin with.
+    /// The last profile that the policy asked for. Before the first decision it is the one to start with.
     fn profile(&self) -> Profile;
 
-    /// Takes in a sample and says whether the profile is to change.
+    /// Takes a sample and decides whether the profile changes.
     fn decide(&mut self, sample: &Sample<C>) -> Decision;
 
-    /// The profile of the last [`Action::Apply`] is in force as of `now`.
+    /// Must be called when the profile of the last [`Action::Apply`] has taken effect, at `now`.
     fn applied(&mut self, now: Instant<C>);
 }
 
-/// One of the policies of this module.
+/// Any one of this module's policies, without dynamic dispatch.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a queue, and no allocator to box it with
 pub enum Moderation<C> {
-    /// See [`Static`].
+    /// Runs [`Static`].
     Static(Static),
-    /// See [`NetDim`].
+    /// Runs [`NetDim`].
     NetDim(NetDim<C>),
-    /// See [`RdmaDim`].
+    /// Runs [`RdmaDim`].
     RdmaDim(RdmaDim<C>),
-    /// See [`GoalModeration`].
+    /// Runs [`GoalModeration`].
     Goal(GoalModeration<C>),
 }
 

@@ -4,14 +4,14 @@ use units::Nanos;
 
 use super::{Action, Decision, Observation, Reason, WaitPolicy};
 
-/// A queue that gave this many frames counts as busy: half a batch of 32, `PMD_SLEEP_THRESH`.
-/// Source: openvswitch/ovs `lib/dpif-netdev.c` (d6a632a9b, 2026-07).
+/// A queue is busy if it returns at least this many frames: half a batch of 32, `PMD_SLEEP_THRESH`. Source:
+/// openvswitch/ovs `lib/dpif-netdev.c` (d6a632a9b, 2026-07).
 const BUSY_FRAMES: u32 = 16;
-/// Added to the sleep by each iteration that was not busy, `PMD_SLEEP_INC_US`. Same source; 1 us
-/// since commits f62629a55 and 948767a18.
+/// Each iteration that is not busy lengthens the sleep by this, `PMD_SLEEP_INC_US`. Same source; 1 us since commits
+/// f62629a55 and 948767a18.
 const STEP: Nanos = Nanos::from_micros(1);
 
-/// OVS-DPDK's `pmd-sleep-max`, faithfully.
+/// OVS-DPDK's `pmd-sleep-max`, reproduced with its quirks.
 ///
 /// ```text
 ///              a queue gave >= 16 frames: sleep = 0
@@ -21,7 +21,7 @@ const STEP: Nanos = Nanos::from_micros(1);
 ///                                                   │        ▲
 ///                                                   └────────┘ again < 16
 /// ```
-/// It sleeps in every iteration that is not busy, also when 1 to 15 frames came.
+/// It sleeps in every iteration that is not busy, even if 1 to 15 frames arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     max: Nanos,
@@ -29,11 +29,11 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The longest maximum that OVS takes, 10,000 us (its guide, `pmd-sleep-max`).
+    /// The longest maximum that OVS accepts, 10,000 us (its guide, `pmd-sleep-max`).
     pub const LONGEST_MAX: Nanos = Nanos::from_micros(10_000);
 
-    /// Sleeps at most `max`; OVS takes 0 (never sleep) to [`Backoff::LONGEST_MAX`], and so does this:
-    /// a longer `max` is cut to it.
+    /// Sleeps for at most `max`. The value 0 turns sleeping off, as in OVS. A `max` above [`Backoff::LONGEST_MAX`] is
+    /// reduced to it.
     pub fn new(max: Nanos) -> Self {
         Self { max: max.min(Self::LONGEST_MAX), sleep: Nanos::ZERO }
     }

@@ -4,18 +4,18 @@ use units::Nanos;
 
 use super::{Action, Decision, Observation, Reason, WaitPolicy};
 
-/// Empty polls that cost nothing, `MIN_ZERO_POLL_COUNT`.
-/// Source: DPDK `examples/l3fwd-power/main.c` (38f72e500b, 2026-07), `power_idle_heuristic()`.
+/// The first empty polls of a queue, this many, cause no wait: `MIN_ZERO_POLL_COUNT`. Source: DPDK
+/// `examples/l3fwd-power/main.c` (38f72e500b, 2026-07), `power_idle_heuristic()`.
 const FREE_POLLS: u32 = 10;
-/// Empty polls after which the interrupts are armed, `SUSPEND_THRESHOLD`. Same source.
+/// The interrupts are armed after this many empty polls, `SUSPEND_THRESHOLD`. Same source.
 const SUSPEND_AFTER: u32 = 300;
-/// The spin between polls until then, `MINIMUM_SLEEP_TIME`. Same source.
+/// Spin time between polls before that, `MINIMUM_SLEEP_TIME`. Same source.
 const SPIN: Nanos = Nanos::from_micros(1);
-/// The longest that `epoll_wait` blocks, in `sleep_until_rx_interrupt()`. Same source.
+/// The longest time for which `epoll_wait` blocks, in `sleep_until_rx_interrupt()`. Same source.
 const TIMEOUT: Nanos = Nanos::from_millis(10);
 
-/// l3fwd-power's legacy and interrupt-only idle loop, with the check after arming that it lacks
-/// (that check belongs to [`Action::BlockUntil`]).
+/// The idle loop of l3fwd-power in its legacy and interrupt-only modes. Unlike l3fwd-power, it polls once more after
+/// arming the interrupts, because [`Action::BlockUntil`] always does.
 ///
 /// ```text
 ///   frames of any queue ──► its count = 0                 counts are a queue's own;
@@ -29,11 +29,11 @@ pub struct Hybrid300 {
 }
 
 impl Hybrid300 {
-    /// Queues with a count of their own, l3fwd-power's `MAX_RX_QUEUE_PER_LCORE`. Further ones share
+    /// Number of queues that have their own count, l3fwd-power's `MAX_RX_QUEUE_PER_LCORE`. Queues past the end share
     /// the last count.
     pub const MAX_QUEUES: usize = 16;
 
-    /// No queue has been empty yet.
+    /// Starts with all counts at 0.
     pub const fn new() -> Self {
         Self { empty_polls: [0; Self::MAX_QUEUES] }
     }

@@ -2,7 +2,7 @@
 
 use super::{Action, Decision, Observation, Reason, WaitPolicy};
 
-/// Polls while frames come; at the first empty poll arms the interrupts, checks once more, blocks.
+/// Polls while frames arrive. At the first empty poll it arms the interrupts, polls once more and blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interrupt;
 

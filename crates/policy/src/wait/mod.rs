@@ -1,4 +1,4 @@
-//! What shall the core do until the next poll?
+//! What should the core do until the next poll?
 //!
 //! ```text
 //!            ┌────────────── observation ──────────────┐
@@ -6,14 +6,14 @@
 //!                                             │
 //!            Poll ◄── Pause ◄── SleepUntil ◄──┴──► BlockUntil: arm, poll once more, block if empty
 //! ```
-//! One policy a file. [`Policy`] is the closed set of them, so that a loop needs no dynamic dispatch; [`Mode`] is what a
-//! user says to get one.
+//! Each policy has its own file. [`Policy`] is the closed set of them, so that a loop needs no dynamic dispatch.
+//! [`Mode`] names a policy and holds its settings, as the user gave them.
 //!
-//! | policy | idle core | wakes by | of |
+//! | policy | gives up an idle core | is woken by | origin |
 //! | --- | --- | --- | --- |
 //! | [`Poll`] | never | – | every kernel-bypass loop |
 //! | [`Interrupt`] | at once | the device | a blocking read |
-//! | [`Backoff`] | grows by 1 us an idle iteration | a timer | OVS-DPDK `pmd-sleep-max` |
+//! | [`Backoff`] | for a sleep that grows by 1 us per idle iteration | a timer | OVS-DPDK `pmd-sleep-max` |
 //! | [`Hybrid300`] | after 300 empty polls | the device | DPDK `l3fwd-power` |
 //! | [`Adaptive`] | as the goal allows | whichever is cheapest | Apus |
 
@@ -35,74 +35,74 @@ pub use poll::Poll;
 
 use units::{Instant, Nanos};
 
-/// What a worker saw since the last decision.
+/// What a worker observed since the last decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a, C> {
-    /// When the poll's frames, if any, had been worked on and sent.
+    /// When the worker had processed and sent the frames of this poll, if there were any.
     pub now: Instant<C>,
-    /// One entry a queue, in an order that stays the same.
+    /// One entry per queue. The order never changes.
     pub queues: &'a [Queue<C>],
-    /// The wait between the last decision and this poll; `None` after [`Action::Poll`].
+    /// The wait between the last decision and this poll. `None` after [`Action::Poll`].
     pub ended: Option<Ended<C>>,
 }
 
 impl<C> Observation<'_, C> {
-    /// Frames received in this poll, over all queues.
+    /// Number of frames received in this poll, over all queues.
     pub fn received(&self) -> u32 {
         self.queues.iter().map(|q| q.received).sum()
     }
 }
 
-/// What one poll of one queue gave.
+/// The result of one poll of one queue.
 #[derive(Debug)]
 pub struct Queue<C> {
-    /// Frames received.
+    /// Number of frames received in this poll.
     pub received: u32,
-    /// Frames that waited in the ring when it was polled, these included: the ring's fill.
+    /// The ring's fill when it was polled: all frames that waited there, including those received.
     pub fill: u32,
-    /// When the frames came and were picked up; `None` if there were none.
+    /// When the frames arrived and were picked up. `None` if there were none.
     pub arrivals: Option<Arrivals<C>>,
 }
 
-/// When the frames of one poll came.
+/// When the frames of one poll arrived.
 #[derive(Debug)]
 pub struct Arrivals<C> {
-    /// Arrival of the oldest; the pick-up where the device stamps nothing.
+    /// Arrival of the oldest frame. The time of the pick-up if the device gives no timestamps.
     pub first: Instant<C>,
-    /// Arrival of the newest; the pick-up where the device stamps nothing.
+    /// Arrival of the newest frame. The time of the pick-up if the device gives no timestamps.
     pub last: Instant<C>,
-    /// When the worker took them out of the ring.
+    /// When the worker took the frames out of the ring.
     pub picked_up: Instant<C>,
 }
 
 impl<C> Arrivals<C> {
-    /// How long the oldest frame lay in the ring; none if the stamps contradict each other.
+    /// How long the oldest frame lay in the ring. Zero if the timestamps contradict each other.
     pub fn lateness(&self) -> Nanos {
         self.picked_up.since(self.first).unwrap_or(Nanos::ZERO)
     }
 }
 
-/// A wait that is over.
+/// A wait that has ended.
 #[derive(Debug)]
 pub struct Ended<C> {
-    /// What had been asked for.
+    /// The action that the policy chose.
     pub action: Action<C>,
-    /// When it was asked for.
+    /// When the wait began.
     pub began: Instant<C>,
     /// When the worker ran again.
     pub ended: Instant<C>,
-    /// What it cost, as the time for which a core that polls costs as much: CPU time of the thread and of the
-    /// interrupt that woke it; or its energy over the power of polling, where that is known. `None` where it was not
-    /// measured: not every wait need be.
+    /// The cost of the wait, as the time for which a polling core would cost as much. It is the CPU time of the thread
+    /// and of the interrupt that woke it; or the wait's energy divided by the polling power, if that is known. `None`
+    /// if this wait was not measured; not every wait has to be.
     pub spent: Option<Nanos>,
-    /// How much of it the idle state cost, which is not the shorter the faster the core is. Zero where only CPU time is
+    /// The part of that cost that the idle state caused. A faster core does not shorten it. Zero if only CPU time is
     /// known.
     pub idle: Nanos,
 }
 
 impl<C> Ended<C> {
-    /// How long after the time that it had asked for the worker ran again: the price of a timed
-    /// wait. `None` if no time was asked for, or if the device ended the wait before it.
+    /// How late a timed wait ended: the time from the requested end until the worker ran again. `None` if no end was
+    /// requested, or if the device ended the wait earlier.
     pub fn overshoot(&self) -> Option<Nanos> {
         let due = match self.action {
             Action::Poll | Action::BlockUntil(None) => return None,
@@ -116,29 +116,29 @@ impl<C> Ended<C> {
 /// What to do until the next poll.
 #[derive(Debug)]
 pub enum Action<C> {
-    /// Poll again now.
+    /// Poll again at once.
     Poll,
-    /// Keep the core, in its cheapest running state (`pause`), for about this long.
+    /// Keep the core for about this long in its cheapest running state (`pause`).
     Pause(Nanos),
-    /// Give the core away until then.
+    /// Give up the core until this time.
     SleepUntil(Instant<C>),
-    /// Arm the interrupts of all queues, poll once more, and if that is empty too give the core away
-    /// until a frame arrives or until then. The second poll belongs to the action: a frame that
-    /// came between the empty poll and the arming raises no interrupt.
+    /// Arm the interrupts of all queues and poll once more. If that poll is empty too, give up the core until a frame
+    /// arrives or the given time is reached. The second poll is part of the action: a frame that arrives between the
+    /// empty poll and the arming raises no interrupt.
     BlockUntil(Option<Instant<C>>),
 }
 
-/// The kinds of [`Action`], to count by.
+/// The kinds of [`Action`], for counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum WaitKind {
-    /// [`Action::Poll`]
+    /// Counts [`Action::Poll`].
     Poll,
-    /// [`Action::Pause`]
+    /// Counts [`Action::Pause`].
     Pause,
-    /// [`Action::SleepUntil`]
+    /// Counts [`Action::SleepUntil`].
     Sleep,
-    /// [`Action::BlockUntil`]
+    /// Counts [`Action::BlockUntil`].
     Block,
 }
 
@@ -158,7 +158,7 @@ impl WaitKind {
 }
 
 impl<C> Action<C> {
-    /// The kind to count this action under.
+    /// The kind under which this action is counted.
     pub const fn kind(&self) -> WaitKind {
         match self {
             Self::Poll => WaitKind::Poll,
@@ -168,7 +168,7 @@ impl<C> Action<C> {
         }
     }
 
-    /// The time after which the worker runs again at the latest; `None` if only a frame ends it.
+    /// The latest time at which the worker runs again. `None` if only a frame ends the wait.
     pub fn until(&self, now: Instant<C>) -> Option<Instant<C>> {
         match *self {
             Self::Poll => Some(now),
@@ -183,23 +183,23 @@ impl<C> Action<C> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Reason {
-    /// The policy has no choice here: it is a fixed scheme.
+    /// The policy is fixed and had no choice.
     Fixed,
-    /// Frames came: the next poll is likely to find more.
+    /// Frames arrived, so the next poll is likely to find more.
     Traffic,
-    /// Waits until shortly before the arrival that the traffic's period predicts.
+    /// The policy waits until shortly before the next arrival, which the traffic's period predicts.
     Periodic,
-    /// A sleep is the cheapest wait.
+    /// A timed sleep is the cheapest wait.
     Budget,
-    /// To wait until a frame comes is the cheapest.
+    /// Waiting for an interrupt is the cheapest wait.
     Interrupt,
-    /// Nothing has come for long: only the interrupt ends the wait.
+    /// No frame has arrived for a long time, so only an interrupt ends the wait.
     Idle,
-    /// Nothing is owed, and no wait is cheaper than polling.
+    /// No late packets are owed, but no wait is cheaper than polling.
     GoalTooTight,
-    /// Late packets are owed: what a wait would make late costs more than polling.
+    /// Late packets are owed. The packets that a wait would make late cost more than polling.
     Late,
-    /// The ring's time to overflow, not the goal, cut the wait.
+    /// The ring's time to overflow, not the goal, limited the wait.
     LossBound,
 }
 
@@ -233,47 +233,47 @@ impl Reason {
     }
 }
 
-/// An action and its reason.
+/// An action and the reason for it.
 #[derive(Debug)]
 pub struct Decision<C> {
-    /// What to do.
+    /// What the caller must do.
     pub action: Action<C>,
-    /// Why.
+    /// Why the policy chose that action.
     pub reason: Reason,
 }
 
-/// A scheme of waiting.
+/// Decides how a worker waits.
 pub trait WaitPolicy<C> {
-    /// Takes in what the last poll gave and says what to do until the next one.
+    /// Takes the result of the last poll and decides what to do until the next one.
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C>;
 
-    /// What the last decision was made by. `None` if it compared nothing: of a fixed scheme, and wherever frames are
-    /// left to be taken at once.
+    /// The expectations behind the last decision. `None` if the policy compared no waits: always for a fixed policy,
+    /// and for any policy while frames are left to be picked up at once.
     #[inline]
     fn belief(&self) -> Option<Belief> {
         None
     }
 }
 
-/// One of the policies of this module.
+/// Any one of this module's policies, without dynamic dispatch.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a worker, and no allocator to box it with
 pub enum Policy<C> {
-    /// See [`Poll`].
+    /// Runs [`Poll`].
     Poll(Poll),
-    /// See [`Interrupt`].
+    /// Runs [`Interrupt`].
     Interrupt(Interrupt),
-    /// See [`Backoff`].
+    /// Runs [`Backoff`].
     Backoff(Backoff),
-    /// See [`Hybrid300`].
+    /// Runs [`Hybrid300`].
     Hybrid300(Hybrid300),
-    /// See [`Adaptive`].
+    /// Runs [`Adaptive`].
     Adaptive(Adaptive<C>),
 }
 
 impl<C> Policy<C> {
-    /// Starts from what was measured on this platform; see [`Adaptive::know`]. The other policies do not reckon with
-    /// what a wait costs, and stay as they are.
+    /// Starts from costs that were measured on this platform; see [`Adaptive::know`]. The other policies ignore what a
+    /// wait costs and do not change.
     pub fn know(&mut self, costs: &WakeCosts) {
         if let Self::Adaptive(policy) = self {
             policy.know(costs);
@@ -302,7 +302,8 @@ impl<C> WaitPolicy<C> for Policy<C> {
     }
 }
 
-/// Derives would ask `Copy` of the clock's marker type, which has no values.
+/// Implements `Clone` and `Copy` for any clock. Derives would require `Copy` of the clock's marker type, which has no
+/// values.
 macro_rules! copy_for_any_clock {
     ($($name:ident),*) => {$(
         impl<C> Clone for $name<C> {

@@ -1,4 +1,4 @@
-//! The ways of waiting by name, with their settings: what a user chooses, and the policy made of it.
+//! The policies by name, with the settings that a user can choose.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,21 +8,21 @@ use units::Nanos;
 use super::{Adaptive, AdaptiveConfig, Backoff, DEFAULT_GOAL, Hybrid300, Interrupt, Policy, Poll};
 use crate::Goal;
 
-/// A way of waiting with its settings.
+/// A wait policy's name and its settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Never waits: [`Poll`].
+    /// Never waits; runs [`Poll`].
     Poll,
-    /// Blocks at each empty poll: [`Interrupt`].
+    /// Blocks after each empty poll; runs [`Interrupt`].
     Interrupt,
-    /// OVS-DPDK's timed sleep: [`Backoff`].
+    /// Sleeps like OVS-DPDK; runs [`Backoff`].
     Backoff {
-        /// The longest sleep, up to [`Backoff::LONGEST_MAX`].
+        /// The longest sleep, at most [`Backoff::LONGEST_MAX`].
         max: Nanos,
     },
-    /// l3fwd-power's scheme: [`Hybrid300`].
+    /// Waits like DPDK's l3fwd-power; runs [`Hybrid300`].
     Hybrid300,
-    /// Apus's own: [`Adaptive`].
+    /// Waits as cheaply as a latency goal allows; runs [`Adaptive`].
     Adaptive(AdaptiveConfig),
 }
 
@@ -30,15 +30,15 @@ impl Mode {
     /// All modes with their default settings: sleeps of up to 100 us, and [`DEFAULT_GOAL`].
     pub const ALL: [Self; 5] =
         [Self::Poll, Self::Interrupt, Self::Backoff { max: Nanos::from_micros(100) }, Self::Hybrid300, Self::ADAPTIVE];
-    /// `adaptive` with its default goal.
+    /// `adaptive` with the default goal, [`DEFAULT_GOAL`].
     pub const ADAPTIVE: Self = Self::Adaptive(AdaptiveConfig { goal: None, loss: None, interrupts: true });
 
-    /// `adaptive` with this goal.
+    /// `adaptive` with the goal `goal`.
     pub const fn holding(goal: Goal) -> Self {
         Self::Adaptive(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true })
     }
 
-    /// The name on the command line, in files and in documents.
+    /// The name used on the command line, in files and in documents.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Poll => "poll",
@@ -49,12 +49,12 @@ impl Mode {
         }
     }
 
-    /// The mode of this name, with its default settings.
+    /// The mode with this name and its default settings. `None` if there is no such mode.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// The goal that it holds, if it holds one.
+    /// The latency goal that this mode meets. `None` if it has no goal.
     pub fn goal(&self) -> Option<Goal> {
         match self {
             Self::Adaptive(config) => Some(config.goal.unwrap_or(DEFAULT_GOAL)),
@@ -62,7 +62,7 @@ impl Mode {
         }
     }
 
-    /// A fresh policy of this mode.
+    /// Creates a policy that has learned nothing yet.
     pub fn policy<C>(&self) -> Policy<C> {
         match *self {
             Self::Poll => Policy::Poll(Poll),
@@ -74,7 +74,7 @@ impl Mode {
     }
 }
 
-/// `backoff 100us`, `adaptive p99=40us`; without a goal of its own `adaptive`.
+/// Writes for example `backoff 100us` or `adaptive p99=40us`, and plain `adaptive` if no goal was chosen.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -85,7 +85,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What [`Display`](fmt::Display) writes; also with `:` or `=` after the name.
+/// Reads what [`Display`](fmt::Display) writes. A `:` or `=` may follow the name instead of a space.
 impl FromStr for Mode {
     type Err = &'static str;
 

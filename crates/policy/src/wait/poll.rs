@@ -2,7 +2,7 @@
 
 use super::{Action, Decision, Observation, Reason, WaitPolicy};
 
-/// Polls without end: the lowest latency, a whole core.
+/// Polls forever: the lowest latency, at the price of a whole core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Poll;
 

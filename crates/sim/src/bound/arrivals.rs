@@ -1,4 +1,4 @@
-//! What arrives, as the world's run meets it: by when each packet has to be taken.
+//! The packets that arrive in the simulated run, and the deadline of each.
 
 use policy::Goal;
 use units::Nanos;
@@ -12,25 +12,26 @@ use crate::scenario::Scenario;
 use crate::traffic::Kind;
 use crate::world;
 
-/// Packets closer than this share of the time that they can wait are taken as one, which lowers what the bound asks for
-/// wake-ups by about as much.
+/// Packets closer together than this share of the time that they can wait are treated as one. This lowers the bound's
+/// cost of wake-ups by about the same share.
 pub const SHARE: u64 = 64;
-/// So are packets closer than this part of the window: memory and time do not grow with it.
+/// Packets closer together than this part of the window are treated as one too, so memory and time do not grow with the
+/// window.
 pub const ENTRIES: u64 = 1_000_000;
 
 /// The packets of a run.
 #[derive(Debug)]
 pub struct Arrivals {
-    /// Those that can be served in time and whose deadline lies within the window; a line a core.
+    /// Packets that can be served in time and whose deadline lies within the window. One line per core.
     pub lines: Vec<Line>,
-    /// All that arrived within the window.
+    /// Number of all packets that arrived within the window.
     pub packets: u64,
-    /// Those that are late whatever is done.
+    /// Number of packets that are late whatever the worker does.
     pub late: u64,
 }
 
 impl Arrivals {
-    /// The arrivals of `scenario` with `seed`.
+    /// The arrivals of `scenario` with this `seed`.
     pub fn new(scenario: &Scenario, seed: u64, goal: Goal, machine: &Machine) -> Result<Self, Why> {
         if scenario.traffic.iter().any(|stream| matches!(stream.traffic.kind, Kind::Request(_))) {
             return Err(Why::Closed);

@@ -1,23 +1,23 @@
-//! The least CPU time with which a recorded run could have held a goal.
+//! The least CPU time with which a recorded run could have met a goal.
 
 use policy::Goal;
 use units::Nanos;
 
 use super::schedule::{Line, Packets, Prices, Rest, least};
 
-/// What a run met, and what things cost there.
+/// What wake-ups and frames cost in a recorded run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
-    /// Giving the core away and getting it back.
+    /// CPU time to give up the core and get it back.
     pub wake: Nanos,
-    /// The work of a frame.
+    /// CPU time for processing one frame.
     pub frame: Nanos,
 }
 
-/// The least CPU time within `window` for frames of which each `(first, last, count)` came between two times, in
-/// nanoseconds; first times do not fall. The core polls or rests, a rest costs [`Costs::wake`] whenever it is taken, and a frame is
-/// punctual if the core is awake at any time from its arrival to the goal's latency after it. How many lie at once in the ring,
-/// and how long those before it take, does not count.
+/// The least CPU time within `window` with which the frames meet the goal. Each `(first, last, count)` stands for `count`
+/// frames that arrived between two times, in nanoseconds; first times never decrease. The core polls or rests, and each
+/// rest costs [`Costs::wake`]. A frame is punctual if the core is awake at any time from its arrival to the goal's latency
+/// after it. The number of frames in the ring, and the time that earlier frames take, are ignored.
 pub fn least_cpu_time(
     goal: Goal,
     window: (u64, u64),

@@ -1,32 +1,33 @@
-//! The least power that could have held a goal: what a clairvoyant would need.
+//! The least power with which a goal could have been met, by a policy that knows the future.
 //!
-//! It knows every arrival of the world's run with this seed, to the nanosecond, and pays the least that the machine's
-//! model asks for each thing. Nothing that runs in the world draws less and holds the goal; how far it lies above is
-//! what [`Bound::multiple`] says.
+//! This clairvoyant policy knows every arrival of the world's run with this seed, to the nanosecond. For each thing it
+//! pays the least that the machine's model charges. No policy that runs in the world can draw less and still meet the
+//! goal. [`Bound::multiple`] says how far a policy's power lies above the bound.
 //!
 //! ```text
-//!   energy ≥ base · T                     every core, all the time, in the allowed idle state that draws the least
+//!   energy ≥ base · T                     every core, all the time, in the allowed idle state with the least power
 //!          + work · (packets − allowed)   each packet's cycles, at the frequency at which a cycle is cheapest
 //!          + schedule                     wake-ups and time awake: [`schedule`]
 //!          − stalls                       what standing still during a change of frequency saves a core that polls
 //!   energy ≥ Σ a · w + s · cycles         over parts w of the window, with the cycles that have to be done within one, for
 //!                                         any line a + s f below the power of all states: how fast the core has to be
 //! ```
-//! The larger of the two counts. **Relaxed**, each in the bound's disfavour:
-//! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs less,
-//!   and comes exactly when it is wanted: a clairvoyant sets a timer ahead of the way back from rest.
-//! - Each idle period is spent in the best allowed state, which draws what it draws at the lowest frequency.
-//! - The frequency changes at once and for nothing: each cycle runs where it is cheapest, and deadlines are reckoned at
-//!   the highest frequency, turbo included.
-//! - A packet waits for nothing but its fetch, its own service and its own way out: not for a batch, for the packets before
-//!   it, for a written-back descriptor, or for the wire. A poll takes all that is there, for the work of one burst.
+//! The larger of the two counts. **Relaxed**, always so that the bound becomes lower:
+//! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs
+//!   less. It comes exactly when it is wanted: a clairvoyant sets its timer early enough for the way back from rest.
+//! - Each idle period is spent in the best allowed state, at that state's power for the lowest frequency.
+//! - A change of frequency takes no time and costs nothing. Each cycle runs at the frequency where it is cheapest, while
+//!   deadlines are computed for the highest frequency, turbo included.
+//! - A packet waits only for its fetch, its own service and its own transmission. It never waits for a batch, for earlier
+//!   packets, for the write-back of a descriptor, or for the wire. A poll takes all waiting packets for the work of one
+//!   burst.
 //! - Rings do not overflow, nobody else takes the core, and polls that find nothing are free.
-//! - The first rest's wake-up is free, and a packet whose deadline lies after the window need not be served.
+//! - The wake-up from the first rest is free, and a packet whose deadline lies after the window need not be served.
 //!
-//! Arrival and fetch are not relaxed: they do not depend on what the worker does.
+//! Arrival and fetch are not relaxed: they do not depend on the worker.
 //!
-//! **Premise.** A goal is held if late and lost packets, those that still wait at the window's end after their deadline
-//! included, are at most the allowed share of all that came.
+//! **Premise.** A goal is met if late and lost packets are at most the allowed share of all packets that arrived.
+//! Packets that still wait at the window's end after their deadline count as late.
 
 mod arrivals;
 mod cpu;
@@ -43,27 +44,27 @@ use crate::scenario::{Scenario, Wait, Worker};
 use arrivals::Arrivals;
 use prices::Machine;
 
-/// The least mean power of the simulated cores together with which the goal can be held.
+/// The least mean power with which the goal can be met.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
-    /// The latency goal that the power is enough for.
+    /// The latency goal for which this power is the bound.
     pub goal: Goal,
-    /// No run with this goal held draws less on average over the window.
+    /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window.
     pub power: Microwatts,
-    /// Packets that arrived within the window.
+    /// Number of packets that arrived within the window.
     pub packets: u64,
-    /// Those of them that could be late.
+    /// Number of those packets that may be late.
     pub may_be_late: u64,
-    /// Which of the two inequalities gave it.
+    /// Which of the two inequalities gave the bound.
     pub by: By,
 }
 
-/// What the bound is made of.
+/// The inequality that gave the bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// Wake-ups and deadlines.
+    /// The first one: wake-ups and deadlines.
     Schedule,
-    /// The cycles that the packets take.
+    /// The second one: the cycles of the packets.
     Work,
 }
 
@@ -78,7 +79,7 @@ impl By {
 }
 
 impl Bound {
-    /// `power` as a multiple of the least.
+    /// `power` as a multiple of the bound.
     pub fn multiple(&self, power: Microwatts) -> f64 {
         power.as_microwatts() as f64 / self.power.as_microwatts().max(1) as f64
     }
@@ -87,7 +88,7 @@ impl Bound {
 /// Why there is no bound.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Why {
-    /// Without a goal the least is to forward nothing.
+    /// The scenario has no goal. Without one the least power is that of forwarding nothing.
     #[error("the scenario has no goal")]
     NoGoal,
     /// Arrivals follow answers.
@@ -96,29 +97,29 @@ pub enum Why {
     /// Threads share queues.
     #[error("threads share a queue (metronome), so it is unknown which of them serves a packet")]
     Shared,
-    /// The worker is a guest.
+    /// The worker runs in a guest.
     #[error("the worker runs in a virtual machine, whose exits the bound does not count")]
     Guest,
-    /// Another task has the core when the worker rests.
+    /// Another task uses the core while the worker rests.
     #[error("a background task keeps the core awake")]
     Background,
-    /// More packets are late than may be, whatever is done.
+    /// More packets are late than the goal allows, whatever the worker does.
     #[error(
         "no mode can meet the goal: {late} packets are late even if served at once, but only {allowed} may be"
     )]
     Impossible {
-        /// Those that nobody can serve in time.
+        /// Number of packets that cannot be served in time.
         late: u64,
-        /// Those that may be late.
+        /// Number of packets that may be late.
         allowed: u64,
     },
-    /// No world could be so.
+    /// The scenario describes an impossible world.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
 
-/// The least power with which the scenario's goal can be held, on the arrivals of its run with this seed; the
-/// scenario's own, if none is given. How the scenario waits and which frequency it asks for changes nothing.
+/// The least power with which the scenario's goal can be met, for the arrivals of its run with this seed. `None` uses
+/// the scenario's own seed. The scenario's wait and frequency policies have no influence.
 pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why> {
     let goal = scenario.goal.ok_or(Why::NoGoal)?.latency;
     match &scenario.worker {
@@ -146,7 +147,7 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
     Ok(Bound { goal, power, packets: arrivals.packets, may_be_late, by })
 }
 
-/// So many parts per million of `packets`, rounded down.
+/// `ppm` parts per million of `packets`, rounded down.
 fn share(packets: u64, ppm: u32) -> u64 {
     (u128::from(packets) * u128::from(ppm) / 1_000_000) as u64
 }

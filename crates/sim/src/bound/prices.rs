@@ -1,4 +1,4 @@
-//! What a machine's model asks for each thing at least: powers in microwatts, energies in femtojoules.
+//! The least that a machine's model charges for each thing: powers in microwatts, energies in femtojoules.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -9,47 +9,48 @@ use crate::hw::pstate::PStateModel;
 use crate::scenario::{Host, Scenario, Worker};
 use crate::world::BURST;
 
-/// Frequencies that are looked at; if the processor has more, neighbours count as one with the power of the lower and
-/// the speed of the higher.
+/// The largest number of frequencies that are considered. If the processor has more, neighbours are merged into one
+/// that has the power of the lower and the speed of the higher.
 const FREQUENCIES: u64 = 512;
-/// A core that stands still for a change of frequency draws less than one that polls. For so many percent of the time
-/// awake the price is lowered by that; see [`Machine::stalls`].
+/// A core that stands still during a change of frequency draws less than one that polls. For this many percent of the
+/// time awake, the price is lowered accordingly; see [`Machine::stalls`].
 const SHARES: [u64; 4] = [0, 50, 80, 95];
-/// Parts of the window in which work has to be done, in times that a packet can wait.
+/// Lengths of the parts of the window in which work must be done, as multiples of the time that a packet can wait.
 const PARTS: [u64; 3] = [8, 32, 128];
-/// What stalls could save is looked at more closely from this share of the base power on.
+/// If stalls could save at least this share of the base power, the savings are computed more precisely.
 const STALLS_MATTER: f64 = 1e-3;
 
-/// A machine, as far as the bound goes.
+/// A machine, as far as the bound needs it.
 #[derive(Debug)]
 pub struct Machine {
-    /// The least power of a core at any time.
+    /// The least power that a core ever draws, in microwatts.
     pub base: f64,
-    /// From taking a packet to the end of its own work, at the highest frequency.
+    /// Time from taking a packet to the end of its own work, at the highest frequency.
     pub shortest_service: Nanos,
-    /// Whether packets go out again.
+    /// Whether packets are sent on.
     pub sends: bool,
-    /// Cycles of a packet with its share of a full batch.
+    /// Cycles per packet, including its share of a full batch.
     batched: f64,
     prices: Prices,
-    /// Power and speed (in cycles a nanosecond) of a core that runs: the least of the one goes with the most of the other.
+    /// Power and speed (in cycles per nanosecond) of a running core. The least power is combined with the highest
+    /// speed.
     running: Vec<(f64, f64)>,
-    /// What a core that stands still during a change draws less than one that polls, how long a change takes, and
-    /// the share of time that changes can take.
+    /// For changes of frequency: how much less a core draws during a change than while polling, how long a change
+    /// takes, and the largest share of time that changes can take.
     stall: (f64, f64, f64),
 }
 
-/// Cycles that software takes.
+/// Cycles that the software takes.
 struct Software {
-    /// From one packet's end to the next one's.
+    /// Cycles from the end of one packet to the end of the next.
     packet: Cycles,
-    /// Besides, for a batch.
+    /// Additional cycles per batch.
     batch: Cycles,
-    /// Packets of a full batch.
+    /// Number of packets in a full batch.
     full: u64,
-    /// For a rest that a timer ends; `None` if a timer serves nobody.
+    /// Additional cycles for a rest that a timer ends. `None` if timers cannot serve packets.
     timer: Option<Cycles>,
-    /// For a rest that an interrupt ends.
+    /// Additional cycles for a rest that an interrupt ends.
     interrupt: Cycles,
 }
 
@@ -141,12 +142,14 @@ impl Machine {
         }
     }
 
-    /// What being awake costs, in several ways, each with what is to be taken off the whole for stalls.
+    /// The price of being awake, computed in several ways. Each comes with an amount to subtract from the total for
+    /// stalls.
     ///
-    /// A core that rests saves nothing by a change of frequency: its cycles stay, and standing still draws no less than
-    /// the idle state. A core that stays awake does, for `block` a change and at most a change a `period`, so
-    /// saved ≤ d · min(awake time, φ T + block). The minimum is at most any mixture of the two: λ of the price of being awake and
-    /// 1 − λ of the sum. Few waits at low loads make a λ near 1 the better one, many a λ of 0.
+    /// A core that rests saves nothing by a change of frequency: it needs the same cycles, and standing still draws no
+    /// less than the idle state. A core that stays awake does save, for `block` per change and with at most one change
+    /// per `period`. So saved ≤ d · min(awake time, φ T + block). The minimum is at most any mixture of the two: λ of
+    /// the price of being awake and 1 − λ of the sum. If waits are few, at low loads, a λ near 1 gives the better
+    /// bound; if they are many, a λ of 0.
     pub fn stalls(&self, cores: f64, window: f64) -> Vec<(Prices, f64)> {
         let (saves, block, share) = self.stall;
         if block == 0.0 {
@@ -164,11 +167,12 @@ impl Machine {
             .collect()
     }
 
-    /// The least energy in which the work is done in time, however the core waits.
+    /// The least energy with which the work is done in time, however the core waits.
     ///
-    /// A line a + s · f that lies below the power of every state over its speed gives a · w + s · cycles for any time w: once
-    /// for the whole window, and once for the sum over parts of it, with the packets that have to be done within one part;
-    /// late packets may save their cycles at the steepest line.
+    /// Consider a line a + s · f that lies below the power of every state, as a function of its speed. For any time w
+    /// it gives the energy a · w + s · cycles. This is used once for the whole window. It is also summed over parts of
+    /// the window, each with the packets that must be done within it. Late packets may save their cycles at the
+    /// steepest line.
     pub fn work(&self, lines: &[Line], allowed: f64) -> f64 {
         let (saves, block, share) = self.stall;
         let below = self.below();
@@ -199,7 +203,7 @@ impl Machine {
         most - (self.base - standing).max(0.0) * stalled
     }
 
-    /// Calls `each` with the length of each part of the window, and the packets that have to be done within it.
+    /// Calls `each` with the length of each part of the window and the number of packets that must be done within it.
     fn parts(&self, line: &Line, length: u64, mut each: impl FnMut(f64, u64)) {
         let ((start, end), mut packets) = (line.window, line.packets.iter().peekable());
         let mut from = start;
@@ -216,7 +220,7 @@ impl Machine {
         }
     }
 
-    /// Lines below the power of every state over its speed: what they are at no speed, and their slope.
+    /// Lines below the power of every state, as a function of its speed: their value at speed 0, and their slope.
     fn below(&self) -> Vec<(f64, f64)> {
         let corners = self.running.iter().map(|(power, speed)| (power - self.base) / speed);
         let edges = self.running.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1));
@@ -237,7 +241,7 @@ fn allowed(host: &Host) -> impl Iterator<Item = &IdleState> {
     cstates.states[..=cstates.deepest].iter().enumerate().filter(keeps).map(|(_, state)| state)
 }
 
-/// The frequencies, each with itself; or with one above it, if there are too many.
+/// Pairs of frequencies. Each frequency is paired with itself, or with one above it if there are too many.
 fn frequencies(pstates: &PStateModel) -> impl Iterator<Item = (Hertz, Hertz)> {
     let (lowest, highest) = (pstates.lowest.as_hertz(), pstates.highest.as_hertz());
     let step = pstates.step.as_hertz().max(1);
@@ -253,7 +257,7 @@ fn frequencies(pstates: &PStateModel) -> impl Iterator<Item = (Hertz, Hertz)> {
     })
 }
 
-/// Without those that cost no less than another both to enter and to stay in.
+/// Removes the ways to rest that are at least as expensive as another one, both to enter and to stay in.
 fn useful(rests: Vec<Rest>) -> Vec<Rest> {
     let better = |a: &Rest, b: &Rest| a.slope <= b.slope && a.wake <= b.wake && a != b;
     let mut kept: Vec<Rest> =

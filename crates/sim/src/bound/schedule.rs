@@ -1,80 +1,83 @@
-//! The clairvoyant's schedule: the least cost of waking in time for packets that are all known.
+//! The clairvoyant's schedule: the least cost of being awake in time for packets whose arrivals are all known.
 //!
-//! A core is awake or rests. Each packet has a release, before which nobody sees it, and a deadline, after which it is
-//! late; it is punctual if the core is awake at any moment between the two. A rest costs its `wake` once, and its
-//! `slope` for each nanosecond; being awake costs [`Prices::awake`] a nanosecond, in which the packets' work is done.
+//! A core is either awake or at rest. Each packet has a release, before which nobody sees it, and a deadline, after
+//! which it is late. It is punctual if the core is awake at any moment between the two. A rest costs its `wake` once
+//! and its `slope` per nanosecond. Being awake costs [`Prices::awake`] per nanosecond, and the packets' work is done in
+//! that time.
 //!
-//! **Duality.** The least cost with at most A late packets is at least, for any price m ≥ 0 of a late packet,
+//! **Duality.** Take any price m ≥ 0 of a late packet. The least cost with at most A late packets is at least
 //!
 //! ```text
 //!   g(m) = min over all schedules of (cost + m · late)  −  m · A
 //! ```
-//! because the schedule that keeps A has late − A ≤ 0. g is concave; its largest value is the bound (M. J. Neely,
-//! "Stochastic Network Optimization", 2010, ch. 4, uses the same price as a queue; S. Boyd, L. Vandenberghe, "Convex
-//! Optimization", 5.1.3, has weak duality). Between g(m) and the true optimum lies less than what one more packet costs,
-//! unless packets come in few large groups.
+//! because a schedule with at most A late packets has late − A ≤ 0. g is concave, and its largest value is the bound.
+//! (M. J. Neely, "Stochastic Network Optimization", 2010, ch. 4, uses the same price as a queue; S. Boyd, L.
+//! Vandenberghe, "Convex Optimization", 5.1.3, describes weak duality.) The distance to the true optimum is less than
+//! the cost of one more packet, unless packets arrive in few large groups.
 //!
-//! **One price.** Releases and deadlines have the same order, so a rest from v to u makes late exactly the packets with
-//! index from R(v), those released by v, to X(u), those whose deadline lies before u. Without m · late this is interval
-//! stabbing: wake at the earliest deadline, serve what is there. With it, it is a shortest path over the points at which
-//! it can pay to begin or to end a rest, the deadlines and the releases:
+//! **One price.** Releases and deadlines have the same order. So a rest from v to u makes late exactly the packets with
+//! index from R(v) to X(u). R(v) counts the packets released by v; X(u) counts those whose deadline is before u.
+//! Without the term m · late this is interval stabbing: wake at the earliest deadline and serve what is there. With it,
+//! it is a shortest path. Its nodes are the points at which it can pay to begin or end a rest: the deadlines and the
+//! releases.
 //!
 //! ```text
 //!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + m · (late from R(v) to X(u)) ,
 //!                min over v < u of              S(v) + max(0, awake (u − v) − work of the packets between) )
 //! ```
-//! Only the work of punctual packets counts; there are at least `packets − A` of them.
+//! Only the work of punctual packets counts. There are at least `packets − A` of them.
 //!
-//! All terms part into one of v and one of u, so a running minimum replaces the inner search: O(packets) for each m.
+//! Every term splits into one for v and one for u. So a running minimum replaces the inner search, and each m takes
+//! O(packets).
 
 use std::collections::VecDeque;
 
-/// A packet, or several that come so closely that they are taken as one.
+/// One packet, or several that are so close together that they are treated as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packets {
-    /// When the first is visible, in nanoseconds.
+    /// When the first of them becomes visible, in nanoseconds.
     pub release: u64,
-    /// The last time at which the last of them can be taken without being late; at least `release`.
+    /// The latest time at which the last of them can be taken without being late, in nanoseconds. At least `release`.
     pub deadline: u64,
-    /// Packets that these times stand for.
+    /// Number of packets that share these times.
     pub count: u64,
 }
 
 /// A way to rest.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rest {
-    /// What a nanosecond costs.
+    /// Cost per nanosecond of rest.
     pub slope: f64,
-    /// What going to rest and waking again costs.
+    /// Cost of going to rest and waking again.
     pub wake: f64,
 }
 
-/// What things cost, in any unit.
+/// Prices, in any unit, as long as all use the same.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prices {
-    /// A nanosecond awake.
+    /// Cost of a nanosecond awake.
     pub awake: f64,
-    /// The ways to rest; without any the core stays awake.
+    /// The ways to rest. If there are none, the core stays awake.
     pub rests: Vec<Rest>,
-    /// The work of a packet. It is a part of the time awake where the core stays awake after it.
+    /// Cost of a packet's work. It is part of the time awake if the core stays awake after it.
     pub packet: f64,
-    /// The work of taking packets, however many, once a rest.
+    /// Cost of taking packets, once per rest, whatever their number.
     pub batch: f64,
 }
 
-/// What one core serves, with releases and deadlines that never fall from one entry to the next.
+/// The packets of one core. Releases and deadlines never decrease from one entry to the next.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Line {
-    /// When the core begins, awake, and where the account ends.
+    /// Begin and end of the account. The core is awake at the beginning.
     pub window: (u64, u64),
-    /// What comes; deadlines lie within the window.
+    /// The packets. Their deadlines lie within the window.
     pub packets: Vec<Packets>,
 }
 
 impl Line {
-    /// Appends a packet that is released no earlier than those before. Packets whose releases are less than `close`
-    /// apart become one entry, which can be served at any time at which one of them can: that makes the bound lower,
-    /// never higher. So does a deadline that is earlier than the one before, which is put off to that.
+    /// Appends a packet that is released no earlier than those before it. Packets whose releases are less than `close`
+    /// apart become one entry, which can be served at any time at which one of them can. This makes the bound lower,
+    /// never higher. A deadline that is earlier than the previous one is moved to it, with the same effect.
     pub fn push(&mut self, mut packet: Packets, close: u64) {
         if let Some(last) = self.packets.last_mut() {
             packet.deadline = packet.deadline.max(last.deadline);
@@ -93,22 +96,22 @@ impl Line {
     }
 }
 
-/// The largest value of the dual.
+/// The largest value of the dual that was found.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Least {
     /// No schedule with at most the allowed number of late packets costs less.
     pub cost: f64,
-    /// The price of a late packet at which that showed.
+    /// The price of a late packet at which this value was found.
     pub price: f64,
 }
 
 /// How close to the dual's largest value the search goes, as a share of it.
 const CLOSE_ENOUGH: f64 = 1e-4;
-/// Evaluations at most. Each gives a valid bound; ten are usual.
+/// The largest number of evaluations. Each gives a valid bound; ten are usual.
 const EVALUATIONS: usize = 40;
 
-/// The least cost with which at most `allowed` packets of all lines together are late. `fixed` is what is added to it
-/// anyway, and says how much exactness matters.
+/// The least cost with which at most `allowed` packets of all lines together are late. `fixed` is a cost that is added
+/// in any case; the search's precision is relative to the sum.
 pub fn least(lines: &[Line], prices: &Prices, allowed: f64, fixed: f64) -> Least {
     let packets: u64 = lines.iter().map(Line::count).sum();
     let work = prices.packet * (packets as f64 - allowed).max(0.0);
@@ -147,7 +150,7 @@ pub fn least(lines: &[Line], prices: &Prices, allowed: f64, fixed: f64) -> Least
     best.map_or(Least { cost: work, price: 0.0 }, |best| Least { cost: best.value, price: best.price })
 }
 
-/// The dual at a price, and a tangent there.
+/// The dual at one price, and its tangent there.
 #[derive(Clone, Copy, Debug)]
 struct Support {
     price: f64,
@@ -155,7 +158,7 @@ struct Support {
     slope: f64,
 }
 
-/// A cost, and the packets that were late for it.
+/// A cost, and the number of packets that are late at this cost.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Value {
     cost: f64,
@@ -180,12 +183,12 @@ impl Value {
 /// A line with the running sums of its packets.
 struct Ready<'a> {
     line: &'a Line,
-    /// How many packets the first n entries have.
+    /// Number of packets in the first n entries.
     before: Vec<f64>,
 }
 
-/// The least of what went to rest before now and wakes: with all work paid for, and without that of the punctual packets
-/// that wait, which is done while the core stays awake.
+/// The least cost of starting from rest, in two forms: with all work paid, and without the work of the punctual packets
+/// that wait. The second is for a core that stays awake and does that work then.
 #[derive(Clone, Copy, Debug)]
 struct Starts {
     paid: Value,
@@ -196,7 +199,7 @@ impl Starts {
     const NONE: Self = Self { paid: Value::NONE, owed: Value::NONE };
 }
 
-/// A sliding-window minimum: a queue of the entries that may still become the least, in ascending order of value.
+/// A sliding-window minimum: a queue of the entries that can still become the minimum, in ascending order of value.
 #[derive(Debug, Default)]
 struct Window(VecDeque<(usize, Value)>);
 
@@ -217,23 +220,23 @@ impl Window {
     }
 }
 
-/// Sessions that go on.
+/// Awake periods ("sessions") that have not ended.
 ///
-/// A session of length g with work c costs max(awake · g, c): c where all of the time is worked through, and the time where
-/// some of it is spent waiting. So one that began at u costs at v at least `paid`, and at least `owed` + f(v), where f is the price of
-/// being awake up to v less the work that has come by v: the first until f(v) reaches the threshold `paid` − `owed`, the
-/// other from then on.
+/// A session of length g with work c costs max(awake · g, c). If the core works all the time, the cost is c; if it
+/// waits for some of the time, it is awake · g. Let f be the price of being awake up to v less the work that has
+/// arrived by v. A session that began at u costs at v at least `paid`, and at least `owed` + f(v). The first holds
+/// until f(v) reaches the threshold `paid` − `owed`, the second from then on.
 #[derive(Debug)]
 struct Sessions {
-    /// Those that still work, thresholds and prices rising: of two, one with the lower threshold and the higher price
-    /// never is the cheaper.
+    /// Sessions that still work, with ascending thresholds and prices. A session with a lower threshold and a higher
+    /// price than another is never the cheaper one, and is dropped.
     working: VecDeque<(f64, Starts)>,
-    /// The least `owed` of the others.
+    /// The least `owed` of the other sessions.
     waiting: Value,
 }
 
 impl Sessions {
-    /// What the cheapest has cost by now.
+    /// The cost of the cheapest session so far.
     fn least(&mut self, f: f64) -> Value {
         while let Some((_, first)) = self.working.front().filter(|(threshold, _)| *threshold <= f) {
             self.waiting = self.waiting.min(first.owed);
@@ -261,13 +264,13 @@ impl Sessions {
     }
 }
 
-/// What went to rest one way before now.
+/// Rests of one kind that have begun.
 #[derive(Debug)]
 struct Resting {
     rest: Rest,
-    /// Of those after which packets are late by now...
+    /// The least cost among those that have made packets late by now.
     old: Value,
-    /// ...and those after which none is.
+    /// The least cost among those that have not.
     recent: (Window, Window),
 }
 
@@ -276,7 +279,7 @@ struct Resting {
 struct Node {
     time: f64,
     value: Value,
-    /// Entries that were released by then.
+    /// Number of entries released by then.
     released: usize,
 }
 
@@ -290,7 +293,7 @@ impl<'a> Ready<'a> {
         Self { line, before: before.collect() }
     }
 
-    /// The least of cost + `price` · late, the packets' work left out.
+    /// The least of cost + `price` · late, without the packets' work.
     fn evaluate(&self, prices: &Prices, price: f64) -> Value {
         let packets = &self.line.packets;
         let (start, end) = self.line.window;
@@ -363,7 +366,7 @@ impl<'a> Ready<'a> {
         })
     }
 
-    /// A rest that began at `node` makes packets late from now on, or will.
+    /// Adds a rest that begins at `node`. It makes packets late now or later.
     fn put_down(&self, node: &Node, resting: &mut [Resting], price: f64) {
         let released = self.before[node.released];
         for way in resting {

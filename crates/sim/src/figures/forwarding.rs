@@ -1,19 +1,20 @@
-//! S0.6: a forwarder whose core changes frequency ten times a second; one dot a second.
+//! S0.6: a forwarder whose core changes frequency ten times per second. One dot stands for one second.
 
 use super::setup::{Seen, run, scenario};
 use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Plot, Role, Row, Theirs, inputs_of};
 use crate::machine::Machine;
 
-/// Seconds of the figure, each a dot.
+/// Number of seconds in the figure, and so of dots.
 const SECONDS: u64 = 200;
-/// Requests a second; simulated this far apart, in microseconds, instead of 100 ms: in between nothing happens.
+/// Requests per second. They are simulated this far apart, in microseconds, instead of 100 ms, because nothing happens
+/// in between.
 const REQUESTS: u64 = 10;
 const APART_US: u64 = 600;
-/// Frames a second: 10 % of 10 Gbit/s, which the lowest frequency forwards without a queue.
+/// Offered frame rate: 10 % of 10 Gbit/s, which the lowest frequency forwards without a queue.
 const OFFERED: &str = "offered rate";
 const RATE_PPS: f64 = 1_488_095.0;
-/// What the null model adds to the block: the bound of their own figure without one.
+/// What the null model adds to the block, in microseconds: the bound of the document's own figure without a block.
 const NULL_PATH: f64 = 9.0;
 
 pub(super) const PLAN: Plan = Plan {
@@ -97,7 +98,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     })
 }
 
-/// The maximum of each second, in microseconds, in their order.
+/// The maximum of each second, in microseconds, in order.
 struct Dots(Vec<f64>);
 
 impl Dots {

@@ -1,4 +1,4 @@
-//! S1: interrupt-mode forwarding, over the idle states, and before and after the optimisations.
+//! S1: interrupt-mode forwarding with several idle states, and before and after the optimisations.
 
 use units::Nanos;
 
@@ -9,9 +9,9 @@ use crate::machine::Machine;
 use crate::scenario::Scenario;
 
 const DOCUMENT: &str = "Towards Low Latency Interrupt Mode DPDK (2017), performance evaluation";
-/// The row that both tables are calibrated on: no idle state, all optimisations; in microseconds.
+/// The row to which both tables are calibrated: no idle state, all optimisations; in microseconds.
 const AWAKE: f64 = 14.0;
-/// The cases of the first table: name, deepest state, latency, exit latency that the system states.
+/// The cases of the first table: name, deepest state, latency, and the exit latency that the system reports.
 const STATES: [(&str, &str, f64, f64); 4] =
     [("C0", "POLL", 14.0, 0.0), ("C1", "C1", 14.9, 2.0), ("C3", "C3", 60.9, 33.0), ("C6", "C6", 87.7, 133.0)];
 
@@ -97,8 +97,8 @@ fn idle_states(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     })
 }
 
-/// All of the optimisations, and none. Their kernel is 4.4: until 4.17 (commit 87c9fe6ee495) the menu governor goes by its prediction
-/// whether the tick is stopped or not.
+/// All of the optimisations, and none of them. The kernel is 4.4. Until 4.17 (commit 87c9fe6ee495) the menu governor
+/// used its prediction whether or not the tick was stopped.
 const AFTER: &str = "[moderation]\npolicy = \"off\"\n[scheduler]\nnohz_full = false\n";
 const BEFORE: &str = "[moderation]\npolicy = \"nic\"\n[interrupt]\nhandling = \"threaded\"\naffinity = \"wrong\"\n\
      [scheduler]\nnohz_full = false\npreempt_rt = false\n";
@@ -160,7 +160,7 @@ fn optimisation(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     })
 }
 
-/// One packet every 350 us to l3fwd-power's loop, on the slides' host.
+/// The loop of l3fwd-power with one packet every 350 us, on the host of the slides.
 fn forwarder(settings: &str, deepest: &str, tuning: &Tuning) -> Result<Scenario, FigureError> {
     let text = format!(
         "machine = \"xeon-e5-2699v3\"\nnic = \"x540\"\nwarm_up = \"0s\"\nduration = \"2s\"\n\

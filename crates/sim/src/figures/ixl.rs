@@ -1,4 +1,4 @@
-//! S4.1: flood ping and iperf on a 40 Gbit/s card that interrupts 8,000 times a second.
+//! S4.1: flood ping and iperf on a 40 Gbit/s card that raises 8,000 interrupts per second.
 
 use units::Nanos;
 
@@ -7,21 +7,21 @@ use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// The round trip on the 10 Gbit/s card of the same machines: the row that the path is set by.
+/// The round trip on the 10 Gbit/s card of the same machines. The path's parameters are set by this row.
 const PATH: &str = "path without moderation";
 const PATH_US: f64 = 17.0;
-/// From the kernel's reception of the reply to the next request's time stamp: wake-up and return of
-/// `ping`, two characters written to a terminal, two system calls.
+/// Time from the kernel's reception of the reply to the timestamp of the next request: wake-up and return of `ping`,
+/// two characters written to a terminal, two system calls.
 const TURNAROUND: &str = "reply to next request";
 const TURNAROUND_US: f64 = 6.0;
-/// Linux, dynamic ITR at its lowest latency, and what the responder's idle exit adds.
+/// Linux: dynamic ITR at its lowest latency, and the delay that the responder's idle exit adds.
 const LINUX_ITR: &str = "Linux: throttling";
 const LINUX_ITR_US: f64 = 20.0;
 const LINUX_EXIT: &str = "Linux: the responder's idle exit";
-/// What iperf printed: "TCP window size: 32.5 KByte (default)".
+/// The TCP window that iperf printed: "TCP window size: 32.5 KByte (default)".
 const WINDOW: &str = "window";
 const WINDOW_OCTETS: f64 = 32.5 * 1_024.0;
-/// TCP payload of a full frame, with time stamps, and its octets on the wire.
+/// TCP payload of a full frame with timestamps, in bytes, and the bytes that the frame takes on the wire.
 const PAYLOAD: f64 = 1_448.0;
 const ON_WIRE: f64 = 1_538.0;
 
@@ -40,7 +40,7 @@ pub(super) const PLAN: Plan = Plan {
     make,
 };
 
-/// The host that pings: a reply comes in, `ping` reads it and sends the next request.
+/// The host that sends pings. A reply arrives, `ping` reads it and sends the next request.
 fn text(nic: &str, settings: &str, tuning: &Tuning) -> String {
     // At 2.3 GHz.
     let cycles = TURNAROUND_US * tuning.factor(TURNAROUND) * 2_300.0;
@@ -165,8 +165,8 @@ struct Ping {
 }
 
 impl Ping {
-    /// A turn of the loop is a round trip and the sender's turnaround; what of it is not the host's latency is
-    /// always the same.
+    /// One turn of the loop is a round trip plus the sender's turnaround. Its parts other than the host's latency are
+    /// constant.
     fn of(seen: &Loop, turnaround: f64) -> Self {
         let latency = &seen.outcome.latency;
         let average = seen.turn - turnaround;

@@ -1,4 +1,4 @@
-//! S0.5: a workload of known duration, with frequency changes in between.
+//! S0.5: a workload of known duration with frequency changes during it.
 
 use units::Nanos;
 
@@ -7,13 +7,13 @@ use super::tuning::Tuning;
 use super::{FigureError, Input, Kind, Made, Plan, Plot, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// The workload, at the higher frequency.
+/// Duration of the workload at the higher frequency, in microseconds.
 const WORK_US: u64 = 10;
 const HIGH_MHZ: u64 = 2_400;
 const LOW_MHZ: u64 = 2_000;
-/// Changes, each in a batch of its own.
+/// Number of changes, each in a batch of its own.
 const CHANGES: u64 = 60;
-/// Of those, the ones that are drawn.
+/// Number of changes that are drawn.
 const DRAWN: u64 = 10;
 
 pub(super) const PLAN: Plan = Plan {
@@ -72,11 +72,11 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
 }
 
 struct Batches {
-    /// In microseconds, sorted.
+    /// Delays in microseconds, sorted.
     spikes: Vec<f64>,
     fast: f64,
     slow: f64,
-    /// The longest run of each batch, the first of them.
+    /// The longest run of each of the first batches.
     drawn: Vec<f64>,
 }
 

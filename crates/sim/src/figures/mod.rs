@@ -1,18 +1,18 @@
-//! The figures of the documents that Apus follows, beside what Apus says.
+//! Published figures beside the results of the simulator.
 //!
-//! A [`Figure`] is plain data: what the document shows, what came out here for the same, which parameters went in,
-//! and why a number differs where it does. Latencies, rates and powers come from the simulated [`world`](crate::world),
-//! by scenarios as `apus sim run` takes them. Each number has a [`Role`]:
+//! A [`Figure`] is plain data: what the document shows, what the simulator gives for the same case, which parameters
+//! were used, and why a number differs. Latencies, rates and powers come from the simulated [`world`](crate::world),
+//! through scenarios that `apus sim run` accepts. Each number has a [`Role`]:
 //!
-//! - **simulated**: the world gave it, and nothing was fitted to it. Only these count as predictions.
+//! - **simulated**: the world produced it, and no parameter was fitted to it. Only these numbers count as predictions.
 //! - **arithmetic**: it follows from the inputs in one line.
-//! - **assumption**: it rests on a value that was chosen for it, because the document does not state it.
-//! - **calibrated**: a parameter was set by it; it agrees by construction.
+//! - **assumption**: it depends on a value that was chosen for it, because the document does not state it.
+//! - **calibrated**: a parameter was set by it, so it agrees by construction.
 //!
-//! Averages, medians, rates and powers are meant to agree within 15 %; extremes to be of the right order, a factor of
-//! 2; bounds ("all above 22 us") hold or do not. Whatever differs has an explanation. Beside each prediction stands
-//! what a **null model** says, a rule of one line without a simulator: rows that it gets right say little for the
-//! simulator. **Sensitivity** says what becomes of a figure if one of its parameters is turned up and down.
+//! Averages, medians, rates and powers should agree within 15 %. Extremes should be of the right order, within a factor
+//! of 2. Bounds ("all above 22 us") hold or do not. Every difference has an explanation. Each prediction is compared
+//! with a **null model**, a rule of one line without a simulator: a row that the null model gets right says little for
+//! the simulator. **Sensitivity** shows how a figure changes if one of its parameters is turned up and down.
 
 mod forwarding;
 mod interrupt_mode;
@@ -36,76 +36,76 @@ pub use tuning::{Knob, Standing};
 
 use tuning::Tuning;
 
-/// A table or plot of a document, and the same from Apus.
+/// A table or plot of a document, and the same from the simulator.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// A short name: `s0.4`.
+    /// A short name, for example `s0.4`.
     pub id: &'static str,
-    /// What it shows.
+    /// What the figure shows.
     pub title: &'static str,
-    /// The document and section.
+    /// The document and the section of the original.
     pub document: &'static str,
-    /// How it was made, and what had to be assumed for that.
+    /// How the figure was made, and what had to be assumed.
     pub method: String,
-    /// The rule of one line that stands beside the simulator; `None` where nothing is simulated.
+    /// The rule of one line that is compared with the simulator. `None` where nothing is simulated.
     pub null_model: Option<&'static str>,
     /// The parameters that matter.
     pub inputs: Vec<Input>,
-    /// The numbers.
+    /// The numbers, each beside the document's.
     pub rows: Vec<Row>,
-    /// Points, where the document has a plot.
+    /// Points to draw, where the document has a plot.
     pub plots: Vec<Plot>,
-    /// What becomes of the rows if a parameter is another.
+    /// How the rows change if a parameter changes.
     pub sensitivity: Vec<Sensitivity>,
 }
 
-/// A parameter that went in.
+/// A parameter of a figure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Input {
-    /// What it is: `processor.pstates.block of xeon-platinum-8260l`.
+    /// Its name, for example `processor.pstates.block of xeon-platinum-8260l`.
     pub name: String,
     /// Its value, with the unit.
     pub value: String,
-    /// Where it is from.
+    /// The source of the value.
     pub source: String,
 }
 
-/// What becomes of a figure's rows if one parameter is turned down and up.
+/// How a figure's rows change if one parameter is turned down and up.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sensitivity {
     /// The parameter, and by how many percent it is turned.
     pub knob: Knob,
-    /// Its value as it stands.
+    /// Its value before it is turned.
     pub value: String,
-    /// Turned down...
+    /// The change if the parameter is turned down.
     pub down: Shift,
-    /// ...and up.
+    /// The change if the parameter is turned up.
     pub up: Shift,
 }
 
 /// How the numbers of some figures turned out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// Simulated numbers beside a number of a document...
+    /// Simulated numbers that agree with a number of the document.
     pub simulated: Share,
-    /// ...and how often the null models get the same rows right.
+    /// Null-model numbers that agree, for the same rows.
     pub null: Share,
-    /// Numbers that are arithmetic.
+    /// Arithmetic numbers that agree.
     pub arithmetic: Share,
-    /// Numbers that rest on an assumption.
+    /// Numbers based on an assumption that agree.
     pub assumption: Share,
-    /// Numbers that a parameter was set by.
+    /// Number of rows by which a parameter was set.
     pub calibrated: usize,
-    /// Numbers of only one side.
+    /// Number of rows for which only one side has a number.
     pub not_compared: usize,
 }
 
-/// So many of so many.
+/// A count out of a total.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Share {
-    /// Those that agree.
+    /// Number of rows that agree.
     pub agree: usize,
-    /// All that stand beside a number of a document.
+    /// Number of rows that have a number in the document.
     pub compared: usize,
 }
 
@@ -152,55 +152,55 @@ impl Tally {
 /// How a figure's rows move.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shift {
-    /// The row that moves most: its case and quantity...
+    /// The row that moves most: its case and quantity.
     pub row: String,
-    /// ...and by how many percent of what it was.
+    /// By how many percent of its old value that row moves.
     pub percent: f64,
-    /// Rows beside a number of the document that agree then, calibrated ones included.
+    /// Rows that then agree with the document, calibrated ones included.
     pub agreement: Share,
 }
 
-/// Points to be drawn.
+/// Points to draw.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plot {
-    /// What it shows.
+    /// The title of the plot.
     pub title: String,
-    /// The horizontal axis: quantity and unit.
+    /// Quantity and unit of the horizontal axis.
     pub x: (&'static str, &'static str),
-    /// The vertical axis.
+    /// Quantity and unit of the vertical axis.
     pub y: (&'static str, &'static str),
-    /// The points: horizontal, vertical.
+    /// The points: horizontal, then vertical value.
     pub points: Vec<(f64, f64)>,
-    /// Lines across: what the document says, and where.
+    /// Horizontal lines: the document's statement, and its value.
     pub lines: Vec<(String, f64)>,
 }
 
-/// A figure that cannot be made: a machine or scenario of ours is wrong.
+/// A figure cannot be made, because a machine or scenario of this crate is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// A built-in machine.
+    /// A built-in machine is wrong.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A scenario of a figure.
+    /// A scenario of a figure is wrong.
     #[error(transparent)]
     Scenario(#[from] strict::Error),
-    /// A world that cannot be.
+    /// The scenario describes an impossible world.
     #[error(transparent)]
     World(#[from] ModelError),
 }
 
-/// What a figure is, and how to make it.
+/// A figure's description, and the function that makes it.
 struct Plan {
     id: &'static str,
     title: &'static str,
     document: &'static str,
     null_model: Option<&'static str>,
-    /// What is turned for the sensitivity: each is an input of the figure.
+    /// Parameters to turn for the sensitivity. Each is an input of the figure.
     knobs: &'static [Knob],
     make: fn(u64, &Tuning) -> Result<Made, FigureError>,
 }
 
-/// What making a figure gives.
+/// The result of making a figure.
 struct Made {
     method: String,
     inputs: Vec<Input>,
@@ -208,7 +208,7 @@ struct Made {
     plots: Vec<Plot>,
 }
 
-/// All figures, in the documents' order.
+/// All figures, in the order of the documents.
 const PLANS: [Plan; 11] = [
     transition::PLAN,
     microbenchmark::PLAN,
@@ -223,17 +223,17 @@ const PLANS: [Plan; 11] = [
     ring::PLAN,
 ];
 
-/// All figures, in the documents' order. The same seed gives the same figures.
+/// All figures, in the order of the documents. The same seed gives the same figures.
 pub fn all(seed: u64) -> Result<Vec<Figure>, FigureError> {
     PLANS.iter().map(|plan| plan.figure(seed)).collect()
 }
 
-/// The figure called `id`; `None` if there is none.
+/// The figure called `id`. `None` if there is none.
 pub fn named(id: &str, seed: u64) -> Option<Result<Figure, FigureError>> {
     PLANS.iter().find(|plan| plan.id == id).map(|plan| plan.figure(seed))
 }
 
-/// The identifiers of all figures, in their order.
+/// The identifiers of all figures, in the same order.
 pub fn ids() -> impl Iterator<Item = &'static str> {
     PLANS.iter().map(|plan| plan.id)
 }
@@ -260,7 +260,7 @@ impl Plan {
 }
 
 impl Shift {
-    /// How `rows` differ from `base`: the same rows, with other numbers.
+    /// How `rows` differ from `base`. Both have the same rows.
     fn new(base: &[Row], rows: &[Row]) -> Self {
         let change = |(before, after): (&Row, &Row)| -> Option<f64> {
             let (before, after) = (before.modelled?, after.modelled?);
@@ -281,7 +281,7 @@ impl Shift {
     }
 }
 
-/// The value of the input `parameter`: of a machine, or the figure's own.
+/// The value of the input `parameter`, of a machine or of the figure itself.
 fn value_of(inputs: &[Input], parameter: &str) -> String {
     let own = |input: &&Input| input.name == parameter || input.name.ends_with(&format!(": {parameter}"));
     inputs.iter().find(own).map_or_else(String::new, |input| input.value.clone())
@@ -304,7 +304,7 @@ fn inputs_of(machine: &Machine, paths: &[&str]) -> Vec<Input> {
         .collect()
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 fn us(nanos: f64) -> f64 {
     nanos / 1_000.0
 }

@@ -1,13 +1,13 @@
-//! S0.7: what a lower frequency saves.
+//! S0.7: the power that a lower frequency saves.
 
 use super::setup::{run, scenario};
 use super::tuning::{Knob, Standing, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of};
 use crate::machine::Machine;
 
-/// Cores that forward.
+/// Number of cores that forward.
 const BUSY: u32 = 30;
-/// The product's thermal design power, which the document states.
+/// The product's thermal design power in watts, which the document states.
 const DESIGN_POWER: f64 = 185.0;
 
 pub(super) const PLAN: Plan = Plan {

@@ -1,4 +1,4 @@
-//! S4.3: how long a ring lasts, and what late reclaim does to it.
+//! S4.3: how long a ring lasts, and the effect of reclaiming late.
 
 use units::PacketRate;
 
@@ -6,7 +6,7 @@ use super::tuning::Tuning;
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// Frames of the thread's arithmetic.
+/// Frame size of the thread's arithmetic, in bytes.
 const OCTETS: u64 = 1_500;
 
 pub(super) const PLAN: Plan = Plan {
@@ -18,7 +18,7 @@ pub(super) const PLAN: Plan = Plan {
     make,
 };
 
-/// Chance plays no part in it.
+/// The seed is unused: no random numbers are needed.
 fn make(_seed: u64, _tuning: &Tuning) -> Result<Made, FigureError> {
     let machine = Machine::named("xl710")?;
     let nic = machine.nic()?;

@@ -1,62 +1,62 @@
-//! One number of a figure: what the document says, what Apus gives for it, and what that may claim.
+//! One number of a figure: the document's value, the simulator's value, and how to compare them.
 
 /// One number of a figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
-    /// The case: `2nd Generation`, `64 octets`.
+    /// The case, for example `2nd Generation` or `64 octets`.
     pub case: String,
-    /// What is counted: `average latency`.
+    /// The quantity, for example `average latency`.
     pub quantity: &'static str,
-    /// The unit: `us`.
+    /// The unit, for example `us`.
     pub unit: &'static str,
-    /// How closely it is meant to agree.
+    /// How closely the two values should agree.
     pub kind: Kind,
-    /// What the document says.
+    /// The value in the document.
     pub theirs: Theirs,
-    /// What Apus says; `None` where it says nothing, and the explanation says why.
+    /// The value from the simulator. `None` if it gives none; the explanation says why.
     pub modelled: Option<f64>,
-    /// What the figure's null model says for the same; `None` if it says nothing of it.
+    /// The null model's value for the same row. `None` if it has none.
     pub null: Option<f64>,
-    /// Where the number comes from, and so what it may claim.
+    /// How the number was obtained.
     pub role: Role,
-    /// Why it differs, or is absent.
+    /// Why it differs or is missing. `None` if it needs no explanation.
     pub explanation: Option<String>,
 }
 
-/// How closely a number is meant to agree.
+/// How closely a number should agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// An average, a median, a rate, a power: within 15 %.
+    /// An average, a median, a rate or a power: within 15 %.
     Typical,
     /// A minimum or a maximum: within a factor of 2.
     Extreme,
 }
 
-/// What a document says of a number.
+/// A document's statement about a number.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Theirs {
-    /// So much.
+    /// The number itself.
     Value(f64),
-    /// At least so much; a smaller number differs, by however little.
+    /// A lower bound. Any smaller number differs.
     AtLeast(f64),
-    /// At most so much; a larger number differs.
+    /// An upper bound. Any larger number differs.
     AtMost(f64),
-    /// From so much to so much; what lies outside differs.
+    /// A range. A number outside it differs.
     Between(f64, f64),
-    /// It shows no number.
+    /// The document shows no number.
     Nothing,
 }
 
-/// Where a number comes from.
+/// How a number was obtained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// The simulated world gave it, and nothing was fitted to it: a prediction.
+    /// The simulated world produced it, and no parameter was fitted to it: a prediction.
     Simulated,
-    /// It follows from the inputs in one line of arithmetic; nothing was simulated.
+    /// One line of arithmetic gives it from the inputs; nothing was simulated.
     Arithmetic,
-    /// It rests on a value that was chosen for this row, because the document does not state it.
+    /// It depends on a value that was chosen for this row, because the document does not state it.
     Assumption,
-    /// A parameter was set by it: it agrees by construction.
+    /// A parameter was set by it, so it agrees by construction.
     Calibrated,
 }
 
@@ -75,26 +75,27 @@ impl Role {
     }
 }
 
-/// How a number turned out.
+/// The result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// As closely as it was meant to.
+    /// The values agree as closely as they should.
     Agrees,
-    /// Further off: the explanation says why.
+    /// The values differ by more. The explanation says why.
     Differs,
-    /// Set by this number.
+    /// A parameter was set by this number.
     Calibrated,
-    /// One of the two numbers is absent.
+    /// One of the two values is missing.
     NotCompared,
 }
 
-/// Averages agree within this many percent.
+/// Typical values agree within this many percent.
 pub const TYPICAL_PERCENT: f64 = 15.0;
 /// Extremes agree within this factor.
 pub const EXTREME_FACTOR: f64 = 2.0;
 
 impl Theirs {
-    /// How far `modelled` is off, as a share of what the document says; 0 within its range.
+    /// The deviation of `modelled`, as a share of the document's value. 0 within the document's range. `None` if the
+    /// document has no number.
     pub fn deviation(self, modelled: f64) -> Option<f64> {
         let off = |theirs: f64| (theirs != 0.0).then(|| (modelled - theirs) / theirs);
         match self {
@@ -106,7 +107,8 @@ impl Theirs {
         }
     }
 
-    /// Whether `modelled` is as close as `kind` asks for; a bound holds or does not. `None` without a number.
+    /// Whether `modelled` is as close as `kind` demands. A bound holds or does not. `None` if the document has no
+    /// number.
     fn agrees(self, kind: Kind, modelled: f64) -> Option<bool> {
         let percent = self.deviation(modelled)? * 100.0;
         Some(match (self, kind) {
@@ -120,7 +122,7 @@ impl Theirs {
 }
 
 impl Row {
-    /// A row without numbers.
+    /// A row without values.
     pub(super) fn new(
         role: Role,
         case: impl Into<String>,
@@ -148,12 +150,12 @@ impl Row {
         Self { explanation: Some(explanation.into()), ..self }
     }
 
-    /// How far the modelled number is off, in percent of the document's; `None` without either.
+    /// The deviation of the simulator's value, in percent of the document's. `None` if either is missing.
     pub fn deviation_percent(&self) -> Option<f64> {
         self.theirs.deviation(self.modelled?).map(|share| share * 100.0)
     }
 
-    /// How it turned out.
+    /// The result of the comparison.
     pub fn verdict(&self) -> Verdict {
         match self.modelled.and_then(|modelled| self.theirs.agrees(self.kind, modelled)) {
             None => Verdict::NotCompared,
@@ -163,7 +165,7 @@ impl Row {
         }
     }
 
-    /// Whether the null model is as close as the row asks for; `None` if it says nothing, or the document.
+    /// Whether the null model is as close as the row demands. `None` if it or the document has no number.
     pub fn null_agrees(&self) -> Option<bool> {
         self.null.and_then(|null| self.theirs.agrees(self.kind, null))
     }

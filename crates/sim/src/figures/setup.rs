@@ -1,4 +1,4 @@
-//! The figures' runs of the simulated world: scenarios as `apus sim run` takes them, and what a tester beside it sees.
+//! Runs the simulated world for the figures, and shows the results as a tester would see them.
 
 use units::Nanos;
 
@@ -8,35 +8,35 @@ use crate::outcome::{Distribution, Outcome};
 use crate::scenario::Scenario;
 use crate::world;
 
-/// Reads a scenario.
+/// Reads a scenario and applies the tuning.
 pub(super) fn scenario(text: &str, tuning: &Tuning) -> Result<Scenario, FigureError> {
     let mut scenario = Scenario::parse("a figure", text, &[], &mut |_| Err("a figure names no file".into()))?;
     tuning.apply(&mut scenario);
     Ok(scenario)
 }
 
-/// Runs it with a seed.
+/// Runs a scenario with a seed.
 pub(super) fn run(scenario: &Scenario, seed: u64) -> Result<Outcome, FigureError> {
     Ok(world::run(scenario, Some(seed))?)
 }
 
-/// Latencies of some runs together, in microseconds.
+/// Latencies of one or more runs, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub least: f64,
     pub most: f64,
     sum: f64,
     count: u64,
-    /// Frames that were lost.
+    /// Number of frames lost.
     pub lost: u64,
 }
 
 impl Seen {
     pub const NOTHING: Self = Self { least: f64::INFINITY, most: 0.0, sum: 0.0, count: 0, lost: 0 };
 
-    /// A run as a tester sees it that stamps each frame's first bit where it leaves and where it comes back: the
-    /// outcome's latency, which ends with the frame's last bit at each side, and the PHYs of both links. (A frame's
-    /// length counts once in both.)
+    /// A run as seen by a tester that stamps the first bit of each frame, when it leaves and when it returns. That is
+    /// the outcome's latency, which ends with the frame's last bit at each side, plus the PHYs of both links. (A
+    /// frame's length counts once in both.)
     pub fn of(scenario: &Scenario, outcome: &Outcome) -> Self {
         let phys = us((scenario.host.nic.link.latency * 2).as_nanos() as f64);
         let nanos = |span: Option<Nanos>| us(span.unwrap_or(Nanos::ZERO).as_nanos() as f64);
@@ -50,7 +50,7 @@ impl Seen {
         }
     }
 
-    /// This and another run.
+    /// Combines this run with another one.
     pub fn and(self, other: Self) -> Self {
         Self {
             least: self.least.min(other.least),
@@ -61,7 +61,7 @@ impl Seen {
         }
     }
 
-    /// This, with the maximum of both and the losses of both.
+    /// This run, with the larger maximum and the losses of both.
     pub fn with_most_of(self, other: &Self) -> Self {
         Self { most: self.most.max(other.most), lost: self.lost + other.lost, ..self }
     }
@@ -71,20 +71,20 @@ impl Seen {
     }
 }
 
-/// The mean to fractions of a nanosecond, in microseconds; 0 without samples.
+/// The mean in microseconds, to fractions of a nanosecond. 0 without samples.
 pub(super) fn mean(distribution: &Distribution) -> f64 {
     us(distribution.sum_ns() as f64 / distribution.count().max(1) as f64)
 }
 
-/// A closed loop of one request at a time with a host: what the world says of its turns.
+/// The result of a closed loop with a host, with one request at a time.
 pub(super) struct Loop {
-    /// From one answer to the next, in microseconds.
+    /// Time from one answer to the next, in microseconds.
     pub turn: f64,
-    /// The outcome.
+    /// The outcome of the run.
     pub outcome: Outcome,
 }
 
-/// Runs a closed loop whose text has `DISTANCE` where the way to the other host stands.
+/// Runs a closed loop. `DISTANCE` in the text is replaced by the one-way time to the other host.
 pub(super) fn closed_loop(text: &str, distance: Nanos, tuning: &Tuning, seed: u64) -> Result<Loop, FigureError> {
     let scenario = scenario(&text.replace("DISTANCE", &format!("{}ns", distance.as_nanos())), tuning)?;
     let outcome = run(&scenario, seed)?;
@@ -92,7 +92,8 @@ pub(super) fn closed_loop(text: &str, distance: Nanos, tuning: &Tuning, seed: u6
     Ok(Loop { turn, outcome })
 }
 
-/// The way to the other host with which a turn of the loop takes `turn_us`; none, if it takes longer by itself.
+/// The one-way time to the other host with which a turn of the loop takes `turn_us`. Zero if the loop takes longer by
+/// itself.
 pub(super) fn distance_for(text: &str, turn_us: f64, tuning: &Tuning, seed: u64) -> Result<Nanos, FigureError> {
     let mut distance_us = turn_us / 4.0;
     // How the host idles depends on the distance: a few rounds settle both.

@@ -1,4 +1,4 @@
-//! S2.4: request and response under static and adaptive moderation, and the interrupts that it saves.
+//! S2.4: request and response under static and adaptive moderation, and the interrupts saved.
 
 use units::Nanos;
 
@@ -7,11 +7,11 @@ use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of};
 use crate::machine::Machine;
 
-/// Transactions a second with static coalescing: the row that the rest of the round trip is set by.
+/// Transactions per second with static coalescing. The rest of the round trip is set by this row.
 const STATIC_RATE: f64 = 20_360.0;
-/// The same with adaptive coalescing.
+/// Transactions per second with adaptive coalescing.
 const ADAPTIVE_RATE: f64 = 19_513.0;
-/// What is left of the round trip besides the simulated host.
+/// The round trip without the simulated host.
 const ROUND_TRIP: &str = "round trip without moderation";
 
 pub(super) const PLAN: Plan = Plan {
@@ -23,7 +23,7 @@ pub(super) const PLAN: Plan = Plan {
     make,
 };
 
-/// A host that answers each request of the other one.
+/// A host that answers each request of the other host.
 fn text(moderation: &str) -> String {
     format!(
         "machine = \"xeon-e5-2699v3\"\nnic = \"x710\"\nwarm_up = \"100ms\"\nduration = \"500ms\"\n\

@@ -1,4 +1,4 @@
-//! S3.5: latency at 99.8 % of line rate, over the frame sizes, native and in a virtual machine.
+//! S3.5: latency at 99.8 % of line rate for several frame sizes, native and in a virtual machine.
 
 use units::Nanos;
 
@@ -7,10 +7,10 @@ use super::tuning::{Knob, Tuning};
 use super::{FigureError, Input, Kind, Made, Plan, Role, Row, Theirs, inputs_of, us};
 use crate::machine::Machine;
 
-/// Octets; frames a second; average, minimum and maximum in nanoseconds.
+/// Frame size in bytes; frames per second; average, minimum and maximum latency in nanoseconds.
 type Line = (u64, u32, [u32; 3]);
 
-/// The native test.
+/// The results of the native test.
 const NATIVE_TABLE: [Line; 11] = [
     (64, 14_851_255, [7_592, 4_460, 21_200]),
     (128, 8_429_094, [5_616, 4_560, 19_500]),
@@ -25,7 +25,7 @@ const NATIVE_TABLE: [Line; 11] = [
     (9_000, 138_304, [13_636, 13_320, 24_160]),
 ];
 
-/// The same, in a virtual machine.
+/// The same test in a virtual machine.
 const VIRTUAL_TABLE: [Line; 11] = [
     (64, 14_851_255, [7_441, 6_820, 33_860]),
     (128, 8_429_094, [5_424, 4_980, 31_240]),
@@ -40,15 +40,15 @@ const VIRTUAL_TABLE: [Line; 11] = [
     (9_000, 138_304, [13_192, 12_980, 33_200]),
 ];
 
-/// The rows that the parameters were set by; the first is also the null model's.
+/// The frame size of the rows that set the parameters. The first of them also sets the null model.
 const PATH_ROW: u64 = 512;
 const WORK_ROW: u64 = 64;
-/// Iterations, as in the document; each is simulated for [`ITERATION`] from an idle start.
+/// Number of iterations, as in the document. Each is simulated for [`ITERATION`] from an idle start.
 const ITERATIONS: u64 = 12;
 const ITERATION: &str = "3ms";
-/// In the worlds that maxima are taken from, the tick comes so often instead of every second.
+/// Period of the tick in the runs that give the maxima, instead of one second.
 const DISTURBED_EVERY: Nanos = Nanos::from_millis(5);
-/// What a frame's octets take on the wire, in nanoseconds each.
+/// Time that a byte of a frame takes on the wire, in nanoseconds.
 const OCTET_NS: f64 = 0.8;
 
 const NULL_MODEL: Option<&str> = Some("the native row of 512 octets, and 0.8 ns for each octet more or less");
@@ -137,7 +137,7 @@ fn virtualised(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     })
 }
 
-/// One line of a table: its three latencies, and its throughput.
+/// One line of a table: its three latencies and its throughput.
 fn table_rows(line: Line, settings: &str, seed: u64, tuning: &Tuning) -> Result<[Row; 4], FigureError> {
     let (octets, fps, theirs) = line;
     let seen = seen(octets, settings, seed, tuning)?;
@@ -168,7 +168,7 @@ fn table_rows(line: Line, settings: &str, seed: u64, tuning: &Tuning) -> Result<
     ])
 }
 
-/// Latencies of frames of `octets` octets.
+/// Latencies of frames of `octets` bytes.
 fn seen(octets: u64, settings: &str, seed: u64, tuning: &Tuning) -> Result<Seen, FigureError> {
     let text = format!(
         "machine = \"xeon-e5-2699v3\"\nnic = \"x710\"\nwarm_up = \"0s\"\nduration = \"{ITERATION}\"\n\

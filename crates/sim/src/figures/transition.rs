@@ -16,7 +16,7 @@ pub(super) const PLAN: Plan = Plan {
     make,
 };
 
-/// Chance plays no part in it.
+/// The seed is unused: no random numbers are needed.
 fn make(_seed: u64, _tuning: &Tuning) -> Result<Made, FigureError> {
     let second = Machine::named("xeon-platinum-8260l")?;
     let third = Machine::named("xeon-platinum-8360y")?;

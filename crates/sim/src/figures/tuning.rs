@@ -1,4 +1,4 @@
-//! Turning one parameter of a figure up and down: how much hangs on it.
+//! Turns one parameter of a figure up and down, to see how much depends on it.
 
 use units::{BitRate, Cycles, Nanos};
 
@@ -8,27 +8,27 @@ use crate::machine::Processor;
 use crate::scenario::{Scenario, Worker};
 use crate::units_text::Microvolts;
 
-/// A parameter that a figure's numbers may hang on.
+/// A parameter that may influence a figure's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Knob {
-    /// The name of the input: a path in a machine's file, or a value of the figure's own.
+    /// The name of the input: a path in a machine's file, or a value of the figure itself.
     pub parameter: &'static str,
-    /// How it came to its value.
+    /// How the parameter got its value.
     pub standing: Standing,
     /// By how many percent it is turned down and up.
     pub percent: u32,
 }
 
-/// How a parameter came to its value.
+/// How a parameter got its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// Fitted, to a row of this figure or of another.
+    /// It was fitted to a row of this figure or of another one.
     Fitted,
-    /// Estimated, without a document that states it.
+    /// It is an estimate; no document states it.
     Estimate,
-    /// Chosen, because the document does not say what was used.
+    /// It was chosen, because the document does not say what was used.
     Assumption,
-    /// Stated by a document.
+    /// A document states it.
     Stated,
 }
 
@@ -59,37 +59,37 @@ impl Knob {
     }
 }
 
-/// How a figure is made this time.
+/// Settings for one run of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tuning {
     knob: &'static str,
     factor: f64,
-    /// Whether a shorter simulation will do: two of them are compared with each other.
+    /// Whether a shorter simulation is enough, because only two of them are compared.
     pub short: bool,
 }
 
 impl Tuning {
-    /// As it stands in the documents and machines.
+    /// No change: the values of the documents and machines.
     pub const NONE: Self = Self { knob: "", factor: 1.0, short: false };
-    /// The same, simulated for a shorter time.
+    /// No change, simulated for a shorter time.
     pub const SHORT: Self = Self { short: true, ..Self::NONE };
 
-    /// With one parameter multiplied.
+    /// Multiplies one parameter by `factor`.
     pub const fn with(knob: &'static str, factor: f64) -> Self {
         Self { knob, factor, short: true }
     }
 
-    /// `full` repetitions, or `short`.
+    /// Number of repetitions: `full`, or `short` in a shorter simulation.
     pub const fn count(&self, full: u64, short: u64) -> u64 {
         if self.short { short } else { full }
     }
 
-    /// What a value of the figure's own is multiplied by.
+    /// The factor for a value of the figure itself.
     pub fn factor(&self, knob: &str) -> f64 {
         if self.knob == knob { self.factor } else { 1.0 }
     }
 
-    /// A span of the figure's own.
+    /// Applies the factor to a time span of the figure itself.
     pub fn nanos(&self, knob: &str, span: Nanos) -> Nanos {
         scaled(span, self.factor(knob))
     }

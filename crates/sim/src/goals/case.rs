@@ -1,21 +1,21 @@
-//! A case: one goal in one setting, and who won it.
+//! A case: one goal in one setting, and which way of waiting won it.
 //!
-//! | verdict | ours | the rivals that hold the goal |
+//! | verdict | Apus | the rivals that hold the goal |
 //! | --- | --- | --- |
-//! | [`Won`](Verdict::Won) | holds | all draw over 1 % more, or there are none |
+//! | [`Won`](Verdict::Won) | holds | all draw over 1 % more, or no rival holds it |
 //! | [`Tied`](Verdict::Tied) | holds | none draws over 1 % less at its own settings, none over 5 % less tuned in hindsight |
 //! | [`Lost`](Verdict::Lost) | holds | one draws over 1 % less at its own settings |
 //! | [`LostToTuned`](Verdict::LostToTuned) | holds | only tuned ones draw over 5 % less |
-//! | [`Missed`](Verdict::Missed) | does not | there is one |
-//! | [`Nobody`](Verdict::Nobody) | does not | there are none |
-//! | [`TooFew`](Verdict::TooFew) | had too few packets to tell | |
+//! | [`Missed`](Verdict::Missed) | does not hold | at least one rival holds it |
+//! | [`Nobody`](Verdict::Nobody) | does not hold | none |
+//! | [`TooFew`](Verdict::TooFew) | had too few packets for a verdict | |
 //!
-//! **Holds**, for ours: [`Held::Yes`] or [`Held::WithinInterval`]; for a rival: [`Held::Yes`]. Ours steers towards what the
-//! goal allows, so that by chance half of its runs end a little above; a rival that is above has no business to be there.
-//! [`Case::is_marginal`] says where that made a difference. A lost packet is a late one, and since the goals here allow no
-//! loss, a single one also breaks the goal.
+//! **Holds** means [`Held::Yes`] or [`Held::WithinInterval`] for Apus, and [`Held::Yes`] for a rival. Apus steers
+//! towards the share that the goal allows, so by chance half of its runs end slightly above it. A rival has no such
+//! reason to be above it. [`Case::is_marginal`] says where this rule made a difference. A lost packet counts as late.
+//! Since the goals here allow no loss, a single lost packet also breaks the goal.
 //!
-//! Powers are means over the seeds that both ways were run with.
+//! Each power is the mean over the seeds with which both ways were run.
 
 use std::sync::Arc;
 
@@ -25,46 +25,47 @@ use units::{Microwatts, PacketRate};
 use super::measured::interval;
 use super::{Held, Setting, Tried};
 
-/// Powers that differ by no more than this, as a ratio, are equal.
+/// Powers count as equal if they differ by at most this ratio.
 pub const TIE: f64 = 0.01;
-/// So much more than the best rival that was tuned in hindsight ours may draw: no way knows its traffic beforehand.
+/// By this ratio Apus may draw more than the best rival that was tuned in hindsight, because no way knows its traffic
+/// beforehand.
 pub const TUNED: f64 = 0.05;
 
-/// A setting and a goal, and what each way came to.
+/// A setting and a goal, with the results of all ways.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
-    /// The machine, the traffic, the load.
+    /// The machine, the traffic and the load.
     pub setting: Arc<Setting>,
-    /// The latency goal that is judged.
+    /// The latency goal by which all ways are judged.
     pub goal: Goal,
-    /// The peak that ours was told.
+    /// The peak rate that Apus was told. `None` if it was told none.
     pub peak: Option<PacketRate>,
-    /// The rivals.
+    /// The rivals' results.
     pub others: Arc<Vec<Tried>>,
-    /// What `adaptive` gave, told this goal.
+    /// The result of `adaptive` with this goal.
     pub ours: Tried,
-    /// Ours in its first second, which is no part of the rest; `None` if that was not asked for.
+    /// The result of Apus in its first second, which does not count elsewhere. `None` if it was not requested.
     pub first_second: Option<Tried>,
-    /// The least power with which the goal can be kept, all arrivals known; `None` if it is not known.
+    /// The least power with which the goal can be met if all arrivals are known. `None` if it is not known.
     pub bound: Option<Microwatts>,
 }
 
-/// What became of a case.
+/// The verdict on a case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// Ours misses a goal that a rival holds.
+    /// Apus misses a goal that a rival holds.
     Missed,
-    /// A rival at its own settings holds it with over 1 % less power.
+    /// A rival at its own settings holds the goal with over 1 % less power.
     Lost,
-    /// A rival at a frequency chosen in hindsight holds it with over 5 % less power.
+    /// A rival at a frequency chosen in hindsight holds the goal with over 5 % less power.
     LostToTuned,
-    /// No better, no worse.
+    /// Apus and the best rival hold the goal with about the same power.
     Tied,
-    /// Ours holds it with over 1 % less power than any rival, or alone.
+    /// Apus holds the goal with over 1 % less power than any rival, or is the only one that holds it.
     Won,
-    /// Nobody holds it.
+    /// No way holds the goal.
     Nobody,
-    /// There were too few packets to tell.
+    /// There were too few packets for a verdict.
     TooFew,
 }
 
@@ -86,49 +87,50 @@ impl Verdict {
         }
     }
 
-    /// Whether ours did worse than a rival.
+    /// Whether Apus did worse than a rival.
     pub const fn is_beaten(self) -> bool {
         matches!(self, Self::Missed | Self::Lost | Self::LostToTuned)
     }
 }
 
 impl Case {
-    /// Whether ours held the goal, as far as its seeds tell.
+    /// Whether Apus held the goal, as far as its seeds show.
     pub fn ours_holds(&self) -> bool {
         matches!(self.ours.held(self.goal), Held::Yes | Held::WithinInterval)
     }
 
-    /// Whether ours counts as holding the goal only for the interval over its seeds.
+    /// Whether Apus counts as holding the goal only because of the interval over its seeds.
     pub fn is_marginal(&self) -> bool {
         self.ours.held(self.goal) == Held::WithinInterval
     }
 
-    /// Of the rivals that held the goal, tuned ones or the others, that with which ours compares worst.
+    /// Among the rivals that held the goal, the one with which Apus compares worst. `tuned` selects those tuned in
+    /// hindsight, or the others.
     pub fn best(&self, tuned: bool) -> Option<&Tried> {
         let held =
             self.others.iter().filter(|other| other.way.is_tuned() == tuned && other.held(self.goal) == Held::Yes);
         held.max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
     }
 
-    /// The same of all rivals.
+    /// The same among all rivals that held the goal.
     pub fn best_of_all(&self) -> Option<&Tried> {
         [self.best(false), self.best(true)].into_iter().flatten().max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
     }
 
-    /// Our power as a multiple of a rival's, over the seeds that both were run with.
+    /// The power of Apus as a multiple of a rival's, over the seeds with which both were run.
     pub fn ratio(&self, other: &Tried) -> f64 {
         let seeds = other.runs.len();
         self.ours.power(seeds) / other.power(seeds).max(1.0)
     }
 
-    /// The 95 % interval of that multiple over the seeds; `None` with one.
+    /// The 95 % interval of that multiple over the seeds. `None` with one seed.
     pub fn ratio_interval(&self, other: &Tried) -> Option<(f64, f64)> {
         let power = |run: &super::Measured| run.power.as_microwatts() as f64;
         let pairs = self.ours.runs.iter().zip(&other.runs);
         interval(&pairs.map(|(ours, other)| power(ours) / power(other).max(1.0)).collect::<Vec<_>>())
     }
 
-    /// Who won.
+    /// The verdict on this case.
     pub fn verdict(&self) -> Verdict {
         let of = |best: Option<&Tried>| best.map(|best| self.ratio(best));
         let (own, tuned) = (of(self.best(false)), of(self.best(true)));
@@ -149,7 +151,7 @@ impl Case {
         }
     }
 
-    /// The rival that the verdict speaks of: the one that beats ours, or the best of those that hold the goal.
+    /// The rival to which the verdict refers: the one that beats Apus, or else the best of those that hold the goal.
     pub fn rival(&self) -> Option<&Tried> {
         match self.verdict() {
             Verdict::Lost => self.best(false),
@@ -160,13 +162,14 @@ impl Case {
         }
     }
 
-    /// Our power as a multiple of the least possible.
+    /// The power of Apus as a multiple of the least possible. `None` if that is not known.
     pub fn bound_multiple(&self) -> Option<f64> {
         let bound = self.bound.filter(|bound| bound.as_microwatts() > 0)?;
         Some(self.ours.power(self.ours.runs.len()) / bound.as_microwatts() as f64)
     }
 
-    /// Our share of late packets in the first second as a multiple of what the goal allows, each start by itself.
+    /// The share of late packets of Apus in the first second, as a multiple of what the goal allows. One value per
+    /// start.
     pub fn first_second_multiples(&self) -> Vec<f64> {
         let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
         let runs = self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.packets > 0);
@@ -174,7 +177,7 @@ impl Case {
     }
 }
 
-/// The quartiles of a sample: the least, a quarter, the middle, three quarters, the most; `None` without values.
+/// The quartiles of a sample: minimum, first quartile, median, third quartile, maximum. `None` without values.
 pub fn quartiles(values: &[f64]) -> Option<[f64; 5]> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

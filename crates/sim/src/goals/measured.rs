@@ -1,4 +1,4 @@
-//! What a way came to: one run, and its runs with all seeds.
+//! The results of a way: one run, and its runs with all seeds.
 
 use policy::Goal;
 use policy::wait::{Reason, WaitKind};
@@ -7,37 +7,37 @@ use units::{Microwatts, Nanos, Quantile};
 use super::Way;
 use crate::outcome::{Outcome, minimum_samples};
 
-/// What a run gave.
+/// The results of one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// Packets that arrived.
+    /// Number of packets that arrived.
     pub offered: u64,
-    /// Those that left or were lost: what a goal's share is of.
+    /// Number of packets that departed or were lost. A goal's share refers to this number.
     pub packets: u64,
-    /// Those that were lost.
+    /// Number of packets that were lost.
     pub lost: u64,
-    /// For each bound, the packets that were later, the lost ones included. Delays are known to 0.1 %: one as near to the
-    /// bound counts as late.
+    /// For each bound, the number of packets that were later, including the lost ones. Delays are known to 0.1 %; a
+    /// packet that is this close to the bound counts as late.
     pub late: Vec<(Nanos, u64)>,
-    /// The delay at each quantile, lost packets taken as late for ever; `None` if it lies among those, or if there were
-    /// too few packets.
+    /// The delay at each quantile. Lost packets count as infinitely late. `None` if the quantile lies among them, or if
+    /// there were too few packets.
     pub latency: Vec<(Quantile, Option<Nanos>)>,
-    /// The core's mean power.
+    /// Mean power of the core.
     pub power: Microwatts,
-    /// The share of time in which the core worked, polled or paused, in parts per million.
+    /// Share of the time in which the core worked, polled or paused, in ppm.
     pub busy_ppm: u64,
-    /// Times that the core was woken.
+    /// Number of times that the core was woken.
     pub wakeups: u64,
-    /// Changes of frequency that were carried out.
+    /// Number of frequency changes that were carried out.
     pub frequency_changes: u64,
-    /// Decisions by reason, in [`Reason::ALL`]'s order.
+    /// Number of decisions per reason, in the order of [`Reason::ALL`].
     pub reasons: [u64; Reason::ALL.len()],
-    /// Waits by kind, in [`WaitKind::ALL`]'s order, and the time that they took.
+    /// Number and total time of waits per kind, in the order of [`WaitKind::ALL`].
     pub waits: [(u64, Nanos); WaitKind::ALL.len()],
 }
 
 impl Measured {
-    /// What `outcome` says of these goals.
+    /// Evaluates `outcome` for these goals.
     pub fn of(outcome: &Outcome, goals: &[Goal]) -> Self {
         let (lost, core) = (outcome.lost(), &outcome.cores[0]);
         let packets = outcome.departed() + lost;
@@ -66,22 +66,22 @@ impl Measured {
         }
     }
 
-    /// Packets later than `bound`.
+    /// Number of packets later than `bound`.
     ///
     /// # Panics
-    /// If the run was not asked about this bound.
+    /// Panics if the run was not evaluated for this bound.
     pub fn late(&self, bound: Nanos) -> u64 {
         let found = self.late.iter().find(|(known, _)| *known == bound);
         found.expect("a run counts the late packets of each of its goals").1
     }
 
-    /// The share of packets that were later than `bound`; 0 without packets.
+    /// Share of the packets that were later than `bound`. 0 without packets.
     pub fn late_share(&self, bound: Nanos) -> f64 {
         if self.packets == 0 { 0.0 } else { self.late(bound) as f64 / self.packets as f64 }
     }
 }
 
-/// The quantile of `packets`, of which those that have no delay were lost.
+/// A quantile over `packets`. Packets without a delay were lost.
 fn at(outcome: &Outcome, quantile: Quantile, packets: u64) -> Option<Nanos> {
     if packets < minimum_samples(quantile) {
         return None;
@@ -94,56 +94,56 @@ fn at(outcome: &Outcome, quantile: Quantile, packets: u64) -> Option<Nanos> {
     })
 }
 
-/// A way, and what each seed gave.
+/// A way, and its results for each seed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
-    /// The way.
+    /// The way of waiting and of choosing the frequency.
     pub way: Way,
-    /// One run a seed, from the plan's first seed on; at least one. A rival that one seed has ruled out has only that
-    /// (see [`super::setting`]).
+    /// One run per seed, starting with the plan's first seed; at least one. A rival that its first seed ruled out has
+    /// only that one (see [`super::setting`]).
     pub runs: Vec<Measured>,
 }
 
 /// Whether a way held a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Held {
-    /// The share of late packets, of all seeds together, is at most the allowed one, and nothing was lost.
+    /// The share of late packets over all seeds is at most the allowed one, and nothing was lost.
     Yes,
-    /// It is above, but the 95 % interval of the share over the seeds reaches down to the allowed one; nothing was lost.
+    /// The share is above the allowed one, but the 95 % interval over the seeds includes that. Nothing was lost.
     WithinInterval,
-    /// It is above by more than that, or packets were lost.
+    /// The whole interval is above the allowed share, or packets were lost.
     No,
     /// All seeds together had fewer packets than the quantile needs ([`minimum_samples`]).
     TooFew,
 }
 
 impl Tried {
-    /// Packets of all seeds.
+    /// Number of packets of all seeds.
     pub fn packets(&self) -> u64 {
         self.runs.iter().map(|run| run.packets).sum()
     }
 
-    /// Lost packets of all seeds.
+    /// Number of lost packets of all seeds.
     pub fn lost(&self) -> u64 {
         self.runs.iter().map(|run| run.lost).sum()
     }
 
-    /// Late packets of all seeds.
+    /// Number of late packets of all seeds.
     pub fn late(&self, bound: Nanos) -> u64 {
         self.runs.iter().map(|run| run.late(bound)).sum()
     }
 
-    /// The share of late packets of all seeds together; 0 without packets.
+    /// Share of late packets over all seeds. 0 without packets.
     pub fn late_share(&self, bound: Nanos) -> f64 {
         if self.packets() == 0 { 0.0 } else { self.late(bound) as f64 / self.packets() as f64 }
     }
 
-    /// The 95 % interval of the share of late packets over the seeds; `None` with one.
+    /// The 95 % interval over the seeds of the share of late packets. `None` with one seed.
     pub fn late_interval(&self, bound: Nanos) -> Option<(f64, f64)> {
         interval(&self.runs.iter().map(|run| run.late_share(bound)).collect::<Vec<_>>())
     }
 
-    /// Whether it held the goal.
+    /// Whether the way held the goal.
     pub fn held(&self, goal: Goal) -> Held {
         let allowed = f64::from(goal.quantile.above_ppm()) / 1e6;
         let above = u128::from(self.late(goal.latency)) * 1_000_000
@@ -161,13 +161,14 @@ impl Tried {
         }
     }
 
-    /// The mean power over the first `seeds` seeds, in microwatts.
+    /// Mean power over the first `seeds` seeds, in microwatts.
     pub fn power(&self, seeds: usize) -> f64 {
         let runs = &self.runs[..seeds.clamp(1, self.runs.len())];
         runs.iter().map(|run| run.power.as_microwatts() as f64).sum::<f64>() / runs.len() as f64
     }
 
-    /// The delay at the quantile, the middle one of the seeds; `None` if that lies among the lost packets or is not known.
+    /// The median over the seeds of the delay at the quantile. `None` if it lies among the lost packets or is not
+    /// known.
     pub fn latency(&self, quantile: Quantile) -> Option<Nanos> {
         let one = |run: &Measured| run.latency.iter().find(|(known, _)| *known == quantile).and_then(|(_, at)| *at);
         let mut all: Vec<Nanos> = self.runs.iter().map(|run| one(run).unwrap_or(Nanos::MAX)).collect();
@@ -176,7 +177,7 @@ impl Tried {
     }
 }
 
-/// The 95 % interval of a mean of independent values: mean ± t(n - 1) s / √n. `None` of fewer than two.
+/// The 95 % interval of a mean of independent values: mean ± t(n - 1) s / √n. `None` if there are fewer than two.
 ///
 /// Source: A. M. Law, "Simulation modeling and analysis", 4.5 and 9.4.1 (fixed-sample-size procedure).
 pub(super) fn interval(values: &[f64]) -> Option<(f64, f64)> {
@@ -188,11 +189,11 @@ pub(super) fn interval(values: &[f64]) -> Option<(f64, f64)> {
     Some((mean - half, mean + half))
 }
 
-/// The most seeds, as far as [`STUDENT`] goes.
+/// The largest number of seeds; [`STUDENT`] has no entries beyond it.
 pub const MOST_SEEDS: u64 = 31;
 
-/// The 97.5 % quantile of Student's distribution with 1, 2, 3... degrees of freedom. Source: NIST/SEMATECH, "e-Handbook of
-/// statistical methods", 1.3.6.7.2.
+/// The 97.5 % quantile of Student's distribution with 1, 2, 3... degrees of freedom. Source: NIST/SEMATECH, "e-Handbook
+/// of statistical methods", 1.3.6.7.2.
 const STUDENT: [f64; MOST_SEEDS as usize - 1] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,

@@ -1,26 +1,26 @@
-//! Which way of waiting holds a latency goal with the least power?
+//! Compares ways of waiting: which one meets a latency goal with the least power?
 //!
-//! One core forwards shortest frames, on named machines, with several kinds of traffic at several loads. What Apus does
-//! (`adaptive` with the frequency policy `goal`) is judged against what others do, each with the frequency that its users
-//! give it:
+//! One core forwards the shortest frames, on named machines, with several kinds of traffic at several loads. Apus
+//! (`adaptive` with the frequency policy `goal`) is compared with other ways. Each of them runs at the frequency that
+//! its users choose:
 //!
-//! | way | waits | frequency |
+//! | way | how it waits | frequency |
 //! | --- | --- | --- |
 //! | `poll` | never | base |
 //! | `l3fwd-power` | polls, pauses, then the interrupt ([`Hybrid300`](policy::wait::Hybrid300)) | its own scheme |
 //! | `backoff` | sleeps, up to a maximum ([`Backoff`](policy::wait::Backoff)) | base |
 //! | `interrupt` | blocks at the first empty poll | base |
-//! | `poll@1GHz` and so on | the same | one that suits the case, as one knows afterwards |
+//! | `poll@1GHz` and so on | as above | the one that suits the case best, chosen in hindsight |
 //! | `adaptive` | as the goal allows | as the goal allows |
 //!
-//! `backoff` is tried with several maxima, as its users would find the one that suits their goal.
+//! `backoff` is tried with several maxima, because its users would look for the one that suits their goal.
 //!
-//! All ways get the same frames, to the nanosecond, and the same host: a FIFO thread on an isolated core, no moderation,
-//! rings of 4,096 descriptors (the most that drivers of the 82599, X540 and XL710 take), descriptors written back at once
-//! (on the XL710 they wait up to 32 us unless that is set: Intel 637284-001US, A.9).
+//! All ways receive the same frames, to the nanosecond, and run on the same host: a FIFO thread on an isolated core, no
+//! moderation, rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540 and XL710). Descriptors are
+//! written back at once (by default they wait up to 32 us on the XL710: Intel 637284-001US, A.9).
 //!
-//! A [`Plan`] is a grid. [`Plan::settings`] are its parts, each simulated by itself ([`Setting::judge`]) into [`Case`]s,
-//! which know their [`Verdict`]. Who simulates the settings, on how many threads and in which order, changes nothing.
+//! A [`Plan`] is a grid, and [`Plan::settings`] are its parts. Each setting is simulated independently
+//! ([`Setting::judge`]) and gives [`Case`]s, which know their [`Verdict`]. Threads and order do not change the results.
 
 mod case;
 mod measured;

@@ -1,4 +1,4 @@
-//! The grid: which machines, traffic, loads, idle limits, goals and rivals.
+//! The grid: machines, traffic, loads, idle limits, goals and rivals.
 
 use policy::Goal;
 use policy::wait::Mode;
@@ -10,97 +10,98 @@ use super::traffic::Pattern;
 use crate::machine::{Machine, MachineError, Processor};
 use crate::random::Random;
 
-/// The machines: a processor, and a controller of its time.
+/// The built-in choice of machines: a processor and a controller of the same time.
 pub const MACHINES: [(&str, &str); 4] = [
     ("xeon-e5-2699v3", "x540"),
     ("xeon-platinum-8260l", "xl710"),
     ("xeon-platinum-8360y", "xl710"),
     ("xeon-gold-6338n", "82599"),
 ];
-/// So many late packets, over all seeds, a goal should allow: the share that is seen is then known to a fifth or so.
+/// A goal should allow this many late packets over all seeds. The observed share is then known to about a fifth.
 const ALLOWED_LATE: u64 = 20;
-/// How long traffic from a file is simulated, which has no rate that one knows beforehand.
+/// Simulated time for traffic from a file, whose rate is not known beforehand.
 const FROM_A_FILE: Nanos = Nanos::from_secs(2);
 
-/// A way, and the packets a second that it can forward.
+/// A way, and the number of packets per second that it can forward.
 type Rival = (Way, u64);
 
 /// A named grid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grid {
-    /// Two machines, four kinds of traffic, three loads: some minutes.
+    /// Two machines, four kinds of traffic and three loads. Takes some minutes.
     Quick,
-    /// Four machines, Poisson at four loads, three goals, one seed: what SPEC.md counts.
+    /// Four machines, Poisson traffic at four loads, three goals and one seed: the grid that SPEC.md counts.
     Classic,
-    /// All that there is: days. Draw a sample.
+    /// All combinations. Takes days, so draw a sample.
     Full,
 }
 
-/// What a policy is told of the highest rate (`goal.peak`).
+/// The peak rate that a policy is told (`goal.peak`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peak {
-    /// The traffic's ([`super::traffic`]); not of traffic from a file.
+    /// The traffic's own peak ([`super::traffic`]). Not available for traffic from a file.
     Told,
-    /// Nothing: it takes the line's.
+    /// None. The policy assumes the line rate.
     Untold,
-    /// This.
+    /// This rate.
     Is(PacketRate),
 }
 
 /// An idle limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
-    /// The deepest state allowed. Machines without it are left out.
+    /// The deepest idle state allowed. Machines without it are left out.
     pub deepest: String,
-    /// It is judged up to this load, in parts per million.
+    /// The limit is tried up to this load, in ppm of [`full_rate`].
     pub up_to_ppm: u32,
 }
 
-/// What is to be compared.
+/// A comparison to run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// A processor and a controller each: names of machines, or of files.
+    /// Pairs of a processor and a controller: names of machines or of files.
     pub machines: Vec<(String, String)>,
     /// Arrival patterns of the packets.
     pub traffic: Vec<Pattern>,
-    /// Loads in parts per million of [`full_rate`].
+    /// Loads, in ppm of [`full_rate`].
     pub loads_ppm: Vec<u32>,
     /// Idle limits.
     pub idle: Vec<Idle>,
-    /// Goals.
+    /// Latency goals.
     pub goals: Vec<Goal>,
-    /// What ours is told of the peak.
+    /// The peak rates that Apus is told.
     pub peaks: Vec<Peak>,
-    /// Rivals.
+    /// The rivals.
     pub rivals: Vec<Way>,
-    /// Besides these, rivals that never change their frequency at so many frequencies below the base frequency.
+    /// Number of additional rivals that keep a fixed frequency below the base frequency.
     pub frequencies: u32,
     /// The first seed.
     pub seed: u64,
-    /// How many seeds, 1 to [`super::MOST_SEEDS`].
+    /// Number of seeds, 1 to [`super::MOST_SEEDS`].
     pub seeds: u64,
-    /// The time that counts for nothing.
+    /// Simulated time before the measurement begins.
     pub warm_up: Nanos,
-    /// The shortest and the longest time that counts: long enough that a goal allows 20 late packets over all seeds.
+    /// The shortest and the longest measured time. Within these limits it is long enough for a goal to allow 20 late
+    /// packets over all seeds.
     pub duration: (Nanos, Nanos),
-    /// Whether the first second is judged by itself, too.
+    /// Whether the first second is also evaluated separately.
     pub first_second: bool,
-    /// So many cases only, drawn with this seed.
+    /// Number of cases to draw at random, and the seed for that. `None` runs all cases.
     pub sample: Option<(usize, u64)>,
     /// The files that machines and traffic name.
     pub files: Files,
 }
 
-/// Why there is no such plan.
+/// Why a plan is impossible.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
-    /// A machine that cannot be had.
+    /// A machine is not available.
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// A file that is no text.
     #[error("{0} is not valid UTF-8")]
     NoText(String),
-    /// Nothing is left.
+    /// The grid is empty.
     #[error(
         "the grid is empty: no machine has any of these idle states, or traffic from files has no peak to be told"
     )]
@@ -127,7 +128,7 @@ fn rivals(backoffs_us: &[u64]) -> Vec<Way> {
 }
 
 impl Grid {
-    /// Its plan.
+    /// The plan of this grid.
     pub fn plan(self) -> Plan {
         let machines = MACHINES.map(|(machine, nic)| (machine.to_owned(), nic.to_owned())).to_vec();
         // `l3fwd-power` begins at the base frequency, and goes down by 100 MHz in 100 ms: 2 s to the lowest.
@@ -186,7 +187,7 @@ impl Grid {
     }
 }
 
-/// A machine by its name, or from a file, whose name ends in `.toml`.
+/// A machine by its name, or from a file if the name ends in `.toml`.
 fn machine(name: &str, files: &Files) -> Result<Machine, PlanError> {
     match files.get(name) {
         Some(octets) => {
@@ -197,8 +198,8 @@ fn machine(name: &str, files: &Files) -> Result<Machine, PlanError> {
     }
 }
 
-/// What one core of a machine forwards at its base frequency, in full bursts, or what the line carries if that is less;
-/// packets a second.
+/// Packets per second that one core of a machine forwards at its base frequency, in full bursts; or the rate of the
+/// line, if that is lower.
 pub fn full_rate(name: &str, nic: &str, files: &Files) -> Result<u64, PlanError> {
     let (name, nic) = (machine(name, files)?, machine(nic, files)?);
     let processor = name.processor()?;
@@ -206,7 +207,7 @@ pub fn full_rate(name: &str, nic: &str, files: &Files) -> Result<u64, PlanError>
     Ok(bears(processor, processor.base).min(line))
 }
 
-/// What a core forwards at a frequency, in full bursts; packets a second.
+/// Packets per second that a core forwards at a given frequency, in full bursts.
 fn bears(processor: &Processor, at: Hertz) -> u64 {
     const BURST: u64 = crate::world::user::BURST as u64;
     let cycles = BURST * processor.work.frame.count() + processor.work.burst.count();
@@ -214,7 +215,7 @@ fn bears(processor: &Processor, at: Hertz) -> u64 {
 }
 
 impl Plan {
-    /// All settings with their goals, in the grid's order; a sample has those that were drawn.
+    /// All settings with their goals, in the order of the grid; or those drawn for a sample.
     pub fn settings(&self) -> Result<Vec<Setting>, PlanError> {
         let mut settings: Vec<Setting> = Vec::new();
         for (machine, nic) in &self.machines {
@@ -269,8 +270,8 @@ impl Plan {
         if settings.is_empty() { Err(PlanError::Empty) } else { Ok(settings) }
     }
 
-    /// The idle states of a machine, and the rivals there, each with the packets a second that it can forward: one that
-    /// cannot forward what comes loses packets, and so holds no goal.
+    /// The idle states of a machine, and its rivals with the packets per second that each can forward. A rival that
+    /// cannot forward the traffic loses packets, so it holds no goal.
     fn of_machine(&self, name: &str) -> Result<(Vec<String>, Vec<Rival>), PlanError> {
         let machine = machine(name, &self.files)?;
         let processor = machine.processor()?;
@@ -289,7 +290,7 @@ impl Plan {
         Ok((states, all.map(|way| (way, bears(way))).collect()))
     }
 
-    /// The goals, each with what ours is told of the peak.
+    /// The goals, each with the peak that Apus is told.
     fn asked(&self, known: Option<PacketRate>, own: bool) -> Vec<(Goal, Option<PacketRate>)> {
         let peaks = self.peaks.iter().filter(|peak| !own || **peak != Peak::Told);
         let told = peaks.map(|peak| match peak {
@@ -308,7 +309,7 @@ impl Plan {
     }
 }
 
-/// Keeps as many cases as were asked for, each as likely as any other.
+/// Keeps a random selection of `cases` cases.
 fn draw(settings: &mut Vec<Setting>, cases: usize, seed: u64) {
     let mut left = settings.iter().map(|setting| setting.goals.len()).sum::<usize>();
     let mut wanted = cases.min(left);

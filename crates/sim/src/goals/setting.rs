@@ -1,10 +1,11 @@
-//! A setting: a machine, its traffic, a load, an idle limit. All of its goals share their rivals, so they are simulated
-//! together.
+//! A setting: a machine, its traffic, a load and an idle limit. All goals of a setting share their rivals, so they are
+//! simulated together.
 //!
-//! Ours is run for each goal, with all seeds. Rivals know no goal: they are run once a seed, whatever the number of goals.
-//! A rival whose first seed rules it out for every goal of the setting is not run with the others: it was late more than
-//! [`HOPELESS`] times as often as allowed, or ours held the goal with that seed while the rival drew more than [`DEARER`]
-//! times our power. Neither changes a verdict; the rival stays in the result with the one seed.
+//! Apus is run for each goal with all seeds. Rivals know no goal, so they are run once per seed, whatever the number of
+//! goals. A rival's other seeds are skipped if its first seed rules it out for every goal of the setting. That is the
+//! case if it was late more than [`HOPELESS`] times as often as allowed, or if Apus held the goal with that seed and
+//! the rival drew more than [`DEARER`] times its power. This changes no verdict. The rival stays in the result with one
+//! seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,71 +19,71 @@ use crate::hw::ModelError;
 use crate::scenario::Scenario;
 use crate::{strict, world};
 
-/// A rival that was late this much more often than allowed will not hold the goal with other seeds.
+/// A rival that was late this many times as often as allowed cannot hold the goal with other seeds either.
 const HOPELESS: f64 = 5.0;
-/// A rival that drew this much more power will not draw less with other seeds.
+/// A rival that drew this many times the power of Apus cannot draw less with other seeds.
 const DEARER: f64 = 1.1;
 
-/// Files by name: machines, traffic, records.
+/// Files by name: machines, traffic and records.
 pub type Files = BTreeMap<String, Arc<[u8]>>;
-/// Finds the least power with which a scenario's goal can be kept, with this seed. See [`super::Setting::judge`].
+/// Computes the least power with which a scenario's goal can be met, with this seed. See [`super::Setting::judge`].
 pub type Bound = fn(&Scenario, u64) -> Option<Microwatts>;
 
-/// What all goals of a setting have in common.
+/// The properties that all goals of a setting share.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setting {
-    /// The processor: a machine's name, or a file.
+    /// The processor: the name of a machine or of a file.
     pub machine: String,
-    /// The controller, the same.
+    /// The network controller: the name of a machine or of a file.
     pub nic: String,
     /// Arrival pattern of the packets.
     pub pattern: Pattern,
-    /// In parts per million of [`super::full_rate`]; `None` if the traffic has a rate of its own.
+    /// The load in ppm of [`super::full_rate`]. `None` if the traffic has its own rate.
     pub load_ppm: Option<u32>,
-    /// Packets a second, as [`super::traffic`] has it; `None` the same.
+    /// The load in packets per second, as defined in [`super::traffic`]. `None` if the traffic has its own rate.
     pub rate_pps: Option<u64>,
     /// The deepest idle state allowed.
     pub deepest: String,
-    /// The time that counts for nothing.
+    /// Simulated time before the measurement begins.
     pub warm_up: Nanos,
-    /// The time that counts.
+    /// The measured time.
     pub duration: Nanos,
-    /// The traffic as a scenario has it.
+    /// The traffic in the form of a scenario.
     pub(super) arriving: Arriving,
-    /// The goals, each with the peak that ours is told.
+    /// The goals, each with the peak that Apus is told.
     pub goals: Vec<(Goal, Option<PacketRate>)>,
-    /// Who is compared with ours.
+    /// The rivals of Apus.
     pub rivals: Vec<Way>,
-    /// The first seed, and how many.
+    /// The first seed and the number of seeds.
     pub seeds: (u64, u64),
-    /// Whether the first second is simulated by itself, too.
+    /// Whether the first second is also simulated separately.
     pub first_second: bool,
 }
 
 /// Why a setting could not be simulated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its scenario is none.
+    /// Its scenario is invalid.
     #[error("{0}")]
     Scenario(strict::Error),
-    /// No world could be so.
+    /// It describes an impossible world.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
 
 impl Setting {
-    /// A name: machine, traffic, load, idle limit.
+    /// A name made of machine, traffic, load and idle limit.
     pub fn name(&self) -> String {
         let load = self.load_percent().map_or_else(String::new, |load| format!(" {load} %"));
         format!("{} {}{load} {}", self.machine, self.pattern, self.deepest)
     }
 
-    /// The load in percent.
+    /// The load in percent. `None` if the traffic has its own rate.
     pub fn load_percent(&self) -> Option<f64> {
         Some(f64::from(self.load_ppm?) / 1e4)
     }
 
-    /// The scenario of a way, as `apus sim run` takes it.
+    /// The scenario of a way, in the form that `apus sim run` accepts.
     pub fn scenario(&self, way: Way, goal: Option<(Goal, Option<PacketRate>)>) -> String {
         self.text(way, goal, self.warm_up, self.duration)
     }
@@ -98,7 +99,8 @@ impl Setting {
         )
     }
 
-    /// All scenarios as files for `apus sim run`, by name, with the record that they replay if the judge made it.
+    /// All scenarios as files for `apus sim run`, by name, together with the record that they replay if the program
+    /// generated it.
     pub fn scenarios(&self) -> Vec<(String, String)> {
         let name =
             |way: &str| format!("{} {} {way}.toml", self.name(), self.duration).replace(" %", "").replace(' ', "-");
@@ -146,7 +148,7 @@ impl Setting {
         (0..seeds).map(move |n| first.wrapping_add(n))
     }
 
-    /// The first second of ours: the same as the beginning of the run that counts, from the same seed.
+    /// The first second of Apus. It equals the beginning of the measured run with the same seed.
     fn first(&self, files: &Files, goal: Goal, peak: Option<PacketRate>) -> Result<Tried, RunError> {
         let text = self.text(Way::OURS, Some((goal, peak)), Nanos::ZERO, Nanos::from_secs(1));
         self.tried(Way::OURS, &self.read(files, &text)?, &[goal])
@@ -167,7 +169,7 @@ impl Setting {
     }
 }
 
-/// Whether a rival that gave `first` with the first seed could matter to `goal`.
+/// Whether a rival with the result `first` for the first seed could still matter to `goal`.
 fn matters(goal: Goal, ours: &Tried, first: &Measured) -> bool {
     let allowed = f64::from(goal.quantile.above_ppm()) / 1e6;
     let dearer = first.power.as_microwatts() as f64 > ours.power(1) * DEARER;

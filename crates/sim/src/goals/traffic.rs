@@ -1,4 +1,4 @@
-//! The traffic that goals are judged on: seven patterns at any rate, and your own.
+//! The traffic patterns for judging goals: seven built-in ones at any rate, and the user's own.
 //!
 //! | pattern | is | peak |
 //! | --- | --- | --- |
@@ -10,8 +10,8 @@
 //! | `step` | 250 ms at a hundredth of the load (Poisson), then 250 ms at all of it | the load |
 //! | `replay` | a record whose gaps are Pareto distributed, alpha 1.5, repeated; from a table in memory, as a file is | three times the mean |
 //!
-//! The peak is what a policy is told (`goal.peak`); never more than what the core bears at its base frequency. The load
-//! is the mean rate; for `step` it is the upper rate.
+//! The peak is what a policy is told (`goal.peak`). It is never more than the core can forward at its base frequency.
+//! The load is the mean rate, except for `step`, where it is the upper rate.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -26,21 +26,21 @@ use crate::random::Random;
 /// An arrival pattern of packets.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pattern {
-    /// Exponential gaps.
+    /// Exponential gaps, as from many independent senders.
     Poisson,
     /// Equal gaps.
     Constant,
-    /// Bursts and silence.
+    /// Bursts with silence between them.
     OnOff,
     /// Bursts at all time scales.
     SelfSimilar,
-    /// A burst a period.
+    /// One burst per period.
     Slots,
-    /// A rate that changes by a factor of 100, up and down.
+    /// A rate that alternates between two values, a factor of 100 apart.
     Step,
-    /// Pareto gaps, from a record.
+    /// Pareto-distributed gaps from a generated record.
     Replay,
-    /// A file: `[[traffic]]` tables as in a scenario (.toml), or a record to repeat (.pcap, .csv). It has its own rate.
+    /// A file with its own rate: `[[traffic]]` tables as in a scenario (.toml), or a record to repeat (.pcap, .csv).
     File(String),
 }
 
@@ -77,30 +77,30 @@ impl FromStr for Pattern {
     }
 }
 
-/// Traffic as a scenario has it.
+/// Traffic in the form of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arriving {
-    /// `[[traffic]]` tables.
+    /// The `[[traffic]]` tables.
     pub tables: String,
-    /// The highest rate at which packets come, if it is known.
+    /// The highest rate at which packets arrive. `None` if it is not known.
     pub peak: Option<PacketRate>,
-    /// The record that the tables name, if one was made for them: its name and its text.
+    /// Name and text of the record that the tables name. `None` if none was generated.
     pub record: Option<(String, Arc<str>)>,
 }
 
-/// How long a burst of `on-off` lasts: a sensor's or a transfer's burst.
+/// Duration of a burst of `on-off`: that of a sensor's or a transfer's burst.
 const ON: Nanos = Nanos::from_millis(10);
-/// How long each rate of `step` lasts.
+/// Duration of each rate of `step`.
 const STEP: Nanos = Nanos::from_millis(250);
-/// The period of `slots`: a slot of 5G with a subcarrier spacing of 30 kHz (3GPP TS 38.211, 4.3.2).
+/// The period of `slots`: a 5G slot with a subcarrier spacing of 30 kHz (3GPP TS 38.211, 4.3.2).
 const SLOT: Nanos = Nanos::from_micros(500);
 const JITTER: Nanos = Nanos::from_micros(10);
-/// Senders of `self-similar`, and how many frames a burst of one has at least.
+/// Number of senders of `self-similar`, and the smallest number of frames in a burst of one sender.
 const SENDERS: u64 = 16;
 const BURST_FRAMES: u64 = 20;
 
 impl Pattern {
-    /// This traffic at `rate_pps` on a core that bears `full_pps`. What a file says comes at its own rate.
+    /// This traffic at `rate_pps`, on a core that can forward `full_pps`. Traffic from a file keeps its own rate.
     pub fn at(&self, rate_pps: u64, full_pps: u64, files: &Files) -> Arriving {
         let (rate, full) = (rate_pps.max(1), full_pps.max(1));
         let one = |text: String, peak: u64| Arriving {
@@ -162,13 +162,15 @@ impl Pattern {
     }
 }
 
-/// Frames of the record. Enough that its mean is near that of its distribution, whose variance is infinite.
+/// Number of frames in the record. It is large enough that the mean is close to that of the distribution, whose
+/// variance is infinite.
 const RECORDED: u64 = 50_000;
 
-/// A record of frames with Pareto distributed gaps: at least a third of the mean gap, longer than t with probability
-/// (least / t)^1.5. Drawn once and for all: the seeds of the runs change nothing of it.
+/// A record of frames with Pareto-distributed gaps. Gaps are at least a third of the mean; a gap is longer than t with
+/// probability (least / t)^1.5. The record is always the same, whatever the seeds of the runs.
 fn pareto_gaps(rate_pps: u64) -> String {
-    /// No gap is longer than this many means: a record of so few frames would be one gap and little else.
+    /// The longest gap, in mean gaps. Without this limit a record of so few frames could consist of little else than
+    /// one gap.
     const LONGEST: u64 = 2_000;
     const BITS: u32 = 20;
     let mean = 1_000_000_000 / rate_pps.max(1);
@@ -186,7 +188,7 @@ fn pareto_gaps(rate_pps: u64) -> String {
     text
 }
 
-/// Rounded down.
+/// The cube root, rounded down.
 fn cube_root(n: u128) -> u128 {
     (0..=41).rev().fold(0u128, |root, bit| {
         let more = root | 1 << bit;

@@ -1,4 +1,4 @@
-//! A way of waiting with its way of choosing the frequency: ours, and its rivals.
+//! A way of waiting combined with a way of choosing the frequency: that of Apus, and its rivals.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,45 +7,45 @@ use policy::Goal;
 use policy::wait::Mode;
 use units::{Hertz, PacketRate};
 
-/// How a core waits and how its frequency is chosen.
+/// How a core waits, and how its frequency is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// How it waits.
+    /// The wait policy.
     pub wait: Mode,
-    /// How its frequency is chosen.
+    /// How the frequency is chosen.
     pub speed: Speed,
 }
 
 /// How a core's frequency is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Speed {
-    /// The base frequency, always.
+    /// Always the base frequency.
     Base,
-    /// This one, always: chosen in hindsight.
+    /// Always this frequency, which was chosen in hindsight.
     At(Hertz),
-    /// By [`L3fwdPower`](policy::frequency::L3fwdPower).
+    /// By the policy [`L3fwdPower`](policy::frequency::L3fwdPower).
     L3fwdPower,
-    /// Ours: by [`GoalFrequency`](policy::frequency::GoalFrequency).
+    /// By the policy of Apus, [`GoalFrequency`](policy::frequency::GoalFrequency).
     Goal,
 }
 
 impl Way {
-    /// Apus: `adaptive` with the frequency policy `goal`.
+    /// The way of Apus: `adaptive` with the frequency policy `goal`.
     pub const OURS: Self = Self { wait: Mode::ADAPTIVE, speed: Speed::Goal };
-    /// DPDK's l3fwd-power.
+    /// The way of DPDK's l3fwd-power.
     pub const L3FWD_POWER: Self = Self { wait: Mode::Hybrid300, speed: Speed::L3fwdPower };
 
-    /// `wait` at the base frequency.
+    /// Waits like `wait`, at the base frequency.
     pub const fn at_base(wait: Mode) -> Self {
         Self { wait, speed: Speed::Base }
     }
 
-    /// Whether its frequency was chosen in hindsight. All others run at their own settings.
+    /// Whether the frequency was chosen in hindsight. All other ways run at their own settings.
     pub const fn is_tuned(self) -> bool {
         matches!(self.speed, Speed::At(_))
     }
 
-    /// The sections of a scenario that make a core wait so; only ours is told the goal and the peak.
+    /// The scenario sections for this way. Only Apus is told the goal and the peak.
     pub(super) fn sections(self, goal: Option<(Goal, Option<PacketRate>)>) -> String {
         let goal = goal.map_or_else(String::new, |(goal, peak)| {
             let peak = peak.map_or_else(String::new, |peak| format!("peak = \"{}pps\"\n", peak.as_pps()));
@@ -80,8 +80,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// A rival: `poll`, `interrupt`, `l3fwd-power`, `hybrid300`, `backoff 50us` or `backoff=50us`, and with `@800MHz` at that
-/// frequency instead of the base frequency.
+/// Reads a rival: `poll`, `interrupt`, `l3fwd-power`, `hybrid300`, `backoff 50us` or `backoff=50us`. A suffix such as
+/// `@800MHz` sets a frequency other than the base frequency.
 impl FromStr for Way {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {

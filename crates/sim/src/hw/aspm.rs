@@ -1,27 +1,27 @@
-//! PCI Express active-state power management: a link that was idle has to be woken.
+//! PCI Express active-state power management: an idle link goes to sleep and must be woken.
 
 use units::Nanos;
 
 use super::{ModelError, check};
 use crate::At;
 
-/// What a link does when it is idle.
+/// How a link behaves when it is idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AspmModel {
-    /// Idle time until L1 is entered.
+    /// Idle time after which the link enters L1.
     pub idle: Nanos,
-    /// From L1 back to L0.
+    /// Time to return from L1 to L0.
     pub exit: Nanos,
 }
 
 impl AspmModel {
-    /// Refuses a link that would wake more slowly than it sleeps.
+    /// Returns an error if the idle time before L1 is 0.
     pub fn validate(&self) -> Result<(), ModelError> {
         check(self.idle > Nanos::ZERO, "ASPM", || "enters L1 after an idle time of 0: omit ASPM instead".into())
     }
 }
 
-/// One link.
+/// The state of one link.
 ///
 /// ```text
 ///   L0 ── idle elapsed ──► L1 ── access: exit latency ──► L0
@@ -34,13 +34,13 @@ pub struct Aspm {
 }
 
 impl Aspm {
-    /// A link that is in L0.
+    /// Makes a link that is in L0.
     pub fn new(model: AspmModel) -> Result<Self, ModelError> {
         model.validate()?;
         Ok(Self { model, active_until: At::ORIGIN, exits: 0 })
     }
 
-    /// A transfer at `now`: how long it is delayed.
+    /// Starts a transfer at `now`. Returns its delay.
     pub fn access(&mut self, now: At) -> Nanos {
         let asleep = now > self.active_until + self.model.idle;
         let delay = if asleep { self.model.exit } else { Nanos::ZERO };
@@ -49,12 +49,12 @@ impl Aspm {
         delay
     }
 
-    /// When the link will enter L1, if nothing comes.
+    /// When the link enters L1 if no transfer comes before.
     pub fn poll_at(&self) -> At {
         self.active_until + self.model.idle
     }
 
-    /// Times that it was woken.
+    /// Number of times that the link was woken.
     pub const fn exits(&self) -> u64 {
         self.exits
     }

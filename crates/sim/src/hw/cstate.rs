@@ -1,4 +1,4 @@
-//! A core's idle states: which one is entered, and what waking from it costs.
+//! A core's idle states: which one is entered, and what it costs to wake from it.
 
 use units::{Cycles, Nanos};
 
@@ -7,55 +7,56 @@ use super::{ModelError, check};
 use crate::At;
 use crate::random::Random;
 
-/// What a core switches off in a state.
+/// What a core switches off in an idle state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
     /// Nothing: the idle loop spins (`POLL`).
     Nothing,
     /// The clock (C1).
     Clock,
-    /// The clock, and the voltage falls to that of the lowest frequency (C1E).
+    /// The clock; the voltage falls to that of the lowest frequency (C1E).
     ClockLowVoltage,
-    /// The clock and the private caches' contents (C3).
+    /// The clock, and the private caches lose their contents (C3).
     Caches,
-    /// The power (C6).
+    /// The power supply (C6).
     Power,
 }
 
 /// One idle state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdleState {
-    /// As cpuidle calls it: `POLL`, `C1`, `C6`.
+    /// The name in cpuidle: `POLL`, `C1`, `C6`.
     pub name: String,
-    /// The exit latency that the system states (cpuidle `latency`): the worst case, with which governors
-    /// compare the limit. It is not what a wake-up takes; that is [`IdleState::exit`].
+    /// The exit latency that the system reports (cpuidle `latency`). It is the worst case, and governors compare it
+    /// with the latency limit. The time that a wake-up really takes is [`IdleState::exit`].
     pub stated_exit: Nanos,
-    /// cpuidle `residency`: idle periods shorter than this make the state a loss.
+    /// cpuidle `residency`: for a shorter idle period this state costs more than it saves.
     pub residency: Nanos,
-    /// How long entering takes. It cannot be broken off: an interrupt meanwhile waits for its end.
+    /// Time to enter the state. It cannot be interrupted: an interrupt during entry waits for its end.
     pub entry: Nanos,
-    /// How long a wake-up by an interrupt takes.
+    /// Time that a wake-up by an interrupt takes.
     pub exit: Spread,
-    /// How long a wake-up by the core's own timer takes. Shorter, where the hardware knows the timer
-    /// and wakes the core ahead of it ("pre-wake").
+    /// Time that a wake-up by the core's own timer takes. It is shorter if the hardware knows the timer and wakes the
+    /// core ahead of it ("pre-wake").
     pub timer_exit: Spread,
-    /// What is switched off.
+    /// What the core switches off in this state.
     pub gate: Gate,
-    /// What the first work afterwards costs more: caches and predictors that were lost.
+    /// Additional cost of the first work after the state, because caches and predictors lost their contents.
     pub refill: Cycles,
 }
 
-/// The idle states of a core, from the shallowest.
+/// The idle states of a core, from the shallowest to the deepest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CStateModel {
-    /// In cpuidle's order: each has a longer stated exit and a longer residency than the one before.
+    /// The states in cpuidle's order: each has a longer reported exit latency and a longer residency than the one
+    /// before.
     pub states: Vec<IdleState>,
-    /// The deepest that may be entered (`intel_idle.max_cstate`, or states disabled): an index.
+    /// Index of the deepest state that may be entered (`intel_idle.max_cstate`, or disabled states).
     pub deepest: usize,
 }
 
 impl CStateModel {
-    /// Refuses states out of order.
+    /// Returns an error if the states are out of order.
     pub fn validate(&self) -> Result<(), ModelError> {
         check(!self.states.is_empty(), "idle states", || "none: give at least POLL".into())?;
         check(self.deepest < self.states.len(), "idle states", || {
@@ -68,12 +69,12 @@ impl CStateModel {
         Ok(())
     }
 
-    /// The state called `name`.
+    /// The index of the state called `name`. `None` if there is none.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.states.iter().position(|state| state.name == name)
     }
 
-    /// The same, but nothing deeper than the state called `name`.
+    /// The same model with no state deeper than the one called `name`.
     pub fn limited_to(&self, name: &str) -> Result<Self, ModelError> {
         let deepest = self.index_of(name).ok_or_else(|| ModelError {
             part: "idle states",
@@ -82,24 +83,24 @@ impl CStateModel {
         Ok(Self { deepest, ..self.clone() })
     }
 
-    /// The deepest allowed state that pays within `predicted` and whose stated exit keeps `limit`: the
-    /// rule of cpuidle's menu and teo governors. The first state, if none does.
+    /// The deepest allowed state that is worthwhile within `predicted` and whose reported exit latency is within
+    /// `limit`: the rule of cpuidle's menu and teo governors. The first state if none qualifies.
     pub fn choose(&self, predicted: Nanos, limit: Nanos) -> usize {
         let fits = |state: &IdleState| state.residency <= predicted && state.stated_exit <= limit;
         self.states[..=self.deepest].iter().rposition(fits).unwrap_or(0)
     }
 }
 
-/// Why a core wakes.
+/// What wakes a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wakeup {
     /// Its own timer.
     Timer,
-    /// Anything else: a device, another core.
+    /// Anything else: a device, or another core.
     Interrupt,
 }
 
-/// One core's idling.
+/// The idle state of one core.
 ///
 /// ```text
 ///   Active ── enter ──► Idle (first the entry, which cannot be broken off) ── wake ──► Active
@@ -117,40 +118,40 @@ struct Idle {
     entered: At,
 }
 
-/// What cpuidle counts of one state.
+/// cpuidle's counters for one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
-    /// Times entered.
+    /// Number of times that the state was entered.
     pub usage: u64,
-    /// Time in it, its entry and exit not included.
+    /// Time spent in the state, without entry and exit.
     pub time: Nanos,
-    /// Times that the idle period was shorter than the state's residency.
+    /// Number of idle periods that were shorter than the state's residency.
     pub too_deep: u64,
-    /// Times that a deeper allowed state would have paid.
+    /// Number of idle periods for which a deeper allowed state would have been worthwhile.
     pub too_shallow: u64,
 }
 
 impl CState {
-    /// A core that is active.
+    /// Makes a core that is active.
     pub fn new(model: CStateModel) -> Result<Self, ModelError> {
         model.validate()?;
         let counts = vec![Count::default(); model.states.len()];
         Ok(Self { model, idle: None, counts })
     }
 
-    /// Goes idle in the state that [`CStateModel::choose`] gives; says which.
+    /// Goes idle in the state that [`CStateModel::choose`] selects. Returns its index.
     pub fn enter(&mut self, now: At, predicted: Nanos, limit: Nanos) -> usize {
         let index = self.model.choose(predicted, limit);
         self.enter_state(now, index);
         index
     }
 
-    /// Goes idle in state `index`, or the deepest allowed.
+    /// Goes idle in state `index`, but no deeper than allowed.
     pub fn enter_state(&mut self, now: At, index: usize) {
         self.idle = Some(Idle { index: index.min(self.model.deepest), entered: now });
     }
 
-    /// Wakes: how long from the wake-up event at `now` until the core executes. Zero if it was active.
+    /// Wakes the core. Returns the time from the wake-up event at `now` until the core executes; zero if it was active.
     pub fn wake(&mut self, now: At, wakeup: Wakeup, random: &mut Random) -> Nanos {
         let Some(Idle { index, entered }) = self.idle.take() else { return Nanos::ZERO };
         let state = &self.model.states[index];
@@ -168,23 +169,23 @@ impl CState {
         state.entry.saturating_sub(idle) + exit.sample(random)
     }
 
-    /// The state that the core is in; `None` if it is active.
+    /// The current idle state. `None` if the core is active.
     pub fn state(&self) -> Option<&IdleState> {
         self.idle.map(|idle| &self.model.states[idle.index])
     }
-    /// The index of that state.
+    /// The index of the current idle state. `None` if the core is active.
     pub fn index(&self) -> Option<usize> {
         self.idle.map(|idle| idle.index)
     }
-    /// Since when it is idle.
+    /// When the core went idle. `None` if it is active.
     pub fn idle_since(&self) -> Option<At> {
         self.idle.map(|idle| idle.entered)
     }
-    /// What was counted, one entry a state.
+    /// The counters, one entry per state.
     pub fn counts(&self) -> &[Count] {
         &self.counts
     }
-    /// The parameters.
+    /// The parameters of the model.
     pub const fn model(&self) -> &CStateModel {
         &self.model
     }
@@ -209,7 +210,7 @@ pub(super) mod tests {
         }
     }
 
-    /// As cpuidle states them for a Broadwell-DE Xeon.
+    /// The states that cpuidle reports for a Broadwell-DE Xeon.
     pub fn model() -> CStateModel {
         let states = vec![
             state("POLL", 0, 0, Gate::Nothing),

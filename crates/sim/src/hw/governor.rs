@@ -1,4 +1,4 @@
-//! What software expects of an idle period: the menu governor's prediction, and halt polling.
+//! What software expects of an idle period: the prediction of the menu governor, and halt polling.
 
 use units::Nanos;
 
@@ -7,63 +7,64 @@ use crate::At;
 /// The scheduler's tick on a core that goes idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tick {
-    /// `nohz_full=`: it was stopped while the thread ran alone, and so it is when the core goes idle.
+    /// `nohz_full=`: the tick was stopped while the thread ran alone, and stays stopped when the core goes idle.
     Stopped,
-    /// Otherwise it comes so often, until a period is expected to last longer than that.
+    /// The tick comes with this period, unless the idle period is expected to last longer.
     Every(Nanos),
 }
 
 impl Tick {
-    /// `CONFIG_HZ=250`, the default of Linux `kernel/Kconfig.hz`.
+    /// The period of the tick with `CONFIG_HZ=250`, the default of Linux `kernel/Kconfig.hz`.
     pub const PERIOD: Nanos = Nanos::from_millis(4);
 }
 
-/// For how long the menu governor expects a core to be idle, and whether the tick ends that earlier.
+/// The expected length of an idle period, and whether the tick ends it earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prediction {
-    /// What the state is chosen by.
+    /// The length by which the state is chosen.
     pub idle: Nanos,
-    /// Whether the tick goes on, since a shorter period than its own is expected.
+    /// Whether the tick continues, because the period is expected to be shorter than the tick's.
     pub ticks: bool,
 }
 
 /// The prediction of cpuidle's menu governor, as far as it decides between states.
 ///
-/// The next timer bounds the period; a factor learnt per magnitude says which share of that bound the
-/// periods really last; and eight recent periods that resemble each other overrule both. Where that is shorter than a tick
-/// and the tick is stopped, nothing would end a longer period, so that the next timer alone counts: on such a core each wait for
-/// a device is as deep as its timer allows. Where the tick is not stopped, it ends the period, which then counts as a long one.
-/// Source: `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment, `get_typical_interval()`, `menu_select()` (commits
-/// 87c9fe6ee495 and 5ef499cd571c) and `menu_update()`.
+/// The next timer bounds the idle period. For each magnitude of that bound, a learned factor says which share of it the
+/// periods really last. Eight recent periods that resemble each other overrule both. If the prediction is shorter than
+/// a tick and the tick is stopped, nothing would end a longer period. So the next timer alone counts: on such a core
+/// each wait for a device is as deep as its timer allows. If the tick is not stopped, it ends the period, and the
+/// period then counts as long. Source: `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment,
+/// `get_typical_interval()`, `menu_select()` (commits 87c9fe6ee495 and 5ef499cd571c) and `menu_update()`.
 #[derive(Clone, Debug)]
 pub struct Menu {
     tick: Tick,
     /// Recent idle periods, in microseconds.
     recent: [u64; INTERVALS],
     next: usize,
-    /// Periods over timer bounds, per magnitude, in units of 1 / [`UNITY`].
+    /// Idle periods divided by their timer bounds, per magnitude, in units of 1 / [`UNITY`].
     factors: [u64; BUCKETS],
     bucket: usize,
     bound: Nanos,
 }
 
-/// A period that the tick ended counts as so long: 9/10 of `MAX_INTERESTING`.
+/// The length as which a period counts that the tick ended: 9/10 of `MAX_INTERESTING`.
 const TICKED: Nanos = Nanos::from_millis(45);
 const INTERVALS: usize = 8;
 const BUCKETS: usize = 6;
-/// `RESOLUTION * DECAY`.
+/// `RESOLUTION * DECAY` of the kernel, the factor 1.
 const UNITY: u64 = RESOLUTION * DECAY;
 const RESOLUTION: u64 = 1024;
 const DECAY: u64 = 8;
 
 impl Menu {
-    /// Nothing learnt: as the kernel's zeroed array says, the first periods are taken for short.
+    /// Makes a governor that has learned nothing. As in the kernel, whose array is zeroed, the first periods are taken
+    /// for short.
     pub const fn new(tick: Tick) -> Self {
         Self { tick, recent: [0; INTERVALS], next: 0, factors: [UNITY; BUCKETS], bucket: 0, bound: Nanos::ZERO }
     }
 
-    /// How long the idle period that begins now will last, if the next timer is `next_timer` away, and the next tick, if it goes on,
-    /// `next_tick`.
+    /// Predicts the idle period that begins now. `next_timer` is the time until the next timer, `next_tick` the time
+    /// until the next tick if it continues.
     pub fn predict(&mut self, next_timer: Nanos, next_tick: Nanos) -> Prediction {
         let idle = self.expect(next_timer);
         match self.tick {
@@ -81,12 +82,12 @@ impl Menu {
         typical.map_or(corrected, |us| corrected.min(Nanos::from_micros(us)))
     }
 
-    /// The tick ended the period: it could have been long.
+    /// Notes that the tick ended the period, which could have been long.
     pub fn ticked(&mut self) {
         self.observe(TICKED.min(self.bound));
     }
 
-    /// How far the next tick is away, if it goes on.
+    /// Time until the next tick, if it continues.
     pub fn next_tick(&self, now: At) -> Nanos {
         match self.tick {
             Tick::Stopped => Nanos::MAX,
@@ -94,7 +95,7 @@ impl Menu {
         }
     }
 
-    /// The period lasted `idle`, its exit not included.
+    /// Learns that the period lasted `idle`, without its exit.
     pub fn observe(&mut self, idle: Nanos) {
         let factor = &mut self.factors[self.bucket];
         let share = match self.bound.as_nanos() {
@@ -107,14 +108,14 @@ impl Menu {
     }
 }
 
-/// The magnitude of a timer bound: below 10 us, 100 us, 1 ms, 10 ms, 100 ms, above.
+/// The magnitude of a timer bound: below 10 us, 100 us, 1 ms, 10 ms, 100 ms, or above.
 fn bucket(bound: Nanos) -> usize {
     let us = bound.as_micros_floor();
     [10, 100, 1_000, 10_000, 100_000].iter().position(|limit| us < *limit).unwrap_or(BUCKETS - 1)
 }
 
-/// The average of the recent periods, if they resemble each other: a deviation of at most 20 us, or of a
-/// sixth of the average. Up to a quarter of them may be left out as too long.
+/// The average of the recent periods if they resemble each other, that is, if their deviation is at most 20 us or a
+/// sixth of the average. Up to a quarter of them may be ignored as too long. `None` otherwise.
 fn typical(recent: &[u64; INTERVALS], bound: u64) -> Option<u64> {
     let mut limit = u64::MAX;
     loop {
@@ -136,17 +137,17 @@ fn typical(recent: &[u64; INTERVALS], bound: u64) -> Option<u64> {
     }
 }
 
-/// How long to poll before going idle for real: KVM's `halt_poll_ns` on the host, and the haltpoll
-/// governor's `guest_halt_poll_ns` in the guest.
+/// Polling before the CPU really goes idle: KVM's `halt_poll_ns` on the host, and the haltpoll governor's
+/// `guest_halt_poll_ns` in the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HaltPollModel {
-    /// The longest poll; 0: none.
+    /// The longest poll. 0 turns polling off.
     pub most: Nanos,
-    /// The first that is not zero.
+    /// The first length above zero.
     pub start: Nanos,
-    /// What a wait that polling would have caught multiplies it by.
+    /// Factor by which the length grows after a wait that polling would have caught.
     pub grow: u64,
-    /// What a long wait divides it by; 0: to zero at once.
+    /// Divisor by which the length shrinks after a long wait. 0 resets it to zero.
     pub shrink: u64,
 }
 
@@ -159,7 +160,7 @@ impl HaltPollModel {
     pub const GUEST: Self = Self { most: Nanos::from_micros(200), start: Nanos::from_micros(50), grow: 2, shrink: 2 };
 }
 
-/// The adapting length of the poll.
+/// The current length of the poll, which adapts.
 #[derive(Clone, Copy, Debug)]
 pub struct HaltPoll {
     model: HaltPollModel,
@@ -167,17 +168,17 @@ pub struct HaltPoll {
 }
 
 impl HaltPoll {
-    /// Not polling yet.
+    /// Starts without polling.
     pub const fn new(model: HaltPollModel) -> Self {
         Self { model, span: Nanos::ZERO }
     }
 
-    /// How long the next poll is.
+    /// Length of the next poll.
     pub const fn span(&self) -> Nanos {
         self.span
     }
 
-    /// The wait lasted `waited`, poll and block together.
+    /// Learns that a wait lasted `waited`, poll and block together.
     pub fn observe(&mut self, waited: Nanos) {
         let HaltPollModel { most, start, grow, shrink } = self.model;
         if waited <= self.span {

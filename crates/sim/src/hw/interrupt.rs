@@ -1,4 +1,4 @@
-//! From a received frame to the interrupt, and from the interrupt to the code that waits for it.
+//! The way from a received frame to the interrupt, and from the interrupt to the code that waits for it.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -12,40 +12,40 @@ use crate::random::Random;
 pub enum DelayFrom {
     /// With the first frame that waits (DIM calls this EQE mode).
     FirstFrame,
-    /// Anew with every frame (CQE mode): under load the frame count decides.
+    /// With every frame anew (CQE mode): under load the frame count decides.
     LastFrame,
 }
 
 /// Interrupt moderation of one queue, in the terms of `ethtool -C` and of Intel's controllers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModerationModel {
-    /// `rx-usecs`: the longest that a frame waits for its interrupt; 0: none.
+    /// `rx-usecs`: the longest time that a frame waits for its interrupt. 0 turns the delay off.
     pub delay: Nanos,
-    /// What the delay counts from.
+    /// When the delay begins.
     pub from: DelayFrom,
-    /// `rx-frames`: as many frames end the delay; 0: the count does not matter.
+    /// `rx-frames`: this many frames end the delay. 0 turns the count off.
     pub frames: u32,
-    /// Interrupt throttling (ITR, EITR): the least time from one interrupt to the next; 0: none.
+    /// Interrupt throttling (ITR, EITR): the least time between two interrupts. 0 turns it off.
     pub interval: Nanos,
 }
 
 impl ModerationModel {
-    /// Every frame at once.
+    /// No moderation: every frame raises an interrupt at once.
     pub const OFF: Self = Self { delay: Nanos::ZERO, from: DelayFrom::FirstFrame, frames: 1, interval: Nanos::ZERO };
 
-    /// Intel's throttling alone: an interrupt comes at once unless the one before was less than
-    /// `interval` ago (82599 data sheet 331520, 7.3.2; XL710 data sheet 332464, 7.5.4).
+    /// Intel's throttling alone: an interrupt comes at once unless the previous one was less than `interval` ago (82599
+    /// data sheet 331520, 7.3.2; XL710 data sheet 332464, 7.5.4).
     pub const fn throttled(interval: Nanos) -> Self {
         Self { interval, ..Self::OFF }
     }
 
-    /// `rx-usecs` and `rx-frames` as most other controllers mean them.
+    /// `rx-usecs` and `rx-frames` as most other controllers interpret them.
     pub const fn delayed(delay: Nanos, frames: u32) -> Self {
         Self { delay, from: DelayFrom::FirstFrame, frames, interval: Nanos::ZERO }
     }
 }
 
-/// One queue's interrupt.
+/// The interrupt of one queue.
 ///
 /// ```text
 ///   frame ──► due = now if the delay is 0 or the count is reached, else now + delay
@@ -55,7 +55,7 @@ impl ModerationModel {
 pub struct Moderation {
     model: ModerationModel,
     pending: u32,
-    /// When the delay or the count would allow it.
+    /// When the delay or the count allows the interrupt. `None` if no frame waits.
     due: Option<At>,
     last: Option<At>,
     masked: bool,
@@ -63,12 +63,12 @@ pub struct Moderation {
 }
 
 impl Moderation {
-    /// No frame yet, not masked.
+    /// Makes an interrupt that is not masked and has no frame waiting.
     pub const fn new(model: ModerationModel) -> Self {
         Self { model, pending: 0, due: None, last: None, masked: false, fired: 0 }
     }
 
-    /// A frame became visible.
+    /// Notes that a frame became visible at `now`.
     pub fn frame(&mut self, now: At) {
         self.pending += 1;
         let ModerationModel { delay, from, frames, .. } = self.model;
@@ -86,7 +86,7 @@ impl Moderation {
         self.due = Some(due);
     }
 
-    /// When the interrupt will fire; `None` without a frame, or masked.
+    /// When the interrupt will fire. `None` if no frame waits or the interrupt is masked.
     pub fn poll_at(&self) -> Option<At> {
         if self.masked {
             return None;
@@ -95,7 +95,7 @@ impl Moderation {
         Some(self.last.map_or(due, |last| due.max(last + self.model.interval)))
     }
 
-    /// Fires if it is time: the number of frames that the interrupt stands for.
+    /// Fires the interrupt if it is due. Returns the number of frames that it announces.
     pub fn fire(&mut self, now: At) -> Option<u32> {
         if self.poll_at()? > now {
             return None;
@@ -106,24 +106,23 @@ impl Moderation {
         Some(std::mem::take(&mut self.pending))
     }
 
-    /// The driver masks the interrupt, as a poll begins.
+    /// Masks the interrupt, as the driver does when a poll begins.
     pub const fn mask(&mut self) {
         self.masked = true;
     }
 
-    /// The driver arms it. Frames that came meanwhile and were not [`Moderation::taken`] fire it.
+    /// Unmasks the interrupt. Frames that arrived meanwhile fire it, unless they were [`Moderation::taken`].
     pub const fn unmask(&mut self) {
         self.masked = false;
     }
 
-    /// The software took the frames without an interrupt: they need none any more.
+    /// Notes that the software took the waiting frames without an interrupt.
     pub const fn taken(&mut self) {
         self.pending = 0;
         self.due = None;
     }
 
-    /// Other settings, from now on; frames that wait keep the time that they were promised, unless the
-    /// new settings are earlier.
+    /// Changes the settings from now on. A waiting frame keeps its time unless the new settings give an earlier one.
     pub fn set(&mut self, now: At, model: ModerationModel) {
         self.model = model;
         if let Some(due) = self.due {
@@ -133,71 +132,71 @@ impl Moderation {
         }
     }
 
-    /// The settings.
+    /// The current settings.
     pub const fn model(&self) -> &ModerationModel {
         &self.model
     }
-    /// Whether it is masked.
+    /// Whether the interrupt is masked.
     pub const fn is_masked(&self) -> bool {
         self.masked
     }
-    /// Interrupts, ever.
+    /// Number of interrupts so far.
     pub const fn fired(&self) -> u64 {
         self.fired
     }
 }
 
-/// Who runs when the interrupt comes.
+/// How the interrupt is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handling {
-    /// The handler does the work, in interrupt context.
+    /// The handler does the work in interrupt context.
     Direct,
-    /// The handler wakes a kernel thread that does it (`PREEMPT_RT`, `threadirqs`).
+    /// The handler wakes a kernel thread that does the work (`PREEMPT_RT`, `threadirqs`).
     Threaded,
 }
 
-/// Where the interrupt comes out.
+/// The CPU on which the interrupt arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Affinity {
-    /// On the CPU whose thread waits for it.
+    /// The CPU whose thread waits for it.
     Right,
-    /// On another, which sends this one an inter-processor interrupt.
+    /// Another CPU, which then sends an inter-processor interrupt.
     Wrong,
 }
 
-/// What an interrupt costs on its way. Software is counted in cycles, so that a slow core is late.
+/// Costs of an interrupt on its way. Software costs are in cycles, because a slower core takes longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeliveryModel {
-    /// The message from the controller to the core's local interrupt controller.
+    /// Time of the message from the controller to the core's local interrupt controller.
     pub message: Spread,
     /// From the interrupt to the handler's first line: vector, entry, `irq_enter`.
     pub entry: Cycles,
     /// The handler itself.
     pub handler: Cycles,
-    /// More for a threaded handler: wake the thread, switch to it.
+    /// Additional cost of a threaded handler: wake the thread and switch to it.
     pub thread: Cycles,
-    /// More on the wrong CPU: send an IPI, take it there.
+    /// Additional time on the wrong CPU: send an IPI and take it there.
     pub ipi: Spread,
-    /// Leave the interrupt and be back in the thread that waited in a system call: wake it, return. The switch to it
-    /// is the scheduler's.
+    /// Leaving the interrupt, waking the thread that waits in a system call, and returning from that call. The switch
+    /// to the thread is a cost of the scheduler.
     pub resume: Cycles,
 }
 
-/// The parts of one delivery.
+/// The parts of one interrupt's delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// Until the core is told; it may sleep all the while.
+    /// Time until the core receives the message. The core may sleep during it.
     pub message: Nanos,
-    /// The handler's part, from then on: entry, handler, its thread.
+    /// Time from then on for entry, handler and the handler's thread.
     pub handling: Nanos,
-    /// From one CPU to another; zero on the right one.
+    /// Time from one CPU to another. Zero on the right CPU.
     pub ipi: Nanos,
-    /// Until the waiting thread runs, if nothing else does.
+    /// Time until the waiting thread runs, if no other thread does.
     pub resume: Nanos,
 }
 
 impl Delivery {
-    /// All of it.
+    /// The sum of all parts.
     pub fn total(&self) -> Nanos {
         self.message + self.handling + self.ipi + self.resume
     }
@@ -223,7 +222,7 @@ impl DeliveryModel {
     }
 }
 
-/// The granularity of a throttling register: intervals are rounded down to it, as the hardware does.
+/// Rounds an interval down to a throttling register's granularity, as the hardware does.
 pub fn quantized(interval: Nanos, granularity: Nanos) -> Result<Nanos, ModelError> {
     check(granularity > Nanos::ZERO, "interrupt throttling", || "the granularity is 0: give one such as 2us".into())?;
     Ok(granularity * (interval.as_nanos() / granularity.as_nanos()))

@@ -5,41 +5,41 @@ use units::{BitRate, Nanos};
 use super::{ModelError, check};
 use crate::At;
 
-/// Octets before a frame: preamble and start delimiter. IEEE 802.3-2018, 3.2.1 and 3.2.2.
+/// Bytes in front of a frame: preamble and start delimiter. IEEE 802.3-2018, 3.2.1 and 3.2.2.
 pub const PREAMBLE: u64 = 8;
-/// Octets that stay free after a frame: the inter-frame gap. IEEE 802.3-2018, 4.4.2.
+/// Bytes that stay free after a frame: the inter-frame gap. IEEE 802.3-2018, 4.4.2.
 pub const GAP: u64 = 12;
 
-/// What a link is.
+/// Properties of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkModel {
-    /// Bits a second, above 0.
+    /// Line rate, above 0.
     pub rate: BitRate,
-    /// From one controller to the other besides the frame's own length: both PHYs and the cable.
+    /// Time from one controller to the other without the frame's own length: both PHYs and the cable.
     pub latency: Nanos,
 }
 
 impl LinkModel {
-    /// Refuses a rate of 0.
+    /// Returns an error if the rate is 0.
     pub fn validate(&self) -> Result<(), ModelError> {
         check(self.rate.as_bps() > 0, "link", || "a rate of 0: give one such as 10Gbps".into())
     }
 
-    /// The time that `octets` octets take on the wire, rounded up.
+    /// The time that `octets` bytes take on the wire, rounded up.
     pub const fn time_of(&self, octets: u64) -> Nanos {
         let bits = octets as u128 * 8_000_000_000;
         Nanos::from_nanos(bits.div_ceil(self.rate.as_bps() as u128) as u64)
     }
 
-    /// From a frame's first bit to the next frame's first bit at line rate, rounded up: preamble,
-    /// frame (with its check sequence) and gap. 64 octets at 10 Gbit/s: 67.2 ns.
+    /// Time from a frame's first bit to the next frame's first bit at line rate, rounded up: preamble, frame (with its
+    /// check sequence) and gap. For 64 bytes at 10 Gbit/s it is 67.2 ns.
     pub const fn spacing(&self, octets: u64) -> Nanos {
         self.time_of(octets + PREAMBLE + GAP)
     }
 }
 
-/// One direction of a link. Times are kept to fractions of a nanosecond, so that a long run at line
-/// rate is at line rate.
+/// One direction of a link. Times are kept to fractions of a nanosecond, so that a long run at line rate stays at line
+/// rate.
 #[derive(Clone, Debug)]
 pub struct Wire {
     rate: u64,
@@ -48,30 +48,30 @@ pub struct Wire {
     free: (u64, u64),
 }
 
-/// A frame on its way.
+/// The times of a frame on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passage {
-    /// Its first bit left.
+    /// When its first bit is sent.
     pub begins: At,
-    /// Its last bit left.
+    /// When its last bit is sent.
     pub ends: At,
-    /// Its last bit was received at the other end.
+    /// When its last bit is received at the other end.
     pub received: At,
 }
 
 impl Wire {
-    /// A wire that is free.
+    /// Makes a wire that is free.
     pub fn new(model: &LinkModel) -> Result<Self, ModelError> {
         model.validate()?;
         Ok(Self { rate: model.rate.as_bps(), latency: model.latency, free: (0, 0) })
     }
 
-    /// When a frame handed over now would begin.
+    /// When a frame that is handed over now would begin.
     pub fn free_at(&self) -> At {
         At::from_nanos(self.free.0 + u64::from(self.free.1 > 0))
     }
 
-    /// Sends a frame of `octets` octets (with its check sequence), after those before it.
+    /// Sends a frame of `octets` bytes (with its check sequence) after those before it.
     pub fn send(&mut self, now: At, octets: u64) -> Passage {
         if now.as_nanos() > self.free.0 {
             self.free = (now.as_nanos(), 0);

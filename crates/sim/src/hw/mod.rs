@@ -1,8 +1,8 @@
-//! What a packet meets between wire and application: one part a file.
+//! The hardware and kernel parts that a packet meets between wire and application, one per file.
 //!
-//! Each part is a `…Model`, the parameters, and a state that is moved on from outside: a call that
-//! changes it takes the time, `poll_at()` says when something will happen by itself, and `poll(now)`
-//! carries that out. No part has a queue of events, or a clock, or knows another part.
+//! Each part consists of a `…Model` with its parameters, and a state that its owner advances. Calls that change the
+//! state take the time as an argument. `poll_at()` says when something happens without a call, and `poll(now)` carries
+//! it out. No part has an event queue or a clock, and no part knows another.
 //!
 //! ```text
 //!  wire ──► Moderation ──► Delivery ──► CState::wake ──► Run queue ──► work at PState's frequency ──► TxRing ──► wire
@@ -26,17 +26,17 @@ pub mod vcpu;
 
 use thiserror::Error;
 
-/// Parameters that no hardware could have.
+/// A parameter is impossible for any hardware.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{part}: {what}")]
 pub struct ModelError {
-    /// The part: "P-states".
+    /// The part with the impossible parameter, for example "P-states".
     pub part: &'static str,
     /// What is wrong, and what would be right.
     pub what: String,
 }
 
-/// An error of `part` unless `holds`.
+/// Returns an error of `part` unless `holds` is true.
 fn check(holds: bool, part: &'static str, what: impl FnOnce() -> String) -> Result<(), ModelError> {
     if holds { Ok(()) } else { Err(ModelError { part, what: what() }) }
 }

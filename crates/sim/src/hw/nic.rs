@@ -1,4 +1,4 @@
-//! A network controller's figures. Its moving parts are in `link.rs`, `ring.rs` and `interrupt.rs`.
+//! The parameters of a network controller. Its moving parts are in `link.rs`, `ring.rs` and `interrupt.rs`.
 
 use units::{BitRate, Nanos};
 
@@ -7,35 +7,35 @@ use super::link::LinkModel;
 use super::ring::WriteBackModel;
 use super::{ModelError, check};
 
-/// What a controller is, with the settings that its driver gives it.
+/// A controller with the settings that its driver gives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NicModel {
-    /// Line rate and the way through both PHYs.
+    /// Line rate, and the time through both PHYs.
     pub link: LinkModel,
-    /// Receive descriptors of a queue.
+    /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
-    /// Transmit descriptors of a queue.
+    /// Number of transmit descriptors per queue.
     pub tx_descriptors: u32,
-    /// Receive moderation.
+    /// Moderation of receive interrupts.
     pub rx_moderation: ModerationModel,
-    /// Transmit moderation: how late sent descriptors are reclaimed by interrupt.
+    /// Moderation of transmit interrupts: how late sent descriptors are reclaimed by interrupt.
     pub tx_moderation: ModerationModel,
-    /// How received frames become visible.
+    /// When received frames become visible to software.
     pub write_back: WriteBackModel,
-    /// From a frame's last bit to its descriptor in memory, besides the frame's own transfer; at least.
+    /// The least time from a frame's last bit to its descriptor in memory, without the transfer of the frame itself.
     pub receive: Nanos,
-    /// From the doorbell to the first bit on the wire, besides the frame's own transfer: descriptor and
-    /// data are fetched, two round trips on PCI Express; at least.
+    /// The least time from the doorbell to the first bit on the wire, without the transfer of the frame itself.
+    /// Descriptor and data are fetched in two round trips on PCI Express.
     pub transmit: Nanos,
-    /// What both together vary by, evenly from 0 to this: arbitration, write-back, memory.
+    /// Variation of these two together, uniform from 0 to this: arbitration, write-back, memory.
     pub jitter: Nanos,
-    /// Octets a second that the controller moves to or from memory, in bits: PCI Express less its
-    /// overhead. Frames take their length over this on each of the two ways.
+    /// Rate at which the controller moves data to or from memory, in bits per second: PCI Express less its overhead. A
+    /// frame takes its length divided by this rate in each of the two directions.
     pub bus: BitRate,
 }
 
 impl NicModel {
-    /// Refuses what no controller could be.
+    /// Returns an error if the parameters are impossible.
     pub fn validate(&self) -> Result<(), ModelError> {
         self.link.validate()?;
         self.write_back.validate()?;
@@ -47,12 +47,12 @@ impl NicModel {
         })
     }
 
-    /// The time that `octets` octets take to or from memory, rounded up.
+    /// The time that `octets` bytes take to or from memory, rounded up.
     pub const fn bus_time(&self, octets: u64) -> Nanos {
         LinkModel { rate: self.bus, latency: Nanos::ZERO }.time_of(octets)
     }
 
-    /// How long a receive ring lasts against frames of `octets` octets at line rate: the ring bound.
+    /// How long a receive ring lasts while frames of `octets` bytes arrive at line rate.
     pub const fn ring_time(&self, octets: u64) -> Nanos {
         self.link.rate.frames_of(octets).time_for(self.rx_descriptors as u64)
     }

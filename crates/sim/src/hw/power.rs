@@ -1,4 +1,4 @@
-//! Power of cores, uncore and package, and its exact integral.
+//! Power of cores, uncore and package, and its exact integral over time.
 
 use units::{Hertz, Microwatts, Nanojoules, Nanos};
 
@@ -10,47 +10,47 @@ use crate::units_text::Microvolts;
 /// A point of a voltage-frequency curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VoltagePoint {
-    /// The frequency.
+    /// The frequency of the core.
     pub frequency: Hertz,
-    /// The voltage that it needs.
+    /// The least voltage at this frequency.
     pub voltage: Microvolts,
 }
 
-/// A point of the uncore's curve.
+/// A point of the uncore's power curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UncorePoint {
-    /// The uncore's frequency.
+    /// The frequency of the uncore.
     pub frequency: Hertz,
-    /// Its power there, with all that does not belong to a core: mesh, cache, memory controllers, links.
+    /// Power of everything that does not belong to a core: mesh, cache, memory controllers, links.
     pub power: Microwatts,
 }
 
-/// What a package burns.
+/// The power of a package.
 ///
-/// A core's power is `C V^2 f` for the part that switches and `leakage (V / V0)^3` for the part that
-/// leaks (leakage current grows about with the square of the voltage near the operating point).
+/// A core's power is the sum of two parts: `C V^2 f` for switching, and `leakage (V / V0)^3` for leakage (leakage
+/// current grows about with the square of the voltage near the operating point).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PowerModel {
-    /// Voltage over frequency, ascending. Between points it is a straight line, outside the end's.
+    /// Voltage by frequency, ascending. It is interpolated between points and constant beyond the ends.
     pub curve: Vec<VoltagePoint>,
-    /// What a core that executes switches each cycle, in picofarads.
+    /// Capacitance that an executing core switches per cycle, in picofarads.
     pub capacitance_pf: u32,
-    /// What a core leaks at the voltage of the curve's last point.
+    /// Leakage power of a core at the voltage of the curve's last point.
     pub leakage: Microwatts,
-    /// What a core in a power-gated state still takes.
+    /// Power of a core in a power-gated state.
     pub gated: Microwatts,
-    /// Cores of the package.
+    /// Number of cores in the package.
     pub cores: u32,
-    /// The uncore's power over its frequency, ascending.
+    /// The uncore's power by frequency, ascending.
     pub uncore: Vec<UncorePoint>,
 }
 
-/// Switching that goes on in a core whose clock is gated: wake-up logic and the cache that answers
-/// snoops, as a share of the executing core's, in per mille.
+/// Share of an executing core's switching that continues while the clock is gated, in per mille: wake-up logic, and the
+/// cache that answers snoops.
 const CLOCK_GATED_PER_MILLE: u64 = 50;
 
 impl PowerModel {
-    /// Refuses curves that do not ascend.
+    /// Returns an error if a curve does not ascend.
     pub fn validate(&self) -> Result<(), ModelError> {
         check(self.cores > 0, "power", || "0 cores: give at least 1".into())?;
         check(!self.curve.is_empty() && !self.uncore.is_empty(), "power", || {
@@ -68,13 +68,13 @@ impl PowerModel {
         Microvolts(interpolated(points, frequency.as_hertz()))
     }
 
-    /// A core that executes at `frequency`, with `activity` per mille of the capacitance switching.
+    /// Power of a core that executes at `frequency`, with `activity` per mille of the capacitance switching.
     pub fn active(&self, frequency: Hertz, activity: u64) -> Microwatts {
         let voltage = self.voltage(frequency);
         Microwatts::new(self.switching(voltage, frequency, activity) + self.leaking(voltage))
     }
 
-    /// A core in an idle state whose frequency, when it wakes, is `frequency`.
+    /// Power of a core in an idle state, whose frequency on waking is `frequency`.
     pub fn idle(&self, gate: Gate, frequency: Hertz) -> Microwatts {
         let lowest = self.curve[0].frequency;
         match gate {
@@ -89,7 +89,7 @@ impl PowerModel {
         }
     }
 
-    /// The uncore at `frequency`.
+    /// Power of the uncore at `frequency`.
     pub fn uncore(&self, frequency: Hertz) -> Microwatts {
         let points = self.uncore.iter().map(|p| (p.frequency.as_hertz(), p.power.as_microwatts()));
         Microwatts::new(interpolated(points, frequency.as_hertz()))
@@ -111,7 +111,7 @@ impl PowerModel {
     }
 }
 
-/// The value at `x` on the line through ascending `points`; beyond the ends, the end's value.
+/// The value at `x`, interpolated between ascending `points`. Beyond the ends it is the value at the end.
 fn interpolated(points: impl Iterator<Item = (u64, u64)>, x: u64) -> u64 {
     let mut before: Option<(u64, u64)> = None;
     for (px, py) in points {
@@ -125,7 +125,7 @@ fn interpolated(points: impl Iterator<Item = (u64, u64)>, x: u64) -> u64 {
     before.map_or(0, |(_, y)| y)
 }
 
-/// Energy, integrated exactly: microwatts times nanoseconds, in 128 bits.
+/// Integrates energy exactly: microwatts times nanoseconds, in 128 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     since: At,
@@ -134,19 +134,19 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// From `now` on at `power`.
+    /// Starts at `now` with `power`.
     pub const fn new(now: At, power: Microwatts) -> Self {
         Self { since: now, power, femtojoules: 0 }
     }
 
-    /// From `now` on at `power`.
+    /// Changes the power from `now` on.
     pub fn set(&mut self, now: At, power: Microwatts) {
         self.femtojoules = self.up_to(now);
         self.since = self.since.max(now);
         self.power = power;
     }
 
-    /// The power in force.
+    /// The current power.
     pub const fn power(&self) -> Microwatts {
         self.power
     }

@@ -5,25 +5,25 @@ use units::{Cycles, Hertz, Nanos};
 use super::{ModelError, check};
 use crate::At;
 
-/// How a processor generation changes frequency.
+/// How a processor generation changes its frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PStateModel {
-    /// The sequencing timer's period: requests are acted on when it expires, the last one wins. About
-    /// 500 us; 500, 50 or 0 us on 3rd Generation Xeon (Intel 637284-001, section 4). 0: at once.
+    /// Period of the sequencing timer. Requests take effect when it expires; the last one wins. About 500 us; 500, 50
+    /// or 0 us on 3rd Generation Xeon (Intel 637284-001, section 4). 0 means at once.
     pub period: Nanos,
-    /// How long a change stops the core: about 12 us on 2nd Generation Xeon, a few hundred nanoseconds
-    /// on the 3rd (same source).
+    /// How long a change stops the core: about 12 us on 2nd Generation Xeon, a few hundred nanoseconds on the 3rd (same
+    /// source).
     pub block: Nanos,
     /// The lowest frequency, above 0.
     pub lowest: Hertz,
-    /// The highest that may be asked for.
+    /// The highest frequency that may be requested.
     pub highest: Hertz,
-    /// Frequencies are multiples of this (bus clock, 100 MHz); above 0.
+    /// Frequencies are multiples of this (bus clock, 100 MHz). Above 0.
     pub step: Hertz,
 }
 
 impl PStateModel {
-    /// Refuses what no processor could be.
+    /// Returns an error if the parameters are impossible.
     pub fn validate(&self) -> Result<(), ModelError> {
         let (lowest, highest, step) = (self.lowest.as_hertz(), self.highest.as_hertz(), self.step.as_hertz());
         check(step > 0 && step <= lowest, "P-states", || {
@@ -35,20 +35,20 @@ impl PStateModel {
         })
     }
 
-    /// The frequency that a request for `wanted` means: rounded down to a step, within the range.
+    /// The frequency that a request for `wanted` gives: rounded down to a step, within the range.
     pub fn granted(&self, wanted: Hertz) -> Hertz {
         let step = self.step.as_hertz();
         let stepped = Hertz::new(wanted.as_hertz() / step * step);
         stepped.clamp(self.lowest, self.highest)
     }
 
-    /// The longest from a request to the new frequency.
+    /// The longest time from a request to the new frequency.
     pub fn longest(&self) -> Nanos {
         self.period + self.block
     }
 }
 
-/// One core's frequency.
+/// The frequency of one core.
 ///
 /// ```text
 ///   Steady ── request ──► Waiting ── the timer expires ──► Blocked ── block ──► Steady (new frequency)
@@ -58,7 +58,7 @@ impl PStateModel {
 #[derive(Clone, Debug)]
 pub struct PState {
     model: PStateModel,
-    /// When the free-running timer expired first.
+    /// When the free-running timer first expired.
     phase: At,
     frequency: Hertz,
     wanted: Option<(Hertz, At)>,
@@ -72,17 +72,17 @@ pub struct PState {
 pub struct Change {
     /// When the core stopped.
     pub at: At,
-    /// Before.
+    /// The frequency before the change.
     pub from: Hertz,
-    /// After.
+    /// The frequency after the change.
     pub to: Hertz,
     /// How long the core executes nothing.
     pub blocked: Nanos,
 }
 
 impl PState {
-    /// A core at `frequency` (as [`PStateModel::granted`]) whose timer expires at `phase` and every
-    /// period from there; the timer runs freely, so the phase is anyone's guess: draw it.
+    /// Makes a core that runs at `frequency` (as [`PStateModel::granted`]). Its timer expires at `phase` and every
+    /// period from then on. The timer runs freely, so draw the phase at random.
     pub fn new(model: PStateModel, frequency: Hertz, phase: At) -> Result<Self, ModelError> {
         model.validate()?;
         Ok(Self {
@@ -96,7 +96,7 @@ impl PState {
         })
     }
 
-    /// Software asks for a frequency; the answer is what that means on this processor.
+    /// Requests a frequency. Returns the frequency that this request gives.
     pub fn request(&mut self, now: At, wanted: Hertz) -> Hertz {
         let granted = self.model.granted(wanted);
         self.requests += 1;
@@ -106,12 +106,12 @@ impl PState {
         granted
     }
 
-    /// When a request will be acted on.
+    /// When a request takes effect. `None` if there is none.
     pub fn poll_at(&self) -> Option<At> {
         self.wanted.map(|(_, due)| due)
     }
 
-    /// Acts on a request whose time has come; `None` if there is none, or it is for the present frequency.
+    /// Carries out a request that is due. `None` if there is none, or if it is for the current frequency.
     pub fn poll(&mut self, now: At) -> Option<Change> {
         let (to, due) = self.wanted?;
         if due > now {
@@ -128,8 +128,8 @@ impl PState {
         Some(change)
     }
 
-    /// Carries out `work` from `now` on, with all that happens meanwhile: when it ends. Work that
-    /// begins while the core is blocked begins when it is not.
+    /// Executes `work` from `now` on, including all changes during it. Returns when it ends. Work that begins during a
+    /// stall starts after the stall.
     pub fn execute(&mut self, now: At, work: Cycles) -> At {
         let (mut now, mut left) = (now, work);
         loop {
@@ -151,29 +151,29 @@ impl PState {
         }
     }
 
-    /// The frequency in force (during a block: the one that comes).
+    /// The current frequency. During a stall it is the one that follows.
     pub const fn frequency(&self) -> Hertz {
         self.frequency
     }
-    /// Until when the core executes nothing; in the past if it does.
+    /// The end of the last stall. It is in the past if the core executes.
     pub const fn blocked_until(&self) -> At {
         self.blocked_until
     }
-    /// Changes carried out, ever.
+    /// Number of changes carried out so far.
     pub const fn changes(&self) -> u64 {
         self.changes
     }
-    /// Requests, ever.
+    /// Number of requests so far.
     pub const fn requests(&self) -> u64 {
         self.requests
     }
-    /// The parameters.
+    /// The parameters of the model.
     pub const fn model(&self) -> &PStateModel {
         &self.model
     }
 
-    /// The timer's first expiry after `now` (a request in the very moment waits for the next), not
-    /// before a block ends.
+    /// The first expiry of the timer after `now` that does not fall into a stall. A request at the very moment of an
+    /// expiry waits for the next one.
     fn expiry(&self, now: At) -> At {
         let now = now.max(self.blocked_until);
         if self.model.period == Nanos::ZERO {

@@ -1,12 +1,12 @@
-//! Descriptor rings, and how frames in them become visible.
+//! Descriptor rings, and when the frames in them become visible.
 
 use units::Nanos;
 
 use super::{ModelError, check};
 use crate::At;
 
-/// A receive ring: a frame takes a descriptor when it arrives; the descriptor is free again when the
-/// software has taken the frame and given back a batch of descriptors.
+/// A receive ring. A frame takes a descriptor when it arrives. The descriptor becomes free when the software has taken
+/// the frame and returned a batch of descriptors.
 #[derive(Clone, Debug)]
 pub struct RxRing {
     size: u32,
@@ -21,15 +21,15 @@ pub struct RxRing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Pushed {
-    /// It is in the ring.
+    /// The frame is in the ring.
     Accepted,
-    /// There was no free descriptor: the frame is lost, or has to wait in front.
+    /// No descriptor was free. The frame is lost or must wait in front of the ring.
     Overflow,
 }
 
 impl RxRing {
-    /// A ring of `size` descriptors, which the software gives back `refill` at a time
-    /// (DPDK: `rx_free_thresh`, default 32; Linux drivers: 16 or 32).
+    /// Makes a ring of `size` descriptors. The software returns them in batches of `refill` (DPDK: `rx_free_thresh`,
+    /// default 32; Linux drivers: 16 or 32).
     pub fn new(size: u32, refill: u32) -> Result<Self, ModelError> {
         check(size > 0, "receive ring", || "0 descriptors: give at least 1".into())?;
         check(refill > 0 && refill <= size, "receive ring", || {
@@ -38,7 +38,7 @@ impl RxRing {
         Ok(Self { size, refill, fill: 0, held: 0, accepted: 0, overflowed: 0 })
     }
 
-    /// A frame arrives.
+    /// A frame arrives. Returns whether there was a descriptor for it.
     pub fn push(&mut self) -> Pushed {
         if self.fill + self.held < self.size {
             self.fill += 1;
@@ -50,7 +50,7 @@ impl RxRing {
         }
     }
 
-    /// The software takes up to `most` frames; says how many it got.
+    /// The software takes up to `most` frames. Returns how many.
     pub fn take(&mut self, most: u32) -> u32 {
         let taken = self.fill.min(most);
         self.fill -= taken;
@@ -60,30 +60,30 @@ impl RxRing {
         taken
     }
 
-    /// Frames that wait.
+    /// Number of frames that wait.
     pub const fn fill(&self) -> u32 {
         self.fill
     }
-    /// Descriptors that a frame could still take.
+    /// Number of free descriptors.
     pub const fn free(&self) -> u32 {
         self.size - self.fill - self.held
     }
-    /// All descriptors.
+    /// Number of all descriptors.
     pub const fn size(&self) -> u32 {
         self.size
     }
-    /// Frames that found a descriptor, ever.
+    /// Number of frames so far that found a descriptor.
     pub const fn accepted(&self) -> u64 {
         self.accepted
     }
-    /// Frames that found none, ever.
+    /// Number of frames so far that found none.
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
     }
 }
 
-/// A transmit ring: a descriptor is taken when a frame is queued, done when the frame has left, and
-/// free only when the software has reclaimed it.
+/// A transmit ring. A descriptor is taken when a frame is queued, done when the frame has been sent, and free once the
+/// software has reclaimed it.
 #[derive(Clone, Debug)]
 pub struct TxRing {
     size: u32,
@@ -93,13 +93,13 @@ pub struct TxRing {
 }
 
 impl TxRing {
-    /// A ring of `size` descriptors.
+    /// Makes a ring of `size` descriptors.
     pub fn new(size: u32) -> Result<Self, ModelError> {
         check(size > 0, "transmit ring", || "0 descriptors: give at least 1".into())?;
         Ok(Self { size, waiting: 0, done: 0, refused: 0 })
     }
 
-    /// The software queues a frame.
+    /// The software queues a frame. Returns whether there was a descriptor for it.
     pub fn push(&mut self) -> Pushed {
         if self.waiting + self.done < self.size {
             self.waiting += 1;
@@ -110,7 +110,7 @@ impl TxRing {
         }
     }
 
-    /// The controller sent up to `frames`; says how many were there to be sent.
+    /// The controller has sent up to `frames`. Returns how many were there to be sent.
     pub fn sent(&mut self, frames: u32) -> u32 {
         let sent = self.waiting.min(frames);
         self.waiting -= sent;
@@ -118,45 +118,45 @@ impl TxRing {
         sent
     }
 
-    /// The software takes back what was sent; says how many descriptors that freed.
+    /// The software reclaims the descriptors of sent frames. Returns how many.
     pub fn reclaim(&mut self) -> u32 {
         std::mem::take(&mut self.done)
     }
 
-    /// Frames not yet sent.
+    /// Number of frames not yet sent.
     pub const fn waiting(&self) -> u32 {
         self.waiting
     }
-    /// Frames sent but not reclaimed.
+    /// Number of frames sent but not reclaimed.
     pub const fn done(&self) -> u32 {
         self.done
     }
-    /// Descriptors that a frame could still take.
+    /// Number of free descriptors.
     pub const fn free(&self) -> u32 {
         self.size - self.waiting - self.done
     }
-    /// All descriptors.
+    /// Number of all descriptors.
     pub const fn size(&self) -> u32 {
         self.size
     }
-    /// Frames that found no descriptor, ever.
+    /// Number of frames so far that found no descriptor.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 }
 
-/// How received frames become visible to software.
+/// When received frames become visible to software.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteBackModel {
-    /// Descriptors that are written back together (a cache line of them); 1: each at once.
+    /// Number of descriptors that are written back together (a cache line of them). 1 means each at once.
     pub batch: u32,
-    /// The longest that an incomplete batch waits. On i40e this is the queue's ITR: "30 us of latency
-    /// when flushing out packets remaining in its buffers when traffic stops" (Intel 637284-001, A.9).
+    /// The longest time that an incomplete batch waits. On i40e this is the queue's ITR: "30 us of latency when
+    /// flushing out packets remaining in its buffers when traffic stops" (Intel 637284-001, A.9).
     pub flush: Nanos,
 }
 
 impl WriteBackModel {
-    /// Refuses a batch of 0.
+    /// Returns an error if the batch is 0.
     pub fn validate(&self) -> Result<(), ModelError> {
         check(self.batch > 0, "descriptor write-back", || "a batch of 0 descriptors: give at least 1".into())
     }
@@ -176,13 +176,13 @@ pub struct WriteBack {
 }
 
 impl WriteBack {
-    /// Nothing pending.
+    /// Makes a state without pending frames.
     pub fn new(model: WriteBackModel) -> Result<Self, ModelError> {
         model.validate()?;
         Ok(Self { model, pending: 0, flush_at: None })
     }
 
-    /// A frame's descriptor is due; says how many frames became visible by that.
+    /// The descriptor of a frame is complete. Returns the number of frames that this made visible.
     pub fn frame(&mut self, now: At) -> u32 {
         self.pending += 1;
         if self.pending >= self.model.batch || self.model.flush == Nanos::ZERO {
@@ -192,12 +192,12 @@ impl WriteBack {
         0
     }
 
-    /// When an incomplete batch will be written.
+    /// When an incomplete batch will be written. `None` if there is none.
     pub const fn poll_at(&self) -> Option<At> {
         self.flush_at
     }
 
-    /// Writes an incomplete batch whose time has come; says how many frames became visible.
+    /// Writes an incomplete batch that is due. Returns the number of frames that this made visible.
     pub fn poll(&mut self, now: At) -> u32 {
         match self.flush_at {
             Some(at) if at <= now => self.flush(),
@@ -205,13 +205,14 @@ impl WriteBack {
         }
     }
 
-    /// An interrupt writes everything back first; so does a driver that asks for it.
+    /// Writes back everything, before an interrupt or when the driver asks for it. Returns the number of frames that
+    /// this made visible.
     pub fn flush(&mut self) -> u32 {
         self.flush_at = None;
         std::mem::take(&mut self.pending)
     }
 
-    /// Frames in the ring that no one sees yet.
+    /// Number of frames in the ring that are not visible yet.
     pub const fn pending(&self) -> u32 {
         self.pending
     }

@@ -1,4 +1,4 @@
-//! Who has the core: a thread of its own, or one that shares it with a background task.
+//! Who runs on the core: the packet thread alone, or the packet thread and a background task.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -7,28 +7,28 @@ use super::{ModelError, check};
 use crate::At;
 use crate::random::Random;
 
-/// How long a kernel without PREEMPT_RT holds a woken thread up: soft interrupts, sections with interrupts off. An
-/// estimate: cyclictest on such kernels sees some microseconds, and hundreds at worst; recalled.
+/// How long a kernel without PREEMPT_RT delays a woken thread: soft interrupts, sections with interrupts off. This is
+/// an estimate from memory: cyclictest on such kernels shows some microseconds, and hundreds at worst.
 pub const UNTUNED: Spread = Spread::up_to(Nanos::from_micros(5), Nanos::from_micros(300));
 
 /// The scheduling class of the packet thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// `SCHED_FIFO`: goes before every ordinary task, as soon as the kernel lets it.
+    /// `SCHED_FIFO`: runs before every ordinary task, as soon as the kernel allows it.
     Fifo,
     /// `SCHED_OTHER`: waits for its turn.
     Fair,
 }
 
-/// A task of lower priority on the same core, always ready to run.
+/// A task of lower priority on the same core that is always ready to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundModel {
-    /// How long it may still hold the core against a FIFO thread: sections of the kernel that cannot be
-    /// preempted. A few microseconds with PREEMPT_RT, milliseconds without.
+    /// How long the task can keep the core from a FIFO thread: kernel sections that cannot be preempted. A few
+    /// microseconds with PREEMPT_RT, milliseconds without.
     pub unpreemptible: Spread,
-    /// How long it may still hold the core against an equal: the rest of its slice.
+    /// How long the task can keep the core from a thread of the same class: the rest of its slice.
     pub turn: Spread,
-    /// What the packet thread's next work costs more: the caches that it used.
+    /// Additional cost of the packet thread's next work, because the task used the caches.
     pub refill: Cycles,
 }
 
@@ -46,25 +46,25 @@ pub struct ThrottleModel {
 pub struct SchedulerModel {
     /// The packet thread's class.
     pub class: Class,
-    /// A context switch.
+    /// Cost of a context switch.
     pub switch: Cycles,
-    /// How long the kernel itself holds a woken thread up, even on a core of its own: [`UNTUNED`] without PREEMPT_RT.
+    /// How long the kernel delays a woken thread even on its own core: [`UNTUNED`] without PREEMPT_RT.
     pub kernel: Spread,
-    /// Who else is there; `None`: the core is dedicated.
+    /// The other task on the core. `None` if the core is dedicated.
     pub background: Option<BackgroundModel>,
-    /// `None`: `sched_rt_runtime_us` is -1, or the class is not FIFO.
+    /// The real-time throttle. `None` if `sched_rt_runtime_us` is -1, or if the class is not FIFO.
     pub throttle: Option<ThrottleModel>,
 }
 
 impl SchedulerModel {
-    /// Refuses a throttle that gives more than all.
+    /// Returns an error if the throttle's runtime exceeds its period.
     pub fn validate(&self) -> Result<(), ModelError> {
         let sound = self.throttle.is_none_or(|t| t.runtime > Nanos::ZERO && t.runtime < t.period);
         check(sound, "scheduler", || "the real-time runtime is not between 0 and its period: correct it or omit it".into())
     }
 }
 
-/// The packet thread's place on its core.
+/// The state of the packet thread on its core.
 ///
 /// ```text
 ///   Running ── block ──► Blocked (background runs, or the core is idle) ── wake, delay ──► Running
@@ -74,39 +74,39 @@ impl SchedulerModel {
 pub struct Scheduler {
     model: SchedulerModel,
     running: bool,
-    /// The throttle's period that is counted, and what was used of it.
+    /// The throttle's current period, and the time used in it.
     period: (u64, Nanos),
     throttled: u64,
 }
 
-/// What a wake-up cost.
+/// The costs of a wake-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dispatch {
-    /// Until the thread runs.
+    /// Time until the thread runs.
     pub delay: Nanos,
-    /// What its first work costs more.
+    /// Additional cost of the thread's first work.
     pub refill: Cycles,
 }
 
 impl Scheduler {
-    /// The thread runs.
+    /// Starts with the thread running.
     pub fn new(model: SchedulerModel) -> Result<Self, ModelError> {
         model.validate()?;
         Ok(Self { model, running: true, period: (0, Nanos::ZERO), throttled: 0 })
     }
 
-    /// The thread gives up the core; whether the core then goes idle.
+    /// The thread gives up the core. Returns whether the core then goes idle.
     pub const fn block(&mut self) -> bool {
         self.running = false;
         self.model.background.is_none()
     }
 
-    /// The thread goes on although it had given up the core: nobody else took it.
+    /// The thread continues although it had given up the core, because no other task took it.
     pub const fn goes_on(&mut self) {
         self.running = true;
     }
 
-    /// The thread is ready, on a core that is awake and runs at `frequency`. Nothing to do if it runs.
+    /// Wakes the thread, on a core that is awake and runs at `frequency`. Costs nothing if it already runs.
     pub fn wake(&mut self, now: At, frequency: Hertz, random: &mut Random) -> Dispatch {
         if self.running {
             return Dispatch { delay: Nanos::ZERO, refill: Cycles::new(0) };
@@ -122,7 +122,7 @@ impl Scheduler {
         Dispatch { delay: held.max(allowed) + self.model.switch / frequency, refill }
     }
 
-    /// The thread ran for `span`, up to `now`. Says from when on it may run: `now`, or the throttle's
+    /// Accounts that the thread ran for `span`, up to `now`. Returns when it may run again: `now`, or the throttle's
     /// next period.
     pub fn ran(&mut self, now: At, span: Nanos) -> At {
         let Some(throttle) = self.model.throttle else { return now };
@@ -139,15 +139,15 @@ impl Scheduler {
         allowed
     }
 
-    /// Whether the thread has the core.
+    /// Whether the thread runs.
     pub const fn is_running(&self) -> bool {
         self.running
     }
-    /// Times that the throttle stopped it.
+    /// Number of times that the throttle stopped the thread.
     pub const fn throttled(&self) -> u64 {
         self.throttled
     }
-    /// The parameters.
+    /// The parameters of the model.
     pub const fn model(&self) -> &SchedulerModel {
         &self.model
     }

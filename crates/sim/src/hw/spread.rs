@@ -1,14 +1,14 @@
-//! A span that is not always the same.
+//! A time span that varies.
 
 use units::Nanos;
 
 use super::{ModelError, check};
 use crate::random::Random;
 
-/// A span with a floor, an exponential excess, and a limit: the shape of most delays in hardware and
-/// kernel, where a shortest path exists and disturbances come at random.
+/// A span with a minimum, an exponential excess and a maximum. Most delays in hardware and kernel have this shape:
+/// there is a shortest path, and disturbances come at random.
 ///
-/// Samples are `least` plus an exponential of mean `excess`, cut at `most`.
+/// Samples are `least` plus an exponential of mean `excess`, limited to `most`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spread {
     least: Nanos,
@@ -17,36 +17,37 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Always `span`.
+    /// A span that is always `span`.
     pub const fn exactly(span: Nanos) -> Self {
         Self { least: span, excess: Nanos::ZERO, most: span }
     }
 
-    /// At least `least`, on average about `excess` more, never above `most`.
+    /// A span of at least `least`, on average about `excess` more, and never above `most`. Returns an error if `most`
+    /// is below `least`.
     pub fn new(least: Nanos, excess: Nanos, most: Nanos) -> Result<Self, ModelError> {
         check(least <= most, "spread", || format!("the minimum {least} exceeds the maximum {most}: swap them"))?;
         Ok(Self { least, excess, most })
     }
 
-    /// From nothing to `most`, about `mean` on average.
+    /// A span from zero to `most`, about `mean` on average.
     pub const fn up_to(mean: Nanos, most: Nanos) -> Self {
         Self { least: Nanos::ZERO, excess: mean, most }
     }
 
-    /// The shortest.
+    /// The shortest possible span.
     pub const fn least(self) -> Nanos {
         self.least
     }
-    /// The longest.
+    /// The longest possible span.
     pub const fn most(self) -> Nanos {
         self.most
     }
-    /// Floor and excess: the average, but for the cut at [`Spread::most`].
+    /// Minimum plus mean excess. The true average is slightly lower, because samples are limited to [`Spread::most`].
     pub fn typical(self) -> Nanos {
         (self.least + self.excess).min(self.most)
     }
 
-    /// One span.
+    /// Draws one span.
     pub fn sample(self, random: &mut Random) -> Nanos {
         if self.excess == Nanos::ZERO {
             return self.least;

@@ -1,4 +1,4 @@
-//! A timer of the operating system: asked for a time, it comes later.
+//! A timer of the operating system, which fires later than requested.
 
 use units::Nanos;
 
@@ -6,18 +6,18 @@ use super::spread::Spread;
 use crate::At;
 use crate::random::Random;
 
-/// What makes timers late, besides the core's sleep.
+/// What makes timers late, apart from the core's sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimerModel {
-    /// Timer slack of the thread: the kernel may let a timer wait as long for another interrupt to do it
-    /// with (prctl(2), `PR_SET_TIMERSLACK`; 50 us by default, 0 for real-time threads).
+    /// Timer slack of the thread: the kernel may delay a timer by this much to handle it together with another
+    /// interrupt (prctl(2), `PR_SET_TIMERSLACK`; 50 us by default, 0 for real-time threads).
     pub slack: Nanos,
-    /// From the programmed moment to the thread: the timer interrupt and its handler, without the
-    /// core's exit from idle and without scheduling.
+    /// Time from the programmed moment to the thread: the timer interrupt and its handler, without the core's exit from
+    /// idle and without scheduling.
     pub lateness: Spread,
 }
 
-/// One timer.
+/// The state of one timer.
 ///
 /// ```text
 ///   armed:  soft ───────── slack ─────────► hard ── lateness ──► the thread is woken
@@ -36,34 +36,34 @@ struct Armed {
 }
 
 impl Timer {
-    /// Not armed.
+    /// Makes a timer that is not armed.
     pub const fn new(model: TimerModel) -> Self {
         Self { model, armed: None }
     }
 
-    /// Asks to be woken at `deadline`.
+    /// Arms the timer for `deadline`.
     pub fn arm(&mut self, deadline: At) {
         self.armed = Some(Armed { soft: deadline, hard: deadline + self.model.slack });
     }
 
-    /// Forgets it.
+    /// Disarms the timer.
     pub const fn cancel(&mut self) {
         self.armed = None;
     }
 
-    /// When the hardware timer will fire.
+    /// When the hardware timer fires. `None` if it is not armed.
     pub fn poll_at(&self) -> Option<At> {
         self.armed.map(|armed| armed.hard)
     }
 
-    /// The hardware timer fired: how much later the thread is woken. `None` if it is not time.
+    /// Fires the hardware timer if it is due. Returns how much later the thread is woken. `None` if it is not due.
     pub fn poll(&mut self, now: At, random: &mut Random) -> Option<Nanos> {
         self.armed.filter(|armed| armed.hard <= now)?;
         self.armed = None;
         Some(self.model.lateness.sample(random))
     }
 
-    /// Another interrupt ran on this core: it also does the timers whose slack has begun.
+    /// Another interrupt ran on this core. It also handles the timer if its slack has begun; returns whether it did.
     pub fn interrupted(&mut self, now: At) -> bool {
         let done = self.armed.is_some_and(|armed| armed.soft <= now);
         if done {
@@ -72,7 +72,7 @@ impl Timer {
         done
     }
 
-    /// The parameters.
+    /// The parameters of the model.
     pub const fn model(&self) -> &TimerModel {
         &self.model
     }

@@ -1,35 +1,37 @@
-//! A virtual CPU: what a guest's sleep and an interrupt for it cost.
+//! A virtual CPU: the cost of a guest's sleep and of an interrupt for the guest.
 
 use units::{Cycles, Hertz, Nanos};
 
 use super::governor::{HaltPoll, HaltPollModel};
 use crate::At;
 
-/// Exits of a guest's tick, an estimate: the host's timer, the guest's write to its deadline timer, the end of interrupt.
+/// Number of VM exits per tick of the guest, an estimate: the host's timer, the guest's write to its deadline timer,
+/// the end of interrupt.
 pub const TICK_EXITS: u64 = 3;
 
-/// What virtualisation costs. Software is counted in cycles.
+/// The costs of virtualisation. Software costs are in cycles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VcpuModel {
-    /// From guest to host: a VM exit with the host's dispatch.
+    /// From guest to host: a VM exit and the host's dispatch.
     pub exit: Cycles,
     /// From host to guest: a VM entry.
     pub entry: Cycles,
-    /// The host's interrupt handler finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`), without the
-    /// switch to it.
+    /// The host's interrupt handler finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`), without the switch
+    /// to it.
     pub kick: Cycles,
-    /// The virtual interrupt: injected, taken by the guest's handler, acknowledged.
+    /// The virtual interrupt: it is injected, taken by the guest's handler and acknowledged.
     pub injection: Cycles,
-    /// The guest's handler signals the eventfd and the guest's scheduler runs the application.
+    /// The guest's handler signals the eventfd, and the guest's scheduler runs the application.
     pub signal: Cycles,
-    /// The host polls so long before it gives the core away.
+    /// How long the host polls before it gives up the core.
     pub halt_poll: HaltPollModel,
-    /// "DPDK app starts to run once the vCPU is woken up by the host ISR: no need to inject virtual
-    /// interrupts, no need to signal eventfd inside the VM" (Towards Low Latency Interrupt Mode DPDK, 2017).
+    /// Whether the application runs as soon as the host has woken the vCPU: "DPDK app starts to run once the vCPU is
+    /// woken up by the host ISR: no need to inject virtual interrupts, no need to signal eventfd inside the VM"
+    /// (Towards Low Latency Interrupt Mode DPDK, 2017).
     pub direct: bool,
 }
 
-/// One virtual CPU.
+/// The state of one virtual CPU.
 ///
 /// ```text
 ///   Running ── halt: exit ──► Polling (the host's core stays) ── span over ──► Blocked (host schedules, idles)
@@ -48,29 +50,29 @@ pub struct Vcpu {
 /// How a virtual CPU was woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Woken {
-    /// Whether the host still polled. If not, the caller adds what its core and its scheduler take
-    /// between `kick` and `resume`.
+    /// Whether the host was still polling. If not, the caller adds the times of the host's core and scheduler between
+    /// `kick` and `resume`.
     pub polled: bool,
     /// The host's part before its scheduler.
     pub kick: Nanos,
-    /// From the host's decision to run the vCPU until the guest's application runs.
+    /// Time from the host's decision to run the vCPU until the guest's application runs.
     pub resume: Nanos,
 }
 
 impl Vcpu {
-    /// It runs.
+    /// Starts with the virtual CPU running.
     pub const fn new(model: VcpuModel) -> Self {
         Self { model, halted: None, poll: HaltPoll::new(model.halt_poll), polled: 0, blocked: 0 }
     }
 
-    /// The guest executes `hlt`: when the host will give the core away, unless something comes before.
+    /// The guest executes `hlt`. Returns when the host gives up the core if nothing happens before.
     pub fn halt(&mut self, now: At, frequency: Hertz) -> At {
         let out = now + self.model.exit / frequency;
         self.halted = Some(out);
         out + self.poll.span()
     }
 
-    /// An interrupt for the guest. `None` if the vCPU ran.
+    /// An interrupt for the guest arrives. `None` if the vCPU was running.
     pub fn wake(&mut self, now: At, frequency: Hertz) -> Option<Woken> {
         let halted = self.halted.take()?;
         let waited = now.since(halted).unwrap_or(Nanos::ZERO);
@@ -87,29 +89,29 @@ impl Vcpu {
         Some(Woken { polled, kick, resume: entry / frequency + inside })
     }
 
-    /// An interrupt or an intercepted instruction while the guest runs: what it takes from the guest.
+    /// Time that an interrupt or an intercepted instruction takes from a running guest.
     pub fn interrupt(&self, frequency: Hertz) -> Nanos {
         self.model.exit / frequency + self.model.entry / frequency
     }
 
-    /// What a tick of the guest takes from it, besides the host's own tick: its exits, and the injected interrupt.
+    /// Time that a tick of the guest takes from it, besides the host's own tick: its exits and the injected interrupt.
     pub fn tick(&self, frequency: Hertz) -> Nanos {
         self.interrupt(frequency) * TICK_EXITS + self.model.injection / frequency
     }
 
-    /// Whether it is halted.
+    /// Whether the virtual CPU is halted.
     pub const fn is_halted(&self) -> bool {
         self.halted.is_some()
     }
-    /// Wake-ups that the host's polling caught.
+    /// Number of wake-ups during the host's polling.
     pub const fn polled(&self) -> u64 {
         self.polled
     }
-    /// Wake-ups after the host had given the core away.
+    /// Number of wake-ups after the host had given up the core.
     pub const fn blocked(&self) -> u64 {
         self.blocked
     }
-    /// The parameters.
+    /// The parameters of the model.
     pub const fn model(&self) -> &VcpuModel {
         &self.model
     }

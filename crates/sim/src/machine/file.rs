@@ -1,4 +1,4 @@
-//! The file's form, and its sources.
+//! The format of a machine's file, including sources.
 
 use serde::Deserialize;
 use toml::Value;
@@ -9,7 +9,7 @@ use crate::hw::ModelError;
 use crate::hw::spread::Spread;
 use crate::units_text::{Text, TextError, from_toml};
 
-/// A value and where it is from.
+/// A value and its source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sourced<T> {
@@ -27,7 +27,7 @@ impl<T: Copy> Sourced<Text<T>> {
     }
 }
 
-/// A number of cycles; TOML has no unit for it.
+/// A number of cycles. TOML has no unit for it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourcedCycles {
@@ -42,7 +42,7 @@ impl SourcedCycles {
     }
 }
 
-/// A span that varies: `value` at least, exponentially more with the mean `excess`, `most` at most.
+/// A span that varies: at least `value`, exponentially more with the mean `excess`, at most `most`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourcedSpread {
@@ -91,7 +91,7 @@ pub(super) fn read(text: &str, name: &str) -> Result<Machine, MachineError> {
     Ok(Machine { name: name.to_owned(), description: file.description, processor, nic, parameters })
 }
 
-/// The line at which the section that describes `part` begins; 1 if there is none.
+/// The line at which the section of `part` begins. 1 if there is none.
 fn line_of_section(text: &str, part: &str) -> usize {
     let header = match part {
         "P-states" => "[processor.pstates]",
@@ -104,7 +104,7 @@ fn line_of_section(text: &str, part: &str) -> usize {
     text.lines().position(|line| line.trim() == header).map_or(1, |index| index + 1)
 }
 
-/// Every table with a source is a parameter.
+/// Collects parameters. Every table that has a source is one.
 fn collect(value: &Value, path: String, into: &mut Vec<Parameter>) {
     match value {
         Value::Table(table) if table.contains_key("source") => {

@@ -1,10 +1,9 @@
-//! Named machines: what the parts of a processor or of a network controller are, each value with its
-//! source.
+//! Named machines: the parameters of a processor or a network controller, each value with its source.
 //!
-//! The machines that Apus knows lie in `machines/*.toml` beside the crates; a file of one's own is read
-//! by [`Machine::from_toml`] just so. Every value is written `{ value = "12us", source = "…" }`: a source
-//! names the document and section, or says that the value is recorded from a host, calibrated on a row
-//! of a published table, computed, or an estimate, and how it was made.
+//! The built-in machines are in `machines/*.toml` beside the crates. [`Machine::from_toml`] reads a user's own file in
+//! the same format. Every value is written `{ value = "12us", source = "…" }`. A source names the document and section;
+//! or it says that the value was recorded on a host, calibrated to a row of a published table, computed, or estimated,
+//! and how.
 
 mod file;
 mod nic;
@@ -26,84 +25,84 @@ use crate::hw::vcpu::VcpuModel;
 use crate::strict;
 use crate::units_text::TextError;
 
-/// A machine, or a part of one: a processor with its kernel's costs, a network controller, or both.
+/// A machine or a part of one: a processor with its kernel's costs, a network controller, or both.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// As it is asked for: `xeon-gold-6338n`.
+    /// Its name, for example `xeon-gold-6338n`.
     pub name: String,
-    /// What it is.
+    /// What hardware it describes.
     pub description: String,
-    /// The processor, if the file has one.
+    /// The processor. `None` if the file has none.
     pub processor: Option<Processor>,
-    /// The network controller, if the file has one.
+    /// The network controller. `None` if the file has none.
     pub nic: Option<NicModel>,
     /// Every value of the file with its source, in the file's order.
     pub parameters: Vec<Parameter>,
 }
 
-/// A processor and what the kernel takes on it.
+/// A processor, and the costs of the kernel on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processor {
     /// The frequency that is guaranteed with all cores busy.
     pub base: Hertz,
-    /// Frequency changes.
+    /// Frequencies and the cost of changing them.
     pub pstates: PStateModel,
     /// Idle states.
     pub cstates: CStateModel,
-    /// Interrupt delivery.
+    /// Costs of interrupt delivery.
     pub delivery: DeliveryModel,
-    /// Timers.
+    /// Lateness of timers.
     pub timer: TimerModel,
-    /// A context switch.
+    /// Cost of a context switch.
     pub switch: Cycles,
-    /// A task of lower priority, where a scenario has one.
+    /// A task of lower priority, for scenarios that have one.
     pub background: BackgroundModel,
-    /// The real-time throttle, where a scenario leaves it on.
+    /// The real-time throttle, for scenarios that leave it on.
     pub throttle: ThrottleModel,
-    /// Virtual CPUs, where a scenario has them.
+    /// Costs of virtual CPUs, for scenarios that have them.
     pub vcpu: VcpuModel,
-    /// The PCI Express link's power management, where a scenario has it on.
+    /// Power management of the PCI Express link, for scenarios that turn it on.
     pub aspm: AspmModel,
     /// Power of cores and uncore.
     pub power: PowerModel,
-    /// What a small forwarder takes.
+    /// Costs of a small forwarder.
     pub work: WorkModel,
-    /// What takes an isolated core away now and then: the residual tick, system management.
+    /// What occasionally interrupts an isolated core: the residual tick, system management.
     pub disturbance: Disturbance,
 }
 
-/// What software takes, in cycles.
+/// Costs of the forwarding software, in cycles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkModel {
-    /// A poll that finds nothing.
+    /// Cost of a poll that finds nothing.
     pub poll: Cycles,
-    /// A poll that finds something, besides its frames: the call, the doorbell.
+    /// Cost of a poll that finds something, without its frames: the call and the doorbell.
     pub burst: Cycles,
-    /// A frame: receive, look, rewrite, transmit.
+    /// Cost of a frame: receive, inspect, rewrite, transmit.
     pub frame: Cycles,
 }
 
-/// What takes a core away that has only one thread.
+/// What occasionally interrupts a core that has only one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disturbance {
-    /// The mean time between two.
+    /// The mean time between two interruptions.
     pub every: units::Nanos,
-    /// How long each takes.
+    /// Duration of each interruption.
     pub takes: Spread,
 }
 
-/// A value of a machine and where it is from.
+/// A value of a machine, and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
-    /// Its place in the file: `processor.pstates.block`.
+    /// Its place in the file, for example `processor.pstates.block`.
     pub path: String,
-    /// As it is written.
+    /// The value as it is written in the file.
     pub value: String,
-    /// Document and section, or how it was made.
+    /// Document and section, or how the value was obtained.
     pub source: String,
 }
 
-/// The machines that are built in, by name.
+/// The built-in machines, by name.
 const BUILT_IN: [(&str, &str); 8] = [
     ("82599", include_str!("../../../../machines/82599.toml")),
     ("x540", include_str!("../../../../machines/x540.toml")),
@@ -115,41 +114,41 @@ const BUILT_IN: [(&str, &str); 8] = [
     ("xl710", include_str!("../../../../machines/xl710.toml")),
 ];
 
-/// A machine that cannot be had.
+/// Why a machine is not available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MachineError {
     /// There is none of this name.
     #[error("there is no machine {name:?}: expected one of {}, or a TOML file", Machine::names().collect::<Vec<_>>().join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// The text is wrong.
+    /// The text is not a valid document.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// The text is a document, but no machine could be so.
+    /// The document is valid, but describes an impossible machine.
     #[error("{place}:{line}: {error}")]
     Model {
-        /// The file's or machine's name.
+        /// The name of the file or machine.
         place: String,
-        /// The line, from 1, at which that part begins; 1 if it is not in the file.
+        /// The line, counted from 1, at which the wrong part begins. 1 if the part is not in the file.
         line: usize,
         /// What is impossible.
         error: ModelError,
     },
-    /// It lacks what is wanted.
+    /// The machine lacks a required part.
     #[error("{name} has no {lacks}")]
     Lacks {
-        /// The machine.
+        /// The name of the machine.
         name: String,
-        /// "processor", "network controller".
+        /// The missing part: "processor" or "network controller".
         lacks: &'static str,
     },
 }
 
 impl MachineError {
-    /// Where in the machine's own file the error is, what is wrong there, and what to do about it; `None` if it is not
-    /// the file that is wrong.
+    /// The place of the error in the user's own file, what is wrong there, and how to fix it. `None` if the error is
+    /// not in the file.
     pub fn in_file(&self) -> Option<strict::Error> {
         let (file, line, what, fix) = match self {
             Self::Text(TextError { place, line, what, fix }) => (place, *line, what.clone(), fix.clone()),
@@ -163,39 +162,39 @@ impl MachineError {
 }
 
 impl Machine {
-    /// The names of the machines that are built in, sorted.
+    /// The names of the built-in machines, sorted.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
 
-    /// The machine that is built in under `name`.
+    /// The built-in machine called `name`.
     pub fn named(name: &str) -> Result<Self, MachineError> {
         let found = BUILT_IN.iter().find(|(known, _)| *known == name);
         let (name, text) = found.ok_or_else(|| MachineError::Unknown { name: name.to_owned() })?;
         Self::from_toml(text, name)
     }
 
-    /// Reads a machine; `name` is what it is called, in errors too.
+    /// Reads a machine. It is called `name`, also in error messages.
     pub fn from_toml(text: &str, name: &str) -> Result<Self, MachineError> {
         file::read(text, name)
     }
 
-    /// Its processor.
+    /// Its processor, or an error if it has none.
     pub fn processor(&self) -> Result<&Processor, MachineError> {
         self.processor.as_ref().ok_or_else(|| self.lacks("processor"))
     }
 
-    /// Its network controller.
+    /// Its network controller, or an error if it has none.
     pub fn nic(&self) -> Result<&NicModel, MachineError> {
         self.nic.as_ref().ok_or_else(|| self.lacks("network controller"))
     }
 
-    /// The parameter at `path`: `processor.pstates.block`.
+    /// The parameter at `path`, for example `processor.pstates.block`. `None` if there is none.
     pub fn parameter(&self, path: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.path == path)
     }
 
-    /// The machines that are built in, as they are written: a beginning for one's own.
+    /// The text of a built-in machine, as a template for the user's own. `None` if there is no such machine.
     pub fn text(name: &str) -> Option<&'static str> {
         BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }

@@ -1,4 +1,4 @@
-//! `[nic]`
+//! The section `[nic]` of a machine's file.
 
 use serde::Deserialize;
 use units::{BitRate, Nanos};

@@ -1,4 +1,4 @@
-//! `[processor]`
+//! The section `[processor]` of a machine's file.
 
 use serde::Deserialize;
 use units::{Hertz, Nanos};

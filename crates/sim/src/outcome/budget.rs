@@ -1,30 +1,30 @@
-//! The latency budget: what a packet's delay is made of.
+//! The latency budget: the parts of a packet's delay.
 
-/// A term of the budget. A packet's delay is their sum, exactly.
+/// A part of the budget. The parts add up exactly to a packet's delay.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(usize)]
 pub enum Term {
-    /// Waits in the NIC for its interrupt, or for its descriptor to be written back.
+    /// Waiting in the NIC for its interrupt, or for its descriptor to be written back.
     Moderation,
-    /// From the wire into memory, and the interrupt's way to the thread that waits for it, or a timer's.
+    /// The way from the wire into memory, and that of the interrupt or the timer to the waiting thread.
     Delivery,
-    /// The core comes back from an idle state, and fills its caches again.
+    /// The core's return from an idle state, and the refilling of its caches.
     CStateExit,
-    /// Waits for the core to be given to the thread: someone else has it, the switch itself, a timer's
-    /// slack.
+    /// Waiting until the thread gets the core: another task has it, the context switch itself, a timer's slack.
     Scheduling,
     /// The core executes nothing, because its frequency changes.
     FrequencyStall,
-    /// Waits in a ring while the core rests by choice, or works on others; and for the end of its batch.
+    /// Waiting in a ring while the core rests by choice or works on other packets, and waiting for the end of its
+    /// batch.
     Queueing,
-    /// Its own work: to receive it, to handle it, to send it.
+    /// The packet's own processing: to receive it, handle it and send it.
     Work,
-    /// From the doorbell to its last bit on the wire, behind those before it.
+    /// From the doorbell to its last bit on the wire, including the packets before it.
     Transmit,
 }
 
 impl Term {
-    /// How many there are.
+    /// The number of terms.
     pub const COUNT: usize = 8;
     /// All, in the order in which a packet meets them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -59,14 +59,14 @@ impl Term {
 pub enum Drop {
     /// The receive ring had no free descriptor.
     RxFull,
-    /// The transmit ring had none.
+    /// The transmit ring had no free descriptor.
     TxFull,
-    /// The socket was full: the application did not come to take them.
+    /// The socket was full, because the application did not read it in time.
     SocketFull,
 }
 
 impl Drop {
-    /// How many there are.
+    /// The number of reasons.
     pub const COUNT: usize = 3;
     /// All.
     pub const ALL: [Self; Self::COUNT] = [Self::RxFull, Self::TxFull, Self::SocketFull];

@@ -1,17 +1,17 @@
-//! Counts of spans, in memory that does not grow with their number.
+//! Distributions of time spans, in memory that does not grow with their number.
 
 use hdrhistogram::Histogram;
 use units::{Nanos, Quantile};
 
-/// Digits kept of each value: an error of at most 0.1 %. The bounds are those of the measuring side, so
-/// that a simulated distribution and a measured one can stand in one figure.
+/// Number of significant digits that are kept: an error of at most 0.1 %. The bounds are those of the measuring side,
+/// so that simulated and measured distributions fit into one figure.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
-/// The lowest value told apart from 0, in nanoseconds.
+/// The lowest value that differs from 0, in nanoseconds.
 pub const LOWEST_NS: u64 = 1;
-/// The highest value, in nanoseconds; what is above is counted as overflow.
+/// The highest value, in nanoseconds. Larger values are counted as overflow.
 pub const HIGHEST_NS: u64 = 4_000_000_000;
 
-/// Takes in spans.
+/// Collects time spans.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     counts: Histogram<u64>,
@@ -19,7 +19,7 @@ pub struct Recorder {
     sum: u128,
     least: u64,
     most: u64,
-    /// Equal spans in a row are counted once: most terms of a latency budget hardly vary.
+    /// Equal spans in a row are counted together, because most terms of a latency budget hardly vary.
     value: u64,
     run: u64,
 }
@@ -31,12 +31,12 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Nothing yet; [`SIGNIFICANT_DIGITS`] of each value will be kept.
+    /// Makes an empty recorder that keeps [`SIGNIFICANT_DIGITS`] of each value.
     pub fn new() -> Self {
         Self::with_digits(SIGNIFICANT_DIGITS)
     }
 
-    /// Nothing yet; two digits of each value will be kept, an error of at most 1 %, in an eighth of the
+    /// Makes an empty recorder that keeps two digits of each value: an error of at most 1 %, in an eighth of the
     /// memory.
     pub fn coarse() -> Self {
         Self::with_digits(2)
@@ -48,13 +48,13 @@ impl Recorder {
         Self { counts, overflow: 0, sum: 0, least: u64::MAX, most: 0, value: 0, run: 0 }
     }
 
-    /// One span.
+    /// Adds one span.
     #[inline]
     pub fn record(&mut self, span: Nanos) {
         self.record_n(span, 1);
     }
 
-    /// `n` times the same.
+    /// Adds `n` equal spans.
     #[inline]
     pub fn record_n(&mut self, span: Nanos, n: u64) {
         let nanos = span.as_nanos();
@@ -78,14 +78,14 @@ impl Recorder {
         }
     }
 
-    /// What was taken in.
+    /// The distribution of all added spans.
     pub fn finish(mut self) -> Distribution {
         self.settle();
         Distribution { counts: self.counts, overflow: self.overflow, sum: self.sum, least: self.least, most: self.most }
     }
 }
 
-/// How spans were spread.
+/// A distribution of time spans.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Distribution {
     counts: Histogram<u64>,
@@ -96,39 +96,39 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// How many spans, those beyond [`HIGHEST_NS`] included.
+    /// Number of spans, including those beyond [`HIGHEST_NS`].
     pub fn count(&self) -> u64 {
         self.counts.len() + self.overflow
     }
 
-    /// Spans beyond [`HIGHEST_NS`].
+    /// Number of spans beyond [`HIGHEST_NS`].
     pub const fn overflow(&self) -> u64 {
         self.overflow
     }
 
-    /// The sum of all spans, exactly, in nanoseconds.
+    /// The exact sum of all spans, in nanoseconds.
     pub const fn sum_ns(&self) -> u128 {
         self.sum
     }
 
-    /// The mean, rounded down, of exact values; `None` without samples.
+    /// The mean of the exact values, rounded down. `None` without samples.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.sum.checked_div(u128::from(self.count()))?;
         Some(Nanos::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// The shortest, exactly; `None` without samples.
+    /// The shortest span, exact. `None` without samples.
     pub fn least(&self) -> Option<Nanos> {
         (self.count() > 0).then_some(Nanos::from_nanos(self.least))
     }
 
-    /// The longest, exactly; `None` without samples.
+    /// The longest span, exact. `None` without samples.
     pub fn most(&self) -> Option<Nanos> {
         (self.count() > 0).then_some(Nanos::from_nanos(self.most))
     }
 
-    /// The sample of rank ceil(q n), to the digits that were kept and never less than the sample; `None` below
-    /// [`minimum_samples`], or if it lies in the overflow.
+    /// The sample of rank ceil(q n). It is rounded up to the digits that are kept. `None` if there are fewer than
+    /// [`minimum_samples`], or if the sample lies in the overflow.
     pub fn quantile(&self, quantile: Quantile) -> Option<Nanos> {
         if self.count() < minimum_samples(quantile) {
             return None;
@@ -144,22 +144,21 @@ impl Distribution {
         None
     }
 
-    /// Pairs of a value (the upper end of its bucket, in nanoseconds) and its count, ascending, without
-    /// zeros and without the overflow.
+    /// Pairs of a value (the upper end of its bucket, in nanoseconds) and its count, in ascending order. Empty buckets
+    /// and the overflow are left out.
     pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
 }
 
-/// The fewest samples for which the 95 % confidence interval of a quantile has two ends: n with
-/// q^n <= 2.5 % and (1 - q)^n <= 2.5 %. p50: 6, p99: 368, p99.9: 3,688, p99.99: 36,887. Source: Hahn,
-/// Meeker, "Statistical intervals", 5.2.
+/// The fewest samples for which the 95 % confidence interval of a quantile has two ends: n with q^n <= 2.5 % and (1 -
+/// q)^n <= 2.5 %. p50: 6, p99: 368, p99.9: 3,688, p99.99: 36,887. Source: Hahn, Meeker, "Statistical intervals", 5.2.
 pub fn minimum_samples(quantile: Quantile) -> u64 {
     let (q, above) = (f64::from(quantile.as_ppm()) / 1e6, f64::from(quantile.above_ppm()) / 1e6);
     samples_until(q).max(samples_until(above))
 }
 
-/// The least n with p^n <= 2.5 %. Multiplications alone: their result is the same on any machine.
+/// The least n with p^n <= 2.5 %. Uses only multiplications, whose result is the same on any machine.
 fn samples_until(p: f64) -> u64 {
     const TAIL: f64 = 0.025;
     if p <= TAIL {

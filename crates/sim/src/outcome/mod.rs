@@ -1,4 +1,4 @@
-//! What a run of a world gave: counts, the distribution of delays and of their terms, time and energy.
+//! The results of a run: counts, the distributions of delays and of their terms, time and energy.
 
 mod budget;
 mod distribution;
@@ -20,78 +20,77 @@ use crate::world::tally::Tally;
 use crate::world::user::User;
 use crate::world::{Activity, Book, Cycle, Moderated};
 
-/// What a run gave. Of the frames, those that arrived within the window count.
+/// The results of a run. Only frames that arrived within the window count.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed that was used.
     pub seed: u64,
-    /// The window's length.
+    /// Length of the window.
     pub duration: Nanos,
-    /// Each queue's frames.
+    /// The frames of each queue.
     pub queues: Vec<QueueOutcome>,
-    /// Octets that were sent, check sequences included.
+    /// Number of bytes sent, including check sequences.
     pub octets: u64,
-    /// From a frame's last bit in to its answer's last bit out; without an answer, to the end of the work
-    /// on it.
+    /// Time from a frame's last bit in to its answer's last bit out. If there is no answer, it ends with the frame's
+    /// processing.
     pub latency: Distribution,
-    /// The terms of the delays, in [`Term::ALL`]'s order: they add up to the delay, frame by frame.
-    /// To two digits.
+    /// The terms of the delays, in the order of [`Term::ALL`], to two digits. For each frame they add up to its delay.
     pub terms: Vec<Distribution>,
-    /// What the goal came to, if there was one.
+    /// The evaluation of the goal. `None` if there was none.
     pub goal: Option<GoalOutcome>,
-    /// Each core.
+    /// The results of each core.
     pub cores: Vec<CoreOutcome>,
-    /// The package's energy in femtojoules, in its parts.
+    /// The energy of the package in femtojoules, by part.
     pub package: Package,
-    /// Frames whose terms would have been more than their delay. Always 0, or the world is wrong.
+    /// Number of frames whose terms exceeded their delay. Always 0, unless the simulator has a bug.
     pub unsound: u64,
-    /// What simulating took: events, steps of workers between them, and looks at queues.
+    /// Work of the simulator: events, steps of workers between them, and looks at queues.
     pub steps: u64,
 }
 
 /// The frames and interrupts of one queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueOutcome {
-    /// Frames that came off the wire.
+    /// Number of frames that came off the wire.
     pub offered: u64,
-    /// Frames whose answer left within the window.
+    /// Number of frames whose answer left within the window.
     pub departed: u64,
-    /// Frames that were lost, in [`Drop::ALL`]'s order.
+    /// Number of lost frames per reason, in the order of [`Drop::ALL`].
     pub dropped: [u64; Drop::COUNT],
-    /// Frames that were still under way at the window's end.
+    /// Number of frames that were still in the system at the window's end.
     pub in_flight: u64,
-    /// Interrupts.
+    /// Number of receive interrupts.
     pub interrupts: u64,
-    /// What became of its moderation, if the kernel drives it.
+    /// The history of the queue's moderation. `None` unless the kernel controls it.
     pub moderation: Option<Moderated>,
-    /// Vacations and busy periods, if threads share it.
+    /// Vacations and busy periods, if threads share the queue.
     pub shared: Cycle,
 }
 
-/// What one core did within the window.
+/// The results of one core within the window.
 #[derive(Clone, Debug)]
 pub struct CoreOutcome {
-    /// Polls of all queues (in the kernel: of one queue).
+    /// Number of polls; each covers all queues (in the kernel, one queue).
     pub polls: u64,
-    /// Those that found nothing.
+    /// Number of polls that found no frame.
     pub empty_polls: u64,
-    /// Decisions of the wait policy by reason, in [`Reason::ALL`]'s order.
+    /// Number of decisions of the wait policy per reason, in the order of [`Reason::ALL`].
     pub reasons: [u64; Reason::ALL.len()],
-    /// Waits by kind, in [`WaitKind::ALL`]'s order, and the time that they took.
+    /// Number and total time of waits per kind, in the order of [`WaitKind::ALL`].
     pub waits: [(u64, Nanos); WaitKind::ALL.len()],
-    /// Decisions of the frequency policy by reason.
+    /// Number of decisions of the frequency policy, per reason.
     pub frequency_reasons: [u64; frequency::Reason::ALL.len()],
-    /// Decisions of the moderation policies by reason.
+    /// Number of decisions of the moderation policies, per reason.
     pub moderation_reasons: [u64; moderation::Reason::ALL.len()],
-    /// Times that the core was woken.
+    /// Number of times that the core was woken.
     pub wakeups: u64,
-    /// Changes of frequency that were carried out, and requests for one.
+    /// Number of frequency changes that were carried out.
     pub frequency_changes: u64,
-    /// Requests for a frequency.
+    /// Number of frequency requests.
     pub frequency_requests: u64,
-    /// Where time and energy went.
+    /// How the core spent its time and energy.
     pub book: Book,
-    /// What cpuidle would count of each idle state, from the world's beginning.
+    /// What cpuidle would count for each idle state, from the beginning of the world.
     pub idle: Vec<(String, Count)>,
 }
 
@@ -142,8 +141,7 @@ impl CoreOutcome {
         mean_power(self.book.femtojoules(), duration)
     }
 
-    /// The share of the window in which the core worked for the worker, idle and other tasks left out, in
-    /// parts per million.
+    /// Share of the window in which the core worked for the worker, without idle time and other tasks, in ppm.
     pub fn busy_ppm(&self, duration: Nanos) -> u64 {
         let idle = |activity| matches!(activity, Activity::Idle(_) | Activity::Other);
         let busy = self.book.time_in(|activity| !idle(activity));
@@ -160,21 +158,21 @@ fn mean_power(femtojoules: u128, duration: Nanos) -> Microwatts {
     Microwatts::new(u64::try_from(mean).unwrap_or(u64::MAX))
 }
 
-/// The energy in femtojoules of the packages that the cores are in.
+/// The energy in femtojoules of the packages that contain the cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Package {
-    /// The simulated cores.
+    /// Energy of the simulated cores.
     pub simulated: u128,
-    /// The cores that do the same.
+    /// Energy of the cores that behave like them.
     pub alike: u128,
-    /// The other cores: in the deepest idle state allowed, all the time.
+    /// Energy of the other cores, which are always in the deepest allowed idle state.
     pub others: u128,
-    /// The uncore.
+    /// Energy of the uncore.
     pub uncore: u128,
 }
 
 impl Package {
-    /// All of it.
+    /// The sum of all parts.
     pub const fn femtojoules(&self) -> u128 {
         self.simulated + self.alike + self.others + self.uncore
     }
@@ -185,31 +183,31 @@ impl Package {
     }
 }
 
-/// Whether a goal was held.
+/// Whether a goal was met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It was.
+    /// The goal was met.
     Held,
-    /// It was not.
+    /// The goal was missed.
     Missed,
-    /// Too few packets came to tell.
+    /// There were too few packets for a verdict.
     TooFew,
 }
 
-/// What a goal came to. A lost packet is later than any bound.
+/// The evaluation of a goal. A lost packet counts as later than any bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalOutcome {
-    /// The goal.
+    /// The goal that was evaluated.
     pub goal: Goal,
-    /// The share of packets that could be lost, if that was said.
+    /// The share of packets that may be lost, in ppm. `None` if the scenario does not state it.
     pub loss_ppm: Option<u32>,
-    /// Packets that departed or were lost.
+    /// Number of packets that departed or were lost.
     pub packets: u64,
-    /// Those of them that were later than the bound, the lost ones included.
+    /// Number of those packets that were later than the bound, including the lost ones.
     pub late: u64,
-    /// Those that were lost.
+    /// Number of lost packets.
     pub lost: u64,
-    /// Whether it was held.
+    /// Whether the goal was met.
     pub verdict: Verdict,
 }
 
@@ -271,27 +269,27 @@ impl Outcome {
         }
     }
 
-    /// Frames that came off the wire.
+    /// Number of frames that came off the wire, over all queues.
     pub fn offered(&self) -> u64 {
         self.queues.iter().map(|queue| queue.offered).sum()
     }
-    /// Frames whose answer left within the window.
+    /// Number of frames whose answer left within the window, over all queues.
     pub fn departed(&self) -> u64 {
         self.queues.iter().map(|queue| queue.departed).sum()
     }
-    /// Frames that were lost for `why`.
+    /// Number of frames that were lost for the reason `why`, over all queues.
     pub fn dropped(&self, why: Drop) -> u64 {
         self.queues.iter().map(|queue| queue.dropped[why as usize]).sum()
     }
-    /// Frames that were lost.
+    /// Number of lost frames, over all queues.
     pub fn lost(&self) -> u64 {
         Drop::ALL.into_iter().map(|why| self.dropped(why)).sum()
     }
-    /// Frames that were still under way at the window's end.
+    /// Number of frames still in the system at the window's end, over all queues.
     pub fn in_flight(&self) -> u64 {
         self.queues.iter().map(|queue| queue.in_flight).sum()
     }
-    /// Interrupts of the NIC.
+    /// Number of NIC interrupts, over all queues.
     pub fn interrupts(&self) -> u64 {
         self.queues.iter().map(|queue| queue.interrupts).sum()
     }
@@ -299,11 +297,11 @@ impl Outcome {
     pub fn term(&self, term: Term) -> &Distribution {
         &self.terms[term as usize]
     }
-    /// Frames that left, a second.
+    /// Number of frames that left, per second.
     pub fn departed_per_second(&self) -> f64 {
         self.departed() as f64 * 1e9 / self.duration.as_nanos() as f64
     }
-    /// The mean power of the simulated cores together.
+    /// The mean power of all simulated cores together.
     pub fn core_power(&self) -> Microwatts {
         mean_power(self.package.simulated, self.duration)
     }
@@ -328,7 +326,8 @@ fn package(scenario: &Scenario, cores: &[CoreOutcome]) -> Package {
     }
 }
 
-/// The packages that the simulated cores and those alike fill: cores that one package does not have are another's.
+/// Number of packages that the simulated cores and the similar ones fill. Cores that do not fit into one package go to
+/// the next.
 pub fn packages(scenario: &Scenario) -> u64 {
     let busy = u64::from(scenario.worker.cores()) + u64::from(scenario.worker.alike());
     busy.div_ceil(u64::from(scenario.host.processor.power.cores.max(1))).max(1)

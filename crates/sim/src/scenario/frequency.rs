@@ -1,4 +1,4 @@
-//! How fast the cores run: `[frequency]`.
+//! How the cores' frequency is chosen: the section `[frequency]`.
 
 use policy::frequency::PStates;
 use units::{Hertz, Nanos};
@@ -10,32 +10,32 @@ use super::worker::Worker;
 use crate::hw::cpufreq::{ConservativeModel, GovernorModel, NmapModel, OndemandModel, SchedutilModel};
 use crate::strict::{Error, Section};
 
-/// The shortest sampling period of a governor...
+/// The shortest sampling period of a governor.
 const SHORTEST: Nanos = Nanos::from_micros(100);
-/// ...and the longest.
+/// The longest sampling period of a governor.
 const LONGEST: Nanos = Nanos::from_secs(10);
 
-/// How fast the cores run.
+/// How the cores' frequency is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a scenario
 pub enum FrequencyPlan {
-    /// One frequency.
+    /// A fixed frequency.
     Fixed(Hertz),
-    /// See [`policy::frequency::TwoLevel`].
+    /// The policy [`policy::frequency::TwoLevel`].
     TwoLevel(PStates),
-    /// See [`policy::frequency::L3fwdPower`].
+    /// The policy [`policy::frequency::L3fwdPower`].
     L3fwdPower(PStates),
-    /// See [`policy::frequency::GoalFrequency`].
+    /// The policy [`policy::frequency::GoalFrequency`].
     Goal(PStates),
-    /// As the kernel does, or NMAP.
+    /// A governor of the kernel, or NMAP.
     Governor(GovernorModel, PStates),
-    /// The world changes it now and then, between two.
+    /// The world alternates between two frequencies.
     Toggle {
-        /// The first...
+        /// The first frequency.
         low: Hertz,
-        /// ...and the second.
+        /// The second frequency.
         high: Hertz,
-        /// How long each.
+        /// How long each of them lasts.
         every: Nanos,
     },
 }
@@ -83,8 +83,8 @@ const FREQUENCIES: &[(&str, FrequencyName)] = &[
     ("nmap", FrequencyName::Nmap),
 ];
 
-/// `[frequency]`: the processor's base frequency, if nothing is said. Policies choose between `lowest`, the
-/// processor's lowest, and `highest`, its base frequency: what is guaranteed with all cores busy.
+/// Reads `[frequency]`. The default is the processor's base frequency. Policies choose between `lowest`, by default the
+/// processor's lowest, and `highest`, by default its base frequency, which is guaranteed with all cores busy.
 pub(super) fn frequency(
     root: &mut Section,
     host: &mut Host,
@@ -131,7 +131,7 @@ pub(super) fn frequency(
     Ok(plan)
 }
 
-/// The frequencies that a policy may choose from.
+/// The frequencies from which a policy may choose.
 fn range(section: &mut Section, host: &Host, base: Hertz) -> Result<PStates, Error> {
     let pstates = &host.processor.pstates;
     let lowest = possible(section, "lowest", host)?.unwrap_or(pstates.lowest);
@@ -142,7 +142,7 @@ fn range(section: &mut Section, host: &Host, base: Hertz) -> Result<PStates, Err
     })
 }
 
-/// A frequency that the processor can be asked for.
+/// A frequency that can be requested from the processor.
 fn possible(section: &mut Section, key: &'static str, host: &Host) -> Result<Option<Hertz>, Error> {
     let Some(spot) = section.text::<Hertz>(key)? else { return Ok(None) };
     let pstates = &host.processor.pstates;
@@ -155,7 +155,7 @@ fn possible(section: &mut Section, key: &'static str, host: &Host) -> Result<Opt
     Err(spot.wrong(what, format!("{} runs at {lowest}MHz to {highest}MHz, in steps of {step}MHz", host.machine)))
 }
 
-/// A governor's tunables, by the names that they have in sysfs.
+/// A governor's tunables, under their names in sysfs.
 fn tunables(name: FrequencyName, section: &mut Section) -> Result<GovernorModel, Error> {
     Ok(match name {
         FrequencyName::Powersave => GovernorModel::Powersave,

@@ -1,4 +1,4 @@
-//! What the machine is: `machine`, `nic`, `[idle]`, `[scheduler]`, `[interrupt]`, `[vm]`.
+//! The machine of a scenario: `machine`, `nic`, `[idle]`, `[scheduler]`, `[interrupt]`, `[vm]`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,34 +17,34 @@ use crate::hw::vcpu::VcpuModel;
 use crate::machine::{Disturbance, Machine, MachineError, Processor};
 use crate::strict::{Error, Section, Spot};
 
-/// The machine with the scenario's settings.
+/// The machine, with the scenario's settings applied.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// The machine's name.
+    /// The name of the processor's machine.
     pub machine: String,
-    /// The name of the machine that the NIC is of.
+    /// The name of the machine from which the NIC is taken.
     pub nic_name: String,
-    /// The processor; its idle states are limited as the scenario says.
+    /// The processor. Its idle states are limited as the scenario says.
     pub processor: Processor,
     /// The NIC, with the scenario's rings and moderation.
     pub nic: NicModel,
-    /// The longest stated exit latency that an idle state may have (PM QoS).
+    /// The longest reported exit latency that an idle state may have (PM QoS).
     pub latency_limit: Nanos,
-    /// Whether the PCI Express link sleeps.
+    /// Power management of the PCI Express link. `None` if the link never sleeps.
     pub aspm: Option<AspmModel>,
     /// How the packet thread shares its core.
     pub scheduler: SchedulerModel,
-    /// Timers of that thread.
+    /// Lateness of that thread's timers.
     pub timer: TimerModel,
-    /// The scheduler's tick where the core goes idle.
+    /// The scheduler's tick on an idle core.
     pub tick: Tick,
-    /// What takes the core away now and then.
+    /// What occasionally interrupts the core. `None` if nothing does.
     pub disturbance: Option<Disturbance>,
-    /// Who handles the NIC's interrupts...
+    /// How the NIC's interrupts are handled.
     pub handling: Handling,
-    /// ...and where they come out.
+    /// On which CPU the NIC's interrupts arrive.
     pub affinity: Affinity,
-    /// The virtual CPU, if the worker runs in a guest.
+    /// The virtual CPU. `None` unless the worker runs in a guest.
     pub vcpu: Option<VcpuModel>,
     /// The uncore's frequency.
     pub uncore: Hertz,
@@ -109,7 +109,7 @@ pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
     })
 }
 
-/// A machine by its name, or from a file, whose name ends in `.toml`.
+/// A machine by its name, or from a file if the name ends in `.toml`.
 fn named(spot: &Spot<String>, load: Load<'_>) -> Result<Machine, Error> {
     let name = &spot.value;
     let found = if name.ends_with(".toml") {
@@ -125,7 +125,7 @@ fn named(spot: &Spot<String>, load: Load<'_>) -> Result<Machine, Error> {
     found.map_err(|why| why.in_file().unwrap_or_else(|| spot.wrong(why.to_string(), OTHER)))
 }
 
-/// A machine that is built in, read once in the program's life: its text never changes.
+/// A built-in machine. It is read only once per process, because its text never changes.
 fn built_in(name: &str) -> Result<Machine, MachineError> {
     static READ: Mutex<BTreeMap<String, Machine>> = Mutex::new(BTreeMap::new());
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +137,7 @@ fn built_in(name: &str) -> Result<Machine, MachineError> {
     Ok(machine)
 }
 
-/// `[scheduler]`: alone on its core, which is in `nohz_full=`, at FIFO priority, if nothing else is said.
+/// Reads `[scheduler]`. By default the thread is alone on its core, with `nohz_full=` and FIFO priority.
 fn scheduler(
     root: &mut Section,
     processor: &Processor,
@@ -183,7 +183,7 @@ fn scheduler(
     Ok((scheduler, timer, tick, disturbance))
 }
 
-/// `[interrupt]`: handled at once, on the right CPU, if nothing else is said.
+/// Reads `[interrupt]`. By default interrupts are handled directly, on the right CPU.
 fn interrupt(root: &mut Section) -> Result<(Handling, Affinity), Error> {
     let Some(mut section) = root.section("interrupt")? else { return Ok((Handling::Direct, Affinity::Right)) };
     let handling = section.choice("handling", &[("direct", Handling::Direct), ("threaded", Handling::Threaded)])?;
@@ -192,7 +192,7 @@ fn interrupt(root: &mut Section) -> Result<(Handling, Affinity), Error> {
     Ok((handling.map_or(Handling::Direct, |spot| spot.value), affinity.map_or(Affinity::Right, |spot| spot.value)))
 }
 
-/// `[vm]`: the worker runs in a guest.
+/// Reads `[vm]`: the worker runs in a guest.
 fn vm(mut section: Section, model: VcpuModel) -> Result<VcpuModel, Error> {
     let direct = section.flag("direct")?.map_or(model.direct, |spot| spot.value);
     let halt_poll = match section.text::<Nanos>("halt_poll")? {

@@ -1,4 +1,4 @@
-//! What is to be simulated: a TOML file, read strictly.
+//! A scenario: a TOML file that describes what to simulate, read strictly.
 //!
 //! ```toml
 //! description = "One core, Poisson traffic, adaptive waiting"
@@ -44,8 +44,8 @@
 //! [scheduler]
 //! class = "fifo"
 //! ```
-//! All keys, with their defaults, are those that the files here ask for: `machine.rs`, `traffic.rs`,
-//! `worker.rs`, `moderation.rs`, `frequency.rs`.
+//! All keys and their defaults are in the files of this folder that read them: `machine.rs`, `traffic.rs`, `worker.rs`,
+//! `moderation.rs`, `frequency.rs`.
 
 mod frequency;
 mod machine;
@@ -66,62 +66,62 @@ use units::{Nanos, PacketRate};
 
 use crate::strict::{self, Error, Override, Section};
 
-/// The longest simulated time, warm-up included: a day.
+/// The longest simulated time, including the warm-up: one day.
 pub const LONGEST: Nanos = Nanos::from_secs(86_400);
-/// The most queues, and so cores: those of the largest of these controllers, an XL710 (Intel 332464, 1.2).
+/// The largest number of queues, and so of cores: that of an XL710, the largest of the modelled controllers (Intel
+/// 332464, 1.2).
 pub const QUEUES: u64 = 1_536;
-/// The seed, if none was given.
+/// The default seed.
 pub const SEED: u64 = 1;
-/// What counts for nothing at the beginning, if nothing else was given.
+/// The default warm-up: simulated time before the measured window.
 pub const WARM_UP: Nanos = Nanos::from_millis(100);
 
-/// Gives the octets of a file that the scenario names, or says why it cannot.
+/// Returns the contents of a file that the scenario names, or why it cannot.
 pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
 
-/// What is to be simulated.
+/// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The file's name, as it was given.
+    /// The file's name as the user gave it.
     pub name: String,
-    /// What it is for.
+    /// The purpose of the scenario, in the author's words. `None` if not given.
     pub description: Option<String>,
-    /// What all random numbers follow from.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// The time before the window in which things count.
+    /// Simulated time before the measured window.
     pub warm_up: Nanos,
-    /// The window's length, above 0.
+    /// Length of the measured window, above 0.
     pub duration: Nanos,
-    /// What is to be held.
+    /// The goal. `None` if there is none.
     pub goal: Option<GoalPlan>,
-    /// The machine.
+    /// The machine with the scenario's settings.
     pub host: Host,
-    /// What arrives.
+    /// The traffic that arrives.
     pub traffic: Vec<Stream>,
-    /// Receive and transmit queues, at least as many as cores.
+    /// Number of receive queues, which is also that of transmit queues. At least the number of cores.
     pub queues: u32,
     /// What the cores do.
     pub worker: Worker,
-    /// How the NIC gathers interrupts.
+    /// How interrupts are moderated.
     pub moderation: ModerationPlan,
-    /// How fast the cores run.
+    /// How the cores' frequency is chosen.
     pub frequency: FrequencyPlan,
 }
 
-/// What is to be held.
+/// The goal of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalPlan {
-    /// How late packets may be. A lost packet is late.
+    /// How late packets may be. A lost packet counts as late.
     pub latency: Goal,
-    /// The share of packets that may be lost, in parts per million; `None`: as many as may be late.
+    /// The share of packets that may be lost, in ppm. `None`: as many as may be late.
     pub loss_ppm: Option<u32>,
-    /// The highest rate at which packets may come to a queue, as far as the policies are told; `None`: that of the
-    /// shortest frames at line rate.
+    /// The highest packet rate per queue that the policies are told. `None`: the shortest frames at line rate.
     pub peak: Option<PacketRate>,
 }
 
 impl Scenario {
-    /// Reads a scenario. `name` is what errors call it; `overrides` stand in for what it says; `load` reads
-    /// the files that it names.
+    /// Reads a scenario. Error messages call it `name`; `overrides` replace single values; `load` reads the files that
+    /// it names.
     pub fn parse(name: &str, text: &str, overrides: &[Override], load: Load<'_>) -> Result<Self, Error> {
         let mut root = strict::parse(name, text, overrides)?;
         let description = root.word("description")?.map(|spot| spot.value);
@@ -177,7 +177,7 @@ fn goal(mut section: Section) -> Result<GoalPlan, Error> {
     Ok(GoalPlan { latency, loss_ppm, peak: peak.map(|spot| spot.value) })
 }
 
-/// `[queues]`: how many, what the rings hold, and how long descriptors wait for a batch.
+/// Reads `[queues]`: their number, the sizes of the rings, and how long descriptors wait for a batch.
 fn queues(root: &mut Section, host: &mut Host) -> Result<u32, Error> {
     let Some(mut section) = root.section("queues")? else { return Ok(1) };
     let count = section.count("count", 1..=QUEUES)?.map_or(1, |spot| spot.value as u32);

@@ -1,4 +1,4 @@
-//! How the NIC gathers interrupts: `[moderation]`.
+//! How the NIC moderates interrupts: the section `[moderation]`.
 
 use policy::moderation::dim::{NET_PROFILES, net_profile};
 use policy::moderation::{Direction, PeriodMode, Profile};
@@ -11,21 +11,21 @@ use super::worker::Worker;
 use crate::hw::interrupt::{DelayFrom, ModerationModel};
 use crate::strict::{Error, Section};
 
-/// How the NIC gathers interrupts.
+/// How the NIC moderates interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModerationPlan {
-    /// One setting: that of the [`Host`]'s NIC.
+    /// One fixed setting, that of the [`Host`]'s NIC.
     Fixed,
-    /// See [`policy::moderation::NetDim`].
+    /// The policy [`policy::moderation::NetDim`].
     Dim {
-        /// What its timers count from.
+        /// What starts the timers of its profiles.
         mode: PeriodMode,
-        /// The profile that it begins with.
+        /// Index of the initial profile.
         index: u8,
         /// The profiles: the kernel's, or the scenario's own.
         profiles: [Profile; NET_PROFILES],
     },
-    /// See [`policy::moderation::GoalModeration`].
+    /// The policy [`policy::moderation::GoalModeration`].
     Goal,
 }
 
@@ -57,7 +57,7 @@ const MODERATIONS: &[(&str, ModerationName)] = &[
     ("goal", ModerationName::Goal),
 ];
 
-/// `[moderation]`: as the NIC's driver sets it, if nothing is said.
+/// Reads `[moderation]`. The default is the setting of the NIC's driver.
 pub(super) fn moderation(
     root: &mut Section,
     host: &mut Host,
@@ -106,7 +106,7 @@ pub(super) fn moderation(
     Ok(plan)
 }
 
-/// One setting: at least one of `delay`, `frames` and `interval`.
+/// Reads a fixed setting: at least one of `delay`, `frames` and `interval`.
 fn setting(section: &mut Section) -> Result<ModerationModel, Error> {
     let delay = section.text::<Nanos>("delay")?;
     let frames = section.count("frames", 0..=65_535)?;
@@ -129,15 +129,15 @@ fn setting(section: &mut Section) -> Result<ModerationModel, Error> {
     Ok(ModerationModel { delay, from, frames, interval: interval.map_or(Nanos::ZERO, |spot| spot.value) })
 }
 
-/// What throttles a vector whose profile a policy chooses: nothing, if nothing is said.
+/// Reads the throttling of a vector whose profile a policy chooses. The default is none.
 fn throttle(section: &mut Section, host: &mut Host) -> Result<(), Error> {
     let interval = section.text::<Nanos>("interval")?.map_or(Nanos::ZERO, |spot| spot.value);
     host.nic.rx_moderation = ModerationModel { interval, ..ModerationModel::OFF };
     Ok(())
 }
 
-/// `[moderation.profiles]`: a table for each mode, in place of the kernel's. That of the mode in force is returned; the
-/// other is checked as well, so that `mode` can be varied.
+/// Reads `[moderation.profiles]`: a table per mode that replaces the kernel's. Returns the one of the current mode. The
+/// other one is checked too, so that `mode` can be varied.
 fn profiles(section: &mut Section, mode: PeriodMode) -> Result<[Profile; NET_PROFILES], Error> {
     let kernels = |mode| [0, 1, 2, 3, 4].map(|at| net_profile(Direction::Rx, mode, at).unwrap_or(Profile::IMMEDIATE));
     let mut chosen = kernels(mode);

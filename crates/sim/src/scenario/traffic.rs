@@ -1,7 +1,7 @@
-//! `[[traffic]]`: what arrives.
+//! The traffic of a scenario: the sections `[[traffic]]`.
 //!
-//! Keys of every kind: `kind`; `frame`, 64 octets if absent (not for `replay`); `queue`, all queues if
-//! absent; `start`, at once if absent; `answer`, the size of what is sent back, that of the frame if absent.
+//! Keys of every kind: `kind`; `frame`, by default 64 bytes (not for `replay`); `queue`, by default all queues;
+//! `start`, by default at once; `answer`, the size of what is sent back, by default that of the frame.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::traffic::self_similar::SelfSimilar;
 use crate::traffic::slots::Slots;
 use crate::traffic::{Kind, LONGEST_FRAME, Rate, Records, SHORTEST_FRAME, Sizes, Traffic};
 
-/// The longest time of a burst, a silence, a period or a distance.
+/// The longest burst, silence, period or distance.
 const LONGEST: Nanos = Nanos::from_secs(3_600);
 
-/// One kind of traffic, with what is sent back for it.
+/// One kind of traffic, and the size of the answers to it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stream {
-    /// What arrives.
+    /// The frames that arrive.
     pub traffic: Traffic,
-    /// The size of what is sent back, with check sequence; `None`: that of what came.
+    /// Size of the answers in bytes, with check sequence. `None`: the size of the frame that is answered.
     pub answer: Option<u32>,
-    /// What is replayed.
+    /// The record to replay. `None` for other kinds of traffic.
     pub records: Option<Records>,
 }
 
@@ -61,14 +61,14 @@ pub(super) fn read(root: &mut Section, nic: &NicModel, queues: u32, load: Load<'
     sections.into_iter().map(|section| stream(section, &mut wire, queues, &mut *load)).collect()
 }
 
-/// The wire, and the bits a second that are spoken for.
+/// The wire, and the part of its rate that is already used.
 struct Wire {
     line: BitRate,
     used: u64,
 }
 
 impl Wire {
-    /// A peak must fit the wire by itself...
+    /// Checks that a peak rate fits the wire by itself.
     fn fits(&self, rate: &Spot<Rate>, sizes: &Sizes) -> Result<u64, Error> {
         let bits = rate.value.on_wire(sizes, self.line).as_bps();
         if bits <= self.line.as_bps() {
@@ -79,7 +79,7 @@ impl Wire {
         Err(rate.wrong(what, fix))
     }
 
-    /// ...and all means together.
+    /// Adds a mean rate, and checks that all means together fit the wire.
     fn takes(&mut self, rate: &Spot<Rate>, bits: u64) -> Result<(), Error> {
         self.used = self.used.saturating_add(bits);
         if self.used <= self.line.as_bps() {

@@ -1,4 +1,4 @@
-//! Values that only scenarios have.
+//! Values that occur only in scenarios.
 
 use std::str::FromStr;
 
@@ -8,18 +8,18 @@ use units::Cycles;
 
 use crate::traffic::ppm_of_percent;
 
-/// A number of cycles: `150cycles`.
+/// A number of cycles, written `150cycles`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CycleCount(Cycles);
 
 impl CycleCount {
-    /// The number.
+    /// The number of cycles.
     pub const fn get(self) -> Cycles {
         self.0
     }
 }
 
-/// `150cycles`, `1 cycles` to `1000000000cycles`: some tenths of a second, which no frame takes.
+/// Reads `1 cycles` to `1000000000cycles`. The maximum is some tenths of a second, which no frame takes.
 impl FromStr for CycleCount {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -33,12 +33,12 @@ impl FromStr for CycleCount {
     }
 }
 
-/// A share: `0%`, `0.1%`, to ten thousandths of a percent.
+/// A share, written `0%` or `0.1%`, with up to four decimals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Percent(u32);
 
 impl Percent {
-    /// Parts per million.
+    /// The share in ppm.
     pub const fn ppm(self) -> u32 {
         self.0
     }
@@ -53,12 +53,12 @@ impl FromStr for Percent {
     }
 }
 
-/// A ratio to three decimals: `0.5`, `1.25`, up to 1000.
+/// A ratio with up to three decimals: `0.5`, `1.25`; at most 1000.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ratio(u32);
 
 impl Ratio {
-    /// Thousandths.
+    /// The ratio in thousandths.
     pub const fn thousandths(self) -> u32 {
         self.0
     }
@@ -79,14 +79,14 @@ impl FromStr for Ratio {
     }
 }
 
-/// A device's own DIM profiles, as `ethtool -C IF rx-profile` takes them: `1,256,n_8,256,n_64,256,n_128,256,n_256,256,n`.
-/// Microseconds and frames of each profile, with `_` between them; `n` keeps the kernel's value. Completions, the third
-/// number, are RDMA's: `n`, or left out.
+/// A device's own DIM profiles, in the format of `ethtool -C IF rx-profile`:
+/// `1,256,n_8,256,n_64,256,n_128,256,n_256,256,n`. Profiles are separated by `_` and consist of microseconds, frames
+/// and completions; `n` keeps the kernel's value. Completions belong to RDMA and must be `n` or left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DimProfiles([(Option<u16>, Option<u16>); NET_PROFILES]);
 
 impl DimProfiles {
-    /// These over the kernel's.
+    /// These profiles, with the kernel's values where they have none.
     pub fn over(&self, mut kernels: [Profile; NET_PROFILES]) -> [Profile; NET_PROFILES] {
         for (profile, (usecs, frames)) in kernels.iter_mut().zip(self.0) {
             profile.usecs = usecs.map_or(profile.usecs, u32::from);

@@ -1,4 +1,4 @@
-//! What the cores do: `[worker]`.
+//! What the cores do: the section `[worker]`.
 
 use policy::wait::{Backoff, Mode};
 use units::{Cycles, Nanos};
@@ -9,22 +9,22 @@ use crate::machine::WorkModel;
 use crate::strict::{Error, Section};
 use crate::world::{KernelModel, MetronomeModel};
 
-/// Estimates for the kernel's way; see [`Worker::Kernel`].
+/// Estimated costs of the kernel's path; see [`Worker::Kernel`].
 const KERNEL_POLL: Cycles = Cycles::new(2_000);
 const KERNEL_FRAME: Cycles = Cycles::new(2_500);
 const KERNEL_APPLICATION: Cycles = Cycles::new(9_000);
 const KERNEL_PROGRAM: Cycles = Cycles::new(2_000);
 
 const METRONOME: &str = "metronome";
-/// The longest sleep of a thread that shares a queue: no block of a worker is longer.
+/// The longest sleep of a thread that shares a queue: as long as a worker's longest block.
 const LONGEST_SLEEP: Nanos = crate::world::HEALTH_INTERVAL;
 
-/// The scheme of waiting.
+/// How a core waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// One that has a policy. The goal and the ring of `adaptive` are the scenario's.
+    /// With a wait policy. `adaptive` uses the goal and the ring of the scenario.
     Mode(Mode),
-    /// Threads that share a queue: see [`MetronomeModel`].
+    /// As one of several threads that share a queue: see [`MetronomeModel`].
     Metronome(MetronomeModel),
 }
 
@@ -38,38 +38,38 @@ impl Wait {
     }
 }
 
-/// What the cores do. Queue n is served by core n modulo cores; with threads that share queues, core n serves queue n
-/// modulo queues.
+/// What the cores do. Queue n is served by core n modulo the number of cores. If threads share queues, core n serves
+/// queue n modulo the number of queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
     /// A loop in user space.
     User {
-        /// Cores.
+        /// Number of simulated cores.
         cores: u32,
-        /// Cores that do the same besides, for the package's power.
+        /// Number of further cores that behave alike. They count only for the package's power.
         alike: u32,
-        /// The scheme of waiting.
+        /// How the cores wait.
         wait: Wait,
-        /// Whether a frame can end a block, as far as the policy is told.
+        /// Whether the policy may assume that a frame can end a block.
         interrupts: bool,
-        /// Whether the policy is told before the start what wake-ups cost on this machine, as `--platform` does.
+        /// Whether the policy knows from the start what wake-ups cost on this machine, as with `--platform`.
         knows: bool,
-        /// What the loop takes: the machine's, or as the scenario says.
+        /// Costs of the loop: the machine's, or those in the scenario.
         work: WorkModel,
-        /// Whether frames go out again.
+        /// Whether frames are sent on.
         forward: bool,
         /// Whether frames carry the time of their arrival.
         stamps: bool,
     },
-    /// Interrupts and NAPI, then on to the wire or to an application. What that takes are estimates, of an
-    /// x86 server with an unencumbered kernel: 2,000 cycles a poll, 2,500 a frame, 9,000 for an
-    /// application's two system calls, 2,000 to program the NIC; calibrate them for a host of yours.
+    /// Interrupts and NAPI; frames then go on to the wire or to an application. The default costs are estimates for an
+    /// x86 server with an unencumbered kernel: 2,000 cycles per poll, 2,500 per frame, 9,000 for an application's two
+    /// system calls, 2,000 to program the NIC. Calibrate them for your own host.
     Kernel {
-        /// Cores.
+        /// Number of simulated cores.
         cores: u32,
-        /// Cores that do the same besides, for the package's power.
+        /// Number of further cores that behave alike. They count only for the package's power.
         alike: u32,
-        /// What it takes.
+        /// Costs of the kernel's path.
         model: KernelModel,
         /// Whether frames carry the time of their arrival.
         stamps: bool,
@@ -77,14 +77,14 @@ pub enum Worker {
 }
 
 impl Worker {
-    /// Cores that are simulated.
+    /// Number of simulated cores.
     pub const fn cores(&self) -> u32 {
         match self {
             Self::User { cores, .. } | Self::Kernel { cores, .. } => *cores,
         }
     }
 
-    /// Cores that do the same besides.
+    /// Number of further cores that behave alike.
     pub const fn alike(&self) -> u32 {
         match self {
             Self::User { alike, .. } | Self::Kernel { alike, .. } => *alike,
@@ -173,7 +173,7 @@ fn wait(section: &mut Section) -> Result<Wait, Error> {
     })
 }
 
-/// The threads' target and timeout; `burst` is a number of frames, unlike that of the other loops.
+/// Reads the target and timeout of the threads. Here `burst` is a number of frames, unlike in the other loops.
 fn metronome(section: &mut Section) -> Result<MetronomeModel, Error> {
     let usual = MetronomeModel::default();
     let mut span = |key, usual: Nanos| match section.text::<Nanos>(key)? {

@@ -1,10 +1,10 @@
-//! Equal gaps: one sender at one rate.
+//! Equal gaps, as from one sender at one rate.
 
 use super::{Frame, Pace, Sizes};
 use crate::At;
 
-/// Frames at equal gaps, the first at the start. The gap after a frame follows from the frame's size if
-/// the rate is one of bits.
+/// Sends frames at equal gaps, the first one at the start. If the rate is in bits, the gap after a frame follows from
+/// the frame's size.
 #[derive(Debug)]
 pub struct Source {
     pace: Pace,
@@ -13,7 +13,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Begins at `start`.
+    /// Makes a source whose first frame is due at `start`.
     pub fn new(pace: Pace, sizes: Sizes, start: At) -> Self {
         Self { pace, sizes, next: start }
     }

@@ -1,8 +1,8 @@
-//! What arrives at the wire, and when.
+//! The traffic that arrives at the wire.
 //!
-//! One kind of traffic a file. A [`Source`] says when it wants to begin to send its next frame; the
-//! [port](crate::world) then serialises the frames of its sources onto one wire. Times are whole
-//! nanoseconds, but a rate is kept exactly: what rounding leaves is carried over to the next frame.
+//! Each kind of traffic has its own file. A [`Source`] says when it wants to begin to send its next frame. The
+//! [port](crate::world) then serialises the frames of all sources onto one wire. Times are whole nanoseconds, but a
+//! rate is kept exactly: what rounding leaves over is carried to the next frame.
 //!
 //! | kind | is | keys |
 //! | --- | --- | --- |
@@ -32,63 +32,63 @@ use units::{BitRate, Nanos};
 use crate::At;
 use crate::random::Random;
 
-/// The shortest frame, in octets with its check sequence. IEEE 802.3-2018, 3.2.7.
+/// The shortest frame in bytes, with its check sequence. IEEE 802.3-2018, 3.2.7.
 pub const SHORTEST_FRAME: u32 = 64;
-/// The longest frame: a jumbo frame of 9,216 octets, what most switches take.
+/// The longest frame in bytes: a jumbo frame of 9,216 bytes, which most switches accept.
 pub const LONGEST_FRAME: u32 = 9_216;
-/// Octets that a frame takes on the wire besides its own: preamble and start delimiter (8), and the gap
-/// between frames (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
+/// Bytes that a frame takes on the wire in addition to its own: preamble and start delimiter (8), and the gap between
+/// frames (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
 pub const WIRE_OVERHEAD: u32 = 20;
 
 /// A frame that a source wants to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// When its first bit is meant to go onto the wire.
+    /// When its first bit is due on the wire.
     pub at: At,
-    /// Its size, check sequence included.
+    /// Its size in bytes, with check sequence.
     pub octets: u32,
-    /// Whose it is among the source's: the connection of a [`request`]; else 0.
+    /// Identifies the sender within the source: the connection of a [`request`], otherwise 0.
     pub tag: u32,
-    /// The receive queue that the source insists on.
+    /// The receive queue, if the source chooses it. `None` otherwise.
     pub queue: Option<u32>,
 }
 
 /// One kind of traffic, as a scenario describes it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Traffic {
-    /// What it is.
+    /// The arrival process and its parameters.
     pub kind: Kind,
     /// The sizes of its frames.
     pub sizes: Sizes,
-    /// The receive queue that all of its frames go to; without one they are spread over all queues, each
-    /// frame by chance (many flows), each connection of [`Kind::Request`] always to the same.
+    /// The receive queue for all of its frames. `None` spreads them over all queues: each frame at random (many flows),
+    /// but each connection of [`Kind::Request`] always to the same queue.
     pub queue: Option<u32>,
-    /// When it begins.
+    /// When the traffic begins, after the start of the world.
     pub start: Nanos,
 }
 
 /// The kinds of traffic, with their parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Kind {
-    /// See [`constant`].
+    /// Equal gaps; see [`constant`].
     Constant {
-        /// How fast.
+        /// The constant rate.
         rate: Rate,
     },
-    /// See [`poisson`].
+    /// Exponential gaps; see [`poisson`].
     Poisson {
-        /// How fast on average.
+        /// The mean rate.
         rate: Rate,
     },
-    /// See [`on_off`].
+    /// Bursts with silence between them; see [`on_off`].
     OnOff(on_off::OnOff),
-    /// See [`slots`].
+    /// One burst per period; see [`slots`].
     Slots(slots::Slots),
-    /// See [`request`].
+    /// A closed loop of requests; see [`request`].
     Request(request::Request),
-    /// See [`self_similar`].
+    /// Bursts at all time scales; see [`self_similar`].
     SelfSimilar(self_similar::SelfSimilar),
-    /// See [`replay`].
+    /// A recorded sequence; see [`replay`].
     Replay(replay::Replay),
 }
 
@@ -107,7 +107,7 @@ impl Kind {
     }
 }
 
-/// The sizes of frames, in their order, again and again.
+/// A sequence of frame sizes that repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes {
     octets: Vec<u32>,
@@ -115,13 +115,13 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Frames of one size; `None` if that is not [`SHORTEST_FRAME`] to [`LONGEST_FRAME`].
+    /// Frames of one size. `None` if the size is not between [`SHORTEST_FRAME`] and [`LONGEST_FRAME`].
     pub fn fixed(octets: u32) -> Option<Self> {
         (SHORTEST_FRAME..=LONGEST_FRAME).contains(&octets).then(|| Self { octets: vec![octets], next: 0 })
     }
 
-    /// An IMIX genome (RFC 6985, 4): a letter a frame, a = 64 to g = 1518, h = 2112, i = 9000 octets.
-    /// `None` if it is none.
+    /// Reads an IMIX genome (RFC 6985, 4): one letter per frame, a = 64 to g = 1518, h = 2112, i = 9000 bytes. `None`
+    /// if the text is not a genome.
     pub fn genome(text: &str) -> Option<Self> {
         let octets: Option<Vec<u32>> = text
             .bytes()
@@ -141,7 +141,7 @@ impl Sizes {
         octets.filter(|octets| !octets.is_empty()).map(|octets| Self { octets, next: 0 })
     }
 
-    /// The size of the next frame.
+    /// The size of the next frame, in bytes.
     #[inline]
     pub fn draw(&mut self) -> u32 {
         if let [only] = self.octets[..] {
@@ -152,44 +152,45 @@ impl Sizes {
         octets
     }
 
-    /// All sizes, in their order.
+    /// All sizes in their order, in bytes.
     pub fn octets(&self) -> &[u32] {
         &self.octets
     }
 
-    /// Bits on the wire of all of them, overhead included.
+    /// Sum of the sizes on the wire in bits, including overhead.
     pub fn wire_bits(&self) -> u64 {
         self.octets.iter().map(|octets| u64::from(octets + WIRE_OVERHEAD) * 8).sum()
     }
 
-    /// The largest.
+    /// The largest size, in bytes.
     pub fn longest(&self) -> u32 {
         self.octets.iter().copied().max().unwrap_or(SHORTEST_FRAME)
     }
 }
 
-/// A kind of traffic that is under way.
+/// A source of traffic that is running.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there are a few a world, and each is asked for every frame
 pub enum Source {
-    /// See [`constant`].
+    /// Runs [`constant`] traffic.
     Constant(constant::Source),
-    /// See [`poisson`].
+    /// Runs [`poisson`] traffic.
     Poisson(poisson::Source),
-    /// See [`on_off`].
+    /// Runs [`on_off`] traffic.
     OnOff(on_off::Source),
-    /// See [`slots`].
+    /// Runs [`slots`] traffic.
     Slots(slots::Source),
-    /// See [`request`].
+    /// Runs [`request`] traffic.
     Request(request::Source),
-    /// See [`self_similar`].
+    /// Runs [`self_similar`] traffic.
     SelfSimilar(self_similar::Source),
-    /// See [`replay`].
+    /// Runs [`replay`] traffic.
     Replay(replay::Source),
 }
 
 impl Source {
-    /// Sends `traffic` into a wire of `line`. `records` are those of [`Kind::Replay`]'s file.
+    /// Starts `traffic` on a wire with the rate `line`. `records` are needed for [`Kind::Replay`] and come from its
+    /// file.
     pub fn new(traffic: &Traffic, line: BitRate, random: Random, records: Option<Records>) -> Self {
         let (sizes, start) = (traffic.sizes.clone(), At::ORIGIN + traffic.start);
         match &traffic.kind {
@@ -203,8 +204,8 @@ impl Source {
         }
     }
 
-    /// The next frame; `None` if there is none, for now ([`request`]) or for ever ([`replay`]).
-    /// Times never go backwards.
+    /// The next frame. `None` if there is none at the moment ([`request`]) or any more ([`replay`]). Times never
+    /// decrease.
     #[inline]
     pub fn draw(&mut self) -> Option<Frame> {
         match self {
@@ -218,21 +219,21 @@ impl Source {
         }
     }
 
-    /// The connection `tag` gets its answer at `at`: a [`request`] then sends again. Nothing to others.
+    /// Connection `tag` received its answer at `at`. A [`request`] then sends again; other sources ignore this.
     pub fn answered(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.answered(tag, at);
         }
     }
 
-    /// The frame of `tag` was lost at `at`: a [`request`] is sent again after its timeout.
+    /// The frame of `tag` was lost at `at`. A [`request`] sends it again after its timeout.
     pub fn lost(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.lost(tag, at);
         }
     }
 
-    /// If it answers to [`answered`](Self::answered): the shortest time from an answer to the next request.
+    /// The shortest time from an answer to the next request. `None` if the source ignores [`answered`](Self::answered).
     pub const fn round_trip(&self) -> Option<Nanos> {
         match self {
             Self::Request(source) => Some(source.round_trip()),

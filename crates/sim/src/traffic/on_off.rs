@@ -1,4 +1,4 @@
-//! Bursts of equal gaps, and silence between them.
+//! Bursts of equal gaps, with silence between them.
 
 use units::{BitRate, Nanos};
 
@@ -6,30 +6,30 @@ use super::{Frame, Pace, Rate, Sizes};
 use crate::At;
 use crate::random::Random;
 
-/// The parameters.
+/// Parameters of on-off traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnOff {
     /// The rate within a burst.
     pub rate: Rate,
-    /// How long a burst lasts, on average; above 0.
+    /// Mean duration of a burst, above 0.
     pub on: Nanos,
-    /// How long the silence after it lasts, on average.
+    /// Mean duration of the silence after a burst.
     pub off: Nanos,
-    /// How the lengths vary.
+    /// How these durations vary.
     pub lengths: Lengths,
 }
 
-/// How lengths vary around their mean.
+/// How durations vary around their mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lengths {
-    /// Not at all.
+    /// They do not vary.
     #[default]
     Fixed,
     /// Exponentially: an interrupted Poisson process with regular arrivals.
     Exponential,
 }
 
-/// On and off in turn; begins with a burst.
+/// Alternates between bursts and silence. Begins with a burst.
 #[derive(Debug)]
 pub struct Source {
     what: OnOff,
@@ -41,7 +41,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Begins at `start` on a wire of `line`.
+    /// Makes a source that begins at `start`, on a wire with the rate `line`.
     pub fn new(what: &OnOff, line: BitRate, sizes: Sizes, start: At, random: Random) -> Self {
         let pace = what.rate.pace(line);
         let mut source = Self { what: *what, pace, sizes, random, next: start, burst_ends: start };

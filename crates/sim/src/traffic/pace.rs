@@ -1,4 +1,4 @@
-//! How fast: a rate as people write it, and the exact gaps that follow from it.
+//! A rate as people write it, and the exact gaps that follow from it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,18 +7,18 @@ use units::{BitRate, Nanos, PacketRate};
 
 use super::{Sizes, WIRE_OVERHEAD};
 
-/// A rate: of frames, of bits on the wire, or a share of the line rate.
+/// A rate in frames, in bits on the wire, or as a share of the line rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rate {
-    /// Frames a second.
+    /// Frames per second.
     Packets(PacketRate),
-    /// Bits a second on the wire, preambles and gaps between frames included.
+    /// Bits per second on the wire, including preambles and gaps between frames.
     Bits(BitRate),
-    /// Parts per million of the line rate.
+    /// A share of the line rate, in ppm.
     Line(u32),
 }
 
-/// `14.88Mpps`, `2.5Gbps`, `99.8%`: whole numbers of pps and bps, and ten thousandths of a percent.
+/// Reads `14.88Mpps`, `2.5Gbps` or `99.8%`: whole numbers of pps or bps, or a percentage with up to four decimals.
 impl FromStr for Rate {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -35,7 +35,7 @@ impl FromStr for Rate {
     }
 }
 
-/// `99.8` as parts per million; exact or `None`.
+/// Converts a percentage such as `99.8` to ppm. `None` if the result is not whole.
 pub fn ppm_of_percent(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|octet| octet.is_ascii_digit());
@@ -65,7 +65,7 @@ impl Rate {
         }
     }
 
-    /// The gaps between frames at this rate, on a wire of `line`.
+    /// The gaps between frames at this rate, on a wire with the rate `line`.
     pub fn pace(self, line: BitRate) -> Pace {
         match self {
             Self::Packets(rate) => Pace::new(false, 1_000_000_000, u128::from(rate.as_pps())),
@@ -74,7 +74,7 @@ impl Rate {
         }
     }
 
-    /// Bits a second on the wire of frames of `sizes` at this rate.
+    /// Bits per second on the wire for frames of `sizes` at this rate.
     pub fn on_wire(self, sizes: &Sizes, line: BitRate) -> BitRate {
         let bits = match self {
             Self::Packets(rate) => {
@@ -87,18 +87,17 @@ impl Rate {
     }
 }
 
-/// The exact gaps between frames at a rate: a fraction of a nanosecond that is left over is carried to
-/// the next gap.
+/// The exact gaps between frames at a rate. A fraction of a nanosecond that is left over is carried to the next gap.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// Whether a frame's cost is its bits on the wire, or always 1.
+    /// Whether a frame's cost is its number of bits on the wire. Otherwise the cost is 1.
     by_bits: bool,
     /// A gap is cost * numerator / denominator nanoseconds.
     numerator: u128,
     denominator: u64,
-    /// What is left over, in denominators of a nanosecond.
+    /// The remainder, in units of a nanosecond divided by the denominator.
     rest: u64,
-    /// The gap of the size that was last asked for.
+    /// Frame size of the last gap that was computed.
     octets: u32,
     whole: u64,
     part: u64,
@@ -117,7 +116,7 @@ impl Pace {
         if self.by_bits { u128::from(octets + WIRE_OVERHEAD) * 8 } else { 1 }
     }
 
-    /// From the start of a frame of `octets` to that of the next.
+    /// Time from the start of a frame of `octets` bytes to that of the next.
     #[inline]
     pub fn gap(&mut self, octets: u32) -> Nanos {
         if octets != self.octets {
@@ -132,13 +131,13 @@ impl Pace {
         Nanos::from_nanos(self.whole + carry)
     }
 
-    /// The mean gap after a frame of `octets`, in 2^-16 ns.
+    /// The mean gap after a frame of `octets` bytes, in 2^-16 ns.
     pub fn mean_gap(&self, octets: u32) -> u64 {
         let exact = ((self.cost(octets) * self.numerator) << 16) / u128::from(self.denominator);
         u64::try_from(exact).unwrap_or(u64::MAX)
     }
 
-    /// Forgets what is left over.
+    /// Drops the remainder.
     pub fn restart(&mut self) {
         self.rest = 0;
     }

@@ -1,4 +1,4 @@
-//! Exponential gaps: what many independent senders look like together.
+//! Exponential gaps, as from many independent senders together.
 
 use units::Nanos;
 
@@ -6,22 +6,21 @@ use super::{Frame, Pace, Sizes};
 use crate::At;
 use crate::random::Random;
 
-/// A Poisson process. Where the rate is one of bits, a gap's mean follows from the size of the frame
-/// before it.
+/// A Poisson process. If the rate is in bits, the mean of a gap follows from the size of the frame before it.
 #[derive(Debug)]
 pub struct Source {
     pace: Pace,
     sizes: Sizes,
     random: Random,
-    /// When the next frame is due, in 2^-16 ns: enough for three days.
+    /// When the next frame is due, in 2^-16 ns. The range is three days.
     next: u64,
-    /// The mean gap of `octets`, in 2^-16 ns.
+    /// The mean gap for the frame size `octets`, in 2^-16 ns.
     mean: u64,
     octets: u32,
 }
 
 impl Source {
-    /// Begins at `start`, with a gap.
+    /// Makes a source that begins at `start` with a gap.
     pub fn new(pace: Pace, sizes: Sizes, start: At, random: Random) -> Self {
         let first = sizes.octets()[0];
         let mut source =

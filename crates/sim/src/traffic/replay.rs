@@ -1,5 +1,5 @@
-//! What was recorded: a capture, or a table of times and sizes. The octets are given: a file is read
-//! elsewhere.
+//! Replays recorded traffic: a capture, or a table of times and sizes. The caller reads the file and passes its
+//! contents.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use units::Nanos;
 use super::{Frame, LONGEST_FRAME, SHORTEST_FRAME};
 use crate::At;
 
-/// The parameters.
+/// Parameters of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replay {
-    /// The file, as the scenario names it.
+    /// The file as the scenario names it.
     pub file: String,
-    /// Whether it begins again when it ends, a mean gap after its last frame.
+    /// Whether to start again at the end, one mean gap after the last frame.
     pub repeat: bool,
 }
 
 /// One frame of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// From the first frame to this one; never less than that of the frame before.
+    /// Time from the first frame to this one. Never less than that of the frame before.
     pub offset: Nanos,
-    /// Its size, check sequence included.
+    /// Its size in bytes, with check sequence.
     pub octets: u32,
-    /// The receive queue, if the record says.
+    /// The receive queue. `None` if the record does not state it.
     pub queue: Option<u32>,
 }
 
-/// A whole record, shared by the worlds that replay it.
+/// A whole record, shared by all worlds that replay it.
 pub type Records = Arc<[Record]>;
 
-/// Octets of the check sequence, which captures leave out. IEEE 802.3-2018, 3.2.9.
+/// Size of the check sequence in bytes. Captures do not include it. IEEE 802.3-2018, 3.2.9.
 const CHECK_SEQUENCE: u32 = 4;
 const GLOBAL_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 const LINKTYPE_ETHERNET: u32 = 1;
 
-/// Reads a record: a classic pcap file, or CSV with a column `time_ns`, one `octets`, and perhaps one
-/// `queue`, named in the first line. The error says what is wrong, and where.
+/// Reads a record: a classic pcap file, or CSV. CSV needs a first line with the column names `time_ns`, `octets` and
+/// optionally `queue`. The error says what is wrong, and where.
 pub fn parse(octets: &[u8]) -> Result<Records, String> {
     match octets {
         [0xd4, 0xc3, 0xb2, 0xa1, ..] => pcap(octets, true, 1_000),
@@ -50,9 +50,9 @@ pub fn parse(octets: &[u8]) -> Result<Records, String> {
     }
 }
 
-/// Classic pcap, microseconds or nanoseconds, either byte order. Source: draft-ietf-opsawg-pcap,
-/// sections 4 and 5. A frame that is stamped earlier than the one before it (captures of several queues)
-/// comes with it.
+/// Reads classic pcap, in microseconds or nanoseconds and in either byte order. Source: draft-ietf-opsawg-pcap,
+/// sections 4 and 5. If a frame's timestamp is earlier than that of the previous frame (captures of several queues),
+/// both arrive together.
 fn pcap(octets: &[u8], little: bool, unit: u64) -> Result<Records, String> {
     if octets.len() < GLOBAL_HEADER {
         return Err("shorter than a pcap header (24 octets)".into());
@@ -87,7 +87,7 @@ fn pcap(octets: &[u8], little: bool, unit: u64) -> Result<Records, String> {
     finished(records)
 }
 
-/// A table with a head. Times ascend; they need not begin at 0.
+/// Reads a table with column names. Times ascend, but need not begin at 0.
 fn csv(octets: &[u8]) -> Result<Records, String> {
     const HEAD: &str = "expected pcap, or CSV whose first line names the columns time_ns, octets and perhaps queue";
     let text = std::str::from_utf8(octets).map_err(|_| HEAD)?;
@@ -129,15 +129,15 @@ fn finished(records: Vec<Record>) -> Result<Records, String> {
 pub struct Source {
     records: Records,
     repeat: bool,
-    /// When this pass began.
+    /// When the current pass began.
     began: At,
     next: usize,
-    /// How long a pass lasts, the gap after it included.
+    /// Duration of a pass, including the gap after it.
     pass: Nanos,
 }
 
 impl Source {
-    /// The first frame comes at `start`.
+    /// Makes a source whose first frame arrives at `start`.
     pub fn new(what: &Replay, records: Records, start: At) -> Self {
         let length = records.last().map_or(Nanos::ZERO, |last| last.offset);
         let gaps = (records.len() as u64).saturating_sub(1);
@@ -147,7 +147,7 @@ impl Source {
         Self { records, repeat: what.repeat, began: start, next: 0, pass }
     }
 
-    /// The next frame; `None` after the last.
+    /// The next frame. `None` after the last one.
     pub fn draw(&mut self) -> Option<Frame> {
         if self.next == self.records.len() {
             if !self.repeat || self.records.is_empty() {

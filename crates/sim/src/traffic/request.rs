@@ -1,10 +1,10 @@
-//! Requests, each sent when the one before was answered: a closed loop, as netperf's TCP_RR.
+//! A closed loop of requests, like netperf's TCP_RR: each request is sent when the previous one was answered.
 //!
 //! ```text
 //!   client ── think ──► request ── distance ──► our wire … our wire ── distance ──► client ── think ──► …
 //! ```
-//! What a server's delay costs shows here as a lower rate: of n connections, each makes
-//! 1 / (delay + 2 distances + think) transactions a second.
+//! A server's delay shows as a lower rate: each of n connections makes 1 / (delay + 2 distances + think) transactions
+//! per second.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,23 +15,23 @@ use super::{Frame, Sizes};
 use crate::At;
 use crate::random::Random;
 
-/// The parameters.
+/// Parameters of the closed loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// How many clients, each with one request under way; at least 1.
+    /// Number of clients, each with one request under way. At least 1.
     pub connections: u32,
-    /// One way between the client's application and our wire: its stack, its NIC, the cable.
+    /// One-way time between the client's application and our wire: its stack, its NIC, the cable.
     pub distance: Nanos,
-    /// From an answer to the next request.
+    /// Time from an answer to the next request.
     pub think: Nanos,
-    /// Whether `think` is a mean, of exponential times.
+    /// Whether `think` is the mean of exponential times. If false, it is constant.
     pub think_varies: bool,
-    /// When a lost request is sent again. Linux's least is 200 ms (`TCP_RTO_MIN`, include/net/tcp.h).
+    /// Time after which a lost request is sent again. Linux's minimum is 200 ms (`TCP_RTO_MIN`, include/net/tcp.h).
     pub timeout: Nanos,
 }
 
 impl Request {
-    /// Linux's least retransmission timeout, `TCP_RTO_MIN`: include/net/tcp.h, HZ / 5.
+    /// Linux's minimum retransmission timeout, `TCP_RTO_MIN`: include/net/tcp.h, HZ / 5.
     pub const TIMEOUT: Nanos = Nanos::from_millis(200);
 }
 
@@ -41,12 +41,12 @@ pub struct Source {
     what: Request,
     sizes: Sizes,
     random: Random,
-    /// When the requests that are under way to us arrive; never more than there are connections.
+    /// Arrival times of the requests that are under way to us. At most one per connection.
     pending: BinaryHeap<Reverse<(At, u32)>>,
 }
 
 impl Source {
-    /// All clients begin at `start`, after a think and a distance each, a nanosecond apart.
+    /// Makes a source whose clients begin at `start`, each after a think time and a distance, one nanosecond apart.
     pub fn new(what: &Request, sizes: Sizes, start: At, random: Random) -> Self {
         let pending = BinaryHeap::with_capacity(what.connections as usize);
         let mut source = Self { what: *what, sizes, random, pending };
@@ -66,13 +66,13 @@ impl Source {
         if self.what.think_varies { self.random.exponential(self.what.think) } else { self.what.think }
     }
 
-    /// The next request that is under way, if any.
+    /// The next request that is under way. `None` if there is none.
     pub fn draw(&mut self) -> Option<Frame> {
         let Reverse((at, tag)) = self.pending.pop()?;
         Some(Frame { at, octets: self.sizes.draw(), tag, queue: None })
     }
 
-    /// Puts a frame that was drawn back: an earlier one came in between.
+    /// Puts back a frame that was drawn, because an earlier one has come in between.
     pub fn put_back(&mut self, frame: Frame) {
         self.pending.push(Reverse((frame.at, frame.tag)));
     }

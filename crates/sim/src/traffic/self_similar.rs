@@ -1,13 +1,12 @@
-//! Bursts at all time scales: what the sum of many file transfers looks like.
+//! Bursts at all time scales, as in the sum of many file transfers.
 //!
-//! Each of several senders is on and off in turn; the lengths of both are Pareto distributed with shape
-//! a between 1 and 2, so that their variance is infinite, and the sum is asymptotically self-similar with
-//! Hurst parameter H = (3 - a) / 2. Source: W. Willinger, M. S. Taqqu, R. Sherman, D. V. Wilson,
-//! "Self-similarity through high-variability", IEEE/ACM ToN 5(1), 1997, theorem 1.
+//! Each of several senders alternates between on and off. Both durations are Pareto-distributed with shape a between 1
+//! and 2, so their variance is infinite. The sum is asymptotically self-similar with Hurst parameter H = (3 - a) / 2.
+//! Source: W. Willinger, M. S. Taqqu, R. Sherman, D. V. Wilson, "Self-similarity through high-variability", IEEE/ACM
+//! ToN 5(1), 1997, theorem 1.
 //!
-//! **Limits.** Means converge slowly: over any short run the rate may be far from the one that was asked
-//! for, which is the point of such traffic. Lengths are cut at [`LONGEST`], so below the rate of one
-//! event in that time the tail ends.
+//! **Limits.** Means converge slowly. Over any short run the rate may be far from the requested one, which is typical
+//! of such traffic. Durations are cut at [`LONGEST`], so the tail of the distribution ends there.
 
 use units::{BitRate, Nanos};
 
@@ -19,25 +18,24 @@ use crate::random::Random;
 /// The longest on or off time.
 pub const LONGEST: Nanos = Nanos::from_secs(100);
 
-/// The parameters.
+/// Parameters of self-similar traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SelfSimilar {
     /// The mean rate of all senders together.
     pub rate: Rate,
-    /// How many senders, at least 1.
+    /// Number of senders, at least 1.
     pub sources: u32,
-    /// The rate of one sender while it is on; of all senders together more than `rate`.
+    /// The rate of one sender while it is on. All senders together must exceed `rate`.
     pub peak: Rate,
-    /// How long a sender is on, on average.
+    /// Mean time for which a sender is on.
     pub burst: Nanos,
-    /// The Hurst parameter in thousandths, 501 to 999: 500 would be no self-similarity. 800 is what was
-    /// seen on Ethernet (W. Leland and others, IEEE/ACM ToN 2(1), 1994).
+    /// The Hurst parameter in thousandths, 501 to 999; 500 would mean no self-similarity. 800 was observed on Ethernet
+    /// (W. Leland and others, IEEE/ACM ToN 2(1), 1994).
     pub hurst_thousandths: u32,
 }
 
 impl SelfSimilar {
-    /// How long a sender is off, on average, so that all of them together make the rate; `None` if they
-    /// cannot.
+    /// Mean time for which a sender must be off so that all senders together make the rate. `None` if they cannot.
     pub fn silence(&self, sizes: &Sizes, line: BitRate) -> Option<Nanos> {
         let all = u128::from(self.peak.on_wire(sizes, line).as_bps()) * u128::from(self.sources);
         let rate = u128::from(self.rate.on_wire(sizes, line).as_bps()).max(1);
@@ -54,11 +52,11 @@ struct Sender {
     burst_ends: At,
 }
 
-/// The senders together.
+/// All senders together.
 #[derive(Debug)]
 pub struct Source {
     senders: Vec<Sender>,
-    /// When each sends next.
+    /// When each sender sends next.
     next: Agenda,
     sizes: Sizes,
     random: Random,
@@ -67,7 +65,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Each sender begins with a part of a silence, so that they do not begin together.
+    /// Makes a source whose senders each begin with a part of a silence, so that they do not begin together.
     pub fn new(what: &SelfSimilar, line: BitRate, sizes: Sizes, start: At, mut random: Random) -> Self {
         let shape_thousandths = 3_000 - 2 * what.hurst_thousandths.clamp(501, 999);
         let on = Pareto::new(what.burst, shape_thousandths);
@@ -100,22 +98,22 @@ impl Source {
     }
 }
 
-/// Pareto distributed lengths: at least x, longer than t with probability (x / t)^a.
+/// Pareto-distributed durations: at least x, and longer than t with probability (x / t)^a.
 #[derive(Clone, Copy, Debug)]
 struct Pareto {
-    /// x.
+    /// The shortest duration, x.
     least: Nanos,
     shape_thousandths: u32,
 }
 
 impl Pareto {
-    /// Of this mean: x = mean (a - 1) / a.
+    /// Makes a distribution with this mean: x = mean (a - 1) / a.
     fn new(mean: Nanos, shape_thousandths: u32) -> Self {
         let least = mean.scale(u64::from(shape_thousandths) - 1_000, shape_thousandths.into());
         Self { least, shape_thousandths }
     }
 
-    /// x u^(-1/a) for u uniform in (0, 1): as -ln u is exponential, x 2^(that log2(e) / a).
+    /// x u^(-1/a) for u uniform in (0, 1). Since -ln u is exponential, it equals x 2^(that log2(e) / a).
     fn draw(&self, random: &mut Random) -> Nanos {
         /// log2(e), in units of 2^-32.
         const LOG2_E: u128 = 6_196_328_018;
@@ -128,7 +126,8 @@ impl Pareto {
     }
 }
 
-/// 2^(2^-1), 2^(2^-2), ..., 2^(2^-32), less 1 for room, in units of 2^-64: each the root of the one before.
+/// 2^(2^-1), 2^(2^-2), ..., 2^(2^-32), each less 1 so that it fits, in units of 2^-64. Each is the square root of the
+/// one before.
 static ROOTS: [u64; 32] = roots();
 
 const fn roots() -> [u64; 32] {
@@ -144,7 +143,7 @@ const fn roots() -> [u64; 32] {
     all
 }
 
-/// 2^x for x in units of 2^-32 below 1, in units of 2^-32.
+/// 2^x for x below 1. Both are in units of 2^-32.
 fn exp2(x: u32) -> u64 {
     let mut result = 1u64 << 62;
     for (place, root) in ROOTS.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A burst a period: the slots of a radio frame (5G: 0.5 ms), a control loop, an audio stream.
+//! One burst per period: the slots of a radio frame (5G: 0.5 ms), a control loop, an audio stream.
 
 use units::Nanos;
 
@@ -6,43 +6,43 @@ use super::{Frame, Sizes};
 use crate::At;
 use crate::random::Random;
 
-/// The parameters.
+/// Parameters of slotted traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slots {
-    /// From slot to slot; above 0.
+    /// Time from slot to slot, above 0.
     pub period: Nanos,
-    /// Frames a slot, at least 1.
+    /// Number of frames per slot, at least 1.
     pub burst: u32,
-    /// From frame to frame within a slot; a burst must end before the next slot.
+    /// Time from frame to frame within a slot. A burst must end before the next slot.
     pub spacing: Nanos,
-    /// A slot's burst begins up to this much after its time, each time of this span being as likely; at
-    /// most a period less the burst. The slots' own times keep to the period.
+    /// A slot's burst begins up to this much after its time, uniformly distributed. At most a period less the burst.
+    /// The times of the slots themselves do not drift.
     pub jitter: Nanos,
 }
 
 impl Slots {
-    /// From a slot's first frame to its last.
+    /// Time from a slot's first frame to its last.
     pub fn burst_length(&self) -> Nanos {
         self.spacing * u64::from(self.burst.saturating_sub(1))
     }
 }
 
-/// A burst a period.
+/// Sends one burst per period.
 #[derive(Debug)]
 pub struct Source {
     what: Slots,
     sizes: Sizes,
     random: Random,
-    /// When the slot begins.
+    /// When the current slot begins.
     slot: At,
-    /// By how much its burst comes late.
+    /// The delay of its burst.
     late: Nanos,
-    /// Frames of it that were sent.
+    /// Number of its frames that were sent.
     sent: u32,
 }
 
 impl Source {
-    /// The first slot begins at `start`.
+    /// Makes a source whose first slot begins at `start`.
     pub fn new(what: &Slots, sizes: Sizes, start: At, random: Random) -> Self {
         let mut source = Self { what: *what, sizes, random, slot: start, late: Nanos::ZERO, sent: 0 };
         source.late = source.lateness();

@@ -1,10 +1,10 @@
-//! A core: how long its work takes, what it does while the thread rests, and the way back.
+//! A core: how long its work takes, what it does while the thread rests, and how it returns.
 //!
 //! ```text
 //!   Running ── rest ──► [switch] ── nobody else? ──► idle state ── interrupt, timer ──► Running
 //!                             └──── background ────► other ─────────────┘
 //! ```
-//! The way back is a [`Path`]: the points in time that part the terms of the latency budget.
+//! The way back from rest is a [`Path`]: the points in time that separate the terms of the latency budget.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -22,24 +22,24 @@ use crate::machine::Disturbance;
 use crate::outcome::Term;
 use crate::random::Random;
 
-/// What the tick of an idle core executes: an estimate.
+/// Work of the tick on an idle core, an estimate.
 const TICK_WORK: Cycles = Cycles::new(5_000);
-/// What that and the way out of the idle state take at most. A tick as shortly before the end of an idle period counts as part of
-/// the end.
+/// The longest time for that work and the exit from the idle state. A tick that is this close to the end of an idle
+/// period counts as part of the end.
 const TICK_TAKES: Nanos = Nanos::from_micros(200);
-/// When nothing will happen.
+/// Stands for "never".
 const NEVER: At = At::from_nanos(u64::MAX);
 
-/// Who is woken.
+/// What is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whom {
-    /// A thread that waits: the scheduler has a say.
+    /// A waiting thread, which the scheduler must start.
     Thread,
-    /// The interrupt's handler itself, with what it does in interrupt context.
+    /// The interrupt's handler itself, with its work in interrupt context.
     Handler,
 }
 
-/// The way from the end of a wait to the first poll: until when which term counts.
+/// The way from the end of a wait to the first poll: the time at which each term ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     stages: [(Term, At); 8],
@@ -51,7 +51,7 @@ impl Path {
         self.stages[self.stages.len() - 1].1
     }
 
-    /// Shares the wait of a frame out that software could see from `from` on.
+    /// Distributes the waiting time of a frame over the terms. Software could see the frame from `from` on.
     pub fn share_out(&self, from: At, shares: &mut Shares) {
         let mut reached = from;
         for (term, until) in self.stages {
@@ -63,15 +63,14 @@ impl Path {
     }
 }
 
-/// A thread that has given its core away.
+/// A thread that has given up its core.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
-    /// From when on the thread no longer runs.
+    /// When the thread stopped running.
     from: At,
-    /// From when on the core is idle; later than `from` if a host polls first. `None` if it runs something
-    /// else.
+    /// When the core went idle; later than `from` if a host polls first. `None` if it runs something else.
     idle_from: Option<At>,
-    /// How far the next timer is away at most.
+    /// The longest time until the next timer.
     bound: Nanos,
 }
 
@@ -86,33 +85,33 @@ pub struct Parts {
     pub delivery: DeliveryModel,
     pub handling: Handling,
     pub affinity: Affinity,
-    /// The longest stated exit latency that an idle state may have (PM QoS).
+    /// The longest reported exit latency that an idle state may have (PM QoS).
     pub latency_limit: Nanos,
     pub tick: Tick,
     pub ledger: Ledger,
-    /// What takes the core away now and then.
+    /// What occasionally interrupts the core. `None` if nothing does.
     pub disturbance: Option<Disturbance>,
     pub random: Random,
     pub window: (At, At),
 }
 
-/// A core.
+/// The state of a core.
 #[derive(Debug)]
 pub struct Core {
     parts: Parts,
     menu: Menu,
     rest: Option<Rest>,
-    /// The frequency in force, and the length of its cycle in 2^-32 ns.
+    /// The current frequency, and the duration of a cycle in 2^-32 ns.
     frequency: Hertz,
     cycle: u64,
-    /// The last time that the core stood still for a change of frequency.
+    /// Begin and end of the last stall for a change of frequency.
     stall: (At, At),
-    /// When it is taken away next, and when it was last.
+    /// When the core is interrupted next, and when it was last.
     disturbed_at: At,
     taken: (At, At),
-    /// Time that it was idle, since the world began.
+    /// Idle time since the world began.
     idle: Nanos,
-    /// Within the window:
+    /// Number of frequency changes within the window.
     pub frequency_changes: u64,
     pub frequency_requests: u64,
     pub wakeups: u64,
@@ -139,12 +138,12 @@ impl Core {
         core
     }
 
-    /// The energy that it has drawn since the world began, in femtojoules.
+    /// Energy drawn since the world began, in femtojoules.
     pub fn drawn_until(&self, now: At) -> Drawn {
         self.parts.ledger.drawn_until(now)
     }
 
-    /// For how long it draws so many femtojoules if it polls at the frequency in force.
+    /// The time in which the core would draw this many femtojoules if it polled at the current frequency.
     pub fn awake_for(&self, femtojoules: u128) -> Nanos {
         self.parts.ledger.awake_for(femtojoules, self.frequency)
     }
@@ -154,45 +153,45 @@ impl Core {
         self.disturbed_at = disturbance.map_or(NEVER, |d| now + random.exponential(d.every));
     }
 
-    /// The frequency in force.
+    /// The current frequency.
     pub fn frequency(&self) -> Hertz {
         self.frequency
     }
 
-    /// Time that it was idle since the world began, a rest that is not over left out.
+    /// Idle time since the world began, without a rest that has not ended.
     pub fn idle(&self) -> Nanos {
         self.idle
     }
 
-    /// The last time that the core stood still for a change of frequency.
+    /// Begin and end of the last stall for a change of frequency.
     pub fn stall(&self) -> (At, At) {
         self.stall
     }
 
-    /// The last time that something else had the core.
+    /// Begin and end of the last interruption by something else.
     pub fn taken(&self) -> (At, At) {
         self.taken
     }
 
-    /// Until when nothing happens to the core by itself; `None`: for ever.
+    /// The time until which nothing happens to the core by itself. `None` means forever.
     pub fn undisturbed_until(&self) -> Option<At> {
         let disturbed = Some(self.disturbed_at).filter(|at| *at < NEVER);
         [self.parts.pstate.poll_at(), disturbed].into_iter().flatten().min()
     }
 
-    /// How long `work` takes at the present frequency.
+    /// The duration of `work` at the current frequency.
     #[inline]
     pub fn span(&self, work: Cycles) -> Nanos {
         Nanos::from_nanos(((u128::from(work.count()) * u128::from(self.cycle)) >> 32) as u64)
     }
 
-    /// Whether the core stands still at `now`, or its frequency or its owner changes before `until`.
+    /// Whether the core stands still at `now`, or is interrupted or changes its frequency before `until`.
     #[inline]
     pub fn may_stall(&self, now: At, until: At) -> bool {
         self.stall.1 > now || self.disturbed_at < until || self.parts.pstate.poll_at().is_some_and(|due| due < until)
     }
 
-    /// Carries out `work` from `now` on: when it ends.
+    /// Executes `work` from `now` on. Returns when it ends.
     #[inline]
     pub fn execute(&mut self, now: At, work: Cycles, activity: Activity) -> At {
         let ends = now + self.span(work);
@@ -203,7 +202,7 @@ impl Core {
         self.execute_slowly(now, work, activity)
     }
 
-    /// The same where the frequency changes meanwhile, or just has.
+    /// The same for work during which the frequency changes, or just has changed.
     fn execute_slowly(&mut self, now: At, work: Cycles, activity: Activity) -> At {
         let (changes, due) = (self.parts.pstate.changes(), self.parts.pstate.poll_at());
         let standing = if self.stall.1 > now { Activity::Stalled } else { activity };
@@ -218,7 +217,7 @@ impl Core {
         self.disturb(now, ends, activity)
     }
 
-    /// Takes the core away, if it is time between `now` and `ends`: when the work then ends.
+    /// Interrupts the core if that is due between `now` and `ends`. Returns when the work then ends.
     fn disturb(&mut self, now: At, ends: At, activity: Activity) -> At {
         let mut ends = ends;
         while self.disturbed_at < ends
@@ -239,7 +238,7 @@ impl Core {
         ends
     }
 
-    /// The frequency changed at `due`.
+    /// Notes that the frequency changed at `due`.
     fn changed(&mut self, due: At) {
         self.frequency = self.parts.pstate.frequency();
         self.cycle = cycle(self.frequency);
@@ -247,7 +246,7 @@ impl Core {
         self.frequency_changes += u64::from(self.counts(due));
     }
 
-    /// Carries out a change of frequency that is due by `now`: when it was.
+    /// Carries out a change of frequency that is due by `now`. Returns when it was due.
     fn catch_up(&mut self, now: At) -> Option<At> {
         let due = self.parts.pstate.poll_at().filter(|due| *due <= now)?;
         self.parts.pstate.poll(now)?;
@@ -259,7 +258,7 @@ impl Core {
         at >= self.parts.window.0 && at < self.parts.window.1
     }
 
-    /// Asks for a frequency.
+    /// Requests a frequency.
     pub fn request(&mut self, now: At, wanted: Hertz) {
         self.frequency_requests += u64::from(self.counts(now));
         self.parts.pstate.request(now, wanted);
@@ -268,12 +267,12 @@ impl Core {
         }
     }
 
-    /// From `now` on in the cheapest running state.
+    /// From `now` on the core is in its cheapest running state.
     pub fn pause(&mut self, now: At) {
         self.parts.ledger.set(now, Activity::Pausing, self.frequency);
     }
 
-    /// The thread ran from `began` to `now`: when it may go on, if a real-time throttle has a say.
+    /// The thread ran from `began` to `now`. Returns when it may continue, in case a real-time throttle stops it.
     #[inline]
     pub fn ran(&mut self, began: At, now: At) -> At {
         if self.parts.scheduler.model().throttle.is_none() {
@@ -286,13 +285,12 @@ impl Core {
         allowed
     }
 
-    /// Whether a real-time throttle watches the thread.
+    /// Whether a real-time throttle applies to the thread.
     pub fn is_throttled(&self) -> bool {
         self.parts.scheduler.model().throttle.is_some()
     }
 
-    /// The core has nothing to do for `whom` from `now` on, until `due` at the latest: when its timer will
-    /// fire.
+    /// From `now` until `due` at the latest, the core has nothing to do for `whom`. Returns when its timer will fire.
     pub fn rest(&mut self, now: At, due: At, whom: Whom) -> At {
         let from = match whom {
             Whom::Thread => {
@@ -317,7 +315,7 @@ impl Core {
         self.parts.timer.poll_at().map_or(due, |at| at.max(from))
     }
 
-    /// An interrupt of the NIC fires at `fired`, which ends the rest: the way back to `whom`.
+    /// A NIC interrupt fires at `fired` and ends the rest. Returns the way back to `whom`.
     pub fn wake_by_interrupt(&mut self, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -331,7 +329,7 @@ impl Core {
         self.wake(told, Wakeup::Interrupt, whom, before, (delivery.handling, resume))
     }
 
-    /// The timer asked for `due` fires at `fired`: the way back to `whom`.
+    /// The timer that was set for `due` fires at `fired`. Returns the way back to `whom`.
     pub fn wake_by_timer(&mut self, due: At, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -341,9 +339,8 @@ impl Core {
         self.wake(fired, Wakeup::Timer, whom, before, (lateness, Nanos::ZERO))
     }
 
-    /// Writes down what the core did until it was told at `told`. Which state it idled in is known only
-    /// now: nothing else could have happened to it meanwhile. `change`: its frequency was `asleep_at`
-    /// until then.
+    /// Records what the core did until the wake-up reached it at `told`. The idle state is known only now, since
+    /// nothing else could have happened meanwhile. If `change` is set, the frequency was `asleep_at` until then.
     fn account_rest(&mut self, told: At, asleep_at: Hertz, change: Option<At>) {
         let Some(rest) = self.rest else { return };
         let activity = match rest.idle_from.filter(|from| *from < told) {
@@ -356,8 +353,9 @@ impl Core {
         }
     }
 
-    /// The core was idle from `from` until it was told at `told`, and its next timer was due at `due`: as its governor chose, and
-    /// again after each tick that it had not stopped. Returns what it did last.
+    /// Records that the core was idle from `from` until the wake-up reached it at `told`, with its next timer due at
+    /// `due`. The governor chose the state at the start, and again after each tick that was not stopped. Returns the
+    /// last activity.
     fn idled(&mut self, mut from: At, due: At, told: At, (asleep_at, change): (Hertz, Option<At>)) -> Activity {
         let now_at = self.frequency;
         let frequency = |at: At| if change.is_some_and(|change| change <= at) { now_at } else { asleep_at };
@@ -386,7 +384,8 @@ impl Core {
         }
     }
 
-    /// The core is told at `told`. `handling` is between its awakening and the scheduler, `resume` after it.
+    /// Wakes the core, which is told at `told`. `handling` comes between its awakening and the scheduler, `resume`
+    /// after the scheduler.
     fn wake(
         &mut self,
         told: At,
@@ -441,20 +440,20 @@ impl Core {
         }
     }
 
-    /// A thread becomes ready at `now`, on a core that is awake: when it runs, and what its first work costs
-    /// more. At once, if it runs.
+    /// A thread becomes ready at `now` on a core that is awake. Returns when it runs, and the additional cost of its
+    /// first work. If it already runs, that is at once.
     pub fn dispatch(&mut self, now: At) -> (At, Cycles) {
         let dispatch = self.parts.scheduler.wake(now, self.frequency, &mut self.parts.random);
         (now + dispatch.delay, dispatch.refill)
     }
 
-    /// What taking an interrupt costs while the core runs.
+    /// Cost of an interrupt that arrives while the core runs.
     pub fn interrupt_work(&self) -> Cycles {
         let DeliveryModel { entry, handler, .. } = self.parts.delivery;
         Cycles::new(entry.count() + handler.count())
     }
 
-    /// Closes the core's book.
+    /// Closes the core's accounts.
     pub fn finish(mut self, end: At) -> (Book, CState) {
         // A core that still rests at the end is idle in the state that it would have chosen.
         self.account_rest(end, self.frequency, None);
@@ -462,7 +461,7 @@ impl Core {
     }
 }
 
-/// The length of a cycle in 2^-32 ns.
+/// The duration of a cycle, in 2^-32 ns.
 fn cycle(frequency: Hertz) -> u64 {
     ((1_000_000_000u128 << 32) / u128::from(frequency.as_hertz().max(1))) as u64
 }

@@ -1,4 +1,4 @@
-//! A core that the kernel drives: interrupt, NAPI, and then either on to the wire or to an application.
+//! A core driven by the kernel: interrupt, NAPI, and then either forwarding or an application.
 //!
 //! ```text
 //!   Idle ── interrupt ──► poll each scheduled queue, 64 frames at most ──► fewer: complete
@@ -9,8 +9,8 @@
 //! ```
 //! Source: Linux `net/core/dev.c` (`napi_poll`, `net_rx_action`), `Documentation/networking/napi.rst`.
 //!
-//! **Limits.** An interrupt that comes while the core works is taken when the round or the application's
-//! batch that runs is done, not at once; the work is the same, its order is not. Frames are not merged (GRO).
+//! **Limits.** An interrupt that arrives while the core works is taken at the end of the current round or batch, not at
+//! once. The work is the same, but its order is not. Frames are not merged (GRO).
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
 use policy::moderation::{self, Delays, Moderation, ModerationPolicy as _, Profile, Sample};
@@ -28,47 +28,47 @@ use crate::At;
 use crate::hw::cpufreq::Load;
 use crate::outcome::{Drop, Term};
 
-/// Frames of a queue that one poll takes: `NAPI_POLL_WEIGHT`, include/linux/netdevice.h.
+/// The largest number of frames of a queue that one poll takes: `NAPI_POLL_WEIGHT`, include/linux/netdevice.h.
 pub const WEIGHT: usize = 64;
-/// Frames after which others get a turn, although frames still come: `net_hotdata.netdev_budget`, 300
+/// Number of frames after which other work gets a turn even if frames still arrive: `net_hotdata.netdev_budget`, 300
 /// (`net.core.netdev_budget`).
 pub const BUDGET: usize = 300;
 
-/// What the kernel's way takes.
+/// Costs of the kernel's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelModel {
-    /// A poll of a queue, besides its frames: soft interrupt, NAPI, completion.
+    /// Cost of a poll of a queue, without its frames: soft interrupt, NAPI, completion.
     pub poll: Cycles,
-    /// A frame: driver and stack, on to the wire or into the socket.
+    /// Cost of a frame: driver and stack, up to the wire or the socket.
     pub frame: Cycles,
-    /// The application's part of a frame: the two system calls and what it does in between. `None`: frames
-    /// are forwarded by the kernel.
+    /// Cost of a frame in the application: the two system calls and the work between them. `None`: the kernel forwards
+    /// frames itself.
     pub application: Option<Cycles>,
-    /// Frames that a socket holds. Linux's default is 212,992 octets (`net.core.rmem_default`), and a small
-    /// frame takes 768 of them with its management.
+    /// Number of frames that a socket holds. Linux's default is 212,992 bytes (`net.core.rmem_default`), and a small
+    /// frame with its bookkeeping takes 768 of them.
     pub socket: u32,
-    /// To program another moderation profile.
+    /// Cost of programming another moderation profile.
     pub program: Cycles,
 }
 
 impl KernelModel {
-    /// Frames that a socket of default size holds: 212,992 / 768.
+    /// Number of frames that a socket of default size holds: 212,992 / 768.
     pub const SOCKET: u32 = 277;
 }
 
-/// What the core is to do.
+/// Configuration of the core.
 #[derive(Debug)]
 pub struct Config {
-    /// The queues that it serves, with their receive moderation.
+    /// The queues that the core serves, with their receive moderation.
     pub queues: Vec<(usize, Moderation<Simulated>)>,
     pub frequency: Option<Frequency<Simulated>>,
     pub model: KernelModel,
     pub stamps: bool,
-    /// Who else changes the frequency.
+    /// What else changes the frequency. `None` if nothing does.
     pub scaling: Option<Scaling>,
 }
 
-/// What the core did within the window.
+/// The core's counts within the window.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub polls: u64,
@@ -77,34 +77,34 @@ pub struct Counts {
     pub moderation_reasons: [u64; moderation::Reason::ALL.len()],
 }
 
-/// A queue as its NAPI instance sees it.
+/// The state of a queue in NAPI.
 #[derive(Debug)]
 struct Napi {
     queue: usize,
     policy: Moderation<Simulated>,
     scheduled: bool,
-    /// Whether it was polled since its last interrupt.
+    /// Whether the queue was polled since its last interrupt.
     polled: bool,
-    /// Totals, for the policy.
+    /// Totals, for the moderation policy.
     events: u64,
     packets: u64,
     bytes: u64,
     delays: Delays,
     profile: Profile,
     profile_since: At,
-    /// Time under each profile, and changes, within the window.
+    /// Time under each profile within the window.
     profiles: Vec<(Profile, Nanos)>,
     changes: u64,
 }
 
-/// What became of a queue's moderation within the window.
+/// The history of a queue's moderation within the window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moderated {
-    /// The queue.
+    /// The number of the queue, from 0.
     pub queue: usize,
     /// The profiles that were in force, and for how long each.
     pub profiles: Vec<(Profile, Nanos)>,
-    /// How often it was programmed.
+    /// Number of times that a profile was programmed.
     pub changes: u64,
 }
 
@@ -117,7 +117,7 @@ enum State {
     Waking { began: At, path: Path },
 }
 
-/// The core.
+/// The state of the core.
 #[derive(Debug)]
 pub struct Kernel {
     config: Config,
@@ -126,20 +126,20 @@ pub struct Kernel {
     state: State,
     napis: Vec<Napi>,
     batch: Vec<Waiting>,
-    /// What waits in the sockets, with its queue and what is known of its delay.
+    /// Frames that wait in the sockets, each with its queue and the known parts of its delay.
     socket: Vec<(usize, Waiting, Shares)>,
     seen: Vec<Queue<Simulated>>,
     ended: Option<Ended<Simulated>>,
     path: Option<Path>,
-    /// Interrupts that came while the core worked.
+    /// Number of interrupts that arrived while the core worked.
     interrupts: u64,
-    /// Frames since the application had a turn.
+    /// Number of frames since the application last had a turn.
     spent: usize,
     /// Whether the application ran since the core was last idle.
     ran: bool,
     busy: Nanos,
     asleep: Nanos,
-    /// What a governor is shown of the packets.
+    /// What a governor is told about the packets.
     load: Load,
 }
 
@@ -182,7 +182,7 @@ impl Kernel {
         }
     }
 
-    /// Acts at `now`; says when it wants to act next.
+    /// Acts at `now`. Returns when it wants to act next.
     pub fn act(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         match std::mem::replace(&mut self.state, State::Running) {
             State::Running => self.round(now, port, tally),
@@ -201,7 +201,7 @@ impl Kernel {
         }
     }
 
-    /// The interrupt of a queue fired: when the core will act, if that wakes it.
+    /// The interrupt of a queue fired. Returns when the core will act, if this wakes it.
     pub fn interrupted(&mut self, queue: usize, fired: At) -> Option<At> {
         for napi in self.napis.iter_mut().filter(|napi| napi.queue == queue) {
             napi.scheduled = true;
@@ -218,7 +218,7 @@ impl Kernel {
         Some(path.ready())
     }
 
-    /// One poll of each scheduled queue; then the application, or rest.
+    /// Polls each scheduled queue once. Then the application runs, or the core rests.
     fn round(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         let mut at = now;
         if self.interrupts > 0 {
@@ -252,7 +252,7 @@ impl Kernel {
         self.core.rest(at, due, whom)
     }
 
-    /// One poll of a queue: when it is done.
+    /// Polls a queue once. Returns when the poll ends.
     fn poll(&mut self, now: At, index: usize, port: &mut Port, tally: &mut Tally) -> At {
         let queue = self.napis[index].queue;
         let KernelModel { poll, frame, application, socket, .. } = self.config.model;
@@ -302,7 +302,7 @@ impl Kernel {
         self.seen.push(Queue { received: self.batch.len() as u32, fill, arrivals });
     }
 
-    /// The queue is empty: asks its policy, and arms it.
+    /// The queue is empty: asks its moderation policy, and arms its interrupt.
     fn complete(&mut self, now: At, index: usize, port: &mut Port, tally: &Tally) -> At {
         let napi = &mut self.napis[index];
         napi.scheduled = false;
@@ -330,7 +330,7 @@ impl Kernel {
         at
     }
 
-    /// The application takes all that waits for it, one after the other.
+    /// The application processes all frames that wait for it, one after the other.
     fn application(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         let Some(work) = self.config.model.application else { return now };
         self.ran = true;
@@ -395,7 +395,7 @@ impl Kernel {
         }
     }
 
-    /// Closes the counts at the world's end.
+    /// Closes the counts at the end of the world.
     pub fn finish(&mut self, tally: &mut Tally) -> Vec<Moderated> {
         for (index, waiting, _) in &self.socket {
             tally.in_flight(self.napis[*index].queue, waiting.arrival);
@@ -411,7 +411,7 @@ impl Kernel {
 }
 
 impl Napi {
-    /// Notes the time under the profile up to `now`.
+    /// Records the time under the current profile, up to `now`.
     fn settle(&mut self, now: At, window: (At, At)) {
         let clip = |at: At| at.clamp(window.0, window.1);
         let span = clip(now).since(clip(self.profile_since)).unwrap_or(Nanos::ZERO);

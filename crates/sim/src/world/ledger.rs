@@ -1,4 +1,4 @@
-//! Where a core's time and energy go: one entry for each thing done at each frequency.
+//! Where a core's time and energy go: one entry per activity and frequency.
 
 use units::{Hertz, Microwatts, Nanojoules, Nanos};
 
@@ -9,52 +9,52 @@ use crate::hw::power::{Meter, PowerModel};
 /// What a core does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Activity {
-    /// Works on frames, or for the sake of them: receives, sends, handles interrupts, switches threads.
+    /// Works on frames or for them: receives, sends, handles interrupts, switches threads.
     Working,
-    /// Polls, and finds nothing; a host that polls for its virtual CPU, too.
+    /// Polls and finds nothing. Includes a host that polls for its virtual CPU.
     Polling,
     /// Waits in its cheapest running state (`pause`).
     Pausing,
     /// Executes nothing, because its frequency changes.
     Stalled,
-    /// Comes back from an idle state.
+    /// Returns from an idle state.
     Waking,
     /// Runs something else: a task that shares the core.
     Other,
-    /// Is in the idle state of this number.
+    /// Is in the idle state with this index.
     Idle(usize),
 }
 
 /// Time and power of one activity at one frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Residency {
-    /// What was done.
+    /// What the core did.
     pub activity: Activity,
-    /// The core's frequency; in an idle state, that which it has when it wakes.
+    /// The core's frequency. In an idle state, the one that it has when it wakes.
     pub frequency: Hertz,
-    /// For how long, within the window.
+    /// Time spent in this activity within the window.
     pub time: Nanos,
-    /// The power meanwhile.
+    /// The power during this time.
     pub power: Microwatts,
 }
 
 impl Residency {
-    /// The energy in femtojoules, which are microwatts times nanoseconds: exact.
+    /// The exact energy in femtojoules, which are microwatts times nanoseconds.
     pub fn femtojoules(&self) -> u128 {
         u128::from(self.power.as_microwatts()) * u128::from(self.time.as_nanos())
     }
 }
 
-/// Energy from the world's beginning on, in femtojoules.
+/// Energy since the beginning of the world, in femtojoules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Drawn {
-    /// All of it.
+    /// All energy.
     pub all: u128,
-    /// In idle states.
+    /// The part that was drawn in idle states.
     pub idle: u128,
 }
 
-/// A core's book. Only what lies within the window counts.
+/// A core's accounts. Only what lies within the window counts.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     model: PowerModel,
@@ -63,14 +63,14 @@ pub struct Ledger {
     since: At,
     current: usize,
     entries: Vec<Residency>,
-    /// The same energy, integrated on the way.
+    /// The same energy, integrated over time.
     meter: Meter,
-    /// The energy since the origin, in femtojoules, whatever the window.
+    /// Energy since the origin of time in femtojoules, inside and outside the window.
     drawn: Drawn,
 }
 
 impl Ledger {
-    /// A core that polls at `frequency` from the origin on; `window` is what counts.
+    /// Opens the accounts of a core that polls at `frequency` from the origin on. `window` is what counts.
     pub fn new(model: &PowerModel, idle: &CStateModel, window: (At, At), frequency: Hertz) -> Self {
         let mut ledger = Self {
             model: model.clone(),
@@ -87,8 +87,8 @@ impl Ledger {
         ledger
     }
 
-    /// The core does `activity` at `frequency` from `now` on. A time before the last change is taken for
-    /// that of the change.
+    /// The core does `activity` at `frequency` from `now` on. If `now` is before the last change, the time of that
+    /// change is used.
     #[inline]
     pub fn set(&mut self, now: At, activity: Activity, frequency: Hertz) {
         let current = &self.entries[self.current];
@@ -112,7 +112,7 @@ impl Ledger {
         self.since = now;
     }
 
-    /// The energy from the origin up to `now`, in femtojoules.
+    /// Energy from the origin up to `now`, in femtojoules.
     pub fn drawn_until(&self, now: At) -> Drawn {
         let span = now.since(self.since).unwrap_or(Nanos::ZERO);
         let entry = &self.entries[self.current];
@@ -121,7 +121,7 @@ impl Ledger {
         Drawn { all: self.drawn.all + energy, idle: self.drawn.idle + idle }
     }
 
-    /// For how long a core that polls at `frequency` draws so many femtojoules.
+    /// The time in which a core that polls at `frequency` draws this many femtojoules.
     pub fn awake_for(&self, femtojoules: u128, frequency: Hertz) -> Nanos {
         let power = self.model.active(frequency, 1_000).as_microwatts().max(1);
         Nanos::from_nanos(u64::try_from(femtojoules / u128::from(power)).unwrap_or(u64::MAX))
@@ -142,7 +142,7 @@ impl Ledger {
         })
     }
 
-    /// Closes the book at the window's end.
+    /// Closes the accounts at the end of the window.
     pub fn finish(mut self) -> Book {
         self.settle(self.window.1);
         let metered = self.meter.energy(self.window.1);
@@ -153,22 +153,22 @@ impl Ledger {
     }
 }
 
-/// A closed book.
+/// Closed accounts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Book {
-    /// What was done, for how long, at which power; by activity and frequency, without what took no time.
+    /// Time and power per activity and frequency, without entries of zero time.
     pub entries: Vec<Residency>,
-    /// The energy as it was integrated on the way, rounded down.
+    /// The energy that was integrated over time, rounded down.
     pub metered: Nanojoules,
 }
 
 impl Book {
-    /// The sum of all times: the window's length.
+    /// The sum of all times: the length of the window.
     pub fn time(&self) -> Nanos {
         self.time_in(|_| true)
     }
 
-    /// The time spent in some activities.
+    /// The time spent in activities for which `of` is true.
     pub fn time_in(&self, of: impl Fn(Activity) -> bool) -> Nanos {
         self.entries.iter().filter(|e| of(e.activity)).fold(Nanos::ZERO, |sum, e| sum + e.time)
     }

@@ -1,5 +1,5 @@
-//! What `apus probe` would measure of this machine's wake-ups: timed waits of several lengths, and waits that a frame's
-//! interrupt ends, on a core that does nothing else.
+//! What `apus probe` would measure on this machine: timed waits of several lengths, and waits that a frame's interrupt
+//! ends, on an otherwise idle core.
 
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use units::{Nanos, Quantile};
@@ -9,16 +9,16 @@ use crate::At;
 use crate::hw::nic::NicModel;
 use crate::outcome::Recorder;
 
-/// Waits of a kind: enough for a p99.9.
+/// Number of waits of each kind: enough for a p99.9.
 const WAITS: u64 = 4_000;
-/// Lengths of the timed waits.
+/// Lengths of the timed waits, in microseconds.
 const MICROS: [u64; LENGTHS] = [10, 20, 50, 100, 200, 500, 1_000, 5_000];
-/// The mean time between the frames that end the others.
+/// Mean time between the frames that end the other waits.
 const FRAMES: Nanos = Nanos::from_millis(1);
-/// Between two waits.
+/// Time between two waits.
 const BETWEEN: Nanos = Nanos::from_micros(2);
 
-/// Measures on `core`, from the world's beginning on.
+/// Measures the wake-up costs of `core`, from the beginning of the world on.
 pub fn wake_costs(mut core: Core, nic: &NicModel) -> WakeCosts {
     let mut now = At::ORIGIN;
     let timed = MICROS.map(|us| {

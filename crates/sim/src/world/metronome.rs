@@ -1,75 +1,76 @@
-//! Metronome: threads that share a queue, of which the one that gets the lock serves it.
+//! Metronome: several threads share a queue, and the one that gets the lock serves it.
 //!
 //! ```text
 //!   wakes ── trylock ──► got it: polls until the queue is empty ──► unlocks, sleeps T_S
 //!                 └────► another has it: sleeps T_L
 //! ```
-//! T_S is such that the mean *vacation*, the time in which nobody has the lock, is what was asked for: with M threads and a
-//! load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time, that of the last cycle weighing a quarter.
+//! The goal is a mean *vacation*, the time in which nobody has the lock. T_S is computed so that it is met: with M
+//! threads and a load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time; the last cycle has
+//! a weight of a quarter.
 //!
 //! Source: M. Faltelli, G. Belocchi, F. Quaglia, S. Pontarelli, G. Bianchi, "Metronome: adaptive and precise intermittent
 //! packet retrieval in DPDK", CoNEXT 2020, section 4; marcofaltelli/Metronome, `tests/l3fwd/l3fwd_lpm_timer.c` (27e04612):
 //! bursts of 32, `ALPHA` 0.75, `TIMEOUT_LONG` 500 us, 20 us for a thread's first sleep.
 //!
-//! **Left out:** what the extended version (arXiv 2103.13263v3) adds, threads that change queues; caches that move from
-//! core to core with the lock; l3fwd's transmit buffer, which drains every 10 us.
+//! **Left out:** the additions of the extended version (arXiv 2103.13263v3), threads that change queues; caches that
+//! move from core to core with the lock; l3fwd's transmit buffer, which drains every 10 us.
 
 use units::{Cycles, Nanos};
 
 use crate::At;
 
-/// Frames taken at once: `MAX_PKT_BURST`.
+/// Number of frames taken at once: `MAX_PKT_BURST`.
 pub const BURST: usize = 32;
-/// A thread's sleep before anything is known: `timeout_local`.
+/// A thread's first sleep, before anything is known: `timeout_local`.
 const FIRST: Nanos = Nanos::from_micros(20);
-/// ρ = 1.
+/// The value of ρ = 1.
 const ONE: u64 = 1 << 32;
 const NEVER: At = At::from_nanos(u64::MAX);
 
-/// What the threads are told.
+/// Settings of the threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetronomeModel {
     /// V: the mean time for which a queue is left alone.
     pub vacation: Nanos,
     /// T_L: the sleep of a thread that did not get the lock.
     pub timeout: Nanos,
-    /// What trying the lock takes.
+    /// Cost of trying the lock.
     pub lock: Cycles,
 }
 
 impl Default for MetronomeModel {
-    /// V = 10 us, with which the authors lose nothing at 10 Gbit/s with three threads (`tests/l3fwd/README.md`). The
-    /// lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables", Skylake), and fetching the line
-    /// from another core's cache four times as long.
+    /// V = 10 us. With this value and three threads the authors lose nothing at 10 Gbit/s (`tests/l3fwd/README.md`).
+    /// The cost of the lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables",
+    /// Skylake), and fetching the line from another core's cache takes four times as long.
     fn default() -> Self {
         Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
     }
 }
 
-/// What the threads of one queue have in common.
+/// What the threads of one queue share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// Until when a thread has the lock; far away while it works.
+    /// Until when a thread has the lock. Far in the future while the thread works.
     held_until: At,
-    /// When it was last given up, and last got.
+    /// When the lock was last released, and when it was last taken.
     released: Option<At>,
     got: At,
     /// The load, times [`ONE`].
     load: u64,
-    /// Within the window:
+    /// Counts within the window.
     pub cycles: Cycle,
 }
 
-/// Cycles of a queue: each is a vacation and the busy period after it.
+/// The cycles of a queue. Each is a vacation and the busy period after it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cycle {
-    /// How many.
+    /// Number of cycles.
     pub count: u64,
-    /// How often a thread found the lock taken.
+    /// Number of times that a thread found the lock taken.
     pub refused: u64,
-    /// The vacations together.
+    /// Total time of the vacations.
     pub vacation: Nanos,
-    /// The busy periods together.
+    /// Total time of the busy periods.
     pub busy: Nanos,
 }
 
@@ -78,7 +79,7 @@ impl Shared {
         Self { held_until: At::ORIGIN, released: None, got: At::ORIGIN, load: 0, cycles: Cycle::default() }
     }
 
-    /// A thread tries the lock at `now`; whether it got it.
+    /// A thread tries the lock at `now`. Returns whether it got it.
     pub fn try_lock(&mut self, now: At, counts: bool) -> bool {
         if now < self.held_until {
             self.cycles.refused += u64::from(counts);
@@ -88,7 +89,7 @@ impl Shared {
         true
     }
 
-    /// The thread that has it found the queue empty at `now`, and gives it up: how long it sleeps.
+    /// The thread with the lock found the queue empty at `now` and releases the lock. Returns how long it sleeps.
     pub fn release(&mut self, now: At, model: &MetronomeModel, threads: u64, counts: bool) -> Nanos {
         self.held_until = now;
         let Some(released) = self.released.replace(now) else { return FIRST };
@@ -117,11 +118,11 @@ impl Shared {
     }
 }
 
-/// A thread.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
     pub model: MetronomeModel,
-    /// Threads of its queue.
+    /// Number of threads of its queue.
     pub threads: u64,
     /// Whether it has the lock.
     pub holds: bool,

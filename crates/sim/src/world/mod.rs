@@ -1,17 +1,17 @@
-//! The world: traffic, a NIC, cores and their policies, and the time in which they meet.
+//! The world: traffic, a NIC, cores and their policies, in simulated time.
 //!
 //! ```text
 //!   traffic ──► Port: wire, bus, queues ──► interrupt ──► Core: the way back from rest
 //!                  ▲        │ fetch                          │
 //!                  └─ send ─┴──────── User or Kernel ◄───────┘      all counted by Tally and Ledger
 //! ```
-//! What wants to act has a slot in the [`Agenda`]. A worker that polls goes on by itself as long as
-//! nobody else's turn comes first, so a busy loop costs no event. A frame concerns its own queue and worker
-//! alone, so the work that it takes does not grow with their number, but for the agenda's logarithm.
+//! Each component that wants to act has a slot in the [`Agenda`]. A worker that polls continues by itself until another
+//! component's turn comes, so a busy loop costs no events. A frame concerns only its own queue and worker. So the work
+//! per frame does not grow with the number of workers, except for the logarithm in the agenda.
 //!
-//! **Limits.** One NIC with one port. Within one step a worker runs ahead of the others by the length of its
-//! batch; what two workers send at once leaves in the order of their steps. A response that makes room for
-//! a request does so when it has left. The receive path has no loss but for want of descriptors.
+//! **Limits.** There is one NIC with one port. Within a step, a worker runs ahead of the others by the length of its
+//! batch; frames that two workers send at the same time leave in the order of their steps. A response that makes room
+//! for a request does so when it has left. The receive path loses frames only if descriptors run out.
 
 mod core;
 pub(crate) mod kernel;
@@ -63,28 +63,28 @@ use queue::QueuePair;
 use tally::Tally;
 use user::{Scheme, User};
 
-/// The seed of what is measured before the start: the same whatever the scenario's.
+/// The seed for the measurement before the start. It does not depend on the scenario's.
 const MEASURED: u64 = 0;
-/// Streams of random numbers: traffic from here on, one a kind...
+/// Streams of random numbers for traffic start here, one per kind.
 const TRAFFIC: u64 = 1_000;
-/// ...the port...
+/// Stream of random numbers for the port.
 const PORT: u64 = 1;
-/// ...and cores from here on.
+/// Streams of random numbers for cores start here.
 const CORES: u64 = 1_000_000;
 
 /// A frequency that the world changes by itself.
 #[derive(Clone, Debug)]
 pub struct Toggle {
-    /// What comes next, and what after it.
+    /// The next frequency, and the one after it.
     pub next: (Hertz, Hertz),
-    /// When.
+    /// When the next change is due.
     pub at: At,
-    /// How long each.
+    /// How long each frequency lasts.
     pub every: Nanos,
 }
 
 impl Toggle {
-    /// What to request at `now`, if it is time.
+    /// The frequency to request at `now`, if a change is due.
     fn due(&mut self, now: At) -> Option<Hertz> {
         if now < self.at {
             return None;
@@ -99,7 +99,7 @@ impl Toggle {
     }
 }
 
-/// Who changes a core's frequency, if no policy does.
+/// What changes a core's frequency if no policy does.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a core
 pub(crate) enum Scaling {
@@ -108,7 +108,7 @@ pub(crate) enum Scaling {
 }
 
 impl Scaling {
-    /// Asks the core for what is due at `now`. `packets` is what a governor is shown of NAPI.
+    /// Makes the request that is due at `now`. `packets` is what a governor is told of NAPI.
     fn steer(&mut self, now: At, core: &mut Core, packets: Load) {
         let wanted = match self {
             Self::Toggle(toggle) => toggle.due(now),
@@ -120,7 +120,7 @@ impl Scaling {
     }
 }
 
-/// One core's share of the world.
+/// One core's worker.
 #[derive(Debug)]
 enum Worker {
     User(Box<User>),
@@ -134,17 +134,17 @@ pub struct World {
     port: Port,
     tally: Tally,
     workers: Vec<Worker>,
-    /// Whether the workers want to know of sent frames.
+    /// Whether the workers are notified of sent frames.
     with_tx: bool,
-    /// The queues whose interrupts can come, and how many.
+    /// Which queues can raise interrupts.
     armed: Vec<bool>,
     armed_count: usize,
     end: At,
-    /// Events, steps of workers between them, and looks at queues: the simulator's own work.
+    /// Work of the simulator: events, steps of workers between them, and looks at queues.
     steps: u64,
 }
 
-/// Runs a scenario to its end. `seed` in place of the scenario's own, if given.
+/// Runs a scenario to its end. `seed` replaces the scenario's own seed if it is given.
 ///
 /// The same scenario and seed give the same outcome, to the bit.
 pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, ModelError> {
@@ -154,8 +154,8 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, ModelError
     Ok(world.finish(scenario, seed))
 }
 
-/// Calls `each` with the queue, the arrival, the time in memory and the answer's size of every frame that arrives before
-/// `end`, in their order: those of [`run`] with this seed, if no traffic waits for answers.
+/// Calls `each` with the queue, arrival time, time in memory and answer size of every frame that arrives before `end`,
+/// in order. These are the frames of [`run`] with the same seed, unless traffic waits for answers.
 pub(crate) fn arrivals(
     scenario: &Scenario,
     seed: u64,
@@ -166,12 +166,12 @@ pub(crate) fn arrivals(
     Ok(())
 }
 
-/// Whether the workers want to know of sent frames.
+/// Whether the workers are notified of sent frames.
 const fn with_tx(scenario: &Scenario) -> bool {
     matches!(scenario.worker, Work::Kernel { .. })
 }
 
-/// The NIC with its queues and what arrives there.
+/// Makes the NIC with its queues and its traffic.
 fn port(scenario: &Scenario, seed: u64) -> Result<Port, ModelError> {
     let nic = &scenario.host.nic;
     let feeds = scenario.traffic.iter().enumerate().map(|(number, stream)| {
@@ -187,7 +187,7 @@ fn port(scenario: &Scenario, seed: u64) -> Result<Port, ModelError> {
 }
 
 impl World {
-    /// Puts the parts together.
+    /// Makes all the parts.
     fn new(scenario: &Scenario, seed: u64) -> Result<Self, ModelError> {
         let from = At::ORIGIN + scenario.warm_up;
         let window = (from, from + scenario.duration);
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// The worker acts, again and again while nobody else's turn comes first.
+    /// Lets the worker act, repeatedly until another component's turn comes.
     fn work(&mut self, number: usize, now: At) {
         let (id, mut now) = (self.worker_id(number), now);
         self.agenda.set(id, None);
@@ -287,8 +287,8 @@ impl World {
         self.look_at(queue);
     }
 
-    /// Tells those who wait for frames which have come, and the port when somebody wants the next. What this
-    /// takes goes by the frames, not by the queues.
+    /// Notifies workers whose frames have arrived, and the port if a worker wants the next one. The cost depends on the
+    /// number of frames, not of queues.
     fn tell(&mut self) {
         while let Some(queue) = self.port.told.pop() {
             self.look_at(queue);
@@ -305,7 +305,7 @@ impl World {
         self.agenda.set(0, if wanted { self.port.next_due() } else { None });
     }
 
-    /// Sets the slots of a queue.
+    /// Updates the slots of a queue.
     fn look_at(&mut self, queue: usize) {
         self.steps += 1;
         let pair = &self.port.queues[queue];
@@ -338,7 +338,7 @@ impl World {
     }
 }
 
-/// The worker of core `number`, with its queues.
+/// Makes the worker of core `number`, with its queues.
 fn worker(
     scenario: &Scenario,
     number: usize,
@@ -429,8 +429,8 @@ fn worker(
     })
 }
 
-/// What a worker may not stay away longer than: its rings against the peak that was stated, or the shortest frames at
-/// line rate.
+/// The longest absence of a worker: its rings against the stated peak rate, or against the shortest frames at line
+/// rate.
 fn loss_bound(scenario: &Scenario) -> LossBound {
     let nic = &scenario.host.nic;
     let shortest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).min().copied();
@@ -439,7 +439,7 @@ fn loss_bound(scenario: &Scenario) -> LossBound {
     LossBound { descriptors: nic.rx_descriptors, peak }
 }
 
-/// Whether a FIFO thread runs on the cores: the loop, or the application that the kernel hands packets to.
+/// Whether a FIFO thread runs on the cores: the loop, or the application to which the kernel passes packets.
 fn is_realtime(scenario: &Scenario) -> bool {
     let thread = match scenario.worker {
         Work::User { .. } => true,
@@ -448,7 +448,7 @@ fn is_realtime(scenario: &Scenario) -> bool {
     thread && scenario.host.scheduler.class == Class::Fifo
 }
 
-/// `None`: the world itself changes the frequency.
+/// The frequency policy. `None` if the world itself changes the frequency.
 fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency<Simulated>> {
     let pstates = scenario.host.processor.pstates;
     Some(match scenario.frequency {
@@ -468,8 +468,8 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
     })
 }
 
-/// What a packet meets between the worker and the end of its frame on the wire, as one knows it of a NIC: the controller's
-/// fetch and the frame itself.
+/// The delay of a packet between the worker and the end of its frame on the wire, as one would know it for a NIC: the
+/// controller's fetch and the frame itself.
 fn unseen(scenario: &Scenario) -> Nanos {
     let nic = &scenario.host.nic;
     let octets = longest_frame(scenario);
@@ -518,11 +518,11 @@ fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderati
     })
 }
 
-/// What a modelled NIC can be programmed to: any number of microseconds and frames that ethtool takes from
-/// drivers of this kind (i40e: 8,160 us at most).
+/// The moderation values that a modelled NIC accepts: any number of microseconds and frames that ethtool accepts for
+/// such drivers (i40e: at most 8,160 us).
 const LIMITS: Limits = Limits { usecs: 8_160, usecs_step: 1, frames: 1_024 };
 
-/// The profile that a fixed setting comes nearest to.
+/// The profile that is closest to a fixed setting.
 fn nearest_profile(scenario: &Scenario) -> Profile {
     let model = &scenario.host.nic.rx_moderation;
     let usecs = u32::try_from(model.delay.max(model.interval).as_micros_floor()).unwrap_or(u32::MAX);

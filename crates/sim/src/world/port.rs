@@ -1,8 +1,7 @@
-//! The NIC's port: the traffic's frames come off one wire, into the queues; and go out by another.
+//! The NIC's port: frames of the traffic arrive on one wire and go into the queues, and answers leave on another.
 //!
-//! Frames are fetched as late as possible: those up to a time are put into the rings when somebody looks
-//! at the rings at that time, so a world that polls needs no event a frame. Only an armed interrupt has
-//! to be told of each.
+//! Frames are fetched as late as possible. When a component looks at the rings, all frames up to that time are put into
+//! them, so a world that polls needs no event per frame. Only an armed interrupt must be notified of each frame.
 
 use units::Nanos;
 
@@ -23,9 +22,9 @@ use crate::traffic::{Frame, Source};
 pub struct Feed {
     source: Source,
     next: Option<Frame>,
-    /// The queue that all of it goes to.
+    /// The queue for all of its frames. `None` if they are spread.
     queue: Option<u32>,
-    /// The size of what is sent back; `None`: that of what came.
+    /// Size of the answers in bytes. `None`: the size of the frame that is answered.
     answer: Option<u32>,
 }
 
@@ -36,7 +35,7 @@ impl Feed {
     }
 }
 
-/// The frame that comes next.
+/// The next frame.
 #[derive(Debug)]
 struct Coming {
     feed: usize,
@@ -49,31 +48,31 @@ struct Coming {
     aspm: Option<Aspm>,
 }
 
-/// The port.
+/// The state of the port.
 #[derive(Debug)]
 pub struct Port {
     pub nic: NicModel,
     pub queues: Vec<QueuePair>,
     feeds: Vec<Feed>,
-    /// When the next frame of each feed comes.
+    /// When the next frame of each feed arrives.
     order: Agenda,
-    /// Queues whose workers wait for the next frame, by polling or by interrupt, and that have got one: whoever
-    /// fetches tells the workers, and empties it.
+    /// Queues whose workers wait for the next frame, by polling or by interrupt, and have received one. The component
+    /// that fetches frames notifies the workers and empties this list.
     pub told: Vec<usize>,
-    /// Queues whose workers left out polls until the next frame.
+    /// Number of queues whose workers skip polls until the next frame.
     watched: usize,
-    /// Whether what arrives depends on what is sent.
+    /// Whether arrivals depend on what is sent.
     closed: bool,
     line: Wire,
     out: Wire,
     aspm: Option<Aspm>,
     random: Random,
-    /// By how much the next frame takes longer than the NIC takes at least.
+    /// How much longer than the NIC's minimum the next frame takes.
     jitter: Nanos,
     coming: Option<Coming>,
-    /// When the last frame was in memory: frames are transferred in order.
+    /// When the last frame was in memory. Frames are transferred in order.
     last_due: At,
-    /// The time on the bus of frames of one size.
+    /// The time on the bus for frames of one size.
     bus: (u32, Nanos),
 }
 
@@ -126,7 +125,7 @@ impl Port {
         }
     }
 
-    /// Finds the frame that comes next.
+    /// Finds the frame that arrives next.
     fn look(&mut self) {
         let first = self.order.next().and_then(|(_, feed)| self.feeds[feed].next.map(|frame| (feed, frame)));
         self.coming = first.map(|(feed, frame)| {
@@ -139,25 +138,25 @@ impl Port {
         });
     }
 
-    /// The feed draws its next frame.
+    /// Draws the feed's next frame.
     fn draw(&mut self, feed: usize) {
         let source = &mut self.feeds[feed];
         source.next = source.source.draw();
         self.order.set(feed, source.next.map(|frame| frame.at));
     }
 
-    /// Whether the worker of `queue` is to be told of the next frame, although its interrupt is masked.
+    /// Sets whether the worker of `queue` is notified of the next frame although its interrupt is masked.
     pub fn watch(&mut self, queue: usize, watched: bool) {
         let before = std::mem::replace(&mut self.queues[queue].watched, watched);
         self.watched = self.watched + usize::from(watched) - usize::from(before);
     }
 
-    /// Whether a worker is to be told of the next frame of its queue.
+    /// Whether a worker must be notified of the next frame of its queue.
     pub fn is_watched(&self) -> bool {
         self.watched > 0
     }
 
-    /// When the next frame will be in memory.
+    /// When the next frame will be in memory. `None` if there is none.
     #[inline]
     pub fn next_due(&self) -> Option<At> {
         self.coming.as_ref().map(|coming| coming.due)
@@ -177,7 +176,7 @@ impl Port {
         }
     }
 
-    /// Takes the coming frame off the wire.
+    /// Takes the next frame off the wire.
     fn receive(&mut self, tally: &mut Tally) -> Option<(usize, Waiting)> {
         let (queue, waiting) = self.next_frame()?;
         tally.offered(queue, waiting.arrival);
@@ -202,8 +201,8 @@ impl Port {
         Some((queue, Waiting { arrival: passage.received, due, visible: due, octets, feed: feed as u32, tag }))
     }
 
-    /// Calls `each` with the queue, the arrival, the time in memory and the answer's size of every frame that arrives
-    /// before `end`.
+    /// Calls `each` with the queue, arrival time, time in memory and answer size of every frame that arrives before
+    /// `end`.
     pub fn arrivals(mut self, end: At, mut each: impl FnMut(usize, At, At, u32)) {
         while self.coming.as_ref().is_some_and(|coming| coming.passage.received < end) {
             let Some((queue, Waiting { arrival, due, octets, feed, .. })) = self.next_frame() else { return };
@@ -211,13 +210,13 @@ impl Port {
         }
     }
 
-    /// A frame is lost at `now`.
+    /// Notes that a frame was lost at `now`.
     pub fn lose(&mut self, queue: usize, frame: &Waiting, why: Drop, now: At, tally: &mut Tally) {
         tally.dropped(queue, frame.arrival, why);
         self.feedback(frame, |source| source.lost(frame.tag, now));
     }
 
-    /// A frame was sent: its sender has it at `departure`, on the wire.
+    /// Notes that a frame was sent. Its sender receives it at `departure`, on the wire.
     #[inline]
     pub fn answered(&mut self, frame: &Waiting, departure: At) {
         self.feedback(frame, |source| source.answered(frame.tag, departure));
@@ -241,8 +240,8 @@ impl Port {
         self.look();
     }
 
-    /// Sends what `frame` became out of `queue` at `now`; when its last bit leaves, and how much longer than
-    /// on an idle way that takes. `None` if the ring is full.
+    /// Sends the answer to `frame` out of `queue` at `now`. Returns when its last bit leaves, and how much longer that
+    /// takes than on an idle path. `None` if the ring is full.
     #[inline]
     pub fn send(&mut self, queue: usize, frame: &Waiting, now: At) -> Option<(At, u32)> {
         let octets = self.feeds[frame.feed as usize].answer.unwrap_or(frame.octets);
@@ -251,7 +250,7 @@ impl Port {
         Some((departure, octets))
     }
 
-    /// Closes the counts at the world's end.
+    /// Closes the counts at the end of the world.
     pub fn finish(&mut self, end: At, tally: &mut Tally) {
         while self.coming.as_ref().is_some_and(|coming| coming.passage.received < end) {
             let in_memory = self.next_due().is_some_and(|due| due < end);

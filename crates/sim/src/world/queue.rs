@@ -1,4 +1,4 @@
-//! One receive and one transmit queue of the NIC: what waits in them, and the interrupt that tells of it.
+//! A pair of a receive and a transmit queue of the NIC: the frames that wait in them, and their interrupts.
 
 use std::collections::VecDeque;
 
@@ -14,30 +14,30 @@ use crate::hw::link::Wire;
 use crate::hw::nic::NicModel;
 use crate::hw::ring::{Pushed, RxRing, TxRing, WriteBack};
 
-/// Descriptors that the driver gives back at a time: DPDK's `rx_free_thresh` (ixgbe, i40e: 32), or all
-/// of a smaller ring.
+/// Number of descriptors that the driver returns at a time: DPDK's `rx_free_thresh` (ixgbe, i40e: 32), or all of a
+/// smaller ring.
 const REFILL: u32 = 32;
-/// Places that are reserved ahead: not those of the largest rings, of which there may be 1,536.
+/// Number of places that are reserved in advance. Fewer than the largest rings have, because there may be 1,536 queues.
 pub const RESERVED: usize = 1_024;
-/// When a frame is in memory but its descriptor is not.
+/// Stands for "not visible yet": the frame is in memory, but its descriptor is not.
 const NOT_YET: At = At::from_nanos(u64::MAX);
 
 /// A frame in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// Its last bit came off the wire.
+    /// When its last bit came off the wire.
     pub arrival: At,
-    /// Its descriptor could be written.
+    /// When its descriptor could be written.
     pub due: At,
-    /// Its descriptor was written: software can see it.
+    /// When its descriptor was written, so that software can see it.
     pub visible: At,
     pub octets: u32,
-    /// Which traffic it is of.
+    /// The traffic to which it belongs.
     pub feed: u32,
     pub tag: u32,
 }
 
-/// The pair.
+/// The state of the two queues.
 #[derive(Debug)]
 pub struct QueuePair {
     pub number: usize,
@@ -47,22 +47,22 @@ pub struct QueuePair {
     /// The receive interrupt.
     pub rx: Moderation,
     tx_ring: TxRing,
-    /// Whether the sender takes back descriptors when it needs them, as DPDK's drivers do; the kernel's
-    /// wait for the transmit interrupt.
+    /// Whether the sender reclaims descriptors when it needs them, as DPDK's drivers do. The kernel's drivers wait for
+    /// the transmit interrupt.
     lazy: bool,
     /// When the frames in the transmit ring leave, or left.
     leaving: VecDeque<At>,
-    /// How many of them the transmit interrupt knows of.
+    /// Number of them that the transmit interrupt knows of.
     announced: usize,
     /// The transmit interrupt.
     pub tx: Moderation,
     /// When the interrupts were last armed.
     armed_at: At,
-    /// Whether its worker left out polls until the next frame; see [`Port::watch`](super::port::Port::watch).
+    /// Whether the worker skips polls until the next frame; see [`Port::watch`](super::port::Port::watch).
     pub watched: bool,
-    /// The lock of threads that share it.
+    /// The lock of the threads that share this queue.
     pub shared: Shared,
-    /// Interrupts within the window.
+    /// Number of interrupts within the window.
     pub interrupts: u64,
 }
 
@@ -89,7 +89,7 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// A frame is in memory; false if there was no descriptor for it.
+    /// A frame is in memory. Returns false if there was no descriptor for it.
     #[inline]
     pub fn arrive(&mut self, mut frame: Waiting) -> bool {
         self.settle(frame.due);
@@ -106,7 +106,7 @@ impl QueuePair {
         true
     }
 
-    /// The last `count` frames are visible from `at` on, or from when they are in memory.
+    /// The last `count` frames are visible from `at` on, or once they are in memory.
     #[inline]
     fn show(&mut self, count: u32, at: At) {
         match count {
@@ -119,7 +119,7 @@ impl QueuePair {
         }
     }
 
-    /// Writes back what has waited long enough.
+    /// Writes back descriptors that have waited long enough.
     #[inline]
     fn settle(&mut self, now: At) {
         if let Some(at) = self.write_back.poll_at().filter(|at| *at <= now) {
@@ -128,8 +128,8 @@ impl QueuePair {
         }
     }
 
-    /// Software takes up to `most` frames that it can see at `now`, to the end of `batch`. Returns the
-    /// number of those that it could see.
+    /// Software moves up to `most` frames that it can see at `now` to the end of `batch`. Returns the number of frames
+    /// that it could see.
     #[inline]
     pub fn take(&mut self, now: At, most: usize, batch: &mut Vec<Waiting>) -> u32 {
         self.settle(now);
@@ -144,14 +144,15 @@ impl QueuePair {
         fill as u32
     }
 
-    /// The earliest time at which software could see more than at `now`, as far as the frames in memory go.
+    /// The earliest time at which software could see more than now, as far as the frames in memory show. `None` if
+    /// there are none.
     #[inline]
     pub fn next_visible(&self) -> Option<At> {
         let first = self.waiting.front()?;
         if first.visible == NOT_YET { self.write_back.poll_at() } else { Some(first.visible) }
     }
 
-    /// Arms the interrupts; frames in memory count from when they came.
+    /// Arms the interrupts. Frames in memory count from the time at which they arrived.
     pub fn arm(&mut self, now: At) {
         self.complete(now);
         self.tx_ring.reclaim();
@@ -172,23 +173,23 @@ impl QueuePair {
         self.tx.mask();
     }
 
-    /// Whether an interrupt can come.
+    /// Whether an interrupt can occur.
     pub fn is_armed(&self) -> bool {
         !self.rx.is_masked()
     }
 
-    /// When the interrupt will fire. `with_tx`: software wants to know of sent frames, too.
+    /// When the interrupt will fire. `with_tx` says that software is notified of sent frames too.
     pub fn interrupt_at(&self, with_tx: bool) -> Option<At> {
         let tx = if with_tx { self.tx.poll_at() } else { None };
         [self.rx.poll_at(), tx].into_iter().flatten().min().map(|at| at.max(self.armed_at))
     }
 
-    /// When the transmit interrupt will hear of the next frame that left.
+    /// When the transmit interrupt is notified of the next frame that left.
     pub fn next_completion(&self) -> Option<At> {
         if self.tx.is_masked() { None } else { self.leaving.get(self.announced).copied() }
     }
 
-    /// Tells the transmit interrupt of the frames that left by `now`.
+    /// Notifies the transmit interrupt of the frames that left by `now`.
     pub fn announce(&mut self, now: At) {
         while let Some(at) = self.next_completion().filter(|at| *at <= now) {
             self.tx.frame(at);
@@ -196,7 +197,7 @@ impl QueuePair {
         }
     }
 
-    /// The interrupt fires: it is masked until software arms it again, and all descriptors are written.
+    /// The interrupt fires. It is masked until software arms it again, and all descriptors are written back.
     pub fn fire(&mut self, now: At, tally: &Tally) {
         let fired = self.rx.fire(now).is_some() | self.tx.fire(now).is_some();
         if fired {
@@ -207,7 +208,7 @@ impl QueuePair {
         self.show(visible, now);
     }
 
-    /// Software sends a frame at `now`: when its last bit leaves; `None` if the ring is full.
+    /// Software sends a frame at `now`. Returns when its last bit leaves. `None` if the ring is full.
     #[inline]
     pub fn send(&mut self, now: At, octets: u32, nic: &NicModel, way: Nanos, out: &mut Wire) -> Option<At> {
         if self.lazy && self.tx_ring.free() == 0 {
@@ -222,7 +223,7 @@ impl QueuePair {
         Some(departure)
     }
 
-    /// Takes note of what has left.
+    /// Notes which frames have left.
     pub fn complete(&mut self, now: At) {
         while self.leaving.front().is_some_and(|at| *at <= now) {
             self.leaving.pop_front();
@@ -231,26 +232,26 @@ impl QueuePair {
         }
     }
 
-    /// Takes back the descriptors of what has left.
+    /// Reclaims the descriptors of frames that have left.
     pub fn reclaim(&mut self, now: At) {
         self.complete(now);
         self.tx_ring.reclaim();
         self.tx.taken();
     }
 
-    /// Another profile of the receive interrupt. What throttles the vector stays.
+    /// Programs another profile of the receive interrupt. The vector's throttling does not change.
     pub fn program(&mut self, now: At, profile: Profile) {
         let interval = self.rx.model().interval;
         self.rx.set(now, ModerationModel { interval, ..moderation_of(profile) });
     }
 
-    /// Counts what still waits.
+    /// Counts the frames that still wait.
     pub fn finish(&self, tally: &mut Tally) {
         self.waiting.iter().for_each(|frame| tally.in_flight(self.number, frame.arrival));
     }
 }
 
-/// What a policy's profile means to the NIC.
+/// The NIC's settings for a policy's profile.
 pub fn moderation_of(profile: Profile) -> ModerationModel {
     let from = match profile.mode {
         PeriodMode::Eqe => DelayFrom::FirstFrame,

@@ -1,4 +1,4 @@
-//! What is counted of the frames, from their arrival to their departure or their loss.
+//! Counts frames from their arrival to their departure or loss.
 
 use policy::Goal;
 use units::Nanos;
@@ -6,10 +6,10 @@ use units::Nanos;
 use crate::At;
 use crate::outcome::{Drop, Recorder, Term};
 
-/// The share of one packet's delay that each term has, in nanoseconds.
+/// The share of each term in one packet's delay, in nanoseconds.
 pub type Shares = [u64; Term::COUNT];
 
-/// Counts of one queue.
+/// The counts of one queue.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct QueueTally {
     pub offered: u64,
@@ -18,7 +18,7 @@ pub struct QueueTally {
     pub in_flight: u64,
 }
 
-/// All counts. Of the frames, those that arrive within the window count.
+/// All counts. Only frames that arrive within the window count.
 #[derive(Debug)]
 pub struct Tally {
     pub window: (At, At),
@@ -27,9 +27,9 @@ pub struct Tally {
     pub latency: Recorder,
     pub terms: [Recorder; Term::COUNT],
     goal: Option<Goal>,
-    /// Frames later than the goal allows.
+    /// Number of frames later than the goal allows.
     pub late: u64,
-    /// Delays that were less than the sum of their terms: must stay 0.
+    /// Number of delays that were less than the sum of their terms. Must stay 0.
     pub unsound: u64,
 }
 
@@ -58,23 +58,23 @@ impl Tally {
         self.counts(now)
     }
 
-    /// A frame came off the wire.
+    /// Counts a frame that came off the wire.
     #[inline]
     pub fn offered(&mut self, queue: usize, arrival: At) {
         self.queues[queue].offered += u64::from(self.counts(arrival));
     }
 
-    /// It was lost.
+    /// Counts a lost frame.
     pub fn dropped(&mut self, queue: usize, arrival: At, why: Drop) {
         self.queues[queue].dropped[why as usize] += u64::from(self.counts(arrival));
     }
 
-    /// It was still under way when the world ended.
+    /// Counts a frame that was still in the system when the world ended.
     pub fn in_flight(&mut self, queue: usize, arrival: At) {
         self.queues[queue].in_flight += u64::from(self.counts(arrival));
     }
 
-    /// Its last bit left at `departure`; `shares` are all of its delay but what is left to
+    /// Counts a frame whose last bit left at `departure`. `shares` hold all of its delay except what remains for
     /// [`Term::Queueing`].
     #[inline]
     pub fn departed(&mut self, queue: usize, octets: u32, arrival: At, departure: At, mut shares: Shares) {

@@ -1,19 +1,18 @@
-//! A worker in user space: the loop of `live::worker`, on a core and a clock that are modelled.
+//! A worker in user space: the loop of `live::worker`, on a modelled core and clock.
 //!
 //! ```text
 //!   ┌──► poll every queue: take ─► work ─► send ──► observation ──► wait policy ─► frequency policy
 //!   │                                                                   │
 //!   └── carry out: poll | pause | sleep | arm, poll once more, block ◄──┘
 //! ```
-//! The wait policies run unchanged: they see what the live loop would show them.
+//! The wait policies run unchanged, because they see what the live loop would show them.
 //!
-//! **Empty polls** are not carried out one by one where nobody could tell. A loop of
-//! [`Poll`](policy::wait::Poll) with a fixed frequency has no state that an empty poll changes, so the
-//! polls up to the next frame are counted at once: exact, to the poll. With
-//! [`Adaptive`](policy::wait::Adaptive) polls in a row that find nothing are carried out at growing
-//! distances, of [`STRIDE`] at most: it may so change its mind up to that much later than it would; the
-//! poll that finds a frame is always the right one. [`GoalFrequency`](policy::frequency::GoalFrequency) goes
-//! by time, too. All other policies, of waiting or of frequency, count polls, and none is left out.
+//! **Empty polls** are skipped where this makes no difference. A loop of [`Poll`](policy::wait::Poll) with a fixed
+//! frequency has no state that an empty poll changes. So all polls up to the next frame are counted at once, and the
+//! result is exact. With [`Adaptive`](policy::wait::Adaptive), consecutive polls that find nothing are carried out at
+//! growing distances of at most [`STRIDE`]. So the policy may change its decision up to that much later than it would
+//! otherwise. The poll that finds a frame is always the right one. [`GoalFrequency`](policy::frequency::GoalFrequency)
+//! depends on time only, so it is treated alike. All other policies count polls, and none of their polls is skipped.
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
@@ -30,26 +29,26 @@ use crate::hw::cpufreq::Load;
 use crate::machine::WorkModel;
 use crate::outcome::{Drop, Term};
 
-/// Frames taken from a queue at once: `live::worker::BURST`.
+/// Number of frames taken from a queue at once: `live::worker::BURST`.
 pub const BURST: usize = 64;
-/// No sleep and no block is longer: `live::worker::HEALTH_INTERVAL`.
+/// The longest sleep and the longest block: `live::worker::HEALTH_INTERVAL`.
 pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
-/// How far apart polls may be carried out where the policy goes by time alone.
+/// The largest distance between polls for policies that depend on time only.
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
-/// A real-time throttle is asked at least so often.
+/// A real-time throttle is checked at least this often.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
 
 /// How a worker waits.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a worker
 pub enum Scheme {
-    /// By a policy, for queues of its own.
+    /// With a policy, for its own queues.
     Policy(Policy<Simulated>),
     /// As one of several threads that share its only queue.
     Shared(Thread),
 }
 
-/// What a worker is to do.
+/// Configuration of a worker.
 #[derive(Debug)]
 pub struct Config {
     /// The queues that it serves.
@@ -59,15 +58,15 @@ pub struct Config {
     pub work: WorkModel,
     /// Whether frames carry the time of their arrival.
     pub stamps: bool,
-    /// Whether frames go out again; else they end with the work on them.
+    /// Whether frames are sent on. If not, they end with their processing.
     pub forward: bool,
-    /// Who else changes the frequency.
+    /// What else changes the frequency. `None` if nothing does.
     pub scaling: Option<super::Scaling>,
-    /// Whether all frames are for this worker.
+    /// Whether this worker receives all frames.
     pub alone: bool,
 }
 
-/// What a worker did within the window.
+/// The worker's counts within the window.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub polls: u64,
@@ -78,27 +77,27 @@ pub struct Counts {
     pub frequency_reasons: [u64; frequency::Reason::ALL.len()],
 }
 
-/// How empty polls are left out.
+/// How empty polls are skipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Skip {
-    /// Not at all.
+    /// No poll is skipped.
     None,
-    /// Up to the next frame.
+    /// All polls up to the next frame are skipped.
     Exact,
-    /// At distances that double, up to [`STRIDE`].
+    /// Polls are carried out at distances that double, up to [`STRIDE`].
     Stride,
 }
 
 #[derive(Debug)]
 enum State {
     Running,
-    /// Polls are left out: the first would have begun at `from`, and each takes `period` nanoseconds.
+    /// Polls are skipped. The first of them would have begun at `from`, and each takes `period` nanoseconds.
     Skipping {
         from: At,
         period: u64,
         reason: Reason,
     },
-    /// The queues are armed; polls once more before it blocks.
+    /// The queues are armed. The worker polls once more before it blocks.
     Armed {
         action: Action<Simulated>,
         until: Option<At>,
@@ -115,7 +114,7 @@ enum State {
     },
 }
 
-/// The worker.
+/// The state of a worker.
 #[derive(Debug)]
 pub struct User {
     config: Config,
@@ -123,19 +122,19 @@ pub struct User {
     pub counts: Counts,
     state: State,
     skip: Skip,
-    /// Polls in a row that found nothing.
+    /// Number of consecutive polls that found nothing.
     empty: u32,
     batch: Vec<Waiting>,
     seen: Vec<Queue<Simulated>>,
     ended: Option<Ended<Simulated>>,
-    /// The energy that the core had drawn when the wait began, in femtojoules.
+    /// Energy that the core had drawn when the wait began, in femtojoules.
     drawn: Drawn,
     /// How the last wait ended, for the frames of the poll after it.
     path: Option<Path>,
-    /// Since the frequency policy was last asked.
+    /// Busy time since the frequency policy was last asked.
     busy: Nanos,
     asleep: Nanos,
-    /// When the loop last waited: what a real-time throttle counts from.
+    /// When the loop last waited. A real-time throttle counts from then.
     ran_from: At,
 }
 
@@ -169,7 +168,7 @@ impl User {
         }
     }
 
-    /// Acts at `now`; says when it wants to act next.
+    /// Acts at `now`. Returns when it wants to act next.
     pub fn act(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         match std::mem::replace(&mut self.state, State::Running) {
             State::Running => self.poll_and_decide(now, port, tally),
@@ -221,7 +220,7 @@ impl User {
         self.decide(now, polled, port, tally)
     }
 
-    /// An interrupt for one of its queues fired: when it will act, if that wakes it.
+    /// An interrupt of one of its queues fired. Returns when it will act, if this wakes it.
     pub fn interrupted(&mut self, fired: At) -> Option<At> {
         let State::Resting { action, began, .. } = self.state else { return None };
         let path = self.core.wake_by_interrupt(fired, Whom::Thread);
@@ -229,21 +228,21 @@ impl User {
         Some(path.ready())
     }
 
-    /// A frame has come to `queue`: when the poll begins that sees it, if polls were left out until then.
+    /// A frame has arrived in `queue`. Returns when the poll begins that sees it, if polls were skipped until then.
     pub fn sees(&self, queue: usize, port: &Port) -> Option<At> {
         let State::Skipping { from, period, .. } = self.state else { return None };
         let ahead = port.queues[queue].next_visible()?.since(from).unwrap_or(Nanos::ZERO).as_nanos();
         Some(from + Nanos::from_nanos(ahead.div_ceil(period) * period))
     }
 
-    /// Closes the counts at the world's end.
+    /// Closes the counts at the end of the world.
     pub fn finish(&mut self, end: At, tally: &Tally) {
         if let State::Skipping { from, period, reason } = self.state {
             self.skipped(from, end, period, reason, tally);
         }
     }
 
-    /// Counts the polls that were left out from `from` to `to`.
+    /// Counts the polls that were skipped from `from` to `to`.
     fn skipped(&mut self, from: At, to: At, period: u64, reason: Reason, tally: &Tally) {
         if tally.within(from) {
             let polls = to.since(from).unwrap_or(Nanos::ZERO).as_nanos().div_ceil(period);
@@ -261,7 +260,7 @@ impl User {
         self.config.queues.iter().for_each(|queue| port.queues[*queue].disarm());
     }
 
-    /// Polls every queue once, works and sends: when it is done.
+    /// Polls every queue once, and processes and sends the frames. Returns when that ends.
     #[inline]
     fn poll(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         self.seen.clear();
@@ -286,7 +285,7 @@ impl User {
         at.max(now + Nanos::from_nanos(1))
     }
 
-    /// Works on the batch that was taken at `now` and sends it: when it is done.
+    /// Processes and sends the batch that was taken at `now`. Returns when that ends.
     fn serve(&mut self, now: At, queue: usize, fill: u32, port: &mut Port, tally: &mut Tally) -> At {
         let received = self.batch.len() as u64;
         let WorkModel { poll, burst, frame } = self.config.work;
@@ -327,8 +326,8 @@ impl User {
         }
     }
 
-    /// Asks the policies after the poll that began at `polled_at` and was done at `now`, and does what they
-    /// say: when to act next.
+    /// Asks the policies after the poll that began at `polled_at` and ended at `now`, and carries out their decisions.
+    /// Returns when to act next.
     fn decide(&mut self, polled_at: At, now: At, port: &mut Port, tally: &mut Tally) -> At {
         let seen = Observation { now, queues: &self.seen, ended: self.ended.take() };
         let empty = seen.received() == 0;
@@ -388,7 +387,7 @@ impl User {
         }
     }
 
-    /// The loop has run up to `now`: when it may go on.
+    /// The loop has run up to `now`. Returns when it may continue.
     #[inline]
     fn go_on(&mut self, now: At) -> At {
         let from = std::mem::replace(&mut self.ran_from, now);
@@ -397,7 +396,7 @@ impl User {
         allowed
     }
 
-    /// Leaves out polls that would find nothing: when the next one is that counts. The poll that began at
+    /// Skips polls that would find nothing. Returns when the next relevant one begins. The poll that began at
     /// `polled_at` was empty, and the next would begin at `now`.
     fn skip_ahead(&mut self, polled_at: At, now: At, reason: Reason, port: &mut Port, tally: &Tally) -> At {
         if self.skip == Skip::None {
@@ -438,7 +437,7 @@ impl User {
         now + Nanos::from_nanos(polls * period)
     }
 
-    /// Gives the core away at `now`, until `until` at the latest.
+    /// Gives up the core from `now` until `until` at the latest.
     fn give_away(&mut self, now: At, action: Action<Simulated>, until: Option<At>) -> At {
         self.core.ran(self.ran_from, now);
         self.drawn = self.core.drawn_until(now);
@@ -463,23 +462,23 @@ impl User {
     }
 }
 
-/// A batch that was served: what its frames have in common.
+/// A processed batch: what its frames have in common.
 pub struct Served {
     path: Option<Path>,
-    /// When the loop could take frames: the poll's time, or the end of the wait before it.
+    /// When the loop could take frames: the time of the poll, or the end of the wait before it.
     ready: At,
-    /// When the last of them was done.
+    /// When the last of the frames was finished.
     done: At,
     stall: (At, At),
     taken: (At, At),
-    /// A frame's own work, in nanoseconds.
+    /// Processing time of one frame, in nanoseconds.
     own: u64,
-    /// Whether nothing but queueing, work and sending came in between.
+    /// Whether nothing except queueing, processing and sending came in between.
     plain: bool,
 }
 
 impl Served {
-    /// Frames that were worked on within `span`, each for `burst` and `frame`; the first was visible at
+    /// Frames that were processed within `span`, at costs of `burst` and `frame`. The first of them was visible at
     /// `oldest`.
     pub fn new(core: &Core, path: Option<Path>, span: (At, At), oldest: At, burst: Cycles, frame: Cycles) -> Self {
         let (stall, taken) = (core.stall(), core.taken());
@@ -493,7 +492,7 @@ impl Served {
         Self { path, ready, done, stall, taken, own: own.as_nanos().min(available), plain }
     }
 
-    /// All of a frame's delay but what is left to queueing and sending.
+    /// All of a frame's delay, except what remains for queueing and sending.
     #[inline]
     pub fn shares(&self, frame: &Waiting) -> Shares {
         let mut shares = Shares::default();

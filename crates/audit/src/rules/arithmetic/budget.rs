@@ -8,7 +8,7 @@ use super::terms::{absence, wake_up};
 use crate::rules::common::skipped;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[Rule {
     id: "math.latency-budget",
     cause: Cause::Budget,
@@ -27,9 +27,10 @@ pub const RULES: &[Rule] = &[Rule {
         source: "Interrupt-mode DPDK slides (2017)",
     },
     fix: Fix::look(
-        "apus audit --fix found.toml; apus tune plan found.toml # what the other findings change, which shortens the terms",
+        "apus audit --fix found.toml; apus tune plan found.toml # shows the fixes of the other findings, which \
+         shorten the terms",
     ),
-    cost: "Less moderation costs interrupts, shallower idle states cost power.",
+    cost: "Less moderation causes more interrupts; shallower idle states use more power.",
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
     conflicts: &[],
 }];
@@ -40,7 +41,7 @@ const POLLING: &str = "nothing that this rule adds up delays a thread that polls
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \
                        interrupt thread; system management interrupts, where they were counted)";
 /// Why no idle state is among the parts of a thread that polls.
-const IDLE: &str = "idle states, for a thread that polls without a pause enters none";
+const IDLE: &str = "idle states, because a thread that polls without a pause enters none";
 
 fn budget(facts: &Facts, context: &Context) -> Judged {
     let Some(goal) = context.goal else {
@@ -81,7 +82,8 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             }
             // What is left is for queueing, work and transmission.
             false if is_half => {
-                Judgement::warn(subject, format!("{found}; less than half is left for work")).takes(sum)
+                Judgement::warn(subject, format!("{found}; less than half of the goal is left for processing"))
+                    .takes(sum)
             }
             false => Judgement::pass(subject, found),
         };
@@ -189,13 +191,13 @@ pub(crate) mod tests {
         assert_eq!(
             reason,
             Some(
-                "a stop of the core at a change of frequency: the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
+                "stall of the core at a change of frequency: the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
             )
         );
         // The bounds and the generation are what it rests on.
         let seen: Vec<&str> = varies.evidence.iter().map(|seen| seen.value.as_str()).collect();
         assert!(seen.contains(&"1000 MHz") && seen.contains(&"3000 MHz") && seen.contains(&"CascadeLake"), "{seen:?}");
-        assert!(varies.found.contains("(not counted: idle states, for a thread that polls"), "{}", varies.found);
+        assert!(varies.found.contains("(not counted: idle states, because a thread that polls"), "{}", varies.found);
     }
 
     /// rome0 with a goal of 400 us, of which C2 takes 400: whatever else comes, less than half is left.
@@ -215,7 +217,8 @@ pub(crate) mod tests {
             assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(most))));
             let found = &judgement.found;
             assert!(
-                found.contains("(not counted: ") && found.ends_with("; less than half is left for work"),
+                found.contains("(not counted: ")
+                    && found.ends_with("; less than half of the goal is left for processing"),
                 "{found}"
             );
         }

@@ -13,13 +13,13 @@ use crate::{
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",
         cause: Cause::PcieBandwidth,
         group: Group::Arithmetic,
-        title: "A card's slot carries what its ports carry",
+        title: "A card's slot carries the traffic of all its ports",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: slot,
         why: "All ports of a card share its PCI Express link. What the link carries is lanes x transfers, less the \
@@ -33,7 +33,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "another slot (lspci -vv: LnkSta, LnkCap), bifurcation and link speed in the firmware's settings",
         ),
-        cost: "The host is off while the card moves, and slots are few.",
+        cost: "The host is down while the card is moved, and slots are scarce.",
         references: &[PLATFORM, "PCI Express Base Specification 6.0"],
         conflicts: &[],
     },
@@ -44,15 +44,16 @@ pub const RULES: &[Rule] = &[
         title: "Huge pages in use are on the interfaces' node",
         applies: Applies::LINUX.with_nic(),
         judge: huge_pages,
-        why: "Packet buffers that did not fit into the huge pages of the card's node were taken from another: each line of each \
-              packet then crosses the link between the sockets, twice with DMA.",
+        why: "Packet buffers that did not fit into the huge pages of the card's node were taken from another node. Each \
+         cache line of each packet then crosses the link between the sockets, twice with DMA.",
         magnitude: Magnitude {
-            text: "60 to 100 ns for each line of another node, and the link's bandwidth",
+            text: "60 to 100 ns per cache line on another node, and some of the link's bandwidth",
             effect: crate::Effect::Slower,
             source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
         },
-        fix: Fix::boot("reserve on the card's node as many huge pages as the application asks for: hugepages=0:4,1:16 gives node 1 sixteen").after("grep . /sys/devices/system/node/node*/hugepages/hugepages-*/free_hugepages"),
-        cost: "Memory that nothing else can use.",
+        fix: Fix::boot("reserve as many huge pages on the card's node as the application asks for: hugepages=0:4,1:16 gives node 1 \
+         sixteen").after("grep . /sys/devices/system/node/node*/hugepages/hugepages-*/free_hugepages"),
+        cost: "Nothing else can use this memory.",
         references: &[PLATFORM, "Linux Documentation/admin-guide/kernel-parameters.txt, hugepages="],
         conflicts: &[],
     },
@@ -60,12 +61,13 @@ pub const RULES: &[Rule] = &[
         id: "math.hk-capacity",
         cause: Cause::Housekeeping,
         group: Group::Arithmetic,
-        title: "The housekeeping CPUs can carry what isolation gives them",
+        title: "The housekeeping CPUs can handle the work that isolation moves to them",
         applies: Applies::LINUX.isolated(),
         judge: housekeeping,
-        why: "What is kept off the isolated CPUs runs on the others: their own load, and the interrupts and softirqs that isolated \
-              CPUs still serve. Demand = busy time of housekeeping CPUs + time of interrupts and softirqs on isolated ones; \
-              capacity = their number x the time. Near the capacity, interrupts, timers, RCU and the shell all wait.",
+        why: "Work that is kept off the isolated CPUs runs on the housekeeping CPUs. That is their own load, and the \
+         interrupts and softirqs that isolated CPUs still serve. Demand = busy time of housekeeping CPUs + time of \
+         interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs x the time. Near the \
+         capacity, interrupts, timers, RCU and the shell all wait.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
             effect: crate::Effect::Unsized,
@@ -80,17 +82,17 @@ pub const RULES: &[Rule] = &[
         id: "math.isolation-leak-rank",
         cause: Cause::KernelWork,
         group: Group::Arithmetic,
-        title: "What is left on the isolated CPUs takes less than 0.01 % of their time",
+        title: "Interruptions take less than 0.01 % of the isolated CPUs' time",
         applies: Applies::LINUX.isolated(),
         judge: leaks,
         why: "Each source of interruptions has a rate and a cost; their product says which to fix first. The costs are \
               typical ones, so the order tells more than the sum.",
         magnitude: Magnitude {
-            text: "100 us in a second are 0.01 %: every ten thousandth packet meets an interruption",
+            text: "100 us per second are 0.01 %: one packet in ten thousand meets an interruption",
             effect: crate::Effect::Unsized,
             source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         },
-        fix: Fix::look("apus irqs --cpu {isolated} --watch # then what irq.* and kthr.* say of the first one"),
+        fix: Fix::look("apus irqs --cpu {isolated} --watch # then apply the fixes of irq.* and kthr.* for the first one"),
         cost: "Depends on the source.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
@@ -150,7 +152,7 @@ fn slot(facts: &Facts, context: &Context) -> Judged {
         // A port without a carrier has no rate, and carries nothing.
         let rates: Vec<u64> = ports.iter().filter_map(|port| port.speed.get()).map(BitRate::as_bps).collect();
         if rates.is_empty() {
-            return Err(Skip::unknown("no port of the card says its rate"));
+            return Err(Skip::unknown("no port of the card reports its rate"));
         }
         let needs: u64 = rates.iter().sum();
         let giga = |bps: u64| format!("{}.{}", bps / 1_000_000_000, bps / 100_000_000 % 10);
@@ -163,7 +165,7 @@ fn slot(facts: &Facts, context: &Context) -> Judged {
         let subject = Subject::Device(card.to_owned());
         let judgement = match (needs > carries.as_bps(), needs > carries.as_bps() / 10 * 9) {
             (true, _) => Judgement::fail(subject, found),
-            (false, true) => Judgement::warn(subject, format!("{found}, and descriptors come on top")),
+            (false, true) => Judgement::warn(subject, format!("{found}; descriptors need additional bandwidth")),
             (false, false) => Judgement::pass(subject, found),
         };
         Ok(judgement.see(&device.width).see(&device.speed_mts).see(&device.max_payload))
@@ -186,7 +188,7 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
     known(&facts.links)?;
     let near: Vec<u32> = context.links(facts).filter_map(|link| link.node.get().flatten()).collect();
     if near.is_empty() {
-        return Err(Skip::unknown("no interface says which node it belongs to"));
+        return Err(Skip::unknown("no interface reports its node"));
     }
     let (mut far_used, mut near_free, mut total) = (0_u64, 0_u64, 0_u64);
     let mut seen = Vec::new();
@@ -214,15 +216,19 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
     let mib = |octets: u64| octets >> 20;
     let judgement = match (far_used, near_free) {
         (0, _) => {
-            Judgement::pass(Subject::Host, format!("all that are in use are on nodes {near:?} of the interfaces"))
+            Judgement::pass(Subject::Host, format!("all huge pages in use are on the interfaces' nodes {near:?}"))
         }
         (far, 0) => Judgement::warn(
             Subject::Host,
-            format!("{} MiB are in use on other nodes, and the interfaces' have none free", mib(far)),
+            format!("{} MiB are in use on other nodes, and none are free on the interfaces' nodes", mib(far)),
         ),
         (far, free) => Judgement::warn(
             Subject::Host,
-            format!("{} MiB are in use on other nodes, while {} MiB are free on the interfaces'", mib(far), mib(free)),
+            format!(
+                "{} MiB are in use on other nodes, while {} MiB are free on the interfaces' nodes",
+                mib(far),
+                mib(free)
+            ),
         ),
     };
     seen.into_iter()
@@ -291,7 +297,8 @@ fn leaks(facts: &Facts, context: &Context) -> Judged {
     };
     let ppm = u128::from(worst.as_nanos()) * 1_000_000 / u128::from(during.as_nanos().max(1));
     let found = format!(
-        "{sum} were taken from all of them in {during}, {worst} ({ppm} millionths of the time) from CPU {cpu}, the most"
+        "interruptions took {sum} from all of them in {during}; CPU {cpu} lost the most, {worst} ({ppm} ppm of its \
+         time)"
     );
     let judgement = match ppm <= u128::from(ALLOWED_PPM) {
         true => Judgement::pass(isolated, found),

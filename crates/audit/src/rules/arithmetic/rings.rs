@@ -15,7 +15,7 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 const ETHTOOL: &str = "ethtool(8), --coalesce, --set-ring";
 const NAPI: &str = "Linux Documentation/networking/napi.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.rx-ring-time",
@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         id: "math.tx-reclaim",
         cause: Cause::Rings,
         group: Group::Arithmetic,
-        title: "Sent buffers come back in half the time of the transmit ring",
+        title: "Sent buffers are reclaimed within half the time that the transmit ring lasts",
         applies: Applies::LINUX.with_nic(),
         judge: transmit,
         why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is \
@@ -85,13 +85,14 @@ pub const RULES: &[Rule] = &[
         id: "math.deferral-ring",
         cause: Cause::Moderation,
         group: Group::Arithmetic,
-        title: "Deferred interrupts come back before the ring is full",
+        title: "Deferred interrupts return before the ring is full",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
         why: "With napi_defer_hard_irqs the kernel leaves the interrupt off and polls every gro_flush_timeout. For \
               that long nothing empties the ring, and a packet can wait that long.",
         magnitude: Magnitude {
-            text: "each packet up to gro_flush_timeout; a ring of 512 slots is full after 34 us of the smallest frames at 10 Gbit/s",
+            text: "up to gro_flush_timeout per packet; a ring of 512 slots is full after 34 us of the smallest frames at \
+             10 Gbit/s",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the bytes around a \
                      frame",
@@ -164,8 +165,8 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
         let sum = away.sum();
         let subject = Subject::Link(link.name.clone());
         let bounds = format!(
-            "{slots} slots at {} last {long} with frames of {largest} octets and {short} with the smallest; its reader can be \
-             away for {sum}",
+            "{slots} slots at {} last {long} with frames of {largest} bytes and {short} with the smallest; the \
+             reader can be away for {sum}",
             gigabits(rate)
         );
         let judgement = match (sum > long, sum > short) {
@@ -204,17 +205,18 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::not_applicable("the driver has no transmit ring of a length"));
         };
         if coalesce.adaptive_tx == Some(true) {
-            return Err(Skip::unknown("the interval of transmission is adaptive: its length is not known"));
+            return Err(Skip::unknown("transmit moderation is adaptive, so its interval is not known"));
         }
         let Some(usecs) = coalesce.tx_usecs else {
-            return Err(Skip::not_applicable("the driver has no moderation of transmission"));
+            return Err(Skip::not_applicable("the driver has no transmit moderation"));
         };
         let ring = ring_time(slots.into(), largest, rate);
         let back = reclaim(usecs, coalesce.tx_frames.unwrap_or(0), largest, rate);
         let subject = Subject::Link(link.name.clone());
-        let rate_of = interrupts_a_second(back).map_or("at once".into(), |n| format!("{n} times a second"));
+        let rate_of = interrupts_a_second(back).map_or("at once".into(), |n| format!("{n} times per second"));
         let found = format!(
-            "sent buffers come back after {back} ({rate_of}), and {slots} slots of {largest} octets last {ring} at {}",
+            "sent buffers are reclaimed after {back} ({rate_of}), and {slots} slots of {largest} bytes last {ring} \
+             at {}",
             gigabits(rate)
         );
         let judgement = match back {
@@ -240,7 +242,7 @@ fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
         let told = |(name, usecs): &(&str, u32)| match multiples(*usecs, UNIT) {
             (same, other) if same == other => {
                 let rate = interrupts_a_second(Nanos::from_micros(same.into()));
-                let rate = rate.map_or("no bound".to_owned(), |rate| format!("{rate} interrupts a second"));
+                let rate = rate.map_or("no bound".to_owned(), |rate| format!("{rate} interrupts per second"));
                 format!("{name} {usecs} us: {rate}")
             }
             (below, above) => format!("{name} {usecs} is {below} or {above} us"),
@@ -275,8 +277,8 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
         let (long, short) = (ring_time(slots.into(), largest, rate), ring_time(slots.into(), SMALLEST, rate));
         let subject = Subject::Link(link.name.clone());
         let found = format!(
-            "interrupts stay off for up to {timeout}, and {slots} slots last {long} with frames of {largest} octets and {short} \
-             with the smallest"
+            "interrupts stay off for up to {timeout}, and {slots} slots last {long} with frames of {largest} bytes \
+             and {short} with the smallest"
         );
         let late = context.goal.is_some_and(|goal| timeout > goal.latency);
         let judgement = match (timeout > long || late, timeout > short) {
@@ -302,7 +304,8 @@ fn socket_buffer(facts: &Facts, context: &Context) -> Judged {
         let sum = wake.sum();
         let subject = Subject::Link(link.name.clone());
         let found = format!(
-            "{octets} octets hold {datagrams} datagrams: {lasts} of the smallest frames at {}, and a wake-up takes {sum} ({})",
+            "{octets} bytes hold {datagrams} datagrams: {lasts} of the smallest frames at {}, but a wake-up takes \
+             {sum} ({})",
             gigabits(rate),
             wake.text()
         );

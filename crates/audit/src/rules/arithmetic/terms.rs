@@ -118,7 +118,7 @@ pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
         Some(usecs) if usecs == 1 || usecs == 3 => match link.driver.value().map(String::as_str) {
             // drivers/net/ethernet/intel/{ixgbe,ixgbevf,igb}: 1 is dynamic, 3 a mode of old: no time.
             Some("ixgbe" | "ixgbevf" | "igb" | "igbvf") => {
-                Err(Skip::unknown(format!("{source}: rx-usecs {usecs} is a mode of this driver, and no time")))
+                Err(Skip::unknown(format!("{source}: rx-usecs {usecs} names a mode of this driver, not a time")))
             }
             Some(_) => Ok(Some(Term { name: "moderation".into(), time: Nanos::from_micros(usecs.into()), source })),
             None => Err(Skip::of(&link.driver)),
@@ -194,7 +194,7 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
         (false, _) => Ok(None),
         (true, None) => {
             let part = generation.map_or("this processor".to_owned(), |generation| format!("{generation:?}"));
-            Err(Skip::unknown(format!("a stop of the core at a change of frequency: {}", frequency::not_named(&part))))
+            Err(Skip::unknown(format!("stall of the core at a change of frequency: {}", frequency::not_named(&part))))
         }
         (true, _) => Ok(Some(Term {
             name: "change of frequency".into(),

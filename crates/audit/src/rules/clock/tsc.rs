@@ -16,7 +16,7 @@ const READING: Magnitude = Magnitude {
     source: "general knowledge; the order of magnitude follows from an uncached device read",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "clk.tsc-flags",
@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
         why: "A TSC that changes its rate with the frequency, or stops in idle states, cannot serve as a clock. The \
               kernel then reads another clock, and full dynamic ticks are off.",
         magnitude: READING,
-        fix: Fix::boot("take hardware with an invariant TSC"),
+        fix: Fix::boot("use hardware with an invariant TSC"),
         cost: "Other hardware.",
         references: &[
             "Intel SDM volume 3, section 18.17, Time-Stamp Counter",
@@ -40,15 +40,15 @@ pub const RULES: &[Rule] = &[
         id: "clk.tsc-unstable",
         cause: Cause::Clock,
         group: Group::Clock,
-        title: "The kernel did not give up the TSC",
+        title: "The kernel still uses the TSC",
         applies: Applies::LINUX.made_by(X86),
         judge: unstable,
-        why: "A TSC that the watchdog found wrong is dropped for good, and all time stamps are read from a device from then on. Often the watchdog was held up, \
-              by the firmware or a hypervisor, and the TSC was right.",
+        why: "If the watchdog finds the TSC wrong, the kernel drops it until the next boot and reads all timestamps from \
+         a device. Often the firmware or a hypervisor delayed the watchdog, and the TSC was right.",
         magnitude: READING,
         fix: Fix::boot("tsc=reliable if the TSC is invariant; else look for system management interrupts")
             .after("dmesg | grep -i tsc"),
-        cost: "A TSC that is really wrong is not noticed.",
+        cost: "A TSC that is really wrong goes unnoticed.",
         references: &[
             "Linux kernel/time/clocksource.c, clocksource_watchdog",
             "Linux Documentation/admin-guide/kernel-parameters.txt, tsc",
@@ -85,13 +85,13 @@ pub const RULES: &[Rule] = &[
         id: "clk.ptp",
         cause: Cause::TimeSync,
         group: Group::Clock,
-        title: "The interface stamps packets in hardware",
+        title: "The interface timestamps packets in hardware",
         applies: Applies::LINUX.with_nic(),
         judge: stamping,
-        why: "One-way delays between two hosts are as good as their clocks. A stamp that the kernel takes contains the delay that is to be measured: moderation, \
-              wake-up and queueing.",
+        why: "One-way delays between two hosts are only as accurate as their clocks. A timestamp by the kernel includes \
+         the very delay to be measured: moderation, wake-up and queueing.",
         magnitude: Magnitude {
-            text: "an error of tens of microseconds with stamps of the kernel, below 1 us with those of hardware",
+            text: "an error of tens of microseconds with kernel timestamps, below 1 us with hardware timestamps",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
         },
@@ -105,10 +105,11 @@ pub const RULES: &[Rule] = &[
         id: "clk.ptp-daemon",
         cause: Cause::TimeSync,
         group: Group::Clock,
-        title: "One service alone sets the clock",
+        title: "Only one service sets the clock",
         applies: Applies::LINUX,
         judge: services,
-        why: "Two services that set the same clock pull it back and forth: time stamps jump, and timers fire early or late.",
+        why: "Two services that set the same clock pull it back and forth. Timestamps jump, and timers fire early or \
+         late.",
         magnitude: Magnitude {
             text: "jumps of microseconds to milliseconds in time stamps",
             effect: crate::Effect::Unsized,
@@ -118,7 +119,7 @@ pub const RULES: &[Rule] = &[
             "systemctl stop chronyd systemd-timesyncd # where phc2sys sets the clock",
             "systemctl disable chronyd systemd-timesyncd",
         ),
-        cost: "None if the one that stays has a good source.",
+        cost: "None if the remaining service has a good time source.",
         references: &["chronyd(8)", "phc2sys(8)"],
         conflicts: &[],
     },
@@ -179,7 +180,7 @@ fn guest(facts: &Facts, _: &Context) -> Judged {
         .for_good(INVTSC)
         .for_good("then, in the guest, clocksource=tsc"),
         (other, _) => {
-            Judgement::fail(Subject::Host, format!("the clock source is {other}: each reading leaves the guest"))
+            Judgement::fail(Subject::Host, format!("the clock source is {other}: each reading causes a VM exit"))
                 .takes(Nanos::from_micros(2))
         }
     };
@@ -197,8 +198,8 @@ fn stamping(facts: &Facts, context: &Context) -> Judged {
             Ok(stamping) => {
                 let (rx, tx) = (stamping.hardware_rx, stamping.hardware_tx);
                 let judgement = match (rx, tx) {
-                    (true, true) => Judgement::pass(subject, "its hardware stamps packets in both directions"),
-                    _ => Judgement::warn(subject, "its hardware does not stamp packets in both directions"),
+                    (true, true) => Judgement::pass(subject, "its hardware timestamps packets in both directions"),
+                    _ => Judgement::warn(subject, "its hardware does not timestamp packets in both directions"),
                 };
                 let clock = stamping.phc.map_or("no clock".to_owned(), |n| format!("/dev/ptp{n}"));
                 judgements.push(
@@ -225,7 +226,7 @@ fn services(facts: &Facts, context: &Context) -> Judged {
     let setters: Vec<&str> = setters.map(String::as_str).collect();
     let guest = context.is(Workload::Guest);
     let judgement = match setters.as_slice() {
-        [] if guest => Judgement::pass(Subject::Host, "no known service sets the clock: the hypervisor may"),
+        [] if guest => Judgement::pass(Subject::Host, "no known service sets the clock; the hypervisor may do it"),
         [] => Judgement::pass(Subject::Host, "no known service sets the clock"),
         [one] => Judgement::pass(Subject::Host, format!("{one} sets the clock")),
         many => Judgement::warn(Subject::Host, format!("{} set the clock", many.join(" and "))),

@@ -8,7 +8,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command line";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.audit",
@@ -48,7 +48,9 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot("mitigations=auto, or mitigations=off on a closed host with one tenant"),
         cost: "With mitigations=off code on this host can read memory that is not its own.",
         references: &["Linux Documentation/admin-guide/hw-vuln/index.rst", "rigtorp.se, Low latency tuning guide"],
-        conflicts: &["Low latency guides ask for mitigations=off, the vulnerabilities' documents for the opposite"],
+        conflicts: &[
+            "low-latency guides ask for mitigations=off, the documents about the vulnerabilities for the opposite",
+        ],
     },
     Rule {
         id: "cmd.cgroup-disable-memory",
@@ -57,8 +59,8 @@ pub const RULES: &[Rule] = &[
         title: "The memory controller is on where containers need it",
         applies: Applies::LINUX,
         judge: cgroup_memory,
-        why: "cgroup_disable=memory saves the accounting of each page. Containers cannot be limited in memory without the controller, and \
-              Kubernetes does not start.",
+        why: "cgroup_disable=memory saves the accounting of each page. But without the controller, containers have no \
+         memory limits and Kubernetes does not start.",
         magnitude: Magnitude {
             text: "tens of nanoseconds per charged page",
             effect: crate::Effect::Slower,
@@ -100,12 +102,12 @@ pub const RULES: &[Rule] = &[
         why: "KVM tells a guest that a page of its memory is not present, and the guest makes the task wait for an \
               arbitrary time. This never happens if the host locks the guest's memory; no-kvmapf makes sure of it.",
         magnitude: Magnitude {
-            text: "arbitrary delays: as long as the host takes to bring the page in",
+            text: "arbitrary delays: as long as the host takes to load the page",
             effect: crate::Effect::Unsized,
             source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
         },
         fix: Fix::boot("no-kvmapf"),
-        cost: "A virtual CPU stands still while the host brings a page in.",
+        cost: "A virtual CPU stands still while the host loads a page.",
         references: &[
             "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
             PARAMETERS,
@@ -128,7 +130,7 @@ fn audit(facts: &Facts, _: &Context) -> Judged {
         Some(_) => Judgement::warn(subject, "auditing is on from boot"),
         // Without the parameter auditing starts with its daemon.
         None => match running(facts, &["auditd"])?.first() {
-            Some(unit) => Judgement::warn(subject, format!("{unit} runs, and has switched auditing on"))
+            Some(unit) => Judgement::warn(subject, format!("{unit} runs and has enabled auditing"))
                 .see_as(unit.as_str(), facts.services.running.source()),
             None => Judgement::pass(subject, "auditd does not run")
                 .see_as("no auditd.service", facts.services.running.source()),
@@ -145,7 +147,7 @@ fn mitigations(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (off, open) {
         (true, _) => Judgement::disagree(
             Subject::Host,
-            format!("mitigations are off, {open} vulnerabilities are open: fast, and unsafe with other tenants"),
+            format!("mitigations are off, {open} vulnerabilities are open: fast, but unsafe with other tenants"),
         ),
         (false, 0) => {
             Judgement::pass(Subject::Host, format!("{mitigated} vulnerabilities are mitigated, none is open"))
@@ -199,7 +201,7 @@ fn psi(facts: &Facts, _: &Context) -> Judged {
         }
     };
     let judgement = match on {
-        true => Judgement::warn(subject, "pressure stalls are accounted for at each switch of tasks"),
+        true => Judgement::warn(subject, "pressure stalls are accounted for at each context switch"),
         false => Judgement::pass(subject, "pressure stalls are not accounted for"),
     };
     see_parameter(judgement, facts, "psi").alone()
@@ -215,11 +217,13 @@ fn async_faults(facts: &Facts, context: &Context) -> Judged {
     let judgement = match line.has("no-kvmapf") {
         true => Judgement::pass(subject, "asynchronous page faults are off"),
         false if !context.has_intent() => {
-            return Err(Skip::not_applicable("for guests with isolated CPUs, a goal, polling or real-time threads"));
+            return Err(Skip::not_applicable(
+                "only for guests with isolated CPUs, a goal, polling or real-time threads",
+            ));
         }
         false => Judgement::warn(
             subject,
-            "asynchronous page faults are not switched off: memory that the host does not lock can stall a task",
+            "asynchronous page faults are on: if the host does not lock the memory, a task can stall",
         ),
     };
     see_parameter(judgement, facts, "no-kvmapf").see(hypervisor).alone()

@@ -9,7 +9,7 @@ use crate::rules::{can_spare, free};
 use crate::wording::singular;
 use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.sets-agree",
@@ -35,11 +35,11 @@ pub const RULES: &[Rule] = &[
         id: "cmd.smt-siblings-split",
         cause: Cause::Siblings,
         group: Group::CommandLine,
-        title: "Both threads of a core are on the same side",
+        title: "Both threads of each core are isolated, or neither is",
         applies: Applies::LINUX.isolated(),
         judge: siblings,
-        why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one of them \
-              slows the application on the other, and its interrupts wake the core from idle states.",
+        why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one \
+         thread slows the application on the other, and its interrupts wake the core from idle states.",
         magnitude: Magnitude {
             text: "up to half of the core's throughput while the sibling is busy",
             effect: crate::Effect::Slower,
@@ -57,13 +57,13 @@ pub const RULES: &[Rule] = &[
         id: "cmd.hk-per-node",
         cause: Cause::Housekeeping,
         group: Group::CommandLine,
-        title: "CPU 0 and a CPU of each NUMA node are left to housekeeping",
+        title: "CPU 0 and one CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),
         judge: per_node,
         why: "CPU 0 boots the host and keeps the time if it can; some interrupts and kernel work stay with it. On a \
               node without a housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
         magnitude: Magnitude {
-            text: "100 to 200 ns more for each access to the other socket; what cannot leave CPU 0 takes microseconds",
+            text: "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the size of a remote access is general knowledge",
         },
@@ -114,7 +114,7 @@ impl Side {
     fn cost(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
-            WORKQUEUES => Some("Unbound kernel work runs on the housekeeping CPUs alone."),
+            WORKQUEUES => Some("Unbound kernel work runs only on the housekeeping CPUs."),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ impl Side {
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
         if others.is_empty() {
-            return judgement.for_good("isolate fewer CPUs: at least one of each node must be left to housekeeping");
+            return judgement.for_good("isolate fewer CPUs: leave at least one CPU of each node to housekeeping");
         }
         match self.name {
             "isolcpus" => judgement.for_good("isolcpus=managed_irq,domain,{isolated}"),
@@ -240,7 +240,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
     // Threads that a hypervisor shows are mostly threads of a core; CPUs that it shows as cores need not be cores.
     if split.is_empty() && facts.virtualisation.guest.value() == Some(&true) {
-        return Err(Skip::not_applicable("this is a guest: whose core a CPU shares, the hypervisor decides"));
+        return Err(Skip::not_applicable("this is a guest: the hypervisor decides which CPUs share a core"));
     }
     let judgement = match split.as_slice() {
         [] => Judgement::pass(isolated, "no core is split between the application and housekeeping")
@@ -256,7 +256,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                     let idle = if spare { format!(", or keep CPUs {others} idle") } else { String::new() };
                     match cores(facts, split, context) {
                         cores if cores.is_empty() => {
-                            format!("isolate whole cores, and not the boot CPU's: this host has no other{idle}")
+                            format!("isolate whole cores, but not the boot CPU's: this host has no other core{idle}")
                         }
                         cores => format!("isolate whole cores: rerun with --isolated {cores}{idle}"),
                     }
@@ -342,7 +342,7 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     if isolated.contains(0) {
         return Judgement::warn(
             0,
-            "CPU 0 is among the application's CPUs, but boots the host, and some kernel work stays on it",
+            "CPU 0 is among the application's CPUs, but it boots the host, and some kernel work stays on it",
         )
         .see_as(format!("isolated {isolated}"), source_of(context))
         .alone();

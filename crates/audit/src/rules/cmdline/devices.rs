@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const GIB: u64 = 1 << 30;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.hugepages",
@@ -43,8 +43,9 @@ pub const RULES: &[Rule] = &[
         title: "The kernel's own devices bypass the IOMMU",
         applies: Applies::LINUX.with_nic().on_hardware(),
         judge: iommu,
-        why: "With translation each packet buffer is mapped before and unmapped after its transfer, and the IOMMU's own cache must be flushed. \
-              In pass-through mode the kernel's drivers use an identity mapping, while vfio-pci still gets its own.",
+        why: "With translation, each packet buffer is mapped before its transfer and unmapped after it, and the IOMMU's \
+         own cache must be flushed. In pass-through mode the kernel's drivers use an identity mapping, while \
+         vfio-pci still gets its own mapping.",
         magnitude: Magnitude {
             text: "some hundreds of nanoseconds per packet for the mapping, more for each flush",
             effect: crate::Effect::Slower,
@@ -65,8 +66,8 @@ pub const RULES: &[Rule] = &[
         title: "transparent_hugepage= is never or madvise, and still in force",
         applies: Applies::LINUX,
         judge: transparent,
-        why: "With always, page faults may compact memory, and khugepaged moves pages of running applications: each move interrupts all CPUs that \
-              use them.",
+        why: "With always, page faults may compact memory, and khugepaged moves pages of running applications. Each move \
+         interrupts all CPUs that use the pages.",
         magnitude: Magnitude {
             text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
@@ -87,8 +88,8 @@ pub const RULES: &[Rule] = &[
         title: "USB devices are not suspended and resumed",
         applies: Applies::LINUX.to(&[Workload::Rt]).on_hardware(),
         judge: usb,
-        why: "A hub that is suspended and resumed makes work for the kernel and, with legacy support in the firmware, system management \
-              interrupts.",
+        why: "A USB hub that is suspended and resumed causes work in the kernel. With legacy support in the firmware, it \
+         also causes system management interrupts.",
         magnitude: Magnitude {
             text: "tens of milliseconds of work in a worker thread for each resume",
             effect: crate::Effect::Unsized,
@@ -112,7 +113,7 @@ pub const RULES: &[Rule] = &[
         why: "vfio-pci puts a device that nobody uses into D3hot. Opening it then includes the way back to D0, for \
               many devices with a reset.",
         magnitude: Magnitude {
-            text: "10 ms and more for the way from D3hot to D0, when the device is opened",
+            text: "10 ms and more for the transition from D3hot to D0, when the device is opened",
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, section 5.9, PCI Function Power State Transitions: 10 ms from D3hot",
         },
@@ -131,7 +132,7 @@ pub const RULES: &[Rule] = &[
         why: "A link in L1 must be trained awake before the next packet's descriptor can cross it. pcie_aspm=off does \
               not switch this off: it makes the kernel keep what the firmware chose.",
         magnitude: Magnitude {
-            text: "the exit latency of the link, which each device states in its Link Capabilities (lspci -vv, LnkCap)",
+            text: "the link's exit latency, which each device reports in its Link Capabilities (lspci -vv, LnkCap)",
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 7.5.3.6, L0s and L1 Exit Latency fields",
         },
@@ -139,7 +140,7 @@ pub const RULES: &[Rule] = &[
             "echo performance > /sys/module/pcie_aspm/parameters/policy",
             "pcie_aspm.policy=performance",
         ),
-        cost: "Some watts for each device.",
+        cost: "Some watts per device.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
             "Linux Documentation/core-api/real-time/hardware.rst",
@@ -197,21 +198,21 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
         }
         (Some(asked), Some(pool)) if asked > 0 => match *known(&pool)? {
-            total if total >= asked => Judgement::pass(subject, format!("{total} pages of 1 GB are there")).see(&pool),
+            total if total >= asked => Judgement::pass(subject, format!("the host has {total} pages of 1 GB")).see(&pool),
             total => Judgement::fail(
                 subject,
-                format!("the command line reserves {asked} pages of 1 GB, and {total} are there"),
+                format!("the command line reserves {asked} pages of 1 GB, but the host has {total}"),
             )
             .look("dmesg | grep -i hugetlb")
             .now(format!(
                 "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # finds what is free in one piece"
             ))
-            .for_good("reserve no more than the memory of each node holds in one piece at boot")
+            .for_good("reserve no more than each node has in contiguous memory at boot")
             .see(&pool),
         },
         (_, pool) => match pool.as_ref().and_then(host::Fact::get) {
             Some(0) => propose(Judgement::warn(subject, "no pages of 1 GB are reserved")),
-            Some(total) => Judgement::pass(subject, format!("{total} pages of 1 GB are there, reserved after boot")),
+            Some(total) => Judgement::pass(subject, format!("the host has {total} pages of 1 GB, reserved after boot")),
             None => propose(Judgement::warn(
                 subject,
                 "the command line reserves no pages of 1 GB; whether a service does is not recorded",
@@ -268,7 +269,7 @@ fn transparent(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("transparent_hugepage".into());
     let judgement = match known(now)?.as_str() {
         "always" if asked != "always" => {
-            Judgement::warn(subject, format!("the command line sets {asked}, but something has set always since"))
+            Judgement::warn(subject, format!("the command line sets {asked}, but something has set always since boot"))
         }
         "always" => Judgement::warn(subject, "the command line sets always"),
         now => Judgement::pass(subject, format!("{now} is in force")),
@@ -309,7 +310,7 @@ fn aspm(facts: &Facts, _: &Context) -> Judged {
 
 fn as_the_firmware_chose(policy: &host::Fact<String>, by: &str) -> Skip {
     let source = policy.source();
-    Skip::unknown(format!("{source}: {by} leaves links as the firmware set them; pci.aspm looks at each device"))
+    Skip::unknown(format!("{source}: {by} leaves links as the firmware set them; pci.aspm checks each device"))
 }
 
 fn efi(facts: &Facts, context: &Context) -> Judged {
@@ -326,7 +327,8 @@ fn efi(facts: &Facts, context: &Context) -> Judged {
         let judgement = match mounted.get() {
             Some(_) => Judgement::pass(
                 subject,
-                "EFI runtime services are off: no efivarfs is mounted, and a real-time kernel has them off by default",
+                "EFI runtime services are off: no efivarfs is mounted, and they are off by default on a real-time \
+                 kernel",
             )
             .see_whether(&mounted, "efivarfs", "no efivarfs"),
             None => {
@@ -386,7 +388,7 @@ pub(crate) mod tests {
         let seen: Vec<&str> = judgement.evidence.iter().map(|seen| seen.value.as_str()).collect();
         assert_eq!(seen, ["0", "no hugepages= of 1 GB"]);
         let judgement = on_nodes(poll("quiet"), "3\n", "1\n").judge("cmd.hugepages").remove(0);
-        assert!(judgement.found.starts_with("4 pages of 1 GB are there"), "{judgement:?}");
+        assert!(judgement.found.starts_with("the host has 4 pages of 1 GB"), "{judgement:?}");
         let open = poll("quiet").judge("cmd.hugepages").remove(0);
         assert!(open.found.contains("not recorded") && open.evidence.len() == 1, "{open:?}");
     }

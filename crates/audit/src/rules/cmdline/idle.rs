@@ -13,7 +13,7 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and l
 /// The same, with the states of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.idle-poll",
@@ -33,7 +33,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "remove idle=poll # after the reboot apus audit limits the idle states of the application's CPUs alone (idle.states)",
         ),
-        cost: "Idle CPUs sleep, and take as long to wake up as their idle states allow.",
+        cost: "Idle CPUs sleep, and waking up takes the exit latency of their idle states.",
         references: &[
             CPUIDLE,
             "Linux Documentation/timers/no_hz.rst",
@@ -48,8 +48,8 @@ pub const RULES: &[Rule] = &[
         title: "intel_idle.max_cstate= allows only shallow states",
         applies: Applies::LINUX.made_by(&[Vendor::Intel]),
         judge: intel_idle,
-        why: "The parameter discards deeper states of the driver intel_idle. 0 does not mean none: it switches the driver off, and acpi_idle \
-              takes over with all states that the firmware offers.",
+        why: "The parameter removes deeper states of the driver intel_idle. The value 0 does not mean no states: it \
+         disables the driver, and acpi_idle takes over with all states that the firmware offers.",
         magnitude: Magnitude {
             text: "C6 takes 133 us to leave on Xeon E5 v3 and 170 us on Ice Lake, C1 about 2 us; idle.states has this host's figures",
             effect: crate::Effect::Unsized,
@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
         title: "processor.max_cstate= has an effect, and allows only shallow states",
         applies: Applies::LINUX.made_by(X86),
         judge: processor,
-        why: "The parameter belongs to the driver acpi_idle. With intel_idle it discards nothing.",
+        why: "The parameter belongs to the driver acpi_idle. It has no effect on intel_idle.",
         magnitude: Magnitude {
             text: "end to end on Xeon E5 v3: 14.9 us with C1, 60.9 us with C3, 87.7 us with C6; idle.states has this host's figures",
             effect: crate::Effect::Unsized,
@@ -92,7 +92,8 @@ pub const RULES: &[Rule] = &[
               (5.14.0-427) has them. tsc=nowatchdog disables the first check. tsc=reliable disables both, and the \
               comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude {
-            text: "two timer interrupts a second with the watchdog, one in 10 minutes for TSC_ADJUST, on one CPU after the other; some microseconds each",
+            text: "two timer interrupts per second with the watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \
+             after the other; some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of one is general knowledge",
         },
@@ -137,10 +138,10 @@ pub const RULES: &[Rule] = &[
         id: "cmd.skew-tick",
         cause: Cause::TimerTick,
         group: Group::CommandLine,
-        title: "The ticks of many CPUs do not coincide",
+        title: "The CPUs' ticks do not coincide",
         applies: Applies::LINUX,
         judge: skew_tick,
-        why: "Without skew_tick=1 all CPUs tick at the same moment and queue at the same locks of timekeeping and RCU.",
+        why: "Without skew_tick=1 all CPUs tick at the same moment and wait for the same locks of timekeeping and RCU.",
         magnitude: Magnitude {
             text: "grows with the number of CPUs that tick",
             effect: crate::Effect::Unsized,
@@ -169,9 +170,9 @@ fn idle_poll(facts: &Facts, _: &Context) -> Judged {
     let judgement = match *known(guest)? {
         true => Judgement::fail(
             subject,
-            "this guest never idles: it keeps its physical CPUs busy, where others want them too",
+            "this guest never idles: it keeps its physical CPUs busy even if other guests need them",
         ),
-        false => Judgement::warn(subject, "no CPU of this host ever sleeps, housekeeping included"),
+        false => Judgement::warn(subject, "no CPU of this host ever sleeps, including housekeeping CPUs"),
     };
     see_parameter(judgement, facts, "idle").see_whether(guest, "a guest", "no guest").alone()
 }
@@ -187,16 +188,18 @@ fn intel_idle(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("intel_idle.max_cstate".into());
     let driver = &facts.idle.driver;
     let judgement = match limit {
-        0 if line(facts)?.has_value("idle", "poll") => Judgement::pass(subject, "idle=poll makes it moot"),
+        0 if line(facts)?.has_value("idle", "poll") => {
+            Judgement::pass(subject, "idle=poll makes this parameter irrelevant")
+        }
         0 => match known(driver)?.as_str() {
             "acpi_idle" if !line(facts)?.has("processor.max_cstate") => {
-                Judgement::fail(subject, "acpi_idle has taken over, with all states of the firmware")
+                Judgement::fail(subject, "acpi_idle has taken over, with all idle states of the firmware")
                     .for_good("processor.max_cstate=1")
             }
             driver => Judgement::pass(subject, format!("intel_idle is off; the driver is {driver}")),
         },
         1 => Judgement::pass(subject, "the deepest state is C1"),
-        n => Judgement::warn(subject, format!("states up to number {n} are left")),
+        n => Judgement::warn(subject, format!("states up to number {n} are allowed")),
     };
     see_parameter(judgement, facts, "intel_idle.max_cstate").see(driver).alone()
 }
@@ -206,9 +209,9 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("processor.max_cstate".into());
     let driver = &facts.idle.driver;
     let judgement = match (known(driver)?.as_str(), limit) {
-        ("intel_idle", _) => Judgement::warn(subject, "the driver is intel_idle, which it does not limit"),
+        ("intel_idle", _) => Judgement::warn(subject, "the driver is intel_idle, which this parameter does not limit"),
         (_, 0 | 1) => Judgement::pass(subject, "the deepest state is C1"),
-        (_, n) => Judgement::warn(subject, format!("states up to number {n} are left")),
+        (_, n) => Judgement::warn(subject, format!("states up to number {n} are allowed")),
     };
     see_parameter(judgement, facts, "processor.max_cstate").see(driver).alone()
 }
@@ -235,10 +238,10 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     let asked = |value: &str| line.all("tsc").any(|parameter| parameter.value.as_deref() == Some(value));
     let subject = Subject::Parameter("tsc".into());
     if asked("unstable") {
-        let text = "the TSC is declared unstable: another clock is read, and full dynamic ticks are off";
+        let text = "the TSC is declared unstable: the kernel reads another clock, and full dynamic ticks are off";
         return see_parameter(Judgement::fail(subject, text), facts, "tsc")
             .for_good("remove tsc=unstable # only if its TSC is invariant and in step")
-            .costs("Where the TSC is out of step after all, time jumps.")
+            .costs("If the TSCs are out of step after all, time jumps.")
             .alone();
     }
     if asked("reliable") {
@@ -266,15 +269,16 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         Trust::No(reason) if !unwatched => {
             let how = match since(PINNED) {
                 true => {
-                    "the boot CPU checks the TSC twice a second, and interrupts one further CPU each time, all in turn"
+                    "the boot CPU checks the TSC twice per second, and each time interrupts one other CPU, all of \
+                     them in turn"
                 }
-                false => "a timer checks the TSC twice a second, on all CPUs in turn",
+                false => "a timer checks the TSC twice per second, on all CPUs in turn",
             };
             let text = format!("{how}: {reason}");
             let judgement = Judgement::warn(subject, text);
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
-                    .for_good("a TSC that is not invariant must be watched: take other hardware for low latency"),
+                    .for_good("a TSC that is not invariant must be watched: use other hardware for low latency"),
                 // The mildest that is enough.
                 false if !checked && since(NOWATCHDOG) => judgement.for_good("tsc=nowatchdog").costs(UNWATCHED_COST),
                 false => judgement,
@@ -282,18 +286,19 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         }
         // The TSC is then the watchdog of the others (tsc.c, tsc_clocksource_watchdog_disabled).
         Trust::Yes(..) if !unwatched && asked("watchdog") && since(WATCHDOG) => {
-            let text = "tsc=watchdog: a timer checks HPET and the ACPI PM timer against the TSC twice a second, on all CPUs in turn";
+            let text = "tsc=watchdog: a timer checks HPET and the ACPI PM timer against the TSC twice per second, on all CPUs \
+             in turn";
             Judgement::warn(subject, text)
                 .for_good("remove tsc=watchdog")
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
-            let text = "no watchdog checks the TSC; TSC_ADJUST is checked on one CPU after the other, 10 minutes apart";
+            let text = "no watchdog checks the TSC; TSC_ADJUST is checked on one CPU every 10 minutes";
             Judgement::pass(subject, text)
         }
         _ if checked => Judgement::warn(
             subject,
-            "no watchdog, but a timer checks TSC_ADJUST on one CPU after the other, 10 minutes apart, isolated ones too",
+            "no watchdog runs, but a timer checks TSC_ADJUST on one CPU every 10 minutes, including isolated ones",
         ),
         _ => Judgement::pass(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
@@ -417,7 +422,7 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
         (true, false) => Judgement::pass(subject, format!("only {ticking} CPUs keep their tick while they are busy")),
         (false, _) => {
             let when = if kept.is_some() { "" } else { " while they are busy" };
-            Judgement::warn(subject, format!("the ticks of {ticking} CPUs fall together{when}"))
+            Judgement::warn(subject, format!("{ticking} CPUs tick at the same moment{when}"))
         }
     };
     let judgement = count(judgement);
@@ -510,10 +515,14 @@ pub(crate) mod tests {
         assert_eq!(judgement.cost.as_deref(), Some(super::UNWATCHED_COST));
         assert_eq!(bare("6.16.10", "tsc=nowatchdog").verdict, crate::Verdict::Pass);
         assert!(
-            bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice a second, on all CPUs in turn: ")
+            bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice per second, on all CPUs in turn: ")
         );
         let pinned = bare("7.1.0", "quiet");
-        assert!(pinned.found.starts_with("the boot CPU checks the TSC twice a second, and interrupts one further CPU"));
+        assert!(
+            pinned
+                .found
+                .starts_with("the boot CPU checks the TSC twice per second, and each time interrupts one other CPU")
+        );
         assert_eq!(pinned.for_good, ["tsc=nowatchdog"]);
         // What does not know the word, and what has a second timer, is asked for tsc=reliable, which says what it gives up.
         assert!(bare("5.3.9", "quiet").for_good.is_empty());

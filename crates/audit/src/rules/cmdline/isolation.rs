@@ -12,19 +12,19 @@ use crate::{
     Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.isolcpus",
         cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
-        title: "Application CPUs are out of the scheduler's domains",
+        title: "Application CPUs are outside the scheduler's domains",
         applies: Applies::LINUX.isolated(),
         judge: isolcpus,
         why: "The scheduler balances runnable threads over all CPUs of a domain. A thread that is moved onto one of \
               the application's CPUs takes that CPU for a time slice and starts the tick again.",
         magnitude: Magnitude {
-            text: "a time slice for each thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
+            text: "a time slice per thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}"),
-        cost: "managed_irq is a best effort: a queue whose mask holds isolated CPUs only still interrupts them.",
+        cost: "managed_irq is best effort: a queue whose mask contains only isolated CPUs still interrupts them.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus",
             "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
@@ -77,12 +77,14 @@ pub const RULES: &[Rule] = &[
         why: "The tick interrupts each busy CPU CONFIG_HZ times a second. A CPU in nohz_full stops it while only one \
               thread is runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude {
-            text: "100 to 1000 interruptions a second while the CPU is busy, some microseconds each; since Linux 4.17 the last one a second runs on a housekeeping CPU instead",
+            text: "100 to 1000 interruptions per second while the CPU is busy, some microseconds each; since Linux 4.17 \
+             the remaining one per second runs on a housekeeping CPU instead",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of one tick is general knowledge",
         },
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
-        cost: "Each entry into the kernel costs more, because CPU time is accounted there; the boot CPU cannot be in nohz_full=.",
+        cost: "Each entry into the kernel costs more, because CPU time is accounted there. The boot CPU cannot be in \
+         nohz_full=.",
         references: &["Linux Documentation/timers/no_hz.rst", "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -90,12 +92,12 @@ pub const RULES: &[Rule] = &[
         id: "cmd.nohz-off",
         cause: Cause::TimerTick,
         group: Group::CommandLine,
-        title: "Dynamic ticks are not switched off",
+        title: "Dynamic ticks are not disabled",
         applies: Applies::LINUX,
         judge: nohz_off,
-        why: "Full dynamic ticks build on dynamic ticks: nohz=off makes nohz_full= do nothing, and idle CPUs tick too.",
+        why: "Full dynamic ticks need dynamic ticks. With nohz=off, nohz_full= has no effect, and idle CPUs tick too.",
         magnitude: Magnitude {
-            text: "100 to 1000 interruptions a second on each CPU",
+            text: "100 to 1000 interruptions per second on each CPU",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
@@ -114,15 +116,15 @@ pub const RULES: &[Rule] = &[
         title: "RCU callbacks run on housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: rcu_nocbs,
-        why: "RCU frees memory in callbacks that run in the softirq of the CPU that queued them. Offloaded, they run in rcuo \
-              threads, which can be kept elsewhere; nohz_full= implies the offloading.",
+        why: "RCU frees memory in callbacks, which run in a softirq on the CPU that queued them. Offloaded callbacks run \
+         in rcuo threads, which can be kept on other CPUs. nohz_full= implies the offloading.",
         magnitude: Magnitude {
             text: "tens of microseconds per batch of callbacks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("rcu_nocbs={isolated}"),
-        cost: "The callbacks' work moves to the housekeeping CPUs, and queueing one costs a little more.",
+        cost: "The work of the callbacks moves to the housekeeping CPUs, and queueing one costs slightly more.",
         references: &[
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocbs",
@@ -137,10 +139,10 @@ pub const RULES: &[Rule] = &[
         title: "Polling RCU threads have CPUs to poll on",
         applies: Applies::LINUX.isolated(),
         judge: rcu_nocb_poll,
-        why: "With rcu_nocb_poll the rcuo threads look for callbacks themselves instead of being woken by the CPU that queues one. \
-              This spares the application's CPU a wake-up, and keeps the housekeeping CPUs busy.",
+        why: "With rcu_nocb_poll, the rcuo threads poll for callbacks instead of being woken by the CPU that queues one. \
+         This saves a wake-up on the application's CPU, but keeps the housekeeping CPUs busy.",
         magnitude: Magnitude {
-            text: "one wake-up, a few microseconds, for each batch of callbacks",
+            text: "one wake-up, a few microseconds, per batch of callbacks",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the size is general knowledge",
         },
@@ -156,8 +158,8 @@ pub const RULES: &[Rule] = &[
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: irqaffinity,
-        why: "An interrupt that is registered after boot (a driver that is loaded, a queue that is opened) starts with the default \
-              mask. Without irqaffinity= that is every CPU.",
+        why: "An interrupt that is registered after boot (by loading a driver or opening a queue) starts with the \
+         default mask. Without irqaffinity= the mask contains every CPU.",
         magnitude: Magnitude {
             text: "1 to 10 us per interrupt, and the cache lines that it evicts",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -178,18 +180,18 @@ pub const RULES: &[Rule] = &[
         id: "cmd.kthread-cpus",
         cause: Cause::KernelWork,
         group: Group::CommandLine,
-        title: "kthread_cpus= does what it says",
+        title: "kthread_cpus= has an effect",
         applies: Applies::LINUX.isolated(),
         judge: kthread_cpus,
-        why: "Kernels of kernel.org do not know kthread_cpus=; those of Wind River and StarlingX do. Elsewhere it is ignored, and \
-              kernel threads run on every CPU.",
+        why: "Kernels from kernel.org do not support kthread_cpus=; those of Wind River and StarlingX do. Other kernels \
+         ignore it, and kernel threads run on every CPU.",
         magnitude: Magnitude {
             text: "microseconds to milliseconds each time a kernel thread runs there",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("remove kthread_cpus\nnohz_full={isolated} # keeps unbound kernel threads off"),
-        cost: "nohz_full makes each entry into the kernel cost more.",
+        cost: "nohz_full makes each entry into the kernel more expensive.",
         references: &[
             "FlexRAN real-time platform slides (2018), kernel command line",
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
@@ -206,25 +208,22 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
     let judgement = if !missing.is_empty() && partitions_known(facts) {
         Judgement::fail(
             &missing,
-            format!("the scheduler balances work onto CPUs {missing}, which are meant for the application"),
+            format!("the scheduler moves threads onto CPUs {missing}, which are meant for the application"),
         )
     } else if !missing.is_empty() {
         let balances = match facts.cmdline.is(|line| line.has("isolcpus")) {
-            Some(false) => format!("there is no isolcpus=: the scheduler balances work onto CPUs {missing}"),
-            _ => format!("isolcpus= does not keep the scheduler from balancing work onto CPUs {missing}"),
+            Some(false) => format!("there is no isolcpus=: the scheduler moves threads onto CPUs {missing}"),
+            _ => format!("isolcpus= does not stop the scheduler from moving threads onto CPUs {missing}"),
         };
-        Judgement::warn(
-            &missing,
-            format!("{balances}, unless a cpuset partition, which is not recorded, keeps it away"),
-        )
-        .with_effect(crate::Effect::Unsized)
+        Judgement::warn(&missing, format!("{balances}, unless a cpuset partition, which is not recorded, prevents it"))
+            .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {
         Judgement::warn(
             &stray,
             format!("CPUs {stray} are out of the scheduler's domains, but not meant for the application"),
         )
     } else {
-        Judgement::pass(wanted, format!("the scheduler balances nothing onto CPUs {wanted}"))
+        Judgement::pass(wanted, format!("the scheduler moves no threads onto CPUs {wanted}"))
     };
     // Only version 2 has partitions, and only where cpuset is not mounted as version 1.
     let judgement = match facts.cgroups.version.get() {
@@ -249,16 +248,16 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         let (named, partitions) = (cpus_of(facts, "isolcpus").unwrap_or_default(), without_balancing(facts));
         let covered = partitions.is(|set| named.is_subset(set)) == Some(true);
         match covered {
-            true => Judgement::pass(subject, "without domain, but cpuset partitions keep the scheduler away")
+            true => Judgement::pass(subject, "isolcpus= lacks domain, but cpuset partitions keep the scheduler away")
                 .see(&partitions),
             false if partitions_known(facts) => {
-                Judgement::fail(subject, format!("without domain the scheduler still balances work onto CPUs {named}"))
+                Judgement::fail(subject, format!("without domain the scheduler still moves threads onto CPUs {named}"))
             }
             false => Judgement::warn(
                 subject,
                 format!(
-                    "without domain the scheduler still balances work onto CPUs {named}, unless a cpuset partition, which is \
-                     not recorded, keeps it away"
+                    "without domain the scheduler still moves threads onto CPUs {named}, unless a cpuset partition, \
+                     which is not recorded, prevents it"
                 ),
             )
             .with_effect(crate::Effect::Unsized),
@@ -282,12 +281,12 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
             stray if stray.is_empty() => Judgement::pass(wanted, "these CPUs may stop their tick"),
             stray => Judgement::warn(
                 &stray,
-                format!("CPUs {stray} may stop their tick too, which makes their system calls dearer"),
+                format!("CPUs {stray} may stop their tick too, which makes their system calls more expensive"),
             ),
         }
     } else if missing == CpuSet::from([0]) && cpus_of(facts, "nohz_full").is_some_and(|asked| asked.contains(0)) {
         // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
-        Judgement::warn(&missing, "nohz_full= asks for CPU 0, and the kernel cleared it: the boot CPU keeps the time")
+        Judgement::warn(&missing, "nohz_full= asks for CPU 0, but the kernel removed it: the boot CPU keeps the time")
             .for_good(format!("nohz_full={}", real))
     } else if missing == CpuSet::from([0]) && wanted.len() > 1 {
         // What can be done of it is done.
@@ -295,7 +294,7 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
             .for_good(format!("leave CPU 0 to housekeeping: rerun with --isolated {}", wanted.difference(&missing)))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
         Judgement::fail(&missing, format!("nohz_full= names CPUs {missing}, but the kernel does not stop their tick"))
-            .for_good("take a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the messages of the boot")
+            .for_good("use a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the boot messages")
     } else if context.is(Workload::Poll) || context.is(Workload::Rt) {
         Judgement::fail(&missing, format!("CPUs {missing} keep their tick while they are busy"))
     } else {
@@ -310,9 +309,9 @@ fn nohz_off(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     let subject = Subject::Parameter("nohz".into());
     let judgement = match (line.value("nohz") == Some("off"), line.has("nohz_full")) {
-        (true, true) => Judgement::fail(subject, "nohz=off makes nohz_full= do nothing"),
+        (true, true) => Judgement::fail(subject, "nohz=off disables nohz_full="),
         (true, false) => Judgement::warn(subject, "idle CPUs tick too"),
-        (false, _) => Judgement::pass(subject, "dynamic ticks are not switched off"),
+        (false, _) => Judgement::pass(subject, "dynamic ticks are not disabled"),
     };
     see_parameter(judgement, facts, "nohz").alone()
 }

@@ -24,7 +24,7 @@ const UNKNOWN: Magnitude = Magnitude {
     ..SILENT
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.unknown-value",
@@ -81,7 +81,7 @@ pub const RULES: &[Rule] = &[
         title: "No two parameters contradict each other",
         applies: Applies::LINUX,
         judge: contradictions,
-        why: "One of two contradictory parameters does nothing, and it is hard to see which.",
+        why: "One of two contradictory parameters has no effect, and it is hard to see which.",
         magnitude: SILENT,
         fix: Fix::boot("remove the one that you do not want").decided(),
         cost: "None beyond the reboot.",
@@ -92,7 +92,7 @@ pub const RULES: &[Rule] = &[
         id: "cmd.companions",
         cause: Cause::CommandLine,
         group: Group::CommandLine,
-        title: "No parameter lacks the ones that it needs",
+        title: "No parameter lacks others that it needs",
         applies: Applies::LINUX,
         judge: companions,
         why: "Isolation, huge pages and limits of idle states need several parameters each. If one is missing, the \
@@ -107,13 +107,13 @@ pub const RULES: &[Rule] = &[
         id: "cmd.pending-reboot",
         cause: Cause::CommandLine,
         group: Group::CommandLine,
-        title: "The next boot brings the same parameters",
+        title: "The next boot uses the same parameters",
         applies: Applies::LINUX,
         judge: pending,
         why: "Parameters that were written for the next boot have no effect yet. Parameters that are in effect now but \
               written nowhere are gone after it. Both happen when a tool could not change the boot loader.",
         magnitude: SILENT,
-        fix: Fix::boot("write the parameters that are meant into the boot loader's configuration, then reboot"),
+        fix: Fix::boot("write the intended parameters into the boot loader's configuration, then reboot"),
         cost: "None beyond the reboot.",
         references: &[
             "redhat-performance/tuned issue 528",
@@ -154,7 +154,7 @@ fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, 
 
 fn unknown_values(facts: &Facts, context: &Context) -> Judged {
     let found = remarks(facts, context, &[Kind::UnknownValue])?;
-    each(facts, found, "each known parameter has a known value", Judgement::fail)
+    each(facts, found, "every known parameter has a known value", Judgement::fail)
 }
 
 fn unknown_names(facts: &Facts, context: &Context) -> Judged {
@@ -168,7 +168,7 @@ fn unknown_names(facts: &Facts, context: &Context) -> Judged {
         // The boot loader's own word comes along, and belongs there.
         let names: Vec<&str> = names.split_whitespace().filter(|name| !name.starts_with("BOOT_IMAGE")).collect();
         if !names.is_empty() {
-            let text = format!("the kernel did not know {}", names.join(" "));
+            let text = format!("the kernel does not know {}", names.join(" "));
             return Judgement::warn(Subject::Parameter(names.join(" ")), text)
                 .see_as(*message, facts.kernel.messages.source())
                 .alone();
@@ -187,7 +187,7 @@ fn duplicates(facts: &Facts, context: &Context) -> Judged {
         // tuned's network-latency and the operator's own profile both have skew_tick= and tsc=.
         for same in found.iter_mut().filter(|remark| remark.kind == Kind::Duplicate) {
             same.instead =
-                Some("# nothing, where both are of the operator's profiles: no setting takes one of them away".into());
+                Some("# nothing, if both come from the operator's profiles: no setting removes one of them".into());
         }
     }
     // What may be given several times, or does no harm, is no remark.
@@ -245,7 +245,7 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
         !(elsewhere || is_off || no_ticks && is("nohz_full="))
     };
     let found = found.into_iter().filter(wanted).collect();
-    let mut judgements = each(facts, found, "no companion is missing", |subject, text| {
+    let mut judgements = each(facts, found, "no companion parameter is missing", |subject, text| {
         let name = CommandLine::parse(&subject.to_string()).parameters.first().map(|word| word.name.clone());
         let judgement = Judgement::warn(subject, format!("missing: {text}"));
         match name.as_deref().and_then(cause_of) {
@@ -267,7 +267,8 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     {
         let cpus = if count == 1 { "the CPU".to_owned() } else { format!("all {count} CPUs") };
         judgement.found = format!(
-            "missing, and non-maskable interrupts of the performance counters came to {cpus}, as from the hard-lockup detector"
+            "missing, and performance counters raised non-maskable interrupts on {cpus}, as the hard-lockup \
+             detector does"
         );
         judgement.evidence.push(Evidence { value: seen, source: facts.counters.interrupts.source().to_string() });
     }
@@ -354,7 +355,7 @@ fn pending(facts: &Facts, _: &Context) -> Judged {
     coming.sort_unstable();
     coming.dedup();
     let judgement = match (gone.as_slice(), coming.as_slice()) {
-        ([], []) => Judgement::pass(Subject::Host, "the next boot brings the parameters of this one"),
+        ([], []) => Judgement::pass(Subject::Host, "the next boot uses the same parameters as this one"),
         (gone, coming) => {
             let part = |verb: &str, words: &[&str]| {
                 (!words.is_empty()).then(|| format!("the next boot {verb} {}", words.join(" ")))
@@ -417,7 +418,7 @@ pub(crate) mod tests {
         let fix = |line: &str| with(line).judge("cmd.duplicate").remove(0).for_good;
         assert_eq!(fix("skew_tick=1 skew_tick=1"), ["remove one"]);
         let operated = "ostree=/ostree/boot.1/rhcos/1/0 tuned.non_isolcpus=3 skew_tick=1 skew_tick=1";
-        assert!(fix(operated)[0].starts_with("# nothing, where both are"), "{:?}", fix(operated));
+        assert!(fix(operated)[0].starts_with("# nothing, if both come"), "{:?}", fix(operated));
         // What changes nothing reboots nothing and costs nothing.
         let of = |line: &str| {
             let report = crate::audit(&with(line).facts(), &crate::Intent::default());

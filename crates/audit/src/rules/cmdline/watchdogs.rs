@@ -9,13 +9,13 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const LOCKUP: &str = "Linux Documentation/admin-guide/lockup-watchdogs.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.nosoftlockup",
         cause: Cause::Watchdogs,
         group: Group::CommandLine,
-        title: "The soft-lockup detector leaves application CPUs alone",
+        title: "The soft-lockup detector does not watch application CPUs",
         applies: Applies::LINUX.isolated(),
         judge: soft_lockup,
         why: "The detector runs a high-resolution timer and a stopper thread on each CPU it watches, every 2/5 of watchdog_thresh: 4 s \
@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask", "nosoftlockup"),
-        cost: "A kernel that hangs on these CPUs is not noticed.",
+        cost: "A kernel hang on these CPUs is not detected.",
         references: &[LOCKUP, "tuned profile realtime"],
         conflicts: &[],
     },
@@ -34,18 +34,18 @@ pub const RULES: &[Rule] = &[
         id: "cmd.nmi-watchdog",
         cause: Cause::Watchdogs,
         group: Group::CommandLine,
-        title: "The hard-lockup detector leaves application CPUs alone",
+        title: "The hard-lockup detector does not watch application CPUs",
         applies: Applies::LINUX,
         judge: nmi_watchdog,
-        why: "The detector lets a performance counter of each CPU overflow into an interrupt that nothing can mask, and keeps that counter \
-              from others.",
+        why: "The detector occupies a performance counter on each CPU and lets it overflow into an interrupt that cannot \
+         be masked.",
         magnitude: Magnitude {
             text: "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("sysctl -w kernel.nmi_watchdog=0", "nmi_watchdog=0"),
-        cost: "A CPU that hangs with interrupts off is not noticed.",
+        cost: "A CPU that hangs with interrupts off is not detected.",
         references: &[
             LOCKUP,
             "FlexRAN real-time platform slides (2018), kernel command line",
@@ -60,9 +60,10 @@ pub const RULES: &[Rule] = &[
         title: "Corrected errors are not polled for, and machine checks are on",
         applies: Applies::LINUX.on_hardware(),
         judge: mce,
-        why: "Each CPU polls its machine-check banks for corrected errors, every 5 minutes by default and more often after an error. \
-              mce=off ends this, and with it the handling of uncorrected errors: with CR4.MCE clear, a machine check shuts the \
-              processor down (Intel SDM volume 3, Machine-Check Exception), and the host resets. Corrected errors go unseen.",
+        why: "Each CPU polls its machine-check banks for corrected errors, every 5 minutes by default and more often \
+         after an error. mce=off stops this, but also the handling of uncorrected errors: with CR4.MCE clear, a \
+         machine check shuts the processor down (Intel SDM volume 3, Machine-Check Exception), and the host resets. \
+         Corrected errors go unnoticed.",
         magnitude: Magnitude {
             text: "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
@@ -86,9 +87,9 @@ pub const RULES: &[Rule] = &[
         title: "Grace periods of RCU are not expedited",
         applies: Applies::LINUX.isolated(),
         judge: expedited,
-        why: "An expedited grace period interrupts every CPU that is not idle to hurry it; a normal one waits.",
+        why: "An expedited grace period interrupts every CPU that is not idle. A normal one waits instead.",
         magnitude: Magnitude {
-            text: "one inter-processor interrupt on each busy CPU for each grace period, 1 to 5 us",
+            text: "one inter-processor interrupt on each busy CPU per grace period, 1 to 5 us",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of one is general knowledge",
         },
@@ -104,13 +105,13 @@ pub const RULES: &[Rule] = &[
         id: "cmd.rcu-patience",
         cause: Cause::Rcu,
         group: Group::CommandLine,
-        title: "RCU is patient with CPUs without a tick",
+        title: "RCU does not restart the tick of nohz_full CPUs at once",
         applies: Applies::LINUX.isolated().since(KernelVersion::new(6, 11)),
         judge: patience,
-        why: "When a grace period waits for a CPU in nohz_full that is in the kernel, RCU makes it tick. The delay before it does so can be \
-              raised.",
+        why: "When a grace period waits for a nohz_full CPU that is in the kernel, RCU restarts that CPU's tick. The \
+         delay before this can be increased.",
         magnitude: Magnitude {
-            text: "a tick or two for each long grace period, some microseconds each",
+            text: "a tick or two per long grace period, some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of one is general knowledge",
         },
@@ -129,8 +130,8 @@ pub const RULES: &[Rule] = &[
         title: "RCU's threads come before real-time threads of the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: kthread_prio,
-        why: "A real-time thread that never sleeps keeps RCU's threads of lower priority off its CPU. Callbacks pile up until memory runs out \
-              or the kernel reports a stall.",
+        why: "A real-time thread that never sleeps keeps RCU's threads of lower priority off its CPU. Callbacks then \
+         pile up until memory runs out or the kernel reports a stall.",
         magnitude: Magnitude {
             text: "a stall warning after 21 s (with its interrupts to all CPUs), memory exhaustion later",
             effect: crate::Effect::Unsized,
@@ -178,11 +179,12 @@ fn nmi_watchdog(facts: &Facts, context: &Context) -> Judged {
 
 fn mce(facts: &Facts, context: &Context) -> Judged {
     if line(facts)?.has_value("mce", "off") || line(facts)?.has("nomce") {
-        let text = "machine checks are off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks";
+        let text = "machine checks are off: the kernel handles none, not even uncorrected memory errors, and logs no error \
+         from the processors' banks";
         // Nothing is polled then: what it takes is no time.
         let judgement = Judgement::warn(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
         // The kernel then has no files of machine checks either (arch/x86/kernel/cpu/mce/core.c, mce_available).
-        let judgement = judgement.now("# nothing: machine checks come back with the next boot alone");
+        let judgement = judgement.now("# nothing: machine checks can only be enabled again by a reboot");
         let remove = if line(facts)?.has("nomce") { "remove nomce" } else { "remove mce=off" };
         return see_parameter(judgement, facts, "mce").for_good(remove).for_good("mce=ignore_ce").alone();
     }
@@ -214,7 +216,7 @@ fn expedited(facts: &Facts, _: &Context) -> Judged {
     let hurried = is_on(known(&expedited)?) && normal.is(|text| is_on(text)) != Some(true);
     let judgement = match hurried {
         true => Judgement::warn(Subject::Host, "each grace period interrupts all busy CPUs"),
-        false => Judgement::pass(Subject::Host, "grace periods are not hurried"),
+        false => Judgement::pass(Subject::Host, "grace periods are not expedited"),
     };
     judgement.see(&expedited).see(&normal).alone()
 }
@@ -224,11 +226,8 @@ fn patience(facts: &Facts, _: &Context) -> Judged {
     let milliseconds: u64 =
         known(&delay)?.trim().parse().map_err(|_| Skip::unknown("rcutree.nohz_full_patience_delay is no number"))?;
     let judgement = match milliseconds {
-        0 => Judgement::warn(
-            Subject::Host,
-            "RCU makes CPUs without a tick tick as soon as a grace period waits for them",
-        ),
-        n => Judgement::pass(Subject::Host, format!("RCU waits {n} ms before it does")),
+        0 => Judgement::warn(Subject::Host, "RCU restarts a CPU's tick as soon as a grace period waits for that CPU"),
+        n => Judgement::pass(Subject::Host, format!("RCU waits {n} ms before it restarts a CPU's tick")),
     };
     judgement.see(&delay).alone()
 }
@@ -250,7 +249,7 @@ fn kthread_prio(facts: &Facts, context: &Context) -> Judged {
         0 => Judgement::pass(Subject::Host, format!("no thread on the isolated CPUs has priority {priority} or more")),
         n => Judgement::warn(
             Subject::Host,
-            format!("{n} threads on the isolated CPUs come before RCU's threads, {} for one", names[0]),
+            format!("{n} threads on the isolated CPUs have precedence over RCU's threads, for example {}", names[0]),
         ),
     };
     judgement.see(&fact).see_as(format!("{} threads", names.len()), facts.tasks.source()).alone()
@@ -346,7 +345,8 @@ pub(crate) mod tests {
     #[test]
     fn machine_checks_that_are_off_hide_what_the_processor_reports_and_no_more() {
         let found = iso().cmdline("mce=off").judge("cmd.mce").remove(0).found;
-        let said = "machine checks are off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks";
+        let said = "machine checks are off: the kernel handles none, not even uncorrected memory errors, and logs no error \
+         from the processors' banks";
         assert_eq!(found, said);
         let why = crate::rules::find("cmd.mce").unwrap().why;
         assert!(why.contains("CR4.MCE") && !why.contains("used on"));

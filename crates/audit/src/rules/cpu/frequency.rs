@@ -17,7 +17,7 @@ pub(crate) const STOP: Nanos = Nanos::from_micros(12);
 /// Who says so.
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.governor",
@@ -26,8 +26,8 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs use the governor performance",
         applies: Applies::LINUX.on_hardware(),
         judge: governor,
-        why: "Other governors lower the frequency while there is little to do, and raise it after the packet that needs it has come. A thread that \
-              polls looks fully busy to them, one that sleeps looks idle.",
+        why: "Other governors lower the frequency at low load, and raise it only after the packet that needs it has \
+         arrived. To them, a polling thread looks fully busy and a sleeping thread looks idle.",
         magnitude: Magnitude {
             text: "until the frequency has risen, work takes longer, up to the ratio of the highest to the lowest \
                    frequency",
@@ -95,7 +95,7 @@ pub const RULES: &[Rule] = &[
         why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and \
               how far it lowers it. It biases the uncore's frequency too.",
         magnitude: Magnitude {
-            text: "the clock rises later and less, and until then work takes longer; the sources give no size",
+            text: "the clock rises later and less, and until then work takes longer; the sources give no numbers",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         },
@@ -143,7 +143,7 @@ pub const RULES: &[Rule] = &[
         why: "Turbo gives the lowest mean latency. How much turbo there is depends on temperature, power and the load \
               of the other cores, so the latency varies with these.",
         magnitude: Magnitude {
-            text: "10 to 40 % of speed, which comes and goes",
+            text: "10 to 40 % of speed, which varies over time",
             effect: crate::Effect::Slower,
             source: "general knowledge of turbo tables",
         },
@@ -187,9 +187,10 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs run at their frequency when they are busy",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
-        why: "A CPU that should run at its highest frequency and does not is throttled, capped in power, or set by the firmware.",
+        why: "If a CPU should run at its highest frequency and does not, it is throttled, limited in power, or limited \
+         by the firmware.",
         magnitude: Magnitude {
-            text: "in proportion: half the frequency takes twice the time for each packet",
+            text: "in proportion: at half the frequency each packet takes twice the time",
             effect: crate::Effect::Slower,
             source: "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
         },
@@ -206,7 +207,7 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// What it costs where the clock stays up.
-pub(super) const POWER: &str = "More power while there is little to do; how much depends on the processor.";
+pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Saves less power at low load (idle states still save).";
 const TURBO_STAYS: &str = "Turbo above the floor stays.";
 const FIXED: &str = "Saves less power at low load (idle states still save). No turbo above the fixed frequency.";
@@ -218,7 +219,7 @@ const NO_TURBO: &str = "No turbo above the fixed frequency.";
 /// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
 /// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
 const BOOSTED: &str =
-    "Boost stays on: at its highest state the hardware goes above the bound until boost is off (cpu.turbo).";
+    "Boost stays on: in its highest state the hardware exceeds the bound until boost is off (cpu.turbo).";
 
 /// What a fix with `{bounds}` costs on this CPU: what its floor costs, and what the ceiling does that it holds where one
 /// frequency is wanted.
@@ -269,7 +270,7 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
         let judgement = match known(governor)?.as_str() {
             "performance" => Judgement::pass(Subject::Host, "the governor is performance"),
             other if is_fixed(cpu) == Some(true) => {
-                Judgement::pass(Subject::Host, format!("the frequency is fixed: the governor {other} has no choice"))
+                Judgement::pass(Subject::Host, format!("the frequency is fixed, so the governor {other} has no effect"))
             }
             other => {
                 let found = format!("the governor is {other}{}", may_fall(cpu));
@@ -433,7 +434,7 @@ fn epp(facts: &Facts, context: &Context) -> Judged {
             "performance" | "0" => Judgement::pass(Subject::Host, "the energy preference is performance"),
             other if is_fixed(cpu) == Some(true) => Judgement::pass(
                 Subject::Host,
-                format!("the frequency is fixed: the energy preference {other} has no choice"),
+                format!("the frequency is fixed, so the energy preference {other} has no effect"),
             ),
             other => Judgement::warn(Subject::Host, format!("the energy preference is {other}, not performance")),
         };
@@ -446,13 +447,13 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
     let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         if let Some(epp) = cpu.frequency.epp.value() {
             return Err(Skip::not_applicable(format!(
-                "the energy preference ({epp}) decides where there is one: cpu.epp judges it"
+                "the energy preference ({epp}) overrides the bias: cpu.epp judges it"
             )));
         }
         let bias = &cpu.energy_perf_bias;
         let judgement = match *known(bias)? {
             0 => Judgement::pass(Subject::Host, "the energy bias is 0, performance"),
-            n => Judgement::warn(Subject::Host, format!("the energy bias is {n}, and 0 is performance (of 0 to 15)")),
+            n => Judgement::warn(Subject::Host, format!("the energy bias is {n} (0 to 15, where 0 is performance)")),
         };
         Ok(judgement.see(bias))
     });
@@ -477,7 +478,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     let fact = facts.scaling.turbo();
     let judgement = match *known(&fact)? {
         true => choose(context, [&OFF, &ON], 1),
-        false => Judgement::pass(Subject::Host, "turbo is off: steady, and slower than it could be"),
+        false => Judgement::pass(Subject::Host, "turbo is off: steady, but slower than it could be"),
     };
     let text = if fact.get() == Some(true) { "turbo on" } else { "turbo off" };
     // The file that shows it is the one that switches it: intel_pstate's own, or cpufreq's for the other drivers.
@@ -512,15 +513,15 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
         true => Judgement::warn(
             Subject::Host,
             format!(
-                "the driver raises the lowest frequency for a moment after waits for I/O, and each change stops the core for about \
-                 {STOP} ({name})"
+                "the driver briefly raises the lowest frequency after waits for I/O, and each change stops the core \
+                 for about {STOP} ({name})"
             ),
         ),
         false => Judgement::pass(
             Subject::Host,
             format!(
-                "the driver raises the lowest frequency for a moment after waits for I/O; a change stops a core of {name} for \
-                 less than 1 us"
+                "the driver briefly raises the lowest frequency after waits for I/O; a change stops a core of \
+                 {name} for less than 1 us"
             ),
         ),
     };

@@ -18,13 +18,13 @@ const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "The hardware may not lower the performance level",
+        title: "The hardware cannot lower the performance level",
         applies: INTEL,
         judge: hwp_request,
         why: "IA32_HWP_REQUEST (MSR 0x774) is what the hardware acts on, whatever sysfs says: lowest and highest \
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
         why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits \
               from it. Linux knows bit 19 of MSR 0x1FC as its switch only on Kaby Lake and Coffee Lake desktops.",
         magnitude: Magnitude {
-            text: "turbo comes later; the source gives no size",
+            text: "turbo comes later; the source gives no number",
             effect: crate::Effect::Slower,
             source: "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE",
         },
@@ -89,8 +89,8 @@ pub const RULES: &[Rule] = &[
         title: "All sockets give devices the same ways of the cache",
         applies: INTEL,
         judge: ddio,
-        why: "Devices write packets into some ways of the last-level cache (MSR 0xC8B). Where sockets differ, the same ring fits into the cache of one \
-              and spills into memory at the other.",
+        why: "Devices write packets into some ways of the last-level cache (MSR 0xC8B). If sockets differ, the same ring \
+         fits into the cache of one socket and spills into memory on the other.",
         magnitude: Magnitude {
             text: "about 80 ns more for each packet whose buffer was evicted to memory",
             effect: crate::Effect::Slower,
@@ -159,14 +159,15 @@ pub const RULES: &[Rule] = &[
         id: "idle.c1-demotion",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "The hardware does not choose other idle states than the kernel",
+        title: "The hardware does not override the kernel's choice of idle state",
         applies: INTEL,
         judge: demotion,
         why: "With bits 25 to 28 of MSR 0xE2 the hardware enters a shallower state than the kernel asks for \
               (demotion), or reverses that (undemotion), by its own guess. A wake-up then takes the time of either \
               state, and the kernel's counters do not tell which.",
         magnitude: Magnitude {
-            text: "with demotion no wake-up takes longer than the state asked for; which of the two it takes varies",
+            text: "with demotion no wake-up takes longer than that of the requested state, but which of the two times it \
+             takes varies",
             effect: crate::Effect::Unsized,
             source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
         },
@@ -180,7 +181,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-const PACKAGE_COST: &str = "Power on an idle socket: tens of watts on a large server, less on a small one.";
+const PACKAGE_COST: &str = "More power on an idle socket: tens of watts on a large server, less on a small one.";
 
 const DEMOTION_COST: &str =
     "With states deeper than C1E enabled, wake-ups come from them more often: limit them too (idle.states).";
@@ -274,7 +275,7 @@ fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let text = |(value, cpus): &(u64, CpuSet)| format!("0x{value:x} on CPUs {cpus}");
     let found = groups.iter().map(text).collect::<Vec<_>>().join(", ");
     let judgement = match groups.len() {
-        0 => return Err(Skip::unknown(format!("{}: it was read of no CPU", register.source()))),
+        0 => return Err(Skip::unknown(format!("{} was read on no CPU", register.source()))),
         1 => Judgement::pass(Subject::Host, format!("{what}: {found}")),
         _ => Judgement::warn(Subject::Host, format!("{what} differ: {found}")),
     };
@@ -416,7 +417,7 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
         let judgement = match bits(value, 1, 1) {
             0 if promotion == Promotion::OfBoth && states().any(|state| is(state, "C1E")) => Judgement::pass(
                 Subject::Host,
-                "C1 is not promoted to C1E, and the kernel's C1E is C1: of the two there is one on this model",
+                "C1 is not promoted to C1E, so the kernel's C1E is really C1: this model has only one of the two",
             ),
             0 => Judgement::pass(Subject::Host, "C1 is not promoted to C1E"),
             // Without any state of its own the kernel halts, which is C1.
@@ -446,7 +447,7 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
                 }
             }
             _ => {
-                let judgement = Judgement::warn(Subject::Host, "the hardware makes C1E of each C1");
+                let judgement = Judgement::warn(Subject::Host, "the hardware turns every C1 into C1E");
                 match (state("C1"), state("C1E")) {
                     (Some(c1), Some(c1e)) => judgement.takes(c1e.saturating_sub(c1)),
                     _ => judgement,
@@ -503,7 +504,7 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
         let judgement = match (on.as_slice(), deepest) {
             ([], _) => Judgement::pass(
                 Subject::Host,
-                "C1 and C3 demotion and undemotion are off: the hardware does not make a shallower state of the one that the kernel asks for",
+                "C1 and C3 demotion and undemotion are off: the hardware enters the state that the kernel asks for",
             ),
             (on, Some(name)) if name.starts_with("C1") && !name.starts_with("C10") || name == "POLL" => {
                 Judgement::pass(
@@ -656,7 +657,7 @@ pub(crate) mod tests {
         );
         assert_eq!(
             found(154, "0x0"),
-            "C1 is not promoted to C1E, and the kernel's C1E is C1: of the two there is one on this model"
+            "C1 is not promoted to C1E, so the kernel's C1E is really C1: this model has only one of the two"
         );
         assert_eq!(found(106, "0x2"), "promotion of C1 to C1E is on, but the kernel requests C1E, not C1 (2us)");
         for other in [143, 1] {
@@ -688,8 +689,7 @@ pub(crate) mod tests {
         let both = of(0x55, "0x14010403", &states);
         assert!(both.found.starts_with("C1 demotion and C1 undemotion are on: ") && both.found.ends_with(what));
         assert!(both.now.is_empty() && both.for_good.len() == 2, "{both:?}");
-        let off = "C1 and C3 demotion and undemotion are off: the hardware does not make a shallower state of the one \
-                   that the kernel asks for";
+        let off = "C1 and C3 demotion and undemotion are off: the hardware enters the state that the kernel asks for";
         for (model, value) in [(0x55, "0x403"), (0x6A, "0x10403")] {
             assert_eq!(of(model, value, &states).found, off);
         }

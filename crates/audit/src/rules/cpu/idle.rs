@@ -9,12 +9,13 @@ use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magn
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host states for its deepest state: on recorded hosts 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
+const EXIT: &str = "the exit latency that the host reports for its deepest state: on recorded hosts 1 to 2 us for the shallowest, 33 \
+ to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
 /// What a limit costs.
-const IDLE: &str = "The application's CPUs use more power when idle, and leave less of it for the turbo of the others.";
+const IDLE: &str = "The application's CPUs use more power when idle, which leaves less turbo for the other CPUs.";
 
 /// The same where none are known to be the application's.
 fn cost(context: &Context, cpus: &CpuSet) -> String {
@@ -28,13 +29,13 @@ fn cost(context: &Context, cpus: &CpuSet) -> String {
     }
 }
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "idle.states",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "No idle state of application CPUs takes longer to leave than the budget",
+        title: "The exit latency of every idle state of application CPUs is within the budget",
         applies: Applies::LINUX,
         judge: states,
         why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its \
@@ -60,7 +61,7 @@ pub const RULES: &[Rule] = &[
         why: "Settings show what may happen, counters what did happen. If a limit is not in force, the counters show \
               entries into states that it forbids.",
         magnitude: Magnitude {
-            text: "for each entry the exit latency that the host states for that state",
+            text: "per entry, the exit latency that the host reports for that state",
             effect: crate::Effect::Unsized,
             source: EXIT_SOURCE,
         },
@@ -97,7 +98,8 @@ pub const RULES: &[Rule] = &[
         title: "The process that holds a limit on wake-up times is running",
         applies: Applies::LINUX.on_hardware(),
         judge: global,
-        why: "A process that holds /dev/cpu_dma_latency open limits the idle states of all CPUs; the limit ends with the process.",
+        why: "A process that keeps /dev/cpu_dma_latency open limits the idle states of all CPUs. The limit ends with the \
+         process.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -108,11 +110,11 @@ pub const RULES: &[Rule] = &[
         id: "idle.pmqos-percpu",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "Application CPUs have a limit of their own on wake-up times",
+        title: "Application CPUs have their own limit on wake-up times",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: per_cpu,
-        why: "pm_qos_resume_latency_us limits one CPU's idle states and lets the others sleep. Its value 0 means no limit, not zero latency; n/a means \
-              that the CPU may only poll.",
+        why: "pm_qos_resume_latency_us limits the idle states of one CPU and lets the others sleep. The value 0 means no \
+         limit, not zero latency; n/a means that the CPU may only poll.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -159,7 +161,7 @@ fn states(facts: &Facts, context: &Context) -> Judged {
     let (budget, critical) = (context.budget(), context.critical(facts));
     by_cpu(facts, &critical, |cpu| {
         if polls {
-            return Ok(Judgement::pass(Subject::Host, "idle=poll: they never sleep")
+            return Ok(Judgement::pass(Subject::Host, "idle=poll: these CPUs never sleep")
                 .see_as("idle=poll", facts.cmdline.source()));
         }
         let Some(state) = deepest(facts, cpu)? else {
@@ -248,14 +250,17 @@ fn usage(facts: &Facts, context: &Context) -> Judged {
         let length = interval.length;
         Ok(match worst {
             Some((state, exit, entered)) => {
-                let text = format!("{} was entered, which takes {exit} to leave", name(state));
+                let text = format!("{} was entered; leaving it takes {exit}", name(state));
                 Judgement::warn(Subject::Host, text)
                     .takes(exit)
                     .costs(cost(context, &critical))
                     .see_as(format!("{entered} times during {length}"), cpu.idle_states.source())
             }
-            None => Judgement::pass(Subject::Host, format!("no state above {budget} was entered during {length}"))
-                .see_as("0 entries", cpu.idle_states.source()),
+            None => Judgement::pass(
+                Subject::Host,
+                format!("no idle state with an exit latency above {budget} was entered during {length}"),
+            )
+            .see_as("0 entries", cpu.idle_states.source()),
         })
     })
 }
@@ -265,13 +270,13 @@ fn driver(facts: &Facts, _: &Context) -> Judged {
     let intel = facts.cpus.vendor.get() == Some(host::facts::Vendor::Intel);
     let judgement = match known(driver)?.as_str() {
         "acpi_idle" if intel => {
-            Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies are the firmware's")
+            Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies come from the firmware")
         }
         "acpi_idle" if facts.cpus.vendor.get() == Some(host::facts::Vendor::Amd) => Judgement::pass(
             Subject::Host,
-            "the driver is acpi_idle, as usual on AMD: states and latencies are the firmware's word",
+            "the driver is acpi_idle, as usual on AMD: states and latencies come from the firmware",
         ),
-        "none" => Judgement::pass(Subject::Host, "there is no driver: idle CPUs halt or poll"),
+        "none" => Judgement::pass(Subject::Host, "there is no idle-state driver: idle CPUs halt or poll"),
         driver => Judgement::pass(Subject::Host, format!("the driver is {driver}")),
     };
     judgement.see(driver).see(&facts.idle.governor).alone()
@@ -309,7 +314,7 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             Ok(Some((state, exit))) => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "no limit on wake-up times holds for all CPUs: the deepest state, {}, takes {exit}; {}",
+                    "no limit on wake-up times applies to all CPUs: the deepest state, {}, takes {exit} to leave; {}",
                     name(state),
                     bound(context)
                 ),
@@ -318,7 +323,7 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             .see(&state.exit_latency),
             Err(Skip::Unknown { .. }) => Judgement::warn(
                 Subject::Host,
-                format!("no limit on wake-up times holds for all CPUs; {}", bound(context)),
+                format!("no limit on wake-up times applies to all CPUs; {}", bound(context)),
             ),
         }
     };
@@ -347,7 +352,7 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
                 limit.to_string(),
             ),
             ResumeLatency::NoLimit if facts.idle.dma_latency.is(|limit| *limit <= budget) == Some(true) => (
-                Judgement::pass(Subject::Host, "they have no limit of their own, but the host has"),
+                Judgement::pass(Subject::Host, "they have no limit of their own, but the host has one"),
                 "0, which means no limit".to_owned(),
             ),
             ResumeLatency::NoLimit => (unlimited(facts, context, cpu), "0, which means no limit".to_owned()),

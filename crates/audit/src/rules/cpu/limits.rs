@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::by_cpu;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.throttle-count",
@@ -18,11 +18,11 @@ pub const RULES: &[Rule] = &[
         judge: throttles,
         why: "A core or a package that is too hot is slowed down by the hardware, in bursts of milliseconds, until it has cooled.",
         magnitude: Magnitude {
-            text: "milliseconds at a fraction of the speed for each event",
+            text: "milliseconds at a fraction of the speed per event",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::for_good("lower the highest frequency until the count stands still, or mend fans and air flow")
+        fix: Fix::for_good("lower the highest frequency until the count stops rising, or fix fans and air flow")
             .after("ipmitool sdr type Temperature"),
         cost: "Better cooling, or a lower frequency.",
         references: &[
@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
         why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit below the \
               processor's own rating does that under ordinary load.",
         magnitude: Magnitude {
-            text: "a lower frequency, and a change of it at each crossing",
+            text: "a lower frequency, and a change of frequency at each crossing of the limit",
             effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.10 (RAPL)",
         },
@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         title: "The platform's profile is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: profile,
-        why: "The firmware has a policy of its own for power and fans, above all settings of the kernel.",
+        why: "The firmware has its own policy for power and fans, which overrides the kernel's settings.",
         magnitude: Magnitude {
             text: "as much as a power limit or an energy preference",
             effect: crate::Effect::Slower,
@@ -76,7 +76,7 @@ pub const RULES: &[Rule] = &[
         id: "idle.umwait",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "Waiting instructions do not sleep deeply",
+        title: "The wait instructions do not sleep deeply",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: umwait,
         why: "UMWAIT and TPAUSE wait in C0.1 or, where allowed, in the deeper C0.2, which takes longer to leave. \
@@ -145,7 +145,7 @@ fn power(facts: &Facts, _: &Context) -> Judged {
             }
         };
         if max == 0 {
-            skip = Some(Skip::unknown(format!("{}: the part does not say its rating", long.max.source())));
+            skip = Some(Skip::unknown(format!("{}: the processor does not report its rated power", long.max.source())));
             continue;
         }
         let subject = Subject::Named(zone.name.value().cloned().unwrap_or_else(|| zone.id.clone()));
@@ -157,7 +157,7 @@ fn power(facts: &Facts, _: &Context) -> Judged {
         judgements.push(judgement.see_as(watts(limit), long.limit.source()).see_as(watts(max), long.max.source()));
     }
     match judgements.is_empty() {
-        true => Err(skip.unwrap_or_else(|| Skip::not_applicable("no zone of a package is there"))),
+        true => Err(skip.unwrap_or_else(|| Skip::not_applicable("there is no power zone for a package"))),
         false => Ok(judgements),
     }
 }

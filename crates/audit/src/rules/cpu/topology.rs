@@ -11,7 +11,7 @@ use crate::rules::common::enumerated;
 use crate::rules::{can_spare, cores};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "smt.state",
@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         id: "topo.snc",
         cause: Cause::Placement,
         group: Group::Cpu,
-        title: "Sockets are divided into nodes only where placement knows it",
+        title: "Sockets are split into nodes only if the application is placed accordingly",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: clusters,
         why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of a CPU's own \
@@ -71,10 +71,10 @@ pub const RULES: &[Rule] = &[
         title: "Threads that share packets share a last-level cache",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: caches,
-        why: "Threads that hand packets to each other do it through the last-level cache they share. Where there are several (one for each CCX on EPYC), \
-              the packet crosses the fabric.",
+        why: "Threads pass packets to each other through the last-level cache that they share. If there are several such \
+         caches (one per CCX on EPYC), the packet crosses the fabric.",
         magnitude: Magnitude {
-            text: "about 100 ns more for each line that crosses between caches of a socket",
+            text: "about 100 ns more per cache line that crosses between caches of a socket",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
@@ -101,7 +101,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
         }
     }
     let judgement = match shared.is_empty() {
-        true => Judgement::pass(Subject::Host, "cores run two threads, but none of the application's does"),
+        true => Judgement::pass(Subject::Host, "some cores run two threads, but none of the application's cores does"),
         false => {
             const OFF: Side = Side {
                 is: "each core runs one thread",
@@ -196,7 +196,7 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     let spread = packages.iter().find(|(_, nodes)| nodes.len() > 1);
     let judgement = match spread {
         None => {
-            let each = if clusters == 0 { "each socket is one node" } else { "on each socket one node is used" };
+            let each = if clusters == 0 { "each socket is one node" } else { "on each socket only one node is used" };
             // Lists that nobody reads are counted; the evidence has them.
             let long = places.iter().any(|(cpus, _)| cpus.to_string().len() > 24);
             let place = |(cpus, node): &(CpuSet, u32)| match long {

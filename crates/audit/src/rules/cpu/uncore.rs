@@ -9,8 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst";
 
-const WATTS: &str =
-    "The uncore saves no power while there is little traffic, and leaves less of the power budget to turbo.";
+const WATTS: &str = "The uncore saves no power at low traffic and leaves less of the power budget for turbo.";
 
 const RAMP: Magnitude = Magnitude {
     text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; raising the \
@@ -19,17 +18,17 @@ const RAMP: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the size is general knowledge",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "unc.sysfs-range",
         cause: Cause::UncoreFrequency,
         group: Group::Cpu,
-        title: "The uncore has one frequency only, the highest",
+        title: "The uncore always runs at its highest frequency",
         applies: INTEL,
         judge: range,
-        why: "Mesh, last-level cache and memory controllers have a frequency of their own, which falls while there is little traffic and rises when there \
-              is more. A packet that comes after silence finds it low.",
+        why: "Mesh, last-level cache and memory controllers have their own frequency, which falls at low traffic and \
+         rises again with more traffic. A packet that arrives after a silence finds it low.",
         magnitude: RAMP,
         fix: Fix::runtime(
             "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/max_freq_khz; done\n\
@@ -49,7 +48,7 @@ pub const RULES: &[Rule] = &[
         id: "unc.msr620",
         cause: Cause::UncoreFrequency,
         group: Group::Cpu,
-        title: "The uncore's register holds one ratio",
+        title: "The uncore's register fixes one frequency ratio",
         applies: INTEL,
         judge: register,
         why: "MSR 0x620 holds the lowest (bits 14:8) and the highest ratio (bits 6:0) of the uncore, in units of 100 MHz. Firmware or tools can change it \
@@ -67,7 +66,8 @@ pub const RULES: &[Rule] = &[
         title: "Efficiency latency control keeps the uncore's frequency up",
         applies: INTEL,
         judge: elc,
-        why: "On parts with TPMI the frequency falls to a floor while utilisation is below a threshold, and rises in steps of 100 MHz above another.",
+        why: "On processors with TPMI the frequency falls to a floor while utilisation is below a threshold, and rises \
+         in steps of 100 MHz above another threshold.",
         magnitude: RAMP,
         fix: Fix::runtime(
             "for n in /sys/devices/system/cpu/intel_uncore_frequency/uncore*/; do cat $n/max_freq_khz > $n/elc_floor_freq_khz; done",
@@ -147,7 +147,7 @@ fn register(facts: &Facts, _: &Context) -> Judged {
         }
     }
     if groups.is_empty() {
-        return Err(Skip::unknown("MSR 0x620: it was read of no CPU"));
+        return Err(Skip::unknown("MSR 0x620 was read on no CPU"));
     }
     // Domains of the parts with TPMI (uncoreNN) are not of this register (drivers/platform/x86/intel/uncore-frequency).
     let is_old = |domains: &Vec<Uncore>| !domains.is_empty() && domains.iter().all(|d| d.name.starts_with("package_"));

@@ -15,7 +15,7 @@ use crate::{
 
 const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.irqbalance-running",
@@ -39,14 +39,14 @@ pub const RULES: &[Rule] = &[
         id: "irq.irqbalance-banned",
         cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
-        title: "irqbalance keeps off the isolated CPUs",
+        title: "irqbalance does not use the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: banned,
         why: "By itself irqbalance bans only the CPUs of isolcpus= and nohz_full=; it does not know cpuset partitions. \
               IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST replace that list; an empty list bans nothing.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("echo IRQBALANCE_BANNED_CPULIST={isolated} >> /etc/default/irqbalance"),
-        cost: "The housekeeping CPUs carry all interrupts.",
+        cost: "The housekeeping CPUs handle all interrupts.",
         references: &[IRQBALANCE],
         conflicts: &[],
     },
@@ -63,7 +63,7 @@ pub const RULES: &[Rule] = &[
               does I/O.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::for_good("let threads on CPUs {housekeeping} do the I/O, and none on CPUs {isolated}"),
-        cost: "Threads on those CPUs hand their I/O to others.",
+        cost: "Threads on those CPUs must pass their I/O to others.",
         references: &[
             "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
             ISOLATION,
@@ -104,11 +104,9 @@ fn running(facts: &Facts, context: &Context) -> Judged {
             choose(context, [&STOP, &KEEP], 1)
         }
         (true, true) if context.is(Workload::Interrupt) => {
-            Judgement::warn(Subject::Host, "irqbalance runs, and may move the interrupts of the interfaces")
+            Judgement::warn(Subject::Host, "irqbalance runs and may move the interrupts of the interfaces")
         }
-        (true, true) => {
-            Judgement::pass(Subject::Host, "irqbalance runs, and no interrupt was placed by hand as far as is known")
-        }
+        (true, true) => Judgement::pass(Subject::Host, "irqbalance runs, and no manually placed interrupt is known"),
     }
     .see_as(if runs { "irqbalance" } else { "no irqbalance" }, source)
     .alone()
@@ -133,9 +131,10 @@ fn banned(facts: &Facts, context: &Context) -> Judged {
         let left = isolated.difference(&cpus);
         return match left.is_empty() {
             true => Judgement::pass(isolated, format!("its settings ban CPUs {cpus}")),
-            false => {
-                Judgement::fail(left, "its settings do not ban them, and so it no longer finds isolated CPUs by itself")
-            }
+            false => Judgement::fail(
+                left,
+                "its settings do not ban them, and these settings disable its own detection of isolated CPUs",
+            ),
         }
         .see_as(text, settings.source())
         .alone();

@@ -15,7 +15,7 @@ use crate::{
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.numa",
@@ -24,8 +24,8 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts of an interface are served on its NUMA node",
         applies: Applies::LINUX.with_nic(),
         judge: nodes,
-        why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node reads each \
-              of those lines over the link between the sockets.",
+        why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node \
+         reads each of these cache lines over the link between the sockets.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each cache line of another node, several lines per packet",
             effect: crate::Effect::Slower,
@@ -33,7 +33,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("send the queues' interrupts to housekeeping CPUs of the card's node (smp_affinity_list)")
             .after("cat /sys/class/net/{nic}/device/local_cpulist"),
-        cost: "The CPUs of that node carry the load.",
+        cost: "The CPUs of that node handle the load.",
         references: &[
             "DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
             "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst",
@@ -69,8 +69,8 @@ pub const RULES: &[Rule] = &[
         title: "Interfaces without a role have no interrupts on isolated CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: unused,
-        why: "Drivers with many queues place one interrupt on each CPU. An interface that nobody needs, but that is up, brings \
-              broadcasts, its link timer and its statistics there.",
+        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused brings its \
+         broadcasts, its link timer and its statistics there.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("ethtool -L {nic} combined 1 # or, if nobody needs it, leave it down").decided(),
         cost: "The interface is gone, or slower.",
@@ -212,7 +212,8 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
             };
             return Ok(vec![Judgement::pass(subject, found).see_as(format!("{} interrupts", irqs.len()), source)]);
         }
-        let judgement = Judgement::warn(subject, format!("on {} CPUs busy queues wait for each other", shared.len()));
+        let judgement =
+            Judgement::warn(subject, format!("busy queues share {} CPUs and wait for each other", shared.len()));
         let line = |(cpu, irqs): &(u32, Vec<&Irq>)| {
             let names: Vec<String> = irqs.iter().map(|irq| format!("{} {}", irq.name(), here(irq, *cpu))).collect();
             format!("CPU {cpu}: {}", names.join(", "))

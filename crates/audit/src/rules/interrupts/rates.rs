@@ -8,7 +8,7 @@ use super::{GUIDE, ISOLATION, KTHREADS};
 use crate::rules::common::{full_ticks, messages, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.rate-iso",
@@ -38,8 +38,9 @@ pub const RULES: &[Rule] = &[
         title: "Softirqs of timers, RCU and the scheduler are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: softirqs,
-        why: "TIMER and HRTIMER come from timers that were started there, RCU from callbacks that were not offloaded, SCHED from \
-              balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for each.",
+        why: "TIMER and HRTIMER come from timers that were started on these CPUs, RCU from callbacks that were not \
+         offloaded, SCHED from load balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for \
+         each.",
         magnitude: Magnitude {
             text: "1 to 10 us each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -79,13 +80,13 @@ pub const RULES: &[Rule] = &[
         id: "irq.storm",
         cause: Cause::Queues,
         group: Group::Interrupts,
-        title: "The kernel has switched no interrupt off",
+        title: "The kernel has disabled no interrupt",
         applies: Applies::LINUX,
         judge: storm,
         why: "If no handler accepts an interrupt in 99,900 of 100,000 cases, the kernel switches it off (\"nobody \
               cared\"). From then on a timer polls the devices that share its line.",
         magnitude: Magnitude {
-            text: "up to 100 ms for each packet of that device",
+            text: "up to 100 ms per packet of that device",
             effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
         },
@@ -174,7 +175,7 @@ fn own(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown("the table of interrupts has no row of the CPUs' own interrupts"));
     }
     if judgements.is_empty() {
-        let found = format!("{} are as rare as they can be", quiet.join(", "));
+        let found = format!("{} are as rare as possible", quiet.join(", "));
         judgements.push(Judgement::pass(isolated, found).see_as(format!("in {}", interval.length), source));
     }
     Ok(judgements)
@@ -198,7 +199,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
             "timers of isolated and other CPUs cannot be compared: name the CPUs with --isolated",
         ));
     };
-    let seen = format!("LOC since boot: {inside} a CPU on isolated ones, {outside} on the others");
+    let seen = format!("LOC since boot: {inside} per isolated CPU, {outside} per other CPU");
     // A stopped tick leaves a hundredth: 1 a second of 100 or more. Half of it and more is no stopped tick.
     if inside == 0 || inside <= outside / 2 {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
@@ -223,7 +224,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let judgement = match polls {
         true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick of idle CPUs"))
             .for_good("remove idle=poll")
-            .costs("Idle CPUs sleep, and take as long to wake up as their idle states allow.")
+            .costs("Idle CPUs sleep, and waking up takes the exit latency of their idle states.")
             .see_as("idle=poll", facts.cmdline.source()),
         false => Judgement::warn(isolated, found),
     }
@@ -274,7 +275,7 @@ fn load(facts: &Facts, _: &Context) -> Judged {
         return Err(Skip::unknown("no CPU has counted any time"));
     };
     let span = interval.map_or("since boot".to_owned(), |interval| format!("in {}", interval.length));
-    let found = format!("CPU {cpu} spent the most, {most} % of its time {span}");
+    let found = format!("CPU {cpu} spent the most time in interrupts: {most} % {span}");
     match most <= MOST_LOAD {
         true => Judgement::pass(Subject::Host, found),
         false => Judgement::warn(cpu, found),
@@ -287,11 +288,11 @@ fn storm(facts: &Facts, _: &Context) -> Judged {
     let (found, count) = messages(facts, &["nobody cared", "disabling irq #"])?;
     let source = facts.kernel.messages.source();
     if count == 0 {
-        return Judgement::pass(Subject::Host, "no message says that the kernel has switched an interrupt off")
+        return Judgement::pass(Subject::Host, "no message says that the kernel has disabled an interrupt")
             .see_as("no message", source)
             .alone();
     }
-    let judgement = Judgement::fail(Subject::Host, format!("{count} messages say that an interrupt was switched off"));
+    let judgement = Judgement::fail(Subject::Host, format!("{count} messages say that an interrupt was disabled"));
     found.into_iter().fold(judgement, |judgement, line| judgement.see_as(line, source)).alone()
 }
 
@@ -382,7 +383,7 @@ pub(crate) mod tests {
         let host =
             host().isolated("2-3").file("/proc/interrupts", "     CPU0 CPU1 CPU2 CPU3\nLOC: 999 1000 1000 1001 x\n");
         let seen = host.judge("irq.rate-iso").remove(0).evidence.remove(0).value;
-        assert_eq!(seen, "LOC since boot: 1001 a CPU on isolated ones, 1000 on the others");
+        assert_eq!(seen, "LOC since boot: 1001 per isolated CPU, 1000 per other CPU");
     }
 
     /// kvm-guest-sno: counts since boot do not show what the tick does; what keeps it, the command line tells.

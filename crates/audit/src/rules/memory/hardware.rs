@@ -7,7 +7,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.channels",
@@ -42,7 +42,8 @@ pub const RULES: &[Rule] = &[
         title: "Memory modules run at their own speed",
         applies: Applies::LINUX.on_hardware(),
         judge: speed,
-        why: "A module that runs slower than it can is limited by the firmware's settings, by the part, or by a second module on its channel.",
+        why: "A module that runs below its rated speed is limited by the firmware's settings, by the processor, or by a \
+         second module on its channel.",
         magnitude: Magnitude {
             text: "bandwidth in proportion; some nanoseconds of latency",
             effect: crate::Effect::Slower,
@@ -59,25 +60,25 @@ fn channels(facts: &Facts, _: &Context) -> Judged {
     let fact = &facts.memory.modules;
     let all = known(fact)?;
     let filled: Vec<&MemoryModule> = all.iter().filter(|module| module.size_bytes.is_some()).collect();
-    let first = filled.first().ok_or_else(|| Skip::unknown(format!("{}: it names no module", fact.source())))?;
+    let first = filled.first().ok_or_else(|| Skip::unknown(format!("{} names no memory module", fact.source())))?;
     let sizes = filled.iter().filter(|module| module.size_bytes != first.size_bytes).count();
     let sockets =
         facts.cpus.list.iter().filter_map(|cpu| cpu.package.get()).collect::<std::collections::BTreeSet<_>>().len();
     let gib = |bytes: u64| bytes >> 30;
     let size = first.size_bytes.map_or(0, gib);
-    let text = format!("{} of {} places are filled", filled.len(), all.len());
+    let text = format!("{} of {} memory slots are filled", filled.len(), all.len());
     let judgement = if sizes > 0 {
-        Judgement::warn(Subject::Host, format!("{text}, with modules of unlike sizes"))
+        Judgement::warn(Subject::Host, format!("{text}, with modules of different sizes"))
     } else if size < 4 {
         Judgement::warn(Subject::Host, format!("{text}, with {size} GB each: below 4 GB a module has fewer ranks"))
     } else if sockets > 1 && !filled.len().is_multiple_of(sockets) {
-        Judgement::warn(Subject::Host, format!("{text}: {sockets} sockets cannot have the same number"))
+        Judgement::warn(Subject::Host, format!("{text}: {sockets} sockets cannot have the same number of modules"))
     } else if filled.len() == 1 {
-        Judgement::warn(Subject::Host, format!("{text}: one channel alone is used"))
+        Judgement::warn(Subject::Host, format!("{text}: only one channel is used"))
     } else {
         Judgement::pass(
             Subject::Host,
-            format!("{text}, with {size} GB each; which channels they are on says the board's manual"),
+            format!("{text}, with {size} GB each; the board's manual says on which channels they are"),
         )
     };
     let names: Vec<&str> = filled.iter().map(|module| module.locator.as_str()).take(32).collect();
@@ -91,7 +92,7 @@ fn speed(facts: &Facts, _: &Context) -> Judged {
     let slow: Vec<&(&MemoryModule, u32, u32)> =
         rated.iter().filter(|(_, speed, configured)| configured < speed).collect();
     let judgement = match (rated.len(), slow.first()) {
-        (0, _) => return Err(Skip::unknown(format!("{}: no module tells its speed", fact.source()))),
+        (0, _) => return Err(Skip::unknown(format!("{}: no module reports its speed", fact.source()))),
         (n, None) => Judgement::pass(Subject::Host, format!("{n} modules run at their own speed")),
         (n, Some((module, speed, configured))) => {
             let text = format!(

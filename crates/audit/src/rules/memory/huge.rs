@@ -12,7 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const TRANSPARENT: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
 const RESERVED: Applies = Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]);
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.hugepages-node",
@@ -38,7 +38,7 @@ pub const RULES: &[Rule] = &[
         id: "mem.hugetlbfs",
         cause: Cause::HugePages,
         group: Group::Memory,
-        title: "Huge pages can be mapped by files",
+        title: "Huge pages can be mapped as files",
         applies: RESERVED,
         judge: mounted,
         why: "DPDK and QEMU map their huge pages through files of hugetlbfs. Pages of a size that is not mounted \
@@ -86,9 +86,10 @@ pub const RULES: &[Rule] = &[
         title: "Page faults do not wait for compaction",
         applies: Applies::LINUX,
         judge: defrag,
-        why: "With defrag always, a page fault reclaims and compacts memory itself until it has a huge page; with madvise only for memory that asks for it.",
+        why: "With defrag set to always, a page fault itself reclaims and compacts memory until it gets a huge page. \
+         With madvise this happens only for memory that asks for it.",
         magnitude: Magnitude {
-            text: "milliseconds for a fault that compacts",
+            text: "milliseconds for a page fault that compacts memory",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
         },
@@ -104,9 +105,10 @@ pub const RULES: &[Rule] = &[
         title: "Memory is not compacted in advance",
         applies: Applies::LINUX,
         judge: compaction,
-        why: "With a proactiveness above 0 kcompactd looks twice a second whether memory is fragmented, and moves pages of running applications if it is.",
+        why: "With a proactiveness above 0, kcompactd checks twice per second whether memory is fragmented. If it is, it \
+         moves pages of running applications.",
         magnitude: Magnitude {
-            text: "a TLB flush by inter-processor interrupts for each page that moves, 1 to 5 us each",
+            text: "a TLB flush by inter-processor interrupts per moved page, 1 to 5 us each",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the size is general knowledge",
         },

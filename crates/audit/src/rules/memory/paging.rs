@@ -7,12 +7,12 @@ use crate::rules::common::given;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const FAULT: Magnitude = Magnitude {
-    text: "a page that must come from a disk takes 0.1 ms (NVMe) to 10 ms",
+    text: "reading a page from disk takes 0.1 ms (NVMe) to 10 ms",
     effect: crate::Effect::Late(Nanos::from_millis(1)),
     source: "general knowledge of disks' latency",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.numa-balancing",
@@ -63,9 +63,10 @@ pub const RULES: &[Rule] = &[
         title: "The kernel does not search for equal pages",
         applies: Applies::LINUX,
         judge: ksm,
-        why: "Kernel samepage merging reads memory all the time to find equal pages, and write-protects them: the next write to one is a fault and a copy.",
+        why: "Kernel samepage merging constantly reads memory to find equal pages, and write-protects them. The next \
+         write to such a page causes a page fault and a copy.",
         magnitude: Magnitude {
-            text: "1 to 5 us for each write to a merged page",
+            text: "1 to 5 us per write to a merged page",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the size is general knowledge",
         },
@@ -84,13 +85,13 @@ pub const RULES: &[Rule] = &[
         title: "Memory is not swapped out",
         applies: Applies::LINUX,
         judge: swap,
-        why: "A page that was swapped out must be read before the next access to it can go on.",
+        why: "A page that was swapped out must be read from disk before the next access can continue.",
         magnitude: FAULT,
         fix: Fix::both(
             "swapoff -a",
             "remove the swap area from /etc/fstab, and lock the application's memory (mlockall)",
         ),
-        cost: "Without swap, memory that runs out ends processes.",
+        cost: "Without swap, the kernel kills processes when memory runs out.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, swappiness",
             "rigtorp.se, Low latency tuning guide",
@@ -101,10 +102,11 @@ pub const RULES: &[Rule] = &[
         id: "mem.dirty",
         cause: Cause::MemoryManagement,
         group: Group::Memory,
-        title: "Written pages go to disk in small portions",
+        title: "Dirty pages are written to disk in small portions",
         applies: Applies::LINUX,
         judge: dirty,
-        why: "Up to vm.dirty_ratio of memory may wait to be written; a process above it must write itself. The larger the share, the longer the burst.",
+        why: "Up to vm.dirty_ratio of memory may wait to be written. Above that, a writing process must write the pages \
+         itself. The larger the share, the longer the burst.",
         magnitude: Magnitude {
             text: "a writer is stopped until its pages are written: seconds in the worst case",
             effect: crate::Effect::Unsized,
@@ -133,7 +135,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of one is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.stat_interval=10"),
-        cost: "Tools show older numbers.",
+        cost: "Tools show older values.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, stat_interval",
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
@@ -163,7 +165,7 @@ pub const RULES: &[Rule] = &[
         title: "No page came from disk, and none was swapped, during the measurement",
         applies: Applies::LINUX,
         judge: faults,
-        why: "Counters show what settings allow: a page fault that needs the disk stops its thread.",
+        why: "Counters show what really happens: a page fault that needs the disk stops its thread.",
         magnitude: FAULT,
         fix: Fix::for_good(
             "lock the application's memory (mlockall) and touch it before it is needed; LimitMEMLOCK=infinity in its unit",
@@ -179,7 +181,7 @@ pub const RULES: &[Rule] = &[
         title: "numa_balancing= is still in force",
         applies: Applies::LINUX,
         judge: balancing_parameter,
-        why: "A service can write kernel.numa_balancing after boot, and so undo what the command line asks for.",
+        why: "A service can write kernel.numa_balancing after boot and so override the command line.",
         magnitude: Magnitude {
             text: "1 to 5 us per hinting fault",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -198,7 +200,7 @@ fn balancing(facts: &Facts, _: &Context) -> Judged {
     let nodes = facts.cpus.nodes.len();
     let judgement = match (value, nodes) {
         (0, _) => Judgement::pass(Subject::Host, "pages stay where they are"),
-        (_, 1) => Judgement::pass(Subject::Host, "it is on, but the host has one node only"),
+        (_, 1) => Judgement::pass(Subject::Host, "it is on, but the host has only one node"),
         _ => Judgement::warn(Subject::Host, "pages are unmapped and moved between nodes"),
     };
     judgement.see(&fact).see_as(format!("{nodes} nodes known"), "/sys/devices/system/node").alone()
@@ -210,7 +212,7 @@ fn balancing_parameter(facts: &Facts, _: &Context) -> Judged {
     let on = *known(&fact)? != 0;
     let judgement = match asked == on {
         true => Judgement::pass(Subject::Host, "the setting of the command line is in force"),
-        false => Judgement::warn(Subject::Host, "the command line asks for one thing, the other is in force"),
+        false => Judgement::warn(Subject::Host, "the command line asks for one value, but the other is in force"),
     };
     judgement
         .see(&fact)
@@ -233,7 +235,7 @@ fn ksm(facts: &Facts, _: &Context) -> Judged {
     let judgement = match *known(fact)? {
         1 => Judgement::warn(Subject::Host, "equal pages are searched for and merged"),
         0 if shared > 0 => {
-            Judgement::warn(Subject::Host, format!("nothing is searched any more, but {shared} merged pages are left"))
+            Judgement::warn(Subject::Host, format!("the search has stopped, but {shared} merged pages remain"))
         }
         _ => Judgement::pass(Subject::Host, "pages are not merged"),
     };
@@ -280,9 +282,9 @@ fn statistics(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("vm.stat_interval");
     let judgement = match *known(&fact)? {
         seconds if seconds >= 10 => {
-            Judgement::pass(Subject::Host, format!("statistics are gathered every {seconds} s"))
+            Judgement::pass(Subject::Host, format!("statistics are collected every {seconds} s"))
         }
-        seconds => Judgement::warn(Subject::Host, format!("statistics are gathered every {seconds} s")),
+        seconds => Judgement::warn(Subject::Host, format!("statistics are collected every {seconds} s")),
     };
     judgement.see(&fact).alone()
 }
@@ -298,7 +300,7 @@ fn limits(facts: &Facts, _: &Context) -> Judged {
             "no limit for locked memory is set: users have the kernel's default of 8 MB or less",
         ),
         (_, 0) => Judgement::warn(Subject::Host, "users may lock only part of their memory"),
-        (_, n) => Judgement::pass(Subject::Host, format!("{n} entries allow to lock all memory")),
+        (_, n) => Judgement::pass(Subject::Host, format!("{n} entries allow users to lock all memory")),
     };
     let text = lines.iter().map(|line| line.as_str()).take(5).collect::<Vec<_>>().join("; ");
     judgement.see_as(if text.is_empty() { "no memlock".to_owned() } else { text }, fact.source()).alone()

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const NAPI: &str = "Linux Documentation/networking/napi.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.busy-poll",
@@ -18,7 +18,8 @@ pub const RULES: &[Rule] = &[
         title: "A thread that waits for a packet polls the card first",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: busy_poll,
-        why: "A socket call that would block can poll the card's queue for some microseconds: a packet that comes in that time needs no interrupt, no softirq, no wake-up.",
+        why: "A socket call that would block can poll the card's queue for some microseconds. A packet that arrives in \
+         that time needs no interrupt, no softirq and no wake-up.",
         magnitude: Magnitude {
             text: "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
@@ -46,7 +47,7 @@ pub const RULES: &[Rule] = &[
               Setting only one of the two is a mistake: the first alone does nothing, the second alone holds back \
               merged segments.",
         magnitude: Magnitude {
-            text: "up to gro_flush_timeout for each packet; 20 us to 2 ms are usual",
+            text: "up to gro_flush_timeout per packet; 20 us to 2 ms are usual",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
         },
@@ -64,8 +65,9 @@ pub const RULES: &[Rule] = &[
         title: "NAPI threads have a priority and a place",
         applies: Applies::LINUX.with_nic(),
         judge: threaded,
-        why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when and where it runs: at normal priority behind everything else, \
-              and on any CPU that its mask allows.",
+        why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when \
+         and where the thread runs: at normal priority it competes with all other threads, on any CPU that its mask \
+         allows.",
         magnitude: Magnitude {
             text: "a scheduling delay: up to a time slice of milliseconds at normal priority",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
@@ -85,7 +87,7 @@ fn busy_poll(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (*known(&read)?, poll.get().unwrap_or(0)) {
         (0, 0) => Judgement::warn(Subject::Host, "waiting threads sleep until an interrupt"),
         (0, n) => {
-            Judgement::warn(Subject::Host, format!("poll and select poll the card for {n} us, reading sleeps at once"))
+            Judgement::warn(Subject::Host, format!("poll and select poll the card for {n} us; reading sleeps at once"))
         }
         (n, _) => Judgement::pass(Subject::Host, format!("reading polls the card for {n} us before it sleeps")),
     };
@@ -112,21 +114,18 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
             (0, 0) => Judgement::pass(Subject::Host, "interrupts come as the card sends them"),
             (_, 0) => Judgement::warn(
                 Subject::Host,
-                "interrupts are to be deferred, but no timer is set: nothing is deferred",
+                "interrupts should be deferred, but no timer is set, so nothing is deferred",
             ),
             (0, _) => Judgement::warn(
                 Subject::Host,
-                format!("merged segments wait up to {timeout}, interrupts are not deferred"),
+                format!("merged segments wait up to {timeout}, but interrupts are not deferred"),
             )
             .takes(timeout),
             _ if timeout <= context.budget() => {
-                Judgement::pass(Subject::Host, format!("the card is looked at each {timeout} at least"))
+                Judgement::pass(Subject::Host, format!("the kernel polls the card at least every {timeout}"))
             }
-            _ => Judgement::warn(
-                Subject::Host,
-                format!("without an application that polls, packets wait up to {timeout}"),
-            )
-            .takes(timeout),
+            _ => Judgement::warn(Subject::Host, format!("packets wait up to {timeout} if no application polls"))
+                .takes(timeout),
         };
         let text = format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {flush} ns");
         Ok(judgement.see_as(text, link.defer_hard_irqs.source()))
@@ -159,11 +158,11 @@ fn threaded(facts: &Facts, context: &Context) -> Judged {
         let judgement = match (loose, normal) {
             (0, 0) => Judgement::pass(
                 Subject::Host,
-                format!("{} threads have a place and a real-time priority", threads.len()),
+                format!("{} threads are pinned and have a real-time priority", threads.len()),
             ),
             (loose, normal) => {
                 let found =
-                    format!("of {} threads {loose} may run anywhere, {normal} have normal priority", threads.len());
+                    format!("of {} threads, {loose} may run anywhere and {normal} have normal priority", threads.len());
                 Judgement::warn(Subject::Host, found)
             }
         };

@@ -8,7 +8,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.udp-drops",
@@ -17,7 +17,8 @@ pub const RULES: &[Rule] = &[
         title: "No datagram was dropped from a full socket",
         applies: Applies::LINUX,
         judge: overruns,
-        why: "A datagram that finds its socket's buffer full is lost. The application was away longer than the buffer lasts.",
+        why: "A datagram is lost when its socket's buffer is full: the application was away for longer than the buffer \
+         lasts.",
         magnitude: Magnitude {
             text: "a lost packet",
             effect: crate::Effect::Unsized,
@@ -46,14 +47,14 @@ pub const RULES: &[Rule] = &[
         why: "After a pause as long as a retransmission timeout, TCP starts again with a small window. The first large \
               message then takes several round trips.",
         magnitude: Magnitude {
-            text: "a round trip for each doubling of the window from 10 segments",
+            text: "a round trip per doubling of the window from 10 segments",
             effect: crate::Effect::Unsized,
             source: "RFC 2861; RFC 6928 (initial window)",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_slow_start_after_idle=0"),
         cost: "After a pause, TCP may send a burst into a path that has become narrower.",
         references: &[IP, "GitHub nawaz1991/lltune"],
-        conflicts: &["RFC 2861: the window says nothing after a pause"],
+        conflicts: &["RFC 2861: the old window is no longer valid after a pause"],
     },
     Rule {
         id: "net.tcp-autocorking",
@@ -62,7 +63,8 @@ pub const RULES: &[Rule] = &[
         title: "TCP sends small messages at once",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: corking,
-        why: "With automatic corking a small write waits while an earlier packet of the flow is still in the queue or the card, to be joined with the next write.",
+        why: "With automatic corking, a small write waits to be joined with the next one while an earlier packet of the \
+         flow is still in the queue or the card.",
         magnitude: Magnitude {
             text: "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
@@ -83,7 +85,7 @@ pub const RULES: &[Rule] = &[
         why: "net.ipv4.tcp_low_latency has had no effect since Linux 4.14 (the prequeue that it switched off is gone). \
               A profile that sets it promises an effect that it does not have.",
         magnitude: Magnitude {
-            text: "nothing: what it was set for does not happen",
+            text: "nothing: the setting has no effect",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/ip-sysctl.rst, tcp_low_latency: a legacy option without effect",
         },
@@ -105,7 +107,10 @@ fn overruns(facts: &Facts, _: &Context) -> Judged {
     let span = span(interval.map(|interval| interval.length));
     let judgement = match lost {
         0 => Judgement::pass(Subject::Host, format!("no socket overflowed {span}")),
-        n => Judgement::warn(Subject::Host, format!("{n} datagrams found their socket full {span}")),
+        n => Judgement::warn(
+            Subject::Host,
+            format!("{n} datagrams were dropped because their socket's buffer was full {span}"),
+        ),
     };
     judgement
         .see_as(format!("Udp RcvbufErrors {lost}"), fact.source())
@@ -117,7 +122,7 @@ fn slow_start(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("net.ipv4.tcp_slow_start_after_idle");
     let judgement = match *known(&fact)? {
         0 => Judgement::pass(Subject::Host, "the window stays as it is"),
-        _ => Judgement::warn(Subject::Host, "after a pause TCP begins with a small window"),
+        _ => Judgement::warn(Subject::Host, "after a pause TCP starts with a small window"),
     };
     judgement.see(&fact).alone()
 }
@@ -135,7 +140,7 @@ fn stale(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("net.ipv4.tcp_low_latency");
     let judgement = match *known(&fact)? {
         0 => Judgement::pass(Subject::Host, "tcp_low_latency is not set"),
-        _ => Judgement::warn(Subject::Host, "tcp_low_latency is set, and does nothing"),
+        _ => Judgement::warn(Subject::Host, "tcp_low_latency is set but has no effect"),
     };
     judgement.see(&fact).alone()
 }

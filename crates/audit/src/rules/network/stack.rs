@@ -9,7 +9,7 @@ use crate::{
     Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.softnet-drops",
@@ -37,7 +37,8 @@ pub const RULES: &[Rule] = &[
         title: "Network softirqs finished their work in time",
         applies: Applies::LINUX,
         judge: squeezed,
-        why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, with packets left. They wait until ksoftirqd gets the CPU, or the next round.",
+        why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, even if packets remain. These wait \
+         until ksoftirqd gets the CPU, or until the next round.",
         magnitude: Magnitude {
             text: "until ksoftirqd runs: a scheduling delay, up to milliseconds next to a busy thread",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
@@ -57,7 +58,8 @@ pub const RULES: &[Rule] = &[
         title: "Connections are not tracked",
         applies: Applies::LINUX.to(&[Workload::Interrupt, Workload::Rt, Workload::KvmHost]),
         judge: tracking,
-        why: "Connection tracking looks each packet up in a table with locks, and makes an entry for each new flow; a full table drops packets.",
+        why: "Connection tracking looks up each packet in a table with locks and creates an entry for each new flow. \
+         When the table is full, packets are dropped.",
         magnitude: Magnitude {
             text: "about 0.1 to 1 us per packet, and drops when the table is full",
             effect: crate::Effect::Slower,
@@ -65,7 +67,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::both(
             "nft add rule raw prerouting iifname {nic} notrack",
-            "stateless rules, or none; blacklist nf_conntrack where nobody needs it",
+            "stateless rules, or none; blacklist nf_conntrack if nothing needs it",
         ),
         cost: "Stateful rules, address translation and Kubernetes services need it.",
         references: &["Linux Documentation/networking/nf_conntrack-sysctl.rst", "Mellanox mlnx-tools, mlnx_tune"],
@@ -75,13 +77,13 @@ pub const RULES: &[Rule] = &[
         id: "net.irdma",
         cause: Cause::Rdma,
         group: Group::Network,
-        title: "RDMA of the card is loaded only where it is used",
+        title: "The card's RDMA driver is loaded only if it is used",
         applies: Applies::LINUX,
         judge: rdma,
         why: "The module irdma is loaded with ice and i40e, and takes an interrupt on each CPU for completions, \
               including isolated CPUs.",
         magnitude: Magnitude {
-            text: "452 more interrupts on a host of 112 CPUs; each that comes takes some microseconds",
+            text: "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
         },
@@ -142,7 +144,7 @@ fn dropped(facts: &Facts, _: &Context) -> Judged {
         0 => Judgement::pass(Subject::Host, format!("no backlog overflowed {span}"))
             .see_as("all 0", facts.counters.softnet.source()),
         n => named(
-            Judgement::warn(Subject::Host, format!("{n} packets did not fit into a backlog {span}")),
+            Judgement::warn(Subject::Host, format!("{n} packets were dropped because a backlog was full {span}")),
             &found,
             facts,
         ),
@@ -164,7 +166,10 @@ fn squeezed(facts: &Facts, _: &Context) -> Judged {
         0 => Judgement::pass(Subject::Host, format!("no softirq ran out of budget {span}"))
             .see_as("all 0", facts.counters.softnet.source()),
         n => named(
-            Judgement::warn(Subject::Host, format!("{n} times a softirq left packets behind {span}")),
+            Judgement::warn(
+                Subject::Host,
+                format!("softirqs ran out of budget {n} times and left packets behind {span}"),
+            ),
             &found,
             facts,
         ),
@@ -186,7 +191,7 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     let max = facts.sysctl_number("net.netfilter.nf_conntrack_max");
     let judgement = match (module || count.is_known(), count.get(), max.get()) {
         (false, ..) => Judgement::pass(Subject::Host, "the module nf_conntrack is not loaded"),
-        (true, Some(0), _) => Judgement::pass(Subject::Host, "connection tracking is loaded, and tracks nothing"),
+        (true, Some(0), _) => Judgement::pass(Subject::Host, "connection tracking is loaded but tracks nothing"),
         (true, Some(n), Some(max)) if n * 10 >= max * 9 => {
             Judgement::fail(Subject::Host, format!("{n} of {max} connections: the table is nearly full"))
         }
@@ -310,7 +315,7 @@ pub(crate) mod tests {
     #[test]
     fn the_cpus_and_their_counts_are_named() {
         let judgements = softnet(3, 0).judge("net.softnet-drops");
-        assert_eq!(judgements[0].found, "3 packets did not fit into a backlog since boot");
+        assert_eq!(judgements[0].found, "3 packets were dropped because a backlog was full since boot");
         assert_eq!(judgements[0].evidence[0].value, "CPU 1: 3");
         let judgements = irq("irdma-ceq-3").judge("net.irdma");
         assert_eq!(

@@ -17,7 +17,7 @@ const PAUSE: Magnitude = Magnitude {
     source: "IEEE 802.3, Annex 31B",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.pause",
@@ -26,10 +26,11 @@ pub const RULES: &[Rule] = &[
         title: "Pause frames are off",
         applies: Applies::LINUX.with_nic(),
         judge: pause,
-        why: "A receiver that is behind stops its sender by pause frames, and with it every flow on that link, also those whose receiver is idle.",
+        why: "A receiver that cannot keep up stops its sender with pause frames, and with it every flow on that link, \
+         even those whose receiver is idle.",
         magnitude: PAUSE,
         fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off"),
-        cost: "A ring that overflows loses frames instead; RDMA over Ethernet needs priority flow control.",
+        cost: "Frames are lost instead when a ring overflows; RDMA over Ethernet needs priority flow control.",
         references: &["DPDK guide, nics/mlx4 and mlx5, Performance tuning", I40E, "FreeBSD manual, ixl(4)"],
         conflicts: &["storage and RDMA over converged Ethernet need a link without loss"],
     },
@@ -43,9 +44,9 @@ pub const RULES: &[Rule] = &[
         why: "Counters show whether a sender was stopped, whatever the settings say.",
         magnitude: PAUSE,
         fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off")
-            .after("ethtool -S {nic} # who pauses whom")
+            .after("ethtool -S {nic} # shows who pauses whom")
             .decided(),
-        cost: "A ring that overflows loses frames instead.",
+        cost: "Frames are lost instead when a ring overflows.",
         references: &["IEEE 802.3, Annex 31B", I40E],
         conflicts: &[],
     },
@@ -56,15 +57,18 @@ pub const RULES: &[Rule] = &[
         title: "The card dropped nothing for lack of buffers",
         applies: Applies::LINUX.with_nic(),
         judge: drops,
-        why: "A frame that finds no free slot is lost: the CPU was away for longer than the ring lasts, or the link to memory was too slow.",
+        why: "A frame is lost if no slot is free: the CPU was away for longer than the ring lasts, or the link to memory \
+         was too slow.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
             effect: crate::Effect::Unsized,
             source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
         },
-        fix: Fix::for_good("a longer ring (ethtool -G), or take away what keeps the queue's CPU busy (apus irqs)")
-            .after("ethtool -S {nic} | grep -iE 'miss|drop|no_buf'"),
-        cost: "A longer ring queues longer.",
+        fix: Fix::for_good(
+            "use a longer ring (ethtool -G), or remove the load that keeps the queue's CPU busy (apus irqs)",
+        )
+        .after("ethtool -S {nic} | grep -iE 'miss|drop|no_buf'"),
+        cost: "A longer ring adds queueing delay.",
         references: &[
             "Linux Documentation/networking/statistics.rst",
             "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
@@ -78,7 +82,8 @@ pub const RULES: &[Rule] = &[
         title: "The card's firmware leaves LLDP to the host",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ice"]),
         judge: lldp,
-        why: "The firmware's own agent takes LLDP frames before the host sees them, and may switch on priority flow control as the switch asks.",
+        why: "The firmware's own agent takes LLDP frames before the host sees them, and may enable priority flow control \
+         at the request of the switch.",
         magnitude: Magnitude {
             text: "flow control that nobody set: up to 336 us per pause at 100 Gbit/s",
             effect: crate::Effect::Unsized,
@@ -96,9 +101,9 @@ pub const RULES: &[Rule] = &[
         title: "No private flag of the driver selects a slow path",
         applies: Applies::LINUX.with_nic(),
         judge: flags,
-        why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is for finding faults.",
+        why: "legacy-rx of Intel's drivers copies each frame as older versions did. It is meant for debugging.",
         magnitude: Magnitude {
-            text: "a copy of each frame and an allocation: about 0.1 to 0.5 us",
+            text: "a copy and an allocation per frame: about 0.1 to 0.5 us",
             effect: crate::Effect::Slower,
             source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the size is an estimate",
         },
@@ -189,7 +194,7 @@ fn drops(facts: &Facts, context: &Context) -> Judged {
         let span = span(during);
         Ok(match (found.is_empty(), during) {
             (true, _) => {
-                Judgement::pass(Subject::Host, format!("no counter shows a frame lost for want of buffers {span}"))
+                Judgement::pass(Subject::Host, format!("no counter shows a frame lost for lack of buffers {span}"))
                     .see_as("all 0", source(link))
             }
             (false, Some(_)) => see(Judgement::fail(Subject::Host, format!("frames were lost {span}")), &found, link),
@@ -209,8 +214,8 @@ fn lldp(facts: &Facts, context: &Context) -> Judged {
         };
         let on = flags.get(name) == Some(&true);
         let judgement = match agent {
-            true => Judgement::warn(Subject::Host, "the firmware takes LLDP frames, and may switch on flow control"),
-            false => Judgement::pass(Subject::Host, "the firmware leaves LLDP alone"),
+            true => Judgement::warn(Subject::Host, "the firmware takes LLDP frames and may enable flow control"),
+            false => Judgement::pass(Subject::Host, "the firmware does not handle LLDP"),
         };
         Ok(judgement.see_as(format!("{name} {}", if on { "on" } else { "off" }), link.private_flags.source()))
     })
@@ -224,7 +229,7 @@ fn flags(facts: &Facts, context: &Context) -> Judged {
             Some(true) => Judgement::warn(Subject::Host, "frames are copied as older drivers did"),
             _ => Judgement::pass(
                 Subject::Host,
-                format!("{} of {} flags are on, none of them a slow way", on.len(), flags.len()),
+                format!("{} of {} flags are on, none of them selects a slow path", on.len(), flags.len()),
             ),
         };
         let text = if on.is_empty() { "none is on".to_owned() } else { on.join(", ") };

@@ -12,7 +12,7 @@ const GUIDE: &str = "Intel Ethernet 700 Series Linux performance tuning guide (3
 const DIM: &str = "Linux Documentation/networking/net_dim.rst";
 const ETHTOOL: &str = "ethtool(8), -C";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.adaptive",
@@ -21,8 +21,8 @@ pub const RULES: &[Rule] = &[
         title: "Moderation does not follow the load",
         applies: Applies::LINUX.with_nic(),
         judge: adaptive,
-        why: "Adaptive moderation lengthens the interval between interrupts as traffic grows, and looks at the past to do so: packets after a change of load wait \
-              for the old setting, and throughput comes first.",
+        why: "Adaptive moderation lengthens the interval between interrupts as traffic grows, and favours throughput. It \
+         reacts to past traffic, so after a change of load packets still wait according to the old setting.",
         magnitude: Magnitude {
             text: "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us per interrupt at the \
                    highest level of the kernel's table",
@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
             source: "DIM slides (Gospodarek), TCP_RR; Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES (64 us is its middle level)",
         },
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off adaptive-tx off"),
-        cost: "More interrupts at high rates, and so CPU time.",
+        cost: "More interrupts at high rates, so more CPU time.",
         references: &[DIM, I40E, GUIDE],
         conflicts: &["Linux Documentation/networking/net_dim.rst: adaptive moderation saves interrupts at high rates"],
     },
@@ -38,17 +38,18 @@ pub const RULES: &[Rule] = &[
         id: "nic.rx-usecs",
         cause: Cause::Moderation,
         group: Group::Nic,
-        title: "The card holds receive interrupts back no longer than the budget",
+        title: "The card delays receive interrupts no longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: receive,
-        why: "The first packet after a pause waits up to rx-usecs for its interrupt, unless rx-frames come together before. Defaults are made for throughput.",
+        why: "The first packet after a pause waits up to rx-usecs for its interrupt, unless rx-frames packets arrive \
+         before. The defaults favour throughput.",
         magnitude: Magnitude {
-            text: "up to rx-usecs for each packet: 50 us by default with i40e",
+            text: "up to rx-usecs per packet: 50 us by default with i40e",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is of drivers/net/ethernet/intel/i40e",
         },
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off rx-usecs 0"),
-        cost: "An interrupt for each packet at low rates; NAPI joins them at high ones.",
+        cost: "One interrupt per packet at low rates; at high rates NAPI handles several packets per interrupt.",
         references: &[
             I40E,
             GUIDE,
@@ -64,7 +65,9 @@ pub const RULES: &[Rule] = &[
         title: "rx-usecs is a time, not the name of a mode",
         applies: Applies::LINUX.with_nic().driven_by(&["e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf"]),
         judge: semantics,
-        why: "With Intel's 1G and 10G drivers some small numbers are not microseconds: they switch to moderation that follows the load, while adaptive-rx is shown as off. They are 1 and 3 with e1000e, igb and igc (e1000e has 4 too), 2 and 3 with igbvf, 1 with ixgbe and ixgbevf.",
+        why: "With Intel's 1G and 10G drivers some small values are not microseconds. They select moderation that \
+         follows the load, while adaptive-rx is shown as off. These values are 1 and 3 with e1000e, igb and igc \
+         (also 4 with e1000e), 2 and 3 with igbvf, 1 with ixgbe and ixgbevf.",
         magnitude: Magnitude {
             text: "depending on the load, 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to \
                    250 us",
@@ -87,9 +90,10 @@ pub const RULES: &[Rule] = &[
         title: "No interrupt rate limit overrides rx-usecs",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
         judge: limit,
-        why: "rx-usecs-high limits how often a vector of these cards interrupts, whatever rx-usecs says: 20 us are 50,000 a second for receiving and sending together.",
+        why: "rx-usecs-high limits how often an interrupt vector of these cards fires, whatever rx-usecs says: 20 us \
+         mean 50,000 interrupts per second for receiving and sending together.",
         magnitude: Magnitude {
-            text: "up to rx-usecs-high for each packet",
+            text: "up to rx-usecs-high per packet",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting",
         },
@@ -121,7 +125,7 @@ pub const RULES: &[Rule] = &[
         id: "nic.queue-coalesce",
         cause: Cause::Moderation,
         group: Group::Nic,
-        title: "All queues have the interface's moderation",
+        title: "All queues use the interface's moderation",
         applies: Applies::LINUX.with_nic(),
         judge: by_queue,
         why: "Moderation can be set by queue. A queue with another interval serves its flows later than the others, \
@@ -143,13 +147,14 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts come no more often than moderation allows",
         applies: Applies::LINUX.with_nic(),
         judge: effective,
-        why: "What ethtool reads back need not be in force: some instances of ENA accept rx-usecs and ignore it. The rate of interrupts shows it.",
+        why: "The value that ethtool reads back is not always in force: some ENA instances accept rx-usecs and ignore \
+         it. The interrupt rate shows this.",
         magnitude: Magnitude {
             text: "the difference between the setting and the value in force",
             effect: crate::Effect::Unsized,
             source: "GitHub amzn/amzn-drivers#159 and #290",
         },
-        fix: Fix::look("apus audit --interval 5s # with traffic: judge the delay instead of the setting"),
+        fix: Fix::look("apus audit --interval 5s # with traffic: judges the real delay instead of the setting"),
         cost: "None.",
         references: &["GitHub amzn/amzn-drivers#159", "GitHub amzn/amzn-drivers#290"],
         conflicts: &[],
@@ -183,7 +188,7 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
         let on = rx || tx == Some(true);
         let judgement = match on {
             true => Judgement::warn(Subject::Host, "moderation follows the load"),
-            false => Judgement::pass(Subject::Host, "moderation is what it is set to"),
+            false => Judgement::pass(Subject::Host, "moderation is fixed"),
         };
         let word = |on: Option<bool>| on.map_or("n/a", |on| if on { "on" } else { "off" });
         let text = format!("adaptive-rx {}, adaptive-tx {}", word(said.adaptive_rx), word(tx));
@@ -230,8 +235,10 @@ fn semantics(facts: &Facts, context: &Context) -> Judged {
         let judgement = match usecs {
             0 => Judgement::pass(Subject::Host, "moderation is off"),
             n if !modes.contains(&n) => Judgement::pass(Subject::Host, format!("rx-usecs {n} is a time")),
-            3 => Judgement::warn(Subject::Host, "rx-usecs 3 is no time: moderation follows the load, conservatively"),
-            n => Judgement::warn(Subject::Host, format!("rx-usecs {n} is no time: moderation follows the load")),
+            3 => {
+                Judgement::warn(Subject::Host, "rx-usecs 3 is not a time: moderation follows the load, conservatively")
+            }
+            n => Judgement::warn(Subject::Host, format!("rx-usecs {n} is not a time: moderation follows the load")),
         };
         Ok(judgement.see_as(format!("rx-usecs {usecs}"), link.coalesce.source()).see(&link.driver))
     })
@@ -246,7 +253,7 @@ fn limit(facts: &Facts, context: &Context) -> Judged {
         let wait = Nanos::from_micros(usecs.into());
         let judgement = match wait <= context.budget() {
             true => Judgement::pass(Subject::Host, "no limit beyond the budget"),
-            false => Judgement::warn(Subject::Host, format!("a vector interrupts once in {wait} at most")).takes(wait),
+            false => Judgement::warn(Subject::Host, format!("a vector fires at most once per {wait}")).takes(wait),
         };
         Ok(judgement.see_as(format!("rx-usecs-high {usecs}"), link.coalesce.source()))
     })
@@ -323,11 +330,12 @@ fn effective(facts: &Facts, context: &Context) -> Judged {
         let rates = rows.map(|row| (u128::from(row.total()) * 1_000_000_000 / nanos) as u64);
         let Some(most) = rates.max() else { return Err(Skip::unknown("the interrupts of its queues are not known")) };
         let allowed = 1_000_000 / u64::from(usecs);
-        let found = format!("its busiest queue had {most} interrupts a second, and rx-usecs {usecs} allows {allowed}");
+        let found =
+            format!("its busiest queue had {most} interrupts per second, and rx-usecs {usecs} allows {allowed}");
         let judgement = match most * 100 / allowed.max(1) {
             share if share > TOO_MANY => Judgement::warn(Subject::Host, found),
             share if share >= BUSY => Judgement::pass(Subject::Host, found),
-            _ => return Err(Skip::unknown(format!("too little traffic to tell: {found}"))),
+            _ => return Err(Skip::unknown(format!("too little traffic for a verdict: {found}"))),
         };
         Ok(judgement
             .see_as(format!("{most} a second"), table_source(facts))

@@ -11,7 +11,7 @@ const SEGMENTATION: &str = "Linux Documentation/networking/segmentation-offloads
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 const ETHTOOL: &str = "ethtool(8), -K";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.lro",
@@ -39,10 +39,11 @@ pub const RULES: &[Rule] = &[
         title: "The kernel does not merge received segments",
         applies: Applies::LINUX.with_nic().to(&[Workload::Interrupt, Workload::Rt]),
         judge: gro,
-        why: "Generic receive offload merges segments of one flow that arrive in one poll of the card, and hands them up at its end: the first waits for the work on the others. \
-              With gro_flush_timeout it can also wait for the next poll.",
+        why: "Generic receive offload merges segments of one flow that arrive in one poll of the card, and passes them \
+         on at the end of the poll. So the first segment waits for the processing of the others. With \
+         gro_flush_timeout it can also wait for the next poll.",
         magnitude: Magnitude {
-            text: "the work on up to 64 frames of a poll: some microseconds under load, nothing without",
+            text: "the processing of up to 64 frames of a poll: some microseconds under load, nothing otherwise",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/networking/napi.rst (budget of a poll); the size is an estimate",
         },
@@ -57,10 +58,11 @@ pub const RULES: &[Rule] = &[
         id: "nic.tso",
         cause: Cause::Offloads,
         group: Group::Nic,
-        title: "A large segment does not hold the wire longer than the budget",
+        title: "A large segment does not occupy the wire for longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: segmentation,
-        why: "With segmentation offload TCP hands the card up to 64 KB at once, and the card sends them back to back: another flow's packet on the same queue waits behind them.",
+        why: "With segmentation offload, TCP passes up to 64 KB to the card at once, and the card sends them back to \
+         back. Another flow's packet on the same queue waits behind them.",
         magnitude: Magnitude {
             text: "64 KB take 52 us at 10 Gbit/s, 13 us at 40, 5.2 us at 100",
             effect: crate::Effect::Late(Nanos::from_micros(52)),
@@ -70,7 +72,8 @@ pub const RULES: &[Rule] = &[
             "ip link set dev {nic} gso_max_size 16384 # or ethtool -K {nic} tso off gso off",
             "the same in a udev rule",
         ),
-        cost: "More CPU time for bulk TCP. The FreeBSD thread's advice: switch all off, measure, and on again one at a time.",
+        cost: "More CPU time for bulk TCP. The FreeBSD thread advises to turn all off, measure, and turn them on one at a \
+         time.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
         conflicts: &["Linux by default: on, for throughput"],
     },
@@ -88,9 +91,9 @@ pub const RULES: &[Rule] = &[
             source: "arithmetic from some 16 bytes per nanosecond; general knowledge",
         },
         fix: Fix::runtime("ethtool -K {nic} rx on tx on"),
-        cost: "None, unless the driver's offload has a fault.",
+        cost: "None, unless the driver's offload has a bug.",
         references: &["Linux Documentation/networking/checksum-offloads.rst", ETHTOOL],
-        conflicts: &["the FreeBSD thread: off, as an experiment, and on again one at a time"],
+        conflicts: &["the FreeBSD thread: off as an experiment, then on again one at a time"],
     },
 ];
 
@@ -112,18 +115,18 @@ fn merged(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let (lro, hardware) = (on(link, "rx-lro")?, on(link, "rx-gro-hw").unwrap_or(false));
         let judgement = match (lro, hardware) {
-            (false, false) => Judgement::pass(Subject::Host, "segments come as they were sent"),
+            (false, false) => Judgement::pass(Subject::Host, "segments arrive as they were sent"),
             (true, _) => Judgement::warn(Subject::Host, "large receive offload merges segments"),
-            (false, true) => Judgement::warn(Subject::Host, "the card may hand up segments that it has merged"),
+            (false, true) => Judgement::warn(Subject::Host, "the card may pass on segments that it has merged"),
         };
         let name = if lro { "rx-lro" } else { "rx-gro-hw" };
         let fixed =
             link.features.value().and_then(|all| all.get(name)).is_some_and(|feature| feature.on && feature.fixed);
         let judgement = match (fixed, link.driver.is(|driver| driver == "virtio_net") == Some(true)) {
             (true, true) => judgement
-                .now("# nothing: the guest's driver does not let it be switched off")
+                .now("# nothing: the guest's driver cannot disable it")
                 .for_good("at the hypervisor: -device virtio-net-pci,guest_tso4=off,guest_tso6=off"),
-            (true, false) => judgement.now("# nothing: the driver does not let it be switched off"),
+            (true, false) => judgement.now("# nothing: the driver cannot disable it"),
             (false, _) => judgement,
         };
         let word = |on| if fixed && on { "on [fixed]" } else { state(on) };
@@ -134,7 +137,7 @@ fn merged(facts: &Facts, context: &Context) -> Judged {
 fn gro(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let judgement = match on(link, "rx-gro")? {
-            false => Judgement::pass(Subject::Host, "segments are handed up one by one"),
+            false => Judgement::pass(Subject::Host, "segments are passed on one by one"),
             true => Judgement::disagree(Subject::Host, "segments that arrive in one poll are merged"),
         };
         Ok(judgement.see_as(format!("gro {}", state(on(link, "rx-gro")?)), link.features.source()))
@@ -150,7 +153,7 @@ fn segmentation(facts: &Facts, context: &Context) -> Judged {
         }
         let speed = *known(&link.speed)?;
         let takes = on_wire(LARGEST_SEGMENT, speed);
-        let found = format!("up to 64 KB at once take {takes} at {}", gigabits(speed.as_bps()));
+        let found = format!("up to 64 KB are sent at once, which takes {takes} at {}", gigabits(speed.as_bps()));
         let judgement = match takes <= context.budget() {
             true => Judgement::pass(Subject::Host, found),
             false => Judgement::warn(Subject::Host, found).takes(takes),

@@ -18,7 +18,7 @@ const IPI: Magnitude = Magnitude {
     source: "Linux Documentation/networking/scaling.rst names the interrupt; the size is general knowledge",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.queues",
@@ -27,9 +27,10 @@ pub const RULES: &[Rule] = &[
         title: "The card has no more queues than there are housekeeping CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: count,
-        why: "Drivers make a queue for each CPU, each with an interrupt of its own: with more queues than housekeeping CPUs, some are served by isolated ones or several by one.",
+        why: "Drivers create one queue per CPU, each with its own interrupt. With more queues than housekeeping CPUs, \
+         isolated CPUs serve some of them, or one CPU serves several.",
         magnitude: Magnitude {
-            text: "a few microseconds for each interrupt on an isolated CPU",
+            text: "a few microseconds per interrupt on an isolated CPU",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
@@ -58,7 +59,7 @@ pub const RULES: &[Rule] = &[
                      thread for 256",
         },
         fix: Fix::runtime("ethtool -G {nic} rx 1024"),
-        cost: "The interface is reset for a moment. A shorter ring drops sooner, a longer one queues longer.",
+        cost: "The interface is briefly reset. A shorter ring drops frames sooner; a longer one adds queueing delay.",
         references: &[THREAD, "DPDK guide, nics/hns3", "ethtool(8), -G"],
         conflicts: &["256: the FreeBSD thread; 1024 to 2048: DPDK's guide for hns3"],
     },
@@ -66,13 +67,13 @@ pub const RULES: &[Rule] = &[
         id: "nic.rss",
         cause: Cause::Queues,
         group: Group::Nic,
-        title: "Flows spread over queues that housekeeping CPUs serve",
+        title: "Flows are spread over queues that housekeeping CPUs serve",
         applies: Applies::LINUX.with_nic(),
         judge: spread,
-        why: "The indirection table says which queue a flow goes to. A queue whose interrupt goes to an isolated CPU takes its share of all flows there; a table of one queue \
-              leaves the other CPUs without work.",
+        why: "The indirection table assigns flows to queues. A queue whose interrupt goes to an isolated CPU brings its \
+         share of all flows there. If the table contains only one queue, the other CPUs have no work.",
         magnitude: Magnitude {
-            text: "a few microseconds for each interrupt on an isolated CPU",
+            text: "a few microseconds per interrupt on an isolated CPU",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
@@ -91,8 +92,8 @@ pub const RULES: &[Rule] = &[
         title: "The card does not move flows between queues by itself",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ixgbe"]),
         judge: steering,
-        why: "Application targeted routing (ATR) learns from what is sent which queue a flow's packets go to. When a thread moves, packets of one flow are for a while on two \
-              queues, and arrive out of order.",
+        why: "Application targeted routing (ATR) learns from sent packets which queue a flow belongs to. When a thread \
+         moves to another CPU, packets of its flow are on two queues for a while and arrive out of order.",
         magnitude: Magnitude {
             text: "a retransmission if TCP takes reordering for loss: a round trip or more",
             effect: crate::Effect::Unsized,
@@ -119,7 +120,7 @@ pub const RULES: &[Rule] = &[
             "for q in /sys/class/net/{nic}/queues/rx-*; do echo 0 > $q/rps_cpus; done",
             "sysctl: net.core.rps_default_mask = 0 (from Linux 6.3 on)",
         ),
-        cost: "One CPU does all work of a queue.",
+        cost: "One CPU does all the work of a queue.",
         references: &[SCALING, "OpenShift cluster-node-tuning-operator", "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &["OpenShift's performance profile sets RPS masks of housekeeping CPUs for virtual interfaces"],
     },
@@ -127,19 +128,20 @@ pub const RULES: &[Rule] = &[
         id: "nic.xps",
         cause: Cause::Queues,
         group: Group::Nic,
-        title: "Each CPU has its transmit queue",
+        title: "Each CPU has its own transmit queue",
         applies: Applies::LINUX.with_nic(),
         judge: transmit,
-        why: "Without a map from CPUs to transmit queues a packet's queue is chosen by a hash: CPUs then wait for each other's lock, and completions come on another CPU.",
+        why: "Without a map from CPUs to transmit queues, a hash selects a packet's queue. CPUs then contend for the \
+         queues' locks, and completions arrive on another CPU.",
         magnitude: Magnitude {
-            text: "about 0.1 to 1 us where two CPUs want one queue",
+            text: "about 0.1 to 1 us when two CPUs use the same queue",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux Documentation/networking/scaling.rst, XPS, names the contention; the size is general knowledge",
         },
         fix: Fix::runtime(
             "for n in 0 1 2 3; do printf %x $((1 << n)) > /sys/class/net/{nic}/queues/tx-$n/xps_cpus; done",
         ),
-        cost: "None known where queues are as many as CPUs.",
+        cost: "None known if there are as many queues as CPUs.",
         references: &[SCALING, "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst: XPS off for virtual machines",
@@ -251,7 +253,9 @@ fn steering(facts: &Facts, context: &Context) -> Judged {
             _ => return Err(Skip::not_applicable("for i40e and ixgbe")),
         };
         let judgement = match on {
-            true => Judgement::warn(Subject::Host, "the card learns where flows are sent from, and moves them there"),
+            true => {
+                Judgement::warn(Subject::Host, "the card learns from which CPU flows are sent, and moves them there")
+            }
             false => Judgement::pass(Subject::Host, "flows stay where RSS and rules put them"),
         };
         let source = if driver == "i40e" { link.private_flags.source() } else { link.features.source() };
@@ -270,9 +274,9 @@ fn steered(facts: &Facts, context: &Context) -> Judged {
         link.rx_queues.iter().filter_map(|queue| queue.rps_cpus.value()).for_each(|mask| cpus = cpus.union(mask));
         let stray = cpus.intersection(&context.isolated.value);
         let judgement = if !stray.is_empty() {
-            Judgement::fail(Subject::Host, format!("packets are handed to isolated CPUs {stray}"))
+            Judgement::fail(Subject::Host, format!("packets are passed to isolated CPUs {stray}"))
         } else if !cpus.is_empty() {
-            Judgement::warn(Subject::Host, format!("packets are handed to CPUs {cpus}"))
+            Judgement::warn(Subject::Host, format!("packets are passed to CPUs {cpus}"))
         } else {
             Judgement::pass(Subject::Host, "packets stay on the CPU of their interrupt")
         };
@@ -299,7 +303,7 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
         } else if !left.is_empty() {
             Judgement::warn(Subject::Host, format!("CPUs {left} have no queue of their own"))
         } else {
-            Judgement::pass(Subject::Host, "each CPU has its queue")
+            Judgement::pass(Subject::Host, "each CPU has its own queue")
         };
         Ok(judgement.see_as(format!("{} queues for CPUs {mapped}", queues.len()), queues[0].xps_cpus.source()))
     })

@@ -12,7 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const DRIVERS: &str = "DPDK guide Getting Started for Linux, Linux Drivers";
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.numa-node",
@@ -21,9 +21,10 @@ pub const RULES: &[Rule] = &[
         title: "The card is plugged into the socket of its application",
         applies: Applies::LINUX.with_nic(),
         judge: node,
-        why: "Frames go to the memory and cache of the card's socket. An application on another one fetches each over the link between the sockets.",
+        why: "Frames go to the memory and cache of the card's socket. An application on another socket fetches each one \
+         over the link between the sockets.",
         magnitude: Magnitude {
-            text: "60 to 100 ns more for each line from the other socket's memory",
+            text: "60 to 100 ns more per cache line from the other socket's memory",
             effect: crate::Effect::Slower,
             source: "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
         },
@@ -57,7 +58,7 @@ pub const RULES: &[Rule] = &[
         id: "pci.sriov",
         cause: Cause::PcieBandwidth,
         group: Group::Pcie,
-        title: "Virtual functions got their resources",
+        title: "Virtual functions received their resources",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: functions,
         why: "Virtual functions need addresses above 4 GB. If the firmware provides none, they do not appear, or have \
@@ -88,7 +89,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst, Safe Mode",
         },
         fix: Fix::boot(
-            "flash the firmware that belongs to the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
+            "flash the firmware that matches the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
         ),
         cost: "An outage. A failed firmware update can destroy the card.",
         references: &[
@@ -102,13 +103,13 @@ pub const RULES: &[Rule] = &[
         id: "nic.binding",
         cause: Cause::NicDriver,
         group: Group::Pcie,
-        title: "Cards that user space drives are bound to vfio-pci",
+        title: "Cards driven from user space are bound to vfio-pci",
         applies: Applies::LINUX.to(&[Workload::Poll]),
         judge: binding,
-        why: "uio_pci_generic and igb_uio give one interrupt for the whole card or none, and no protection by the IOMMU; vfio-pci gives one for each queue, which \
-              waiting for packets needs.",
+        why: "uio_pci_generic and igb_uio provide one interrupt for the whole card or none, and no protection by the \
+         IOMMU. vfio-pci provides one interrupt per queue, which an application needs to wait for packets.",
         magnitude: Magnitude {
-            text: "without an interrupt for each queue the application can only poll",
+            text: "without an interrupt per queue the application can only poll",
             effect: crate::Effect::Unsized,
             source: "DPDK guide Getting Started for Linux, Linux Drivers",
         },
@@ -157,7 +158,7 @@ fn node(facts: &Facts, context: &Context) -> Judged {
                     false => Judgement::pass(
                         Subject::Host,
                         format!(
-                            "{} of {} isolated CPUs are on its node {at} ({near}): run there what uses it",
+                            "{} of {} isolated CPUs are on its node {at} ({near}): run the card's application there",
                             near.len(),
                             context.isolated.value.len()
                         ),
@@ -177,8 +178,14 @@ fn errors(facts: &Facts, context: &Context) -> Judged {
         let above = sum(|part| part.aer_correctable.get());
         let judgement = match (lost, above) {
             (0, 0) => Judgement::pass(Subject::Host, "no error since boot, on the card and the ports above it"),
-            (0, n) => Judgement::warn(Subject::Host, format!("{n} corrected errors since boot on its way")),
-            (n, _) => Judgement::fail(Subject::Host, format!("{n} errors since boot that could not be corrected")),
+            (0, n) => Judgement::warn(
+                Subject::Host,
+                format!("{n} corrected errors since boot, on the card and the ports above it"),
+            ),
+            (n, _) => Judgement::fail(
+                Subject::Host,
+                format!("{n} uncorrected errors since boot, on the card and the ports above it"),
+            ),
         };
         Ok(judgement
             .see_as(format!("{corrected} corrected"), device.aer_correctable.source())
@@ -200,7 +207,7 @@ fn functions(facts: &Facts, context: &Context) -> Judged {
                 .see_as(**line, facts.kernel.messages.source()),
             None => {
                 let found = format!(
-                    "{} of {total} virtual functions are on, and the kernel does not complain",
+                    "{} of {total} virtual functions are enabled, and the kernel reports no problem",
                     device.sriov_numvfs
                 );
                 Judgement::pass(Subject::Host, found)
@@ -236,7 +243,7 @@ fn complaints(facts: &Facts, context: &Context) -> Judged {
             None if !from_boot(all) => {
                 return Err(Skip::unknown(format!("{}: those of the boot are not there any more", messages.source())));
             }
-            None => Judgement::pass(Subject::Host, format!("{driver} does not complain of firmware {firmware}")),
+            None => Judgement::pass(Subject::Host, format!("{driver} reports no problem with firmware {firmware}")),
         };
         Ok(judgement.see(&link.driver).see(&link.firmware))
     })
@@ -253,14 +260,15 @@ fn binding(facts: &Facts, _: &Context) -> Judged {
         let subject = Subject::Device(device.address.clone());
         let judgement = match driver.as_str() {
             "vfio-pci" => Judgement::pass(subject, "it is bound to vfio-pci"),
-            other => {
-                Judgement::warn(subject, format!("it is bound to {other}: no interrupt for each queue, no protection"))
-            }
+            other => Judgement::warn(
+                subject,
+                format!("it is bound to {other}: no interrupt per queue, no protection by the IOMMU"),
+            ),
         };
         judgements.push(judgement.see(&device.driver));
     }
     match judgements.is_empty() {
-        true => Err(Skip::not_applicable("user space drives no network device")),
+        true => Err(Skip::not_applicable("no network device is driven from user space")),
         false => Ok(judgements),
     }
 }
@@ -383,7 +391,7 @@ pub(crate) mod tests {
         // Some of the CPUs are near: the others are named.
         assert!(
             said(two_cards().nic("ens3f0").isolated("2-4"))[0]
-                .contains("2 of 3 isolated CPUs are on its node 0 (2-3): run there what uses it; it is")
+                .contains("2 of 3 isolated CPUs are on its node 0 (2-3): run the card's application there; it is")
         );
         let judgement = two_cards().nic("ens3f0").judge("pci.numa-node").remove(0);
         let seen = judgement.evidence.iter().map(|seen| (seen.value.as_str(), seen.source.as_str()));

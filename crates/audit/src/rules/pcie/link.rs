@@ -13,7 +13,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
 const SPEC: &str = "PCI Express Base Specification 5.0";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.link",
@@ -31,7 +31,8 @@ pub const RULES: &[Rule] = &[
             source: "arithmetic from the link's rate and code (PCI Express Base Specification, 4.2)",
         },
         fix: Fix::boot(
-            "another slot, reseat the card; firmware settings: link speed Auto, bifurcation as the slot is wired",
+            "reseat the card or use another slot; firmware settings: link speed Auto, bifurcation as the slot is \
+             wired",
         ),
         cost: "Another card may need the slot.",
         references: &[DPDK, TUNE, "FlexRAN real-time platform slides (2018)"],
@@ -44,13 +45,14 @@ pub const RULES: &[Rule] = &[
         title: "A slot carries what all ports of its card can receive",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: shared,
-        why: "Ports of one card share its link: 8 lanes of generation 3 carry 63 Gbit/s before headers, and not two ports of 40 Gbit/s.",
+        why: "The ports of one card share its link: 8 lanes of generation 3 carry 63 Gbit/s before headers, which is not \
+         enough for two ports of 40 Gbit/s.",
         magnitude: Magnitude {
             text: "frames wait in the card and are dropped there, although each port alone is below its rate",
             effect: crate::Effect::Unsized,
             source: "DPDK guide, older editions, How to get best performance with NICs on Intel platforms: one 40G port per card",
         },
-        fix: Fix::boot("use one port of each card, or a card in a wider slot"),
+        fix: Fix::boot("use only one port per card, or put the card in a wider slot"),
         cost: "A second card.",
         references: &[DPDK],
         conflicts: &[],
@@ -59,7 +61,7 @@ pub const RULES: &[Rule] = &[
         id: "pci.mps",
         cause: Cause::PcieBandwidth,
         group: Group::Pcie,
-        title: "Packets on PCI Express are as large as the whole path can take",
+        title: "PCI Express packets are as large as the whole path supports",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: payload,
         why: "A frame is cut into packets of at most MaxPayload bytes, each with a header of its own. The smallest \
@@ -81,7 +83,8 @@ pub const RULES: &[Rule] = &[
         title: "The card may read 512 bytes or more at once",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: read_request,
-        why: "The card fetches frames to send and descriptors by read requests of at most this size; each is a round trip to memory.",
+        why: "The card fetches descriptors and frames to be sent with read requests of at most this size. Each request \
+         is a round trip to memory.",
         magnitude: Magnitude {
             text: "about 1 us per round trip; with reads of 128 bytes, a frame of 1500 bytes needs 12 of them instead \
                    of 3",
@@ -90,7 +93,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::boot("set bits 14:12 of the card's Device Control register to 2 (512 bytes) or 3 (1024 bytes)")
             .after("setpci -s {device} CAP_EXP+8.w"),
-        cost: "A card that reads much at once keeps others waiting.",
+        cost: "A card that reads much at once delays others.",
         references: &["DPDK guide, nics/mlx5, Performance tuning", TUNE, "PCI Express Base Specification, 7.5.3.4"],
         conflicts: &[],
     },
@@ -98,10 +101,10 @@ pub const RULES: &[Rule] = &[
         id: "pci.extended-tag",
         cause: Cause::PcieBandwidth,
         group: Group::Pcie,
-        title: "The card may have more than 32 reads under way",
+        title: "The card may have more than 32 outstanding reads",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: tags,
-        why: "Without extended tags a device can have 32 reads under way, then it waits for the first answer.",
+        why: "Without extended tags a device can have at most 32 outstanding reads, then it waits for the first answer.",
         magnitude: Magnitude {
             text: "32 reads of 512 bytes in each microsecond are 131 Gbit/s: enough up to 100G, but a limit if reads \
                    are small or memory is far away",
@@ -220,12 +223,12 @@ fn payload(facts: &Facts, context: &Context) -> Judged {
             let lowest = others.iter().min().copied().unwrap_or(now);
             Judgement::fail(
                 Subject::Host,
-                format!("the card sends {now} octets at once, a port above it takes {lowest}"),
+                format!("the card sends {now} bytes at once, but a port above it accepts {lowest}"),
             )
         } else if now < capable {
-            Judgement::warn(Subject::Host, format!("{now} octets at once, where the whole path can take {capable}"))
+            Judgement::warn(Subject::Host, format!("{now} bytes at once, although the whole path supports {capable}"))
         } else {
-            Judgement::pass(Subject::Host, format!("{now} octets at once, the most that the path can take"))
+            Judgement::pass(Subject::Host, format!("{now} bytes at once, the most that the path supports"))
         };
         let list: Vec<String> = path.iter().map(|port| format!("{} {}", port.address, port.max_payload)).collect();
         Ok(judgement.see_as(list.join(", "), device.max_payload.source()))
@@ -238,8 +241,8 @@ fn read_request(facts: &Facts, context: &Context) -> Judged {
         let mlx = device.driver.is(|driver| driver.starts_with("mlx")) == Some(true);
         let wanted = if mlx { READ_REQUEST_OF_MLX } else { READ_REQUEST };
         let judgement = match now >= wanted {
-            true => Judgement::pass(Subject::Host, format!("the card reads up to {now} octets at once")),
-            false => Judgement::warn(Subject::Host, format!("the card reads up to {now} octets at once, not {wanted}")),
+            true => Judgement::pass(Subject::Host, format!("the card reads up to {now} bytes at once")),
+            false => Judgement::warn(Subject::Host, format!("the card reads up to {now} bytes at once, not {wanted}")),
         };
         Ok(judgement.see(&device.max_read_request))
     })
@@ -248,8 +251,8 @@ fn read_request(facts: &Facts, context: &Context) -> Judged {
 fn tags(facts: &Facts, context: &Context) -> Judged {
     by_device(facts, context, |device| {
         let judgement = match *known(&device.extended_tag)? {
-            true => Judgement::pass(Subject::Host, "up to 256 reads can be under way"),
-            false => Judgement::warn(Subject::Host, "no more than 32 reads can be under way"),
+            true => Judgement::pass(Subject::Host, "up to 256 reads can be outstanding"),
+            false => Judgement::warn(Subject::Host, "at most 32 reads can be outstanding"),
         };
         let judgement = judgement.see_whether(&device.extended_tag, "extended tags on", "extended tags off");
         Ok(match device.relaxed_ordering.get() {

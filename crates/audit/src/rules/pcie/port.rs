@@ -6,7 +6,7 @@ use units::{BitRate, Nanos};
 use crate::rules::interfaces::{by_link, gigabits, offered};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.carrier",
@@ -15,14 +15,15 @@ pub const RULES: &[Rule] = &[
         title: "The port has a carrier, and sends while it receives",
         applies: Applies::LINUX.with_nic(),
         judge: carrier,
-        why: "Without a carrier nothing moves. At half duplex a port waits until the line is free, and repeats what collided.",
+        why: "Without a carrier no frames pass. At half duplex a port waits until the line is free, and repeats frames \
+         that collided.",
         magnitude: Magnitude {
             text: "half duplex: up to 16 attempts, each after up to 1023 slots of 512 bits",
             effect: crate::Effect::Unsized,
             source: "IEEE 802.3, 4.2.3.2.5 (truncated binary exponential backoff)",
         },
         fix: Fix::runtime("ip link set {nic} up").after("ethtool -m {nic} # cable, transceiver and the other end"),
-        cost: "A port that is up takes frames and interrupts.",
+        cost: "A port that is up receives frames and raises interrupts.",
         references: &["ethtool(8)", "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &[],
     },
@@ -30,16 +31,16 @@ pub const RULES: &[Rule] = &[
         id: "nic.carrier-changes",
         cause: Cause::Wire,
         group: Group::Pcie,
-        title: "The carrier does not come and go",
+        title: "The carrier is stable",
         applies: Applies::LINUX.with_nic(),
         judge: changes,
-        why: "Each loss of the carrier loses what is on the line, and training the link again takes its time.",
+        why: "Each loss of the carrier loses the frames on the line, and the link must be trained again.",
         magnitude: Magnitude {
-            text: "seconds for each: training and the other end's spanning tree",
+            text: "seconds each time: link training and the other end's spanning tree",
             effect: crate::Effect::Unsized,
             source: "general knowledge",
         },
-        fix: Fix::for_good("replace cable or transceiver, or mend the other end")
+        fix: Fix::for_good("replace cable or transceiver, or repair the other end")
             .after("ethtool -m {nic}; dmesg | grep {nic}"),
         cost: "New parts, and the link is down meanwhile.",
         references: &[
@@ -55,8 +56,8 @@ pub const RULES: &[Rule] = &[
         title: "Error correction is no stronger than the cable needs",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: correction,
-        why: "A block must arrive whole before it can be corrected. Up to 25 Gbit/s short copper needs no correction or the short BASE-R code; from 50 Gbit/s a \
-              lane on Reed-Solomon is part of the standard.",
+        why: "A block must arrive completely before it can be corrected. Up to 25 Gbit/s, short copper needs no \
+         correction or only the short BASE-R code. From 50 Gbit/s per lane on, Reed-Solomon is part of the standard.",
         magnitude: Magnitude {
             text: "about 0.25 us per hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
             effect: crate::Effect::Late(Nanos::from_nanos(250)),
@@ -93,7 +94,7 @@ fn carrier(facts: &Facts, context: &Context) -> Judged {
 fn changes(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let count = *known(&link.carrier_changes)?;
-        let found = format!("the carrier has changed {count} times since the interface is there");
+        let found = format!("the carrier has changed {count} times since the interface was created");
         let judgement = match count <= FEW_CHANGES {
             true => Judgement::pass(Subject::Host, found),
             false => Judgement::warn(Subject::Host, found),

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.aspm",
@@ -18,9 +18,11 @@ pub const RULES: &[Rule] = &[
         title: "The card's link does not sleep between frames",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: aspm,
-        why: "With active-state power management an idle link goes to L0s or L1. The first frame after a pause waits until both ends have left it.",
+        why: "With active-state power management an idle link enters L0s or L1. The first frame after a pause waits \
+         until both ends have left that state.",
         magnitude: Magnitude {
-            text: "up to 4 us from L0s, microseconds to tens of microseconds from L1, as the devices' Link Capabilities say",
+            text: "up to 4 us from L0s, microseconds to tens of microseconds from L1, as reported in the devices' Link \
+             Capabilities",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "PCI Express Base Specification, 7.5.3.6 (L0s and L1 Exit Latency fields); the typical value is an estimate",
         },
@@ -28,7 +30,7 @@ pub const RULES: &[Rule] = &[
             "for f in /sys/bus/pci/devices/{device}/link/*_aspm; do echo 0 > $f; done",
             "pcie_aspm.policy=performance",
         ),
-        cost: "About a watt for each link.",
+        cost: "About a watt per link.",
         references: &[
             HARDWARE,
             "Linux Documentation/ABI/testing/sysfs-bus-pci, link/l1_aspm",
@@ -40,7 +42,7 @@ pub const RULES: &[Rule] = &[
         id: "pci.runtime-pm",
         cause: Cause::LinkPower,
         group: Group::Pcie,
-        title: "The card is not put to sleep while nobody uses it",
+        title: "The card is not put to sleep while it is unused",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: runtime,
         why: "With power/control=auto the kernel puts an unused device into D3; the next process that opens it waits \
@@ -62,7 +64,8 @@ pub const RULES: &[Rule] = &[
         title: "Energy-efficient Ethernet is off",
         applies: Applies::LINUX.with_nic(),
         judge: efficient,
-        why: "With EEE the transmitter sleeps when nothing is to be sent, and the next frame waits until both ends are awake.",
+        why: "With EEE the transmitter sleeps when there is nothing to send, and the next frame waits until both ends \
+         are awake.",
         magnitude: Magnitude {
             text: "16.5 us at 1000BASE-T, 4.5 to 7.4 us at 10GBASE-T",
             effect: crate::Effect::Late(Nanos::from_nanos(16_500)),
@@ -111,7 +114,7 @@ fn aspm(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::pass(Subject::Host, "neither its link nor one above it sleeps")
                 .see_as("off", device.aspm.source()),
             false => {
-                let found = format!("{} of {} links on its way may sleep", asleep.len(), told.len());
+                let found = format!("{} of {} links between it and the processor may sleep", asleep.len(), told.len());
                 Judgement::warn(Subject::Host, found).see_as(asleep.join(", "), device.aspm.source())
             }
         };

@@ -15,7 +15,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 /// This many are named.
 const NAMED: usize = 5;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.threads-on-iso",
@@ -24,8 +24,8 @@ pub const RULES: &[Rule] = &[
         title: "Other user threads stay off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: others,
-        why: "A thread that may run everywhere runs on a CPU of the application as soon as the scheduler finds it \
-              idle there, and stays until it sleeps. CPUs in the scheduler's domains are not kept free by nohz_full.",
+        why: "The scheduler puts a thread that may run everywhere onto a CPU of the application as soon as that CPU is \
+         idle, and the thread stays until it sleeps. nohz_full does not keep CPUs in the scheduler's domains free.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms, and the cache lines that it leaves behind",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
@@ -35,7 +35,7 @@ pub const RULES: &[Rule] = &[
             "for u in init.scope system.slice user.slice; do systemctl set-property --runtime $u AllowedCPUs={housekeeping}; done",
             "/etc/systemd/system.conf: CPUAffinity={housekeeping}",
         ),
-        cost: "The housekeeping CPUs carry all services.",
+        cost: "The housekeeping CPUs run all services.",
         references: &[ISOLATION, "systemd-system.conf(5), CPUAffinity=", "tuned profile cpu-partitioning"],
         conflicts: &[],
     },
@@ -46,16 +46,16 @@ pub const RULES: &[Rule] = &[
         title: "The application's scheduling class fits the way it waits",
         applies: Applies::LINUX.isolated(),
         judge: class,
-        why: "A thread that sleeps until an interrupt comes should run at once when it is woken: SCHED_FIFO. A thread that \
-              never sleeps gains little from it, and under priority 99 nothing else of that CPU runs any more, migration \
-              and watchdog threads of the kernel among them.",
+        why: "A thread that sleeps until an interrupt arrives should run at once when it is woken, so it needs \
+         SCHED_FIFO. A thread that never sleeps gains little from SCHED_FIFO. At priority 99 nothing else runs on \
+         its CPU any more, not even the kernel's migration and watchdog threads.",
         magnitude: Magnitude {
             text: "a woken thread of the normal class can wait for the time slice of another: up to 3 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Intel P-state guide: chrt -f -p 99 \"can stabilize the latency somewhat\"",
         },
         fix: Fix::for_good("unit of the service: CPUSchedulingPolicy=fifo, CPUSchedulingPriority=50"),
-        cost: "A real-time thread that does not sleep starves whatever else needs its CPU.",
+        cost: "A real-time thread that does not sleep starves all other threads on its CPU.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/core-api/real-time/hardware.rst",
@@ -70,15 +70,15 @@ pub const RULES: &[Rule] = &[
         title: "Each isolated CPU has one thread to run",
         applies: Applies::LINUX.isolated(),
         judge: one_each,
-        why: "Two threads that both want a CPU share it by time slices, and with the second one the tick comes back to a \
-              CPU of nohz_full. CPUs out of the scheduler's domains are not balanced: threads whose masks overlap stay \
-              where they started.",
+        why: "Two runnable threads on one CPU share it by time slices, and the second one brings the tick back to a \
+         nohz_full CPU. CPUs outside the scheduler's domains are not balanced: threads whose masks overlap stay \
+         where they started.",
         magnitude: Magnitude {
-            text: "a time slice of up to 3 ms, and 100 to 1000 ticks a second",
+            text: "a time slice of up to 3 ms, and 100 to 1000 ticks per second",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux Documentation/timers/no_hz.rst; kernel/sched/fair.c, sysctl_sched_base_slice",
         },
-        fix: Fix::for_good("pin one thread to each CPU, and threads of control to {housekeeping} (taskset -pc)"),
+        fix: Fix::for_good("pin one thread to each CPU, and control threads to {housekeeping} (taskset -pc)"),
         cost: "Each thread needs a CPU of its own.",
         references: &[ISOLATION, "Linux Documentation/timers/no_hz.rst"],
         conflicts: &[],
@@ -113,12 +113,12 @@ pub const RULES: &[Rule] = &[
         why: "CPU 0 keeps time for the others and gets the drivers' interrupts first. It cannot be isolated: the \
               kernel takes the boot CPU out of nohz_full.",
         magnitude: Magnitude {
-            text: "the tick, 100 to 1000 a second, and the interrupts of all devices that nobody placed",
+            text: "the tick, 100 to 1000 per second, and the interrupts of all devices that were not placed explicitly",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, nohz_full (the boot CPU keeps the time); DPDK Getting Started Guide for Linux, enable_func",
         },
-        fix: Fix::for_good("pin the threads that are named to {isolated} instead (taskset -pc)"),
-        cost: "None, where another CPU is free.",
+        fix: Fix::for_good("pin the named threads to {isolated} instead (taskset -pc)"),
+        cost: "None, if another CPU is free.",
         references: &["DPDK Getting Started Guide for Linux, enable_func", "Linux Documentation/timers/no_hz.rst"],
         conflicts: &[],
     },
@@ -147,7 +147,7 @@ fn others(facts: &Facts, context: &Context) -> Judged {
         .collect();
     let judgement = match stray.len() {
         0 => Judgement::pass(&open, format!("none of {} other threads may run there", affine.len())),
-        n => Judgement::warn(&open, format!("{n} of {} threads of users may run there and elsewhere", affine.len())),
+        n => Judgement::warn(&open, format!("{n} of {} user threads may run there and elsewhere", affine.len())),
     };
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
     stray.iter().for_each(|task| *names.entry(&task.process).or_default() += 1);
@@ -179,13 +179,13 @@ fn class(facts: &Facts, context: &Context) -> Judged {
     let normal = |task: &&&Task| matches!(task.class, SchedClass::Normal | SchedClass::Batch | SchedClass::Idle);
     let highest: Vec<&&Task> = tasks.iter().filter(|t| t.class.is_realtime() && t.rt_priority == 99).collect();
     if let Some(first) = highest.first() {
-        let found = format!("{} threads have real-time priority 99, {} for one", highest.len(), named(first));
+        let found = format!("{} threads have real-time priority 99, for example {}", highest.len(), named(first));
         let subject = Subject::Named(format!("threads of priority 99 on CPUs {}", context.isolated.value));
         judgements.push(Judgement::warn(subject, found).see_as("priority 99", source));
     }
     if sleeps && let Some(first) = tasks.iter().find(|task| normal(task)) {
         let n = tasks.iter().filter(normal).count();
-        let found = format!("{n} threads wait for interrupts in the normal class, {} for one", named(first));
+        let found = format!("{n} threads wait for interrupts in the normal class, for example {}", named(first));
         judgements.push(Judgement::warn(&context.isolated.value, found).see_as("SCHED_OTHER", source));
     }
     if judgements.is_empty() {

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.cpuset-partition",
@@ -27,9 +27,9 @@ pub const RULES: &[Rule] = &[
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::for_good(
-            "take away the reason that cpuset.cpus.partition of the group names, then write isolated to it again",
+            "fix the cause that the group's cpuset.cpus.partition names, then write isolated to it again",
         ),
-        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand.",
+        cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[CGROUP, "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -40,8 +40,8 @@ pub const RULES: &[Rule] = &[
         title: "No CPU quota stops the application",
         applies: Applies::LINUX,
         judge: quotas,
-        why: "A group that used up its quota does not run until the period ends. A thread that polls uses all its time, so \
-              it is stopped in every period.",
+        why: "A group that has used up its quota does not run until the period ends. A polling thread uses all its time, \
+         so it is stopped in every period.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
             effect: crate::Effect::Late(Nanos::from_millis(100)),
@@ -56,7 +56,7 @@ pub const RULES: &[Rule] = &[
 
 fn partitions(facts: &Facts, context: &Context) -> Judged {
     if *known(&facts.cgroups.version)? == 1 {
-        return Err(Skip::not_applicable("the old hierarchy of control groups has no partitions"));
+        return Err(Skip::not_applicable("control groups version 1 have no partitions"));
     }
     let groups = known(&facts.cgroups.groups)?;
     if groups.iter().all(|group| !group.partition.is_known()) && groups.iter().any(|group| group.partition.is_unknown())

@@ -14,7 +14,7 @@ const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
 /// This many are named.
 const NAMED: usize = 5;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "kthr.unbound-on-iso",
@@ -23,8 +23,8 @@ pub const RULES: &[Rule] = &[
         title: "Kernel threads that can be moved stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: unbound,
-        why: "kswapd, khugepaged, kcompactd, rcuo threads, those of disks and file systems run wherever their mask \
-              allows. On a CPU of the application each run is a context switch there and back, and the tick.",
+        why: "kswapd, khugepaged, kcompactd, rcuo threads and the threads of disks and file systems run wherever their \
+         mask allows. On a CPU of the application, each run costs two context switches and restarts the tick.",
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
@@ -34,7 +34,7 @@ pub const RULES: &[Rule] = &[
             "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error: bound by the kernel, leave it",
             "nohz_full={isolated}",
         ),
-        cost: "The housekeeping CPUs carry them.",
+        cost: "The housekeeping CPUs run these threads.",
         references: &[NO_HZ, KTHREADS],
         conflicts: &[],
     },
@@ -66,9 +66,9 @@ pub const RULES: &[Rule] = &[
         title: "Per-CPU threads of a real-time kernel come before the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: rt_priorities,
-        why: "Where the application runs under SCHED_FIFO and never sleeps, ksoftirqd, ktimers and rcuc of its CPU run \
-              only if their priority is higher. If they starve, timers stop, callbacks pile up, and whoever waits for \
-              them waits for ever.",
+        why: "If the application runs under SCHED_FIFO and never sleeps, ksoftirqd, ktimers and rcuc of its CPU run only \
+         if their priority is higher. If they starve, timers stop, callbacks pile up, and threads that wait for \
+         them wait forever.",
         magnitude: Magnitude {
             text: "from a late timer to an RCU stall after 21 s, and then a host that stands still",
             effect: crate::Effect::Unsized,
@@ -78,14 +78,14 @@ pub const RULES: &[Rule] = &[
             "for p in $(pgrep '^(ksoftirqd|ktimers|rcuc)/'); do chrt -f -p 11 $p; done",
             "rcutree.kthread_prio=11",
         ),
-        cost: "They can delay the application by the length of their runs.",
+        cost: "These threads can delay the application by the length of their runs.",
         references: &[
             "tuned profile realtime-virtual-host, [scheduler] (2, 2, 4)",
             "openshift/cluster-node-tuning-operator, profile for real-time kernels (11)",
             "Linux Documentation/core-api/real-time/hardware.rst",
         ],
         conflicts: &[
-            "tuned gives them 2 and 4, the node tuning operator 11: what counts is to be above the application",
+            "tuned gives them 2 and 4, the node tuning operator 11: they only need to be above the application",
         ],
     },
 ];

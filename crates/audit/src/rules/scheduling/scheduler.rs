@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "sched.rt-throttle",
@@ -69,7 +69,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "isolcpus=managed_irq,domain,{isolated} # leave the knobs as they are, and isolate CPUs instead",
         ),
-        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand.",
+        cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[
             "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
             "clr-power-tweaks issue 24",
@@ -83,15 +83,15 @@ pub const RULES: &[Rule] = &[
         title: "The lockup detectors watch the housekeeping CPUs only",
         applies: Applies::LINUX.isolated(),
         judge: watchdog,
-        why: "The detectors run a timer and a stopper thread on each CPU of their mask: an interrupt and a context switch that \
-              the application did not ask for. Without nohz_full the mask is all CPUs.",
+        why: "The detectors run a timer and a stopper thread on each CPU of their mask, which costs the application an \
+         interrupt and a context switch. Without nohz_full the mask contains all CPUs.",
         magnitude: Magnitude {
             text: "some us every 4 s (two fifths of watchdog_thresh, 10 s)",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         },
         fix: Fix::runtime("sysctl -w kernel.watchdog_cpumask={housekeeping}"),
-        cost: "A CPU of the application that hangs is not reported.",
+        cost: "A hang of an application CPU is not reported.",
         references: &[
             "Linux Documentation/admin-guide/lockup-watchdogs.rst",
             "Linux Documentation/admin-guide/sysctl/kernel.rst",
@@ -102,13 +102,14 @@ pub const RULES: &[Rule] = &[
         id: "sched.autogroup",
         cause: Cause::Quotas,
         group: Group::Scheduling,
-        title: "Sessions are not grouped behind the operator's back",
+        title: "The scheduler does not group sessions automatically",
         applies: Applies::LINUX,
         judge: autogroup,
-        why: "With autogroup each session is one scheduling entity: nice values act within it only, and a latency-sensitive \
-              process that somebody started from a shell shares one CPU's worth of weight with all of that shell's children.",
+        why: "With autogroup each session is one scheduling entity. Nice values act only within it, and a \
+         latency-sensitive process that was started from a shell shares the weight of one entity with all of that \
+         shell's children.",
         magnitude: Magnitude {
-            text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads alone on theirs",
+            text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads that are alone on their CPU",
             effect: crate::Effect::Unsized,
             source: "sched(7), The autogroup feature; the size is general knowledge",
         },
@@ -142,7 +143,7 @@ fn rt_throttle(facts: &Facts, context: &Context) -> Judged {
         (Some(first), _) => Judgement::fail(
             &context.isolated.value,
             format!(
-                "real-time threads are stopped for {stop} of each {period} us if they never sleep, {} for one",
+                "real-time threads that never sleep are stopped for {stop} of each {period} us, for example {}",
                 named(first)
             ),
         )
@@ -150,7 +151,7 @@ fn rt_throttle(facts: &Facts, context: &Context) -> Judged {
         (None, 0) => Judgement::pass(Subject::Host, "no thread of a user is a real-time one"),
         (None, n) => Judgement::pass(
             Subject::Host,
-            format!("{n} real-time threads, none of them on isolated CPUs alone, where one could poll for ever"),
+            format!("{n} real-time threads, but none is bound to isolated CPUs alone, where it could poll forever"),
         ),
     };
     judgement
@@ -170,10 +171,11 @@ fn stalld(facts: &Facts, context: &Context) -> Judged {
     let runs = facts.tasks().any(|task| task.comm == "stalld")
         || facts.services.running.is(|units| units.contains("stalld.service")) == Some(true);
     match runs {
-        true => Judgement::pass(Subject::Host, format!("stalld runs beside {own} real-time threads")),
-        false => {
-            Judgement::warn(Subject::Host, format!("{own} real-time threads have isolated CPUs, and no stalld runs"))
-        }
+        true => Judgement::pass(Subject::Host, format!("stalld runs, and {own} real-time threads have isolated CPUs")),
+        false => Judgement::warn(
+            Subject::Host,
+            format!("{own} real-time threads have isolated CPUs, but stalld does not run"),
+        ),
     }
     .see_as(if runs { "stalld" } else { "no stalld" }, facts.tasks.source())
     .alone()
@@ -193,8 +195,8 @@ fn knobs(facts: &Facts, _: &Context) -> Judged {
         }
     }
     match there.is_empty() {
-        true => Judgement::pass(Subject::Host, "none of the removed settings is there to be set"),
-        false => Judgement::warn(Subject::Host, format!("{} of the removed settings are there", there.len())),
+        true => Judgement::pass(Subject::Host, "none of the removed settings exists"),
+        false => Judgement::warn(Subject::Host, format!("{} of the removed settings exist", there.len())),
     }
     .see_as(if there.is_empty() { "no kernel.sched_*_ns".to_owned() } else { there.join(" ") }, "/proc/sys/kernel")
     .alone()

@@ -14,7 +14,7 @@ const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
 /// loaded asks all CPUs some ten times.
 const MANY_A_SECOND: u64 = 10;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "trace.active",
@@ -49,12 +49,12 @@ pub const RULES: &[Rule] = &[
               first such socket opens and when the last one closes, the kernel patches code and interrupts every CPU. \
               chrony opens and closes such sockets with every poll; a process that keeps one open stops the flapping.",
         magnitude: Magnitude {
-            text: "three interrupts to each CPU each time, some us each",
+            text: "three interrupts per CPU each time, some us each",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
         },
         fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),
-        cost: "A stamp for each packet, about 20 ns.",
+        cost: "One timestamp per packet, about 20 ns.",
         references: &["tuned plugin rtentsk", "clrkwllms/realtime-setup"],
         conflicts: &[],
     },
@@ -68,12 +68,13 @@ pub const RULES: &[Rule] = &[
         why: "When a module is loaded or removed, memory of a process is unmapped or a static key changes, all CPUs \
               that may be affected get an interrupt (CAL, TLB), and the sender waits for their answers.",
         magnitude: Magnitude {
-            text: "1 to 5 us for each",
+            text: "1 to 5 us each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::for_good(
-            "load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
+            "load modules before the application starts; prevent its processes from unmapping memory (mallopt, huge \
+             pages)",
         ),
         cost: "Processes keep memory that they no longer use.",
         references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],
@@ -103,7 +104,7 @@ fn tracing(facts: &Facts, _: &Context) -> Judged {
         known(&kernel.kprobes)?;
     }
     match active.is_empty() {
-        true => Judgement::pass(Subject::Host, "no tracer, no event, no kernel probe is on"),
+        true => Judgement::pass(Subject::Host, "no tracer, event or kernel probe is on"),
         false => Judgement::warn(Subject::Host, active.join(", ")),
     }
     .see(&kernel.tracer)
@@ -131,13 +132,12 @@ fn static_key(facts: &Facts, _: &Context) -> Judged {
     let by_tuned = facts.services.tuned_profile.is(|profile| profile.contains("realtime")) == Some(true);
     let source = facts.tasks.source();
     match (holders.first(), by_tuned) {
-        (Some(holder), _) => Judgement::pass(Subject::Host, format!("{holder} keeps a socket with time stamps open")),
-        (None, true) => {
-            Judgement::pass(Subject::Host, "tuned's real-time profile keeps a socket with time stamps open")
-        }
-        (None, false) => {
-            Judgement::warn(Subject::Host, format!("{} runs, and nobody is known to keep a socket open", flapping[0]))
-        }
+        (Some(holder), _) => Judgement::pass(Subject::Host, format!("{holder} keeps a socket with timestamps open")),
+        (None, true) => Judgement::pass(Subject::Host, "tuned's real-time profile keeps a socket with timestamps open"),
+        (None, false) => Judgement::warn(
+            Subject::Host,
+            format!("{} runs, and no process is known to keep such a socket open", flapping[0]),
+        ),
     }
     .see_as(flapping[0].clone(), source)
     .see(&facts.services.tuned_profile)

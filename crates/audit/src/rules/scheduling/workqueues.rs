@@ -7,19 +7,19 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "wq.global-cpumask",
         cause: Cause::KernelWork,
         group: Group::Scheduling,
-        title: "Unbound work stays on the housekeeping CPUs",
+        title: "Unbound kernel work stays on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: global_cpumask,
-        why: "Work that is bound to no CPU runs wherever the global mask of workqueues allows. On a CPU of the \
-              application it takes the CPU away for as long as the work takes, and it starts the tick again.",
+        why: "Work that is not bound to a CPU runs wherever the global mask of workqueues allows. On a CPU of the \
+         application it occupies the CPU for as long as it takes, and restarts the tick.",
         magnitude: Magnitude {
-            text: "microseconds to milliseconds for each piece of work",
+            text: "microseconds to milliseconds per piece of work",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
         id: "wq.per-wq",
         cause: Cause::KernelWork,
         group: Group::Scheduling,
-        title: "Workqueues with a mask of their own stay on the housekeeping CPUs",
+        title: "Workqueues with their own mask stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: each_cpumask,
         why: "Some workqueues show a mask in sysfs: writeback flushes dirty pages, efi_runtime calls the firmware with \

@@ -13,13 +13,13 @@ pub(in crate::rules) const MIGRATION: &str = "The guest can no longer migrate to
 
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.steal",
         cause: Cause::Hypervisor,
         group: Group::Virtualisation,
-        title: "The hypervisor takes no time away",
+        title: "The hypervisor takes no CPU time away",
         applies: Applies::LINUX.in_guest(),
         judge: steal,
         why: "Steal is time in which a virtual CPU wanted to run but the hypervisor ran something else. Packets wait \
@@ -40,13 +40,13 @@ pub const RULES: &[Rule] = &[
         id: "vm.invtsc",
         cause: Cause::Clock,
         group: Group::Virtualisation,
-        title: "The guest sees an invariant time stamp counter",
+        title: "The guest sees an invariant TSC",
         applies: Applies::LINUX.in_guest(),
         judge: counter,
-        why: "Without the flags constant_tsc and nonstop_tsc the guest's kernel does not trust the counter as a clock on its own, and \
-              may fall back to one that is read through the hypervisor or a device.",
+        why: "Without the flags constant_tsc and nonstop_tsc, the guest's kernel does not trust the TSC alone. It may \
+         fall back to a clock that is read through the hypervisor or a device.",
         magnitude: Magnitude {
-            text: "about 20 ns for the counter, 1 us and more for a clock with an exit",
+            text: "about 20 ns for the TSC, 1 us and more for a clock with a VM exit",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/virt/kvm/x86/timekeeping.rst; the sizes are general knowledge",
         },
@@ -62,8 +62,9 @@ pub const RULES: &[Rule] = &[
         title: "The guest has no balloon and no emulated devices",
         applies: Applies::LINUX.in_guest(),
         judge: devices,
-        why: "A balloon takes memory back while the guest runs: its pages fault afterwards. Each access to an emulated device (IDE \
-              disk, e1000, VGA) leaves the guest and waits for the emulator's thread, which is not a real-time one.",
+        why: "A balloon takes memory back while the guest runs, and later accesses cause page faults. Each access to an \
+         emulated device (IDE disk, e1000, VGA) exits the guest and waits for the emulator's thread, which is not a \
+         real-time thread.",
         magnitude: Magnitude {
             text: "10 us or more for each access to an emulated device; VNC consoles took 15 of 25 ms in one report",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
@@ -83,10 +84,10 @@ pub const RULES: &[Rule] = &[
         title: "The guest's isolated CPUs stop their tick too",
         applies: Applies::LINUX.in_guest().isolated(),
         judge: tick,
-        why: "A tick in the guest is two exits: one when it programs the timer, one when the host's timer fires for it. A host \
-              without ticks does not help a guest that has its own.",
+        why: "A tick in the guest costs two exits: one when the guest programs the timer, one when the host's timer \
+         fires. Stopping the host's tick does not stop the guest's own tick.",
         magnitude: Magnitude {
-            text: "two exits of 1 to 2 us for each tick, 100 to 1000 a second",
+            text: "two exits of 1 to 2 us per tick, 100 to 1000 ticks per second",
             effect: crate::Effect::Late(Nanos::from_micros(4)),
             source: "FlexRAN real-time platform slides (2018), guest command line; the microseconds are general knowledge",
         },
@@ -114,10 +115,13 @@ fn steal(facts: &Facts, context: &Context) -> Judged {
     let all = busy + of_cpu.idle + of_cpu.iowait + most;
     // One packet in ten thousand: what is rarer no quantile up to p99.99 shows.
     match u128::from(most.as_nanos()) * 10_000 <= u128::from(all.as_nanos()) {
-        true => Judgement::pass(&cpus, format!("{most} were stolen {span}, less than a ten-thousandth of the time")),
-        false => {
-            Judgement::warn(cpu, format!("{most} were stolen {span}, the most of these CPUs, which worked for {busy}"))
+        true => {
+            Judgement::pass(&cpus, format!("the hypervisor took {most} {span}, less than a ten-thousandth of the time"))
         }
+        false => Judgement::warn(
+            cpu,
+            format!("the hypervisor took {most} {span} from the worst of these CPUs, which worked for {busy}"),
+        ),
     }
     .see_as(format!("steal {most} of CPU {cpu}"), "/proc/stat")
     .alone()
@@ -154,7 +158,7 @@ fn devices(facts: &Facts, _: &Context) -> Judged {
         }
     }
     match found.is_empty() {
-        true => Judgement::pass(Subject::Host, "neither a balloon nor a known emulated device is there"),
+        true => Judgement::pass(Subject::Host, "the guest has neither a balloon nor a known emulated device"),
         false => Judgement::warn(Subject::Host, format!("the guest has {}", found.join(", "))),
     }
     .see_as(
@@ -171,7 +175,7 @@ fn tick(facts: &Facts, context: &Context) -> Judged {
     let left = isolated.difference(&stopped);
     match left.is_empty() {
         true => Judgement::pass(isolated, "their tick can stop"),
-        false => Judgement::warn(left, "their tick goes on whatever the host does"),
+        false => Judgement::warn(left, "their tick continues whatever the host does"),
     }
     .see(&facts.cpus.nohz_full)
     .alone()

@@ -11,7 +11,7 @@ const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 const REALTIME_HOST: &str = "tuned profile realtime-virtual-host";
 const HALT: &str = "Linux Documentation/virt/kvm/halt-polling.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.nx-huge-pages",
@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
             source: "redhat-performance/tuned pull request 363 (oslat)",
         },
         fix: Fix::runtime_or_boot("echo off > /sys/module/kvm/parameters/nx_huge_pages", "kvm.nx_huge_pages=off"),
-        cost: "A guest can stop the host where the processor has the fault: guests must be trusted.",
+        cost: "If the processor has the flaw, a guest can stop the host: guests must be trusted.",
         references: &[
             "redhat-performance/tuned pull request 363",
             "Linux Documentation/admin-guide/hw-vuln/multihit.rst",
@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
         id: "vm.ple-gap",
         cause: Cause::HostOfGuests,
         group: Group::Virtualisation,
-        title: "Guests with CPUs of their own may spin",
+        title: "Guests with dedicated CPUs may spin",
         applies: HOST.made_by(&[Vendor::Intel]),
         judge: pause,
         why: "With pause-loop exiting a guest that spins on a lock exits to the host, so that another virtual CPU can \
@@ -78,13 +78,13 @@ pub const RULES: &[Rule] = &[
         id: "vm.halt-poll",
         cause: Cause::HostOfGuests,
         group: Group::Virtualisation,
-        title: "KVM polls before it gives up a CPU that is the guest's own, and not otherwise",
+        title: "KVM polls before it gives up a dedicated CPU, but not before it gives up a shared one",
         applies: HOST,
         judge: halt,
-        why: "When a virtual CPU halts, KVM polls for halt_poll_ns before it lets another thread run or the CPU sleep. On a CPU of \
-              its own that saves the wake-up; on a shared one it takes the time from others.",
+        why: "When a virtual CPU halts, KVM polls for halt_poll_ns before it lets another thread run or the CPU sleep. \
+         On a dedicated CPU that saves the wake-up; on a shared CPU it takes time from others.",
         magnitude: Magnitude {
-            text: "a few us for each wake-up, and the exit of an idle state",
+            text: "a few us per wake-up, and the exit latency of an idle state",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/virt/kvm/halt-polling.rst; the microseconds are general knowledge",
         },
@@ -107,7 +107,7 @@ pub const RULES: &[Rule] = &[
               delivers interrupts into a running guest. Without them each interrupt makes the virtual CPU exit to the \
               host and enter again.",
         magnitude: Magnitude {
-            text: "an exit and entry for each interrupt, 1 to 2 us",
+            text: "an exit and an entry per interrupt, 1 to 2 us",
             effect: crate::Effect::Late(Nanos::from_micros(2)),
             source: "FlexRAN real-time platform slides (2018) ask for it; the size is general knowledge",
         },
@@ -139,7 +139,7 @@ fn split(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (on, affected) {
         (false, _) => Judgement::pass(Subject::Host, "huge pages of guests stay whole"),
         (true, Some(state)) if state.starts_with("Not affected") => {
-            Judgement::warn(Subject::Host, "huge pages are split, and the processor does not have the fault")
+            Judgement::warn(Subject::Host, "huge pages are split, although the processor does not have the flaw")
         }
         (true, _) => Judgement::warn(Subject::Host, "huge pages are split where guests execute"),
     };
@@ -155,7 +155,7 @@ fn clock(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("kvm.kvmclock_periodic_sync");
     match is_on(known(&fact)?)? {
         false => Judgement::pass(Subject::Host, "clocks of guests are not synchronised by timer"),
-        true => Judgement::warn(Subject::Host, "each 300 s all virtual CPUs are stopped for their clocks"),
+        true => Judgement::warn(Subject::Host, "every 300 s all virtual CPUs are stopped to update their clocks"),
     }
     .see(&fact)
     .alone()
@@ -172,8 +172,8 @@ fn pause(facts: &Facts, _: &Context) -> Judged {
         return Judgement::pass(Subject::Host, "guests may spin").see(&fact).alone();
     }
     match is_dedicated(facts)? {
-        true => Judgement::warn(Subject::Host, "guests leave when they spin, and no other thread wants their CPUs"),
-        false => Judgement::pass(Subject::Host, "guests leave when they spin, and others want their CPUs"),
+        true => Judgement::warn(Subject::Host, "guests exit when they spin, although no other thread needs their CPUs"),
+        false => Judgement::pass(Subject::Host, "guests exit when they spin, and other threads need their CPUs"),
     }
     .see(&fact)
     .alone()
@@ -183,12 +183,17 @@ fn halt(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("kvm.halt_poll_ns");
     let time = Nanos::from_nanos(number(&fact)?);
     match (time == Nanos::ZERO, is_dedicated(facts)?) {
-        (true, true) => Judgement::warn(Subject::Host, "no polling before a CPU sleeps that no other thread wants"),
-        (true, false) => Judgement::pass(Subject::Host, "no polling on CPUs that are shared"),
+        (true, true) => Judgement::warn(
+            Subject::Host,
+            "KVM does not poll before a CPU sleeps, although no other thread needs that CPU",
+        ),
+        (true, false) => Judgement::pass(Subject::Host, "KVM does not poll on shared CPUs"),
         (false, true) => {
-            Judgement::pass(Subject::Host, format!("up to {time} of polling on CPUs that no other thread wants"))
+            Judgement::pass(Subject::Host, format!("KVM polls for up to {time} on CPUs that no other thread needs"))
         }
-        (false, false) => Judgement::warn(Subject::Host, format!("up to {time} of polling on CPUs that others want")),
+        (false, false) => {
+            Judgement::warn(Subject::Host, format!("KVM polls for up to {time} on CPUs that other threads need"))
+        }
     }
     .see(&fact)
     .alone()
@@ -201,7 +206,7 @@ fn posted(facts: &Facts, _: &Context) -> Judged {
     };
     match is_on(known(&fact)?)? {
         true => Judgement::pass(Subject::Host, "the hardware delivers interrupts into running guests"),
-        false => Judgement::warn(Subject::Host, "each interrupt makes its virtual CPU leave"),
+        false => Judgement::warn(Subject::Host, "each interrupt causes an exit of its virtual CPU"),
     }
     .see(&fact)
     .alone()

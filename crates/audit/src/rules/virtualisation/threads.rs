@@ -15,13 +15,13 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.vcpu-pin",
         cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
-        title: "Each virtual CPU has a CPU of its own, and the emulator runs elsewhere",
+        title: "Each virtual CPU has a dedicated CPU, and the emulator runs elsewhere",
         applies: HOST,
         judge: pinning,
         why: "A virtual CPU is a thread. One that may run on several CPUs is moved and loses its caches; one that \
@@ -36,7 +36,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::for_good(
             "libvirt: <cputune> with one <vcpupin> for each virtual CPU and <emulatorpin cpuset='{housekeeping}'/>; KubeVirt: isolateEmulatorThread",
         ),
-        cost: "A CPU for each virtual CPU, whether it works or not.",
+        cost: "Each virtual CPU occupies a CPU, whether it is busy or not.",
         references: &[SLIDES, FLEXRAN],
         conflicts: &[],
     },
@@ -47,16 +47,16 @@ pub const RULES: &[Rule] = &[
         title: "Virtual CPUs of real-time guests are real-time threads, below the kernel's own",
         applies: HOST,
         judge: class,
-        why: "A virtual CPU in the normal class is preempted by any real-time thread and shares its CPU by time slices. One whose \
-              priority is above that of the kernel's threads starves ksoftirqd, ktimers and RCU of its CPU as long as the guest \
-              does not halt.",
+        why: "Any real-time thread preempts a virtual CPU of the normal class, which also shares its CPU by time slices. \
+         If its priority is above that of the kernel's threads, it starves ksoftirqd, ktimers and RCU on its CPU \
+         until the guest halts.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms; a stall of the host where the kernel's threads starve",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
         },
         fix: Fix::for_good("libvirt: <cputune> with <vcpusched scheduler='fifo' priority='1'/> for all virtual CPUs"),
-        cost: "A guest that spins takes its CPU for ever.",
+        cost: "A guest that spins occupies its CPU forever.",
         references: &[FLEXRAN, HARDWARE],
         conflicts: &[],
     },
@@ -75,7 +75,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
         },
         fix: Fix::boot("libvirt: <memoryBacking><hugepages/><locked/><nosharepages/></memoryBacking>"),
-        cost: "Memory that nothing else can use.",
+        cost: "Nothing else can use this memory.",
         references: &[FLEXRAN],
         conflicts: &[],
     },
@@ -83,11 +83,12 @@ pub const RULES: &[Rule] = &[
         id: "vm.vhost-ovs",
         cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
-        title: "Threads that carry guests' packets have CPUs of their own",
+        title: "Threads that process guests' packets have dedicated CPUs",
         applies: HOST.isolated(),
         judge: carriers,
-        why: "vhost threads copy each packet of a guest, those of Open vSwitch (pmd-cN) poll for them. A vhost thread that runs \
-              where a virtual CPU runs takes its time for each packet; a polling thread that may run on several CPUs is moved.",
+        why: "vhost threads copy each packet of a guest; threads of Open vSwitch (pmd-cN) poll for packets. A vhost \
+         thread on the CPU of a virtual CPU takes time from it for each packet. A polling thread that may run on \
+         several CPUs is moved by the scheduler.",
         magnitude: Magnitude {
             text: "some us per packet, up to a time slice of 3 ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
@@ -180,12 +181,14 @@ fn pinning(facts: &Facts, context: &Context) -> Judged {
         let astray: Vec<&Task> =
             others.filter(|task| task.affinity.is(|at| at.intersects(&cpus)) == Some(true)).collect();
         if let Some(first) = astray.first() {
-            wrong.push(format!("{} of its other threads may run there too, {} for one", astray.len(), named(first)));
+            wrong.push(format!(
+                "{} of its other threads may run there too, for example {}",
+                astray.len(),
+                named(first)
+            ));
         }
         let judgement = match wrong.is_empty() {
-            true => {
-                Judgement::pass(name(guest), format!("its {} virtual CPUs have CPUs {cpus} for themselves", own.len()))
-            }
+            true => Judgement::pass(name(guest), format!("its {} virtual CPUs have dedicated CPUs {cpus}", own.len())),
             false => Judgement::fail(name(guest), wrong.join("; ")),
         };
         Ok(judgement.see_as(format!("{} virtual CPUs at {cpus}", guest.vcpus.len()), facts.tasks.source()))
@@ -231,11 +234,11 @@ fn memory(facts: &Facts, _: &Context) -> Judged {
                 // Nothing locked is known; whether there are huge pages must be, too.
                 known(&task.huge_bytes)?;
                 known(&task.locked_bytes)?;
-                Judgement::warn(name(guest), "none of its memory is of huge pages, and none is locked")
+                Judgement::warn(name(guest), "its memory has no huge pages and is not locked")
             }
             _ => Judgement::pass(
                 name(guest),
-                format!("{} MiB are of huge pages, {} MiB locked", huge >> 20, locked >> 20),
+                format!("{} MiB are huge pages, {} MiB are locked", huge >> 20, locked >> 20),
             ),
         };
         Ok(judgement.see(&task.huge_bytes).see(&task.locked_bytes))
@@ -261,7 +264,7 @@ fn carriers(facts: &Facts, context: &Context) -> Judged {
     let mut wrong = Vec::new();
     if let Some(first) = stray.first() {
         wrong.push(format!(
-            "{} of {} vhost threads may run on isolated CPUs, {} for one",
+            "{} of {} vhost threads may run on isolated CPUs, for example {}",
             stray.len(),
             vhost.len(),
             named(first)
@@ -269,7 +272,7 @@ fn carriers(facts: &Facts, context: &Context) -> Judged {
     }
     if let Some(first) = moved.first() {
         wrong.push(format!(
-            "{} of {} polling threads may run on several CPUs, {} for one",
+            "{} of {} polling threads may run on several CPUs, for example {}",
             moved.len(),
             pmd.len(),
             named(first)
@@ -278,7 +281,7 @@ fn carriers(facts: &Facts, context: &Context) -> Judged {
     match wrong.is_empty() {
         true => Judgement::pass(
             Subject::Host,
-            format!("{} vhost threads and {} polling ones are placed", vhost.len(), pmd.len()),
+            format!("{} vhost threads and {} polling threads are placed", vhost.len(), pmd.len()),
         ),
         false => Judgement::warn(isolated, wrong.join("; ")),
     }

@@ -1,4 +1,4 @@
-//! Where facts are read from: one way to read a file, whatever holds it.
+//! The source of facts: one way to read a file, whatever contains it.
 
 mod archive;
 mod bundle;
@@ -17,64 +17,64 @@ use directory::Directory;
 use manifest::Manifest;
 use tree::Tree;
 
-/// No more than this is read of a file, unless its reader says otherwise.
+/// The most that is read of a file, in bytes, unless its reader sets another limit.
 pub(super) const FILE_LIMIT: usize = 1 << 20;
-/// The files that grow with CPUs times interrupts may be this long: 512 CPUs and 4,000 interrupts need 22 MB.
+/// The limit for files that grow with CPUs times interrupts, in bytes: 512 CPUs and 4,000 interrupts need 22 MB.
 pub(super) const TABLE_LIMIT: usize = 64 << 20;
 
 /// The root of a host's files: the live host, a folder, or an archive in memory.
 ///
-/// Paths are those of the host, with or without a slash before them. No path leads out of a folder or an
-/// archive: links are followed as if its root were `/`.
+/// Paths are those of the host; the leading slash is optional. No path leads out of a folder or an archive: links are
+/// followed as if its root were `/`.
 #[derive(Debug)]
 pub struct Root {
     kind: Kind,
     name: String,
     files: Files,
-    /// Files that a snapshot holds many to a file.
+    /// Files that a snapshot stores together in one file.
     overlay: Tree,
     /// Outputs of commands, by the commands' mangled names.
     commands: BTreeMap<String, String>,
     manifest: Manifest,
-    /// Does a path that is not there always say that the host does not have it?
+    /// Whether a missing path always means that the host does not have it.
     complete: bool,
     notes: Vec<String>,
 }
 
-/// What kind of place facts are read from.
+/// The kind of source from which facts are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
-    /// This host, now.
+    /// This host, at this moment.
     Live,
-    /// A folder or archive with `proc` and `sys`, made by others: a must-gather's `sysinfo`, a copy of
-    /// somebody's files. What is not in it was not recorded.
+    /// A folder or archive with `proc` and `sys` that was made by others: a must-gather's `sysinfo`, or a copy of
+    /// someone's files. Missing files were not recorded.
     Recording,
-    /// A snapshot made by Apus. What it looked for and did not find is absent.
+    /// A snapshot made by Apus. If it looked for a file and did not find it, the host does not have it.
     Snapshot,
-    /// A report of sos.
+    /// A report made by sos.
     SosReport,
-    /// Files that were handed over in memory.
+    /// Files that the caller passed in memory.
     #[default]
     Given,
 }
 
-/// Why a place cannot be read at all.
+/// Why a source cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     /// The file or folder cannot be opened.
     #[error("cannot open {}: {error}", path.display())]
     Open {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is no host's description.
+    /// The file or folder does not describe a host.
     #[error("{}: {reason}", path.display())]
     NotAHost {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What was found, and what would do.
+        /// What was found there, and what is needed.
         reason: String,
     },
 }
@@ -85,33 +85,33 @@ enum Files {
     Tree(Tree),
 }
 
-/// What a look at one place gave.
+/// The result of looking at one path.
 #[derive(Debug)]
 pub(crate) enum Look<T> {
     Found(T),
     Absent,
     NotPermitted,
-    /// Its reading would have disturbed the host.
+    /// Reading it would have disturbed the host.
     NotAsked,
-    /// There, but it cannot be read; the text says why.
+    /// It exists but cannot be read; the text says why.
     Refused(String),
 }
 
 impl Root {
-    /// This host.
+    /// The host on which this program runs.
     pub fn live() -> Self {
         let mut root = Self::over(Kind::Live, "this host", Files::Directory(Directory::live()));
         root.complete = true;
         root
     }
 
-    /// A folder or an archive (`.tar`, also packed with gzip, zstd or xz): a snapshot, a recording, a report
-    /// of sos, a must-gather's `sysinfo` or the folder that holds one. `/` is the live host.
+    /// Opens a folder or an archive (`.tar`, optionally packed with gzip, zstd or xz): a snapshot, a recording, a sos
+    /// report, a must-gather's `sysinfo` or the folder that contains one. `/` is the live host.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, RootError> {
         layout::open(path.as_ref())
     }
 
-    /// Files in memory: paths and contents. What is not given is not recorded.
+    /// Files in memory, as paths and contents. Other files count as not recorded.
     pub fn given<P: AsRef<str>, C: AsRef<[u8]>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
         let mut tree = Tree::default();
         for (path, contents) in files {
@@ -120,13 +120,13 @@ impl Root {
         Self::over(Kind::Given, "given files", Files::Tree(tree)).prepared()
     }
 
-    /// The same, and what is not there is absent from the host.
+    /// The same files, but all other files count as absent from the host.
     pub fn complete(mut self) -> Self {
         self.complete = true;
         self
     }
 
-    /// Adds symbolic links: paths and targets. They stand beside the files that are reached through them.
+    /// Adds symbolic links, as paths and targets. They exist in addition to the files that are reached through them.
     pub fn linked<P: AsRef<str>, T: AsRef<str>>(mut self, links: impl IntoIterator<Item = (P, T)>) -> Self {
         for (path, target) in links {
             self.overlay.note_link(path.as_ref(), target.as_ref());
@@ -147,7 +147,7 @@ impl Root {
         }
     }
 
-    /// Reads what a recording says of itself: its manifest, its bundles, and which commands it holds.
+    /// Reads what a recording says about itself: its manifest, its bundles, and its commands.
     fn prepared(mut self) -> Self {
         if let Look::Found(text) = self.look_at("apus-snapshot", FILE_LIMIT) {
             self.manifest = Manifest::parse(&String::from_utf8_lossy(&text));
@@ -177,7 +177,7 @@ impl Root {
         self
     }
 
-    /// What kind of place this is.
+    /// The kind of this source.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -187,7 +187,7 @@ impl Root {
         &self.name
     }
 
-    /// Does what is not there say that the host does not have it?
+    /// Whether a missing file means that the host does not have it.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -197,12 +197,12 @@ impl Root {
         &self.notes
     }
 
-    /// When it was taken, as it says.
+    /// When it was recorded, as it says. `None` if it does not say.
     pub(super) fn taken(&self) -> Option<&str> {
         self.manifest.taken.as_deref()
     }
 
-    /// A file's text without white space around it; octets that are not UTF-8 are replaced.
+    /// A file's text without surrounding white space. Bytes that are not UTF-8 are replaced.
     pub(crate) fn text(&self, path: &str) -> Fact<String> {
         self.text_up_to(path, FILE_LIMIT).map(|text| match text.trim() {
             trimmed if trimmed.len() == text.len() => text,
@@ -210,7 +210,7 @@ impl Root {
         })
     }
 
-    /// A file's text as it is, up to a number of octets.
+    /// A file's unchanged text, up to `limit` bytes.
     pub(crate) fn text_up_to(&self, path: &str, limit: usize) -> Fact<String> {
         self.bytes(path, limit).map(|bytes| match String::from_utf8(bytes) {
             Ok(text) => text,
@@ -218,7 +218,7 @@ impl Root {
         })
     }
 
-    /// A file's octets; of a longer file than `limit` it is said that it is too long.
+    /// A file's bytes. If the file is longer than `limit`, the fact says so.
     pub(crate) fn bytes(&self, path: &str, limit: usize) -> Fact<Vec<u8>> {
         self.fact(path, self.look_at(path, limit))
     }
@@ -231,7 +231,7 @@ impl Root {
         look.or(|| self.overlay.read(path, limit))
     }
 
-    /// The names in a directory, in order.
+    /// The names in a directory, sorted.
     pub(crate) fn list(&self, path: &str) -> Fact<Vec<String>> {
         let look = match &self.files {
             Files::Directory(directory) => directory.list(path, false),
@@ -240,7 +240,7 @@ impl Root {
         self.fact(path, merged(look, || self.overlay.list(path, false)))
     }
 
-    /// The names of the directories in a directory, in order; links to directories are not among them.
+    /// The names of the subdirectories of a directory, sorted. Links to directories are not included.
     pub(crate) fn directories(&self, path: &str) -> Fact<Vec<String>> {
         let look = match &self.files {
             Files::Directory(directory) => directory.list(path, true),
@@ -249,7 +249,7 @@ impl Root {
         self.fact(path, merged(look, || self.overlay.list(path, true)))
     }
 
-    /// A symbolic link's target.
+    /// The target of a symbolic link.
     pub(crate) fn link_target(&self, path: &str) -> Fact<String> {
         let noted = self.overlay.link(path);
         if matches!(noted, Look::Found(_)) {
@@ -267,7 +267,7 @@ impl Root {
         self.link_target(path).map(|target| target.rsplit('/').next().unwrap_or_default().to_owned())
     }
 
-    /// The output of a command, where a recording holds it.
+    /// The output of a command, if a recording contains it.
     pub(crate) fn command(&self, command: &str) -> Fact<String> {
         let source = Source::new(command);
         match self.commands.get(&mangled(command)) {
@@ -279,7 +279,7 @@ impl Root {
         }
     }
 
-    /// The same of the second reading, for which `place` is `again/`.
+    /// The output of a command in the second reading if `place` is `again/`.
     pub(super) fn command_in(&self, place: &str, command: &str) -> Fact<String> {
         match place {
             "" => self.command(command),
@@ -287,7 +287,7 @@ impl Root {
         }
     }
 
-    /// The last words of the commands that begin like this.
+    /// The last words of the commands that begin with `start`.
     pub(super) fn commands_like(&self, start: &str) -> Vec<String> {
         let start = mangled(start.trim_end()) + "_";
         let after = self.commands.range(start.clone()..).take_while(|(name, _)| name.starts_with(&start));

@@ -1,7 +1,7 @@
-//! What ethtool(8) sets on network interfaces, of the calling thread's network namespace.
+//! Settings of network interfaces that ethtool(8) makes, in the calling thread's network namespace.
 //!
-//! Each kind is a group of fields that is read and written in one go. Fields that the driver does not have
-//! are not there; a field that cannot be changed is refused by the driver.
+//! Each kind is a group of fields that is read and written together. Fields that the driver does not have are missing;
+//! the driver refuses to change a fixed field.
 
 mod coalesce;
 mod message;
@@ -22,7 +22,7 @@ pub use switches::{Features, PrivateFlags, is_offload};
 /// Descriptors in the rings: fields `rx`, `tx`, `rx-mini`, `rx-jumbo`, `rx-buf-len`, `tcp-data-split`,
 /// `cqe-size`, `tx-push`, `rx-push`, `tx-push-buf-len`, `hds-thresh`, as ethtool-netlink names them.
 ///
-/// Most drivers stop and start the interface for it: frames are lost, and other settings may be reset.
+/// Most drivers stop and restart the interface for a change: frames are lost, and other settings may be reset.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Rings {
@@ -30,7 +30,7 @@ pub struct Rings {
     pub interface: String,
 }
 
-/// Queues: fields `rx`, `tx`, `other`, `combined`.
+/// Numbers of queues: fields `rx`, `tx`, `other`, `combined`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Channels {
@@ -213,7 +213,7 @@ pub(super) fn identity(access: &Access, interface: &str) -> Option<String> {
 macro_rules! groups {
     ($($kind:ident => $group:expr,)*) => {
         $(impl $kind {
-            /// Of the interface called `interface`.
+            /// Makes the setting for an interface.
             pub fn new(interface: impl Into<String>) -> Self {
                 Self { interface: interface.into() }
             }

@@ -1,6 +1,6 @@
-//! A plan as what other engines apply: a fleet keeps the one that it has.
+//! Exports a plan for other configuration engines, so that a fleet can keep its own.
 //!
-//! What an engine cannot express is listed, never left out in silence.
+//! Settings that an engine cannot express are listed, never omitted silently.
 
 mod ansible;
 mod openshift;
@@ -16,40 +16,40 @@ use std::str::FromStr;
 use super::Resolved;
 use crate::knob::{Access, Error, Setting as _};
 
-/// For which engine.
+/// The engine for which a plan is exported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// A profile of tuned(8).
+    /// A profile for tuned(8).
     Tuned,
-    /// A file for sysctl.d(5), and a systemd unit for the rest.
+    /// A file for sysctl.d(5), and a systemd unit for the other settings.
     Systemd,
-    /// The arguments of the kernel's command line.
+    /// Arguments for the kernel's command line.
     Cmdline,
-    /// A PerformanceProfile of OpenShift's node tuning operator.
+    /// A PerformanceProfile for OpenShift's node tuning operator.
     Openshift,
-    /// A Tuned object of the same operator.
+    /// A Tuned object for the same operator.
     OpenshiftTuned,
-    /// A playbook of Ansible.
+    /// A playbook for Ansible.
     Ansible,
 }
 
-/// A plan, exported.
+/// An exported plan.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Export {
-    /// The files.
+    /// The files to install.
     pub files: Vec<ExportedFile>,
-    /// The settings that this engine cannot express, with the reason.
+    /// Settings that this engine cannot express, each with the reason.
     pub left_out: Vec<String>,
 }
 
 /// A file of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportedFile {
-    /// Its name, below the folder that one chooses.
+    /// Its name below the folder that the user chooses.
     pub name: String,
-    /// Where it belongs on the machine.
+    /// Where to install it on the machine.
     pub place: String,
-    /// What is in it.
+    /// The content of the file.
     pub text: String,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for Format {
 }
 
 impl Resolved {
-    /// The plan for another engine. What depends on the machine (policies, registers) is that of this machine.
+    /// Exports the plan for another engine. Machine-dependent parts (policies, registers) are those of this machine.
     pub fn export(&self, access: &Access, summary: &str, format: Format) -> Result<Export, Error> {
         let summary = &one_line(summary);
         let mut named = self.clone();

@@ -1,19 +1,19 @@
-//! The internet checksum: in full (RFC 1071) and by difference (RFC 1624).
+//! The internet checksum, computed in full (RFC 1071) or updated after a change (RFC 1624).
 //!
-//! A checksum over nothing but untouched or swapped words needs no work at all: one's complement
-//! addition is commutative (RFC 1071 section 2 A), so swapping source and destination keeps it.
+//! If words are only swapped, the checksum stays valid. One's complement addition is commutative (RFC 1071 section 2
+//! A), so swapping source and destination changes nothing.
 
-/// A one's complement sum that is not folded yet.
+/// A one's complement sum before it is folded to 16 bits.
 ///
-/// Held in the machine's byte order: the sum is the same in either (RFC 1071 section 2 B), so octets
-/// are swapped once at the end instead of once a word. Room for 2^32 additions.
+/// It is kept in the machine's byte order. The sum is the same in either order (RFC 1071 section 2 B), so bytes are
+/// swapped once at the end, not once per word. There is room for 2^32 additions.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of `octets` as 16-bit words; an odd last octet counts as padded with zero.
+    /// The sum of `octets` as 16-bit words. If their number is odd, a zero byte is added at the end.
     ///
-    /// Of several pieces that are added, only the last may have an odd length.
+    /// If several pieces are added, only the last may have an odd length.
     #[inline]
     pub fn of(octets: &[u8]) -> Self {
         let mut words = octets.chunks_exact(4);
@@ -25,20 +25,20 @@ impl Sum {
         Self(sum)
     }
 
-    /// The sum of one word.
+    /// The sum that consists of one 16-bit word.
     #[inline]
     pub const fn word(word: u16) -> Self {
         Self(word.to_be() as u64)
     }
 
-    /// The sum of both.
+    /// Adds two sums.
     #[inline]
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 
-    /// Folded to 16 bits, not complemented: all ones over data that hold a right checksum.
+    /// The sum folded to 16 bits, not complemented. It is all ones if the data contain a correct checksum.
     #[inline]
     pub const fn fold(self) -> u16 {
         let mut sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
@@ -54,21 +54,21 @@ impl Sum {
         !self.fold()
     }
 
-    /// Whether the data that were summed, their checksum among them, are intact.
+    /// Whether the summed data, which must include their checksum, are intact.
     #[inline]
     pub const fn is_intact(self) -> bool {
         self.fold() == 0xffff
     }
 }
 
-/// The sum of the pseudo-header that TCP, UDP (RFC 768, RFC 9293 section 3.1) and ICMPv6 (RFC 8200
-/// section 8.1) checksums include; `addresses` is the sum of source and destination.
+/// The sum of the pseudo-header, which TCP, UDP (RFC 768, RFC 9293 section 3.1) and ICMPv6 (RFC 8200 section 8.1)
+/// checksums include. `addresses` is the sum of the source and destination addresses.
 #[inline]
 pub const fn pseudo_header(addresses: Sum, protocol: u8, length: u16) -> Sum {
     addresses.and(Sum::word(protocol as u16)).and(Sum::word(length))
 }
 
-/// The checksum after one 16-bit word under it changed: RFC 1624 section 3, equation 3.
+/// The checksum after one 16-bit word of the data changed from `old` to `new`: RFC 1624 section 3, equation 3.
 #[inline]
 pub const fn updated(checksum: u16, old: u16, new: u16) -> u16 {
     let mut sum = !checksum as u32 + !old as u32 + new as u32;

@@ -2,24 +2,24 @@
 
 use super::{Mac, Malformed, be16};
 
-/// EtherTypes of VLAN tags: IEEE 802.1Q (customer), IEEE 802.1ad (service).
+/// EtherTypes of VLAN tags: IEEE 802.1Q (customer) and IEEE 802.1ad (service).
 const ETHERTYPE_TAGS: [u16; 2] = [0x8100, 0x88a8];
 
 /// An Ethernet header (IEEE 802.3 clause 3.1.1), with up to two VLAN tags (IEEE 802.1Q clause 9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ethernet {
-    /// Where to.
+    /// MAC address of the receiver, or a group address.
     pub destination: Mac,
-    /// Where from.
+    /// MAC address of the sender.
     pub source: Mac,
-    /// What follows the tags. Up to 1500 it is a length and an IEEE 802.2 header follows.
+    /// The EtherType after the tags. A value up to 1500 is a length instead, and an IEEE 802.2 header follows.
     pub ethertype: u16,
-    /// Where it follows: 14, 18 or 22.
+    /// Length of the header with its tags, in bytes: 14, 18 or 22.
     pub len: usize,
 }
 
 impl Ethernet {
-    /// The length without tags.
+    /// Length of a header without tags, in bytes.
     pub const MIN_LEN: usize = 14;
 
     /// Reads the header at the start of `frame`.
@@ -43,7 +43,7 @@ impl Ethernet {
     }
 }
 
-/// Swaps the MAC addresses; an error if the frame has no full Ethernet header.
+/// Swaps the MAC addresses. Returns an error if the frame has no complete Ethernet header.
 #[inline]
 pub fn swap_macs(frame: &mut [u8]) -> Result<(), Malformed> {
     let header = frame.first_chunk_mut::<{ Ethernet::MIN_LEN }>().ok_or(Malformed)?;
@@ -52,7 +52,7 @@ pub fn swap_macs(frame: &mut [u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Writes the MAC addresses; an error if the frame has no full Ethernet header.
+/// Writes the MAC addresses. Returns an error if the frame has no complete Ethernet header.
 #[inline]
 pub fn set_macs(frame: &mut [u8], destination: Mac, source: Mac) -> Result<(), Malformed> {
     let header = frame.first_chunk_mut::<{ Ethernet::MIN_LEN }>().ok_or(Malformed)?;
@@ -64,29 +64,29 @@ pub fn set_macs(frame: &mut [u8], destination: Mac, source: Mac) -> Result<(), M
 /// An ARP packet for IPv4 over Ethernet (RFC 826, "Packet format").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arp {
-    /// 1 is a request, 2 a reply.
+    /// The operation, ar$op: 1 is a request, 2 a reply.
     pub operation: u16,
-    /// ar$sha.
+    /// MAC address of the sender, ar$sha.
     pub sender_mac: Mac,
-    /// ar$spa.
+    /// IPv4 address of the sender, ar$spa.
     pub sender: [u8; 4],
-    /// ar$tha.
+    /// MAC address of the target, ar$tha.
     pub target_mac: Mac,
-    /// ar$tpa.
+    /// IPv4 address of the target, ar$tpa.
     pub target: [u8; 4],
 }
 
 impl Arp {
-    /// Its length for IPv4 over Ethernet.
+    /// Length of an ARP packet for IPv4 over Ethernet, in bytes.
     pub const LEN: usize = 28;
-    /// ares_op$REQUEST.
+    /// The operation of a request, ares_op$REQUEST.
     pub const REQUEST: u16 = 1;
-    /// ares_op$REPLY.
+    /// The operation of a reply, ares_op$REPLY.
     pub const REPLY: u16 = 2;
-    /// ar$hrd = Ethernet, ar$pro = IPv4, ar$hln = 6, ar$pln = 4.
+    /// The first fields of such a packet: ar$hrd = Ethernet, ar$pro = IPv4, ar$hln = 6, ar$pln = 4.
     const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
-    /// Reads `packet`. `None`: of another kind of hardware or protocol.
+    /// Reads `packet`. `None` if it is for another kind of hardware or another protocol.
     pub fn parse(packet: &[u8]) -> Result<Option<Self>, Malformed> {
         if packet.first_chunk::<6>().ok_or(Malformed)? != &Self::KIND {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Arp {
         }))
     }
 
-    /// Writes it to the start of `packet`; an error if that is too short.
+    /// Writes the ARP packet to the start of `packet`. Returns an error if that is too short.
     pub fn write(&self, packet: &mut [u8]) -> Result<(), Malformed> {
         let p = packet.first_chunk_mut::<{ Self::LEN }>().ok_or(Malformed)?;
         p[..6].copy_from_slice(&Self::KIND);

@@ -5,28 +5,28 @@ use super::{Malformed, Sum, be16, checksum};
 /// An IPv4 header (RFC 791 section 3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv4 {
-    /// Where from.
+    /// IPv4 address of the sender.
     pub source: [u8; 4],
-    /// Where to.
+    /// IPv4 address of the receiver.
     pub destination: [u8; 4],
-    /// What follows the header.
+    /// Protocol number of the payload, for example [`PROTOCOL_UDP`](super::PROTOCOL_UDP).
     pub protocol: u8,
-    /// Time to live.
+    /// Time to live: how many more routers may forward the packet.
     pub ttl: u8,
-    /// Whether this is a part of a datagram: "more fragments" is set or the offset is not 0.
+    /// Whether this is a fragment: "more fragments" is set, or the offset is not 0.
     pub fragment: bool,
-    /// The header's length with options, 20 to 60.
+    /// Length of the header with options, 20 to 60 bytes.
     pub header_len: usize,
-    /// The packet's length without padding, at least `header_len`.
+    /// Length of the packet without padding, in bytes; at least `header_len`.
     pub total_len: usize,
 }
 
 impl Ipv4 {
-    /// The header's length without options.
+    /// Length of a header without options, in bytes.
     pub const MIN_LEN: usize = 20;
 
-    /// Reads the header at the start of `packet`: version, IHL, total length and header checksum are
-    /// checked as RFC 1812 section 5.2.2 demands.
+    /// Reads the header at the start of `packet`. Checks version, IHL, total length and header checksum as RFC 1812
+    /// section 5.2.2 demands.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
         let h = packet.first_chunk::<{ Self::MIN_LEN }>().ok_or(Malformed)?;
@@ -56,8 +56,8 @@ impl Ipv4 {
         Sum::of(&self.source).and(Sum::of(&self.destination))
     }
 
-    /// Whether the options of `packet`, whose header this is, hold a source route (RFC 791 section 3.1,
-    /// types 131 and 137), or cannot be read.
+    /// Whether the options of `packet` contain a source route (RFC 791 section 3.1, types 131 and 137) or cannot be
+    /// read. `self` must be the header of `packet`.
     pub fn is_source_routed(&self, packet: &[u8]) -> bool {
         let mut options = &packet[Self::MIN_LEN..self.header_len];
         loop {
@@ -71,7 +71,7 @@ impl Ipv4 {
         }
     }
 
-    /// Sets the time to live and corrects the checksum; an error if `packet` is too short.
+    /// Sets the time to live and updates the checksum. Returns an error if `packet` is too short.
     #[inline]
     pub fn set_ttl(packet: &mut [u8], ttl: u8) -> Result<(), Malformed> {
         let h = packet.first_chunk_mut::<{ Self::MIN_LEN }>().ok_or(Malformed)?;
@@ -82,7 +82,7 @@ impl Ipv4 {
         Ok(())
     }
 
-    /// Swaps the addresses, which keeps every checksum; an error if `packet` is too short.
+    /// Swaps the addresses, which keeps every checksum valid. Returns an error if `packet` is too short.
     #[inline]
     pub fn swap_addresses(packet: &mut [u8]) -> Result<(), Malformed> {
         let h = packet.first_chunk_mut::<{ Self::MIN_LEN }>().ok_or(Malformed)?;
@@ -95,36 +95,36 @@ impl Ipv4 {
 /// An IPv6 header (RFC 8200 section 3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv6 {
-    /// Where from.
+    /// IPv6 address of the sender.
     pub source: [u8; 16],
-    /// Where to.
+    /// IPv6 address of the receiver.
     pub destination: [u8; 16],
-    /// What follows the fixed header: an extension header or the transport.
+    /// The type of the header after the fixed one: an extension header or the transport protocol.
     pub next_header: u8,
-    /// How many more nodes may forward it.
+    /// How many more routers may forward the packet.
     pub hop_limit: u8,
-    /// The packet's length, the fixed header included and padding not.
+    /// Length of the packet with its fixed header and without padding, in bytes.
     pub total_len: usize,
 }
 
-/// What stands behind the extension headers.
+/// The header that follows the extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upper {
-    /// Its protocol.
+    /// Its protocol number, for example [`PROTOCOL_UDP`](super::PROTOCOL_UDP).
     pub protocol: u8,
-    /// Where it starts in the packet.
+    /// Its offset in the packet, in bytes.
     pub at: usize,
-    /// Whether a fragment header stands before it. Atomic fragments, which RFC 8021 deprecates, count.
+    /// Whether a fragment header precedes it. Atomic fragments, which RFC 8021 deprecates, count too.
     pub fragment: bool,
-    /// Whether a routing header that still has segments left stands before it: not for this node.
+    /// Whether a routing header that still has segments left precedes it. Such a packet is not for this node.
     pub routed: bool,
 }
 
 impl Ipv6 {
-    /// The fixed header's length.
+    /// Length of the fixed header, in bytes.
     pub const LEN: usize = 40;
-    /// How many extension headers are walked: each of the four kinds once, destination options twice
-    /// (RFC 8200 section 4.1), and some room. More are what RFC 8883 section 2.4 calls too many.
+    /// The largest number of extension headers that are followed: each of the four kinds once, destination options
+    /// twice (RFC 8200 section 4.1), and some reserve. RFC 8883 section 2.4 calls more of them too many.
     pub const MAX_EXTENSIONS: usize = 8;
     // RFC 8200 sections 4.3, 4.4, 4.5 and 4.6.
     const HOP_BY_HOP: u8 = 0;
@@ -152,8 +152,8 @@ impl Ipv6 {
         Sum::of(&self.source).and(Sum::of(&self.destination))
     }
 
-    /// Walks the extension headers of `packet`, whose fixed header this is; an error if one is truncated,
-    /// a hop-by-hop header is not the first (RFC 8200 section 4.1), or there are too many.
+    /// Follows the extension headers of `packet`, whose fixed header is `self`. Returns an error if one is truncated,
+    /// if a hop-by-hop header is not the first (RFC 8200 section 4.1), or if there are too many.
     #[inline]
     pub fn upper(&self, packet: &[u8]) -> Result<Upper, Malformed> {
         let packet = &packet[..self.total_len];
@@ -187,14 +187,14 @@ impl Ipv6 {
         Err(Malformed)
     }
 
-    /// Sets the hop limit, which no checksum covers; an error if `packet` is too short.
+    /// Sets the hop limit, which no checksum covers. Returns an error if `packet` is too short.
     #[inline]
     pub fn set_hop_limit(packet: &mut [u8], hop_limit: u8) -> Result<(), Malformed> {
         packet.first_chunk_mut::<{ Self::LEN }>().ok_or(Malformed)?[7] = hop_limit;
         Ok(())
     }
 
-    /// Swaps the addresses, which keeps every checksum; an error if `packet` is too short.
+    /// Swaps the addresses, which keeps every checksum valid. Returns an error if `packet` is too short.
     #[inline]
     pub fn swap_addresses(packet: &mut [u8]) -> Result<(), Malformed> {
         let h = packet.first_chunk_mut::<{ Self::LEN }>().ok_or(Malformed)?;

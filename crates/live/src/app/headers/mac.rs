@@ -8,21 +8,21 @@ use std::{fmt, str::FromStr};
 pub struct Mac([u8; 6]);
 
 impl Mac {
-    /// All stations.
+    /// The address of all stations, ff:ff:ff:ff:ff:ff.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// The address with these octets, first sent first.
+    /// Makes an address from its bytes, in the order in which they are sent.
     pub const fn new(octets: [u8; 6]) -> Self {
         Self(octets)
     }
 
-    /// Its octets, first sent first.
+    /// The bytes of the address, in the order in which they are sent.
     #[inline]
     pub const fn octets(self) -> [u8; 6] {
         self.0
     }
 
-    /// Whether it names a group: the first bit on the wire, the lowest of the first octet, is set.
+    /// Whether this is a group address: the first bit on the wire, which is the lowest of the first byte, is set.
     #[inline]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0

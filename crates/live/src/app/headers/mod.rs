@@ -1,9 +1,8 @@
-//! The headers that the applications read and rewrite.
+//! The protocol headers that the applications read and rewrite.
 //!
-//! Each `parse` checks all lengths that its header states against the octets that are there, once,
-//! and returns plain facts with offsets that hold from then on. Octets after an IP packet's end are
-//! padding (frames have at least 60 octets) and are tolerated everywhere. Rewriting works on
-//! fixed-size arrays, so that it needs one check and no more.
+//! Each `parse` checks once that the bytes cover all lengths that the header states. Its result holds plain values and
+//! offsets that are valid from then on. Bytes after the end of an IP packet are padding (frames have at least 60 bytes)
+//! and are always accepted. Functions that rewrite work on arrays of fixed size, so that one length check is enough.
 
 pub mod checksum;
 mod ethernet;
@@ -35,7 +34,7 @@ pub const PROTOCOL_UDP: u8 = 17;
 /// Next header value of ICMPv6 (RFC 4443 section 1).
 pub const PROTOCOL_ICMPV6: u8 = 58;
 
-/// Truncated, or contradictory in itself.
+/// A header is truncated or contradicts itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 

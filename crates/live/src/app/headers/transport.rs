@@ -1,27 +1,27 @@
-//! UDP and what is common to ICMP and ICMPv6.
+//! UDP, and the fields that ICMP and ICMPv6 have in common.
 
 use super::{Malformed, be16, checksum};
 
 /// A UDP header (RFC 768).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Udp {
-    /// Where from; 0 means that no answer is expected.
+    /// UDP port of the sender. 0 means that no answer is expected.
     pub source: u16,
-    /// Where to.
+    /// UDP port of the receiver.
     pub destination: u16,
-    /// Length of header and data, at least 8.
+    /// Length of header and data in bytes, at least 8.
     pub length: u16,
-    /// The checksum; 0 means none.
+    /// The checksum. 0 means that the sender computed none.
     pub checksum: u16,
 }
 
 impl Udp {
-    /// The header's length.
+    /// Length of a UDP header, in bytes.
     pub const LEN: usize = 8;
-    /// Where the checksum stands.
+    /// Offset of the checksum in the header, in bytes.
     pub const CHECKSUM_AT: usize = 6;
 
-    /// Reads the header at the start of `datagram`, an IP packet's payload without padding.
+    /// Reads the header at the start of `datagram`, which is an IP packet's payload without padding.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
         let h = datagram.first_chunk::<{ Self::LEN }>().ok_or(Malformed)?;
@@ -32,7 +32,7 @@ impl Udp {
         Ok(Self { source: be16(h, 0), destination: be16(h, 2), length, checksum: be16(h, 6) })
     }
 
-    /// Swaps the ports, which keeps the checksum; an error if `datagram` is too short.
+    /// Swaps the ports, which keeps the checksum valid. Returns an error if `datagram` is too short.
     #[inline]
     pub fn swap_ports(datagram: &mut [u8]) -> Result<(), Malformed> {
         let h = datagram.first_chunk_mut::<{ Self::LEN }>().ok_or(Malformed)?;
@@ -42,41 +42,41 @@ impl Udp {
     }
 }
 
-/// The first four octets of an ICMP (RFC 792) or ICMPv6 (RFC 4443 section 2.1) message.
+/// The first four bytes of an ICMP (RFC 792) or ICMPv6 (RFC 4443 section 2.1) message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Icmp {
-    /// What it is.
+    /// The message type, for example [`Icmp::ECHO`].
     pub kind: u8,
-    /// What exactly.
+    /// The code, which refines the type. 0 in echo messages.
     pub code: u8,
-    /// The checksum.
+    /// The checksum of the message; in ICMPv6 it also covers a pseudo-header.
     pub checksum: u16,
 }
 
 impl Icmp {
-    /// The length of an echo header (RFC 792, RFC 4443 section 4).
+    /// Length of the header of an echo message, in bytes (RFC 792, RFC 4443 section 4).
     pub const ECHO_LEN: usize = 8;
-    /// Echo reply (RFC 792).
+    /// The type of an ICMP echo reply (RFC 792).
     pub const ECHO_REPLY: u8 = 0;
-    /// Echo (RFC 792).
+    /// The type of an ICMP echo request (RFC 792).
     pub const ECHO: u8 = 8;
-    /// ICMPv6 echo request (RFC 4443 section 4.1).
+    /// The type of an ICMPv6 echo request (RFC 4443 section 4.1).
     pub const V6_ECHO: u8 = 128;
-    /// ICMPv6 echo reply (RFC 4443 section 4.2).
+    /// The type of an ICMPv6 echo reply (RFC 4443 section 4.2).
     pub const V6_ECHO_REPLY: u8 = 129;
-    /// Neighbour solicitation (RFC 4861 section 4.3).
+    /// The type of a neighbour solicitation (RFC 4861 section 4.3).
     pub const NEIGHBOR_SOLICITATION: u8 = 135;
-    /// Neighbour advertisement (RFC 4861 section 4.4).
+    /// The type of a neighbour advertisement (RFC 4861 section 4.4).
     pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
-    /// Reads the start of `message`.
+    /// Reads the first four bytes of `message`.
     #[inline]
     pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
         let h = message.first_chunk::<4>().ok_or(Malformed)?;
         Ok(Self { kind: h[0], code: h[1], checksum: be16(h, 2) })
     }
 
-    /// Sets type and checksum (by difference); an error if `message` is too short.
+    /// Sets the type and updates the checksum. Returns an error if `message` is too short.
     #[inline]
     pub fn set_kind(message: &mut [u8], kind: u8) -> Result<(), Malformed> {
         let h = message.first_chunk_mut::<4>().ok_or(Malformed)?;

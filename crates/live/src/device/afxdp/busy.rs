@@ -1,24 +1,24 @@
-//! Busy polling, whose effect is checked and not assumed.
+//! Busy polling, with a check whether it has any effect.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::sys;
 
-/// include/uapi/asm-generic/socket.h.
+/// Value from include/uapi/asm-generic/socket.h.
 const SO_BUSY_POLL: i32 = 46;
-/// include/uapi/asm-generic/socket.h.
+/// Value from include/uapi/asm-generic/socket.h.
 const SO_INCOMING_NAPI_ID: i32 = 56;
-/// include/uapi/asm-generic/socket.h.
+/// Value from include/uapi/asm-generic/socket.h.
 const SO_PREFER_BUSY_POLL: i32 = 69;
-/// include/uapi/asm-generic/socket.h.
+/// Value from include/uapi/asm-generic/socket.h.
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
-/// Microseconds that a blocking call would poll for; ours never block, but 0 would switch it off.
-/// The value of the kernel documentation, networking/af_xdp, and of DPDK's net_af_xdp.
+/// Microseconds for which a blocking call would poll. Apus's calls never block, but 0 would turn busy polling off. This
+/// is the value of the kernel documentation, networking/af_xdp, and of DPDK's net_af_xdp.
 const BUSY_POLL_US: i32 = 20;
 
-/// Received descriptors after which a socket without a NAPI id will never have one.
+/// After this many received descriptors, a socket that has no NAPI id will never get one.
 const ENOUGH: u32 = 32;
 
 /// Whether receiving runs the driver.
@@ -29,8 +29,7 @@ const ENOUGH: u32 = 32;
 ///      └──────ENOUGH frames, and it has none──────────► Dead (asked for, no effect, not paid for)
 /// ```
 ///
-/// Dead is what veth is on 6.18: a copy-mode socket is marked with no NAPI, and recvfrom() then
-/// polls nothing.
+/// veth on 6.18 is `Dead`: the kernel marks a copy-mode socket with no NAPI, and recvfrom() then polls nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BusyPoll {
     Off,
@@ -40,7 +39,7 @@ pub(super) enum BusyPoll {
 }
 
 impl BusyPoll {
-    /// Asks for it.
+    /// Requests busy polling, with `budget` frames at a time.
     pub(super) fn enable(fd: BorrowedFd<'_>, budget: u16) -> io::Result<Self> {
         sys::set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
         sys::set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL, BUSY_POLL_US)?;
@@ -53,7 +52,7 @@ impl BusyPoll {
         matches!(self, Self::Unknown { .. } | Self::Live)
     }
 
-    /// `None` if not asked for or not known yet.
+    /// Whether busy polling has an effect. `None` if it was not requested or is not known yet.
     pub(super) fn effect(self) -> Option<bool> {
         match self {
             Self::Off | Self::Unknown { .. } => None,
@@ -62,7 +61,7 @@ impl BusyPoll {
         }
     }
 
-    /// Notes that frames came, and looks whether the socket knows whom to poll.
+    /// Notes that frames arrived, and checks whether the socket has a NAPI id.
     #[inline]
     pub(super) fn received(&mut self, fd: BorrowedFd<'_>, descriptors: u32) {
         if let Self::Unknown { received } = *self {

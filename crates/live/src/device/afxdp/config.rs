@@ -1,22 +1,22 @@
-//! What to open, and how.
+//! Which interface to open, and with which settings.
 
 use crate::Error;
 
-/// An interface, what of its traffic is ours, and how it is to signal.
+/// An interface to open, and which part of its traffic goes to the application.
 #[derive(Clone, Debug)]
 pub struct InterfaceConfig {
-    /// The interface's name.
+    /// The interface's name, for example `eth0`.
     pub name: String,
     /// The receive queues that this instance serves, over all its workers.
     pub queues: Vec<u32>,
-    /// Where the XDP program runs.
+    /// Where the XDP program is to run.
     pub mode: XdpMode,
-    /// Which frames are ours.
+    /// Which frames go to the application.
     pub filter: Filter,
 }
 
 impl InterfaceConfig {
-    /// Queue 0 of `name`, all frames, native or else generic XDP.
+    /// Queue 0 of `name`, all frames, and native XDP with generic XDP as a fallback.
     pub fn new(name: impl Into<String>) -> Self {
         let (mode, filter) = (XdpMode::Auto, Filter::All);
         Self { name: name.into(), queues: vec![0], mode, filter }
@@ -47,40 +47,41 @@ impl InterfaceConfig {
 pub enum XdpMode {
     /// In the driver.
     Native,
-    /// In the kernel's stack, after it has built an skb: works with any driver, and costs more.
+    /// In the kernel's stack, after it has built an skb. Works with any driver, but costs more.
     Generic,
-    /// Native if the driver can, else generic; [`super::Interface::mode`] says which it became.
+    /// Native if the driver supports it, otherwise generic. [`super::Interface::mode`] returns the result.
     Auto,
 }
 
-/// Which frames are ours; the kernel's stack gets the others.
+/// Which frames go to the application. The kernel's stack gets all others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
-    /// All.
+    /// All frames.
     All,
-    /// Those of up to four EtherTypes, behind one VLAN tag at the most.
+    /// Frames with one of up to four EtherTypes, behind at most one VLAN tag.
     EtherTypes(Vec<u16>),
-    /// UDP to a port from `first` to `last`, over IPv4 or IPv6 without extension headers, behind one
-    /// VLAN tag at the most. Fragments go to the kernel.
+    /// UDP datagrams to a port from `first` to `last`, over IPv4 or IPv6 without extension headers, behind at most one
+    /// VLAN tag. Fragments go to the kernel.
     UdpPorts {
-        /// The lowest port.
+        /// The lowest UDP port.
         first: u16,
-        /// The highest port.
+        /// The highest UDP port, inclusive.
         last: u16,
     },
 }
 
-/// How the sockets of a device are made.
+/// How a device creates its sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketConfig {
-    /// Descriptors of each queue's rings.
+    /// Number of descriptors in each queue's rings.
     pub rings: RingSizes,
-    /// Whether the driver receives straight into the pool.
+    /// Whether the driver receives directly into the pool.
     pub zero_copy: ZeroCopy,
-    /// Let the driver sleep and be woken, instead of it spinning. Source: kernel documentation,
+    /// Whether the driver may sleep until it is woken, instead of spinning. Source: kernel documentation,
     /// networking/af_xdp, "XDP_USE_NEED_WAKEUP bind flag".
     pub need_wakeup: bool,
-    /// Poll the driver from [`rx`](crate::device::Device::rx), this many frames at a time.
+    /// Number of frames per busy poll. Every [`rx`](crate::device::Device::rx) then polls the driver. `None` turns busy
+    /// polling off.
     pub busy_poll: Option<u16>,
 }
 
@@ -91,8 +92,8 @@ impl Default for SocketConfig {
 }
 
 impl SocketConfig {
-    /// Slots that one queue can hold at a time: size the pool for these, over all queues of its
-    /// devices, and for the frames that the worker has in hand.
+    /// The largest number of slots that one queue can hold. A pool needs this many per queue of its devices, plus the
+    /// frames that the worker is processing.
     pub fn slots_per_queue(&self) -> u32 {
         let RingSizes { fill, rx, tx, .. } = self.rings;
         fill.saturating_add(rx).saturating_add(tx) // at most `tx` frames are out, completed or not
@@ -124,34 +125,34 @@ impl SocketConfig {
     }
 }
 
-/// Descriptors of each ring, powers of two.
+/// Number of descriptors of each ring; each is a power of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingSizes {
-    /// Free slots that the kernel can receive into.
+    /// Ring of free slots into which the kernel can receive.
     pub fill: u32,
-    /// Received frames.
+    /// Ring of received frames.
     pub rx: u32,
-    /// Frames to be sent.
+    /// Ring of frames to be sent.
     pub tx: u32,
-    /// Slots of sent frames.
+    /// Ring of slots whose frames were sent.
     pub completion: u32,
 }
 
 impl Default for RingSizes {
-    /// 2048 each: the default of libxdp, and 1.3 ms of 64-byte frames at 1.5 Mpps.
+    /// 2048 entries each: the default of libxdp. That is 1.3 ms of 64-byte frames at 1.5 Mpps.
     fn default() -> Self {
         Self { fill: 2048, rx: 2048, tx: 2048, completion: 2048 }
     }
 }
 
-/// Whether the driver receives straight into the pool.
+/// Whether the driver receives directly into the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZeroCopy {
-    /// If the driver can; [`Capabilities`](crate::device::Capabilities) says which it became.
+    /// If the driver supports it. [`Capabilities`](crate::device::Capabilities) says whether it does.
     Auto,
-    /// Or else fail.
+    /// Yes; opening fails if the driver does not support it.
     Force,
-    /// Never.
+    /// No; frames are copied.
     Off,
 }
 

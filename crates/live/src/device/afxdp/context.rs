@@ -1,4 +1,4 @@
-//! What the sockets of one worker share: the UMEM, which is the worker's pool.
+//! The UMEM that all sockets of one worker share: the worker's pool.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -12,18 +12,18 @@ use crate::pool::Pool;
 
 use super::config::ZeroCopy;
 
-/// The largest chunk that the kernel takes: a page. Source: net/xdp/xdp_umem.c, `xdp_umem_reg`
-/// (`chunk_size > PAGE_SIZE` is EINVAL; so it is on 6.18, with huge pages too).
+/// The largest UMEM chunk that the kernel accepts, in bytes: a page. Source: net/xdp/xdp_umem.c, `xdp_umem_reg`
+/// (`chunk_size > PAGE_SIZE` is EINVAL; this holds on 6.18, also with huge pages).
 const LARGEST_CHUNK: u32 = 4096;
 
-/// One worker's use of AF_XDP: makes all its sockets receive into, and send from, one pool.
+/// Lets all AF_XDP sockets of one worker receive into one pool and send from it.
 ///
-/// The first socket registers the pool as UMEM; the others bind with `XDP_SHARED_UMEM` to any that
-/// still lives (kernel documentation, networking/af_xdp, "XDP_SHARED_UMEM bind flag").
+/// The first socket registers the pool as UMEM. The others bind with `XDP_SHARED_UMEM` to any socket that still exists
+/// (kernel documentation, networking/af_xdp, "XDP_SHARED_UMEM bind flag").
 ///
-/// Of a pool with slots above 4096 octets each slot is several chunks of the UMEM. A jumbo frame
-/// arrives in several slots, and is put together in the first; one to be sent goes out of its one
-/// slot as several descriptors (networking/af_xdp, "Multi-Buffer Support").
+/// If the pool's slots are larger than 4096 bytes, each slot is several chunks of the UMEM. A jumbo frame arrives in
+/// several slots and is put together in the first one. A frame to be sent leaves its one slot as several descriptors
+/// (networking/af_xdp, "Multi-Buffer Support").
 #[derive(Debug)]
 pub struct XskContext {
     sockets: Vec<Weak<OwnedFd>>,
@@ -31,12 +31,12 @@ pub struct XskContext {
     frame_size: u32,
 }
 
-/// Octets of the arrival stamp: as much the data of received frames are moved, so that the stamp and a
-/// shortest frame (60 octets without its check sequence) lie in one cache line.
+/// Size of the arrival timestamp in bytes. The data of received frames start this much later, so that the timestamp and
+/// a shortest frame (60 bytes without its check sequence) share a cache line.
 const STAMP: u32 = 4;
 
 impl XskContext {
-    /// For the devices of the worker that owns `pool`.
+    /// Makes a context for the devices of the worker that owns `pool`.
     pub fn new(pool: &Pool) -> Self {
         let (start, len) = pool.area();
         Self { sockets: Vec::new(), area: (start as usize, len), frame_size: pool.frame_size() }
@@ -51,7 +51,7 @@ impl XskContext {
         Err(Error::Invalid { what: "the pool".into(), why })
     }
 
-    /// Octets of a chunk of the UMEM.
+    /// Size of a chunk of the UMEM, in bytes.
     pub(super) fn chunk(&self) -> u32 {
         self.frame_size.min(LARGEST_CHUNK)
     }
@@ -61,7 +61,7 @@ impl XskContext {
         self.frame_size > LARGEST_CHUNK
     }
 
-    /// A socket to share the UMEM of; `None` if the next one is to register it.
+    /// A socket whose UMEM can be shared. `None` if the next socket must register it.
     pub(super) fn live(&mut self) -> Option<Arc<OwnedFd>> {
         self.sockets.retain(|socket| socket.strong_count() > 0);
         self.sockets.iter().rev().find_map(|socket| socket.upgrade())

@@ -10,7 +10,7 @@ use crate::Error;
 
 use super::config::XdpMode;
 
-/// The system's error number at the bottom of `e`, if there is one.
+/// The system's error number at the innermost level of `e`. `None` if it has none.
 pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
     let mut at = Some(e);
     while let Some(e) = at {
@@ -22,7 +22,7 @@ pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
     None
 }
 
-/// All of the chain's texts; a library's outermost one often says only "a system call failed".
+/// The messages of the whole chain. A library's outermost message often says only "a system call failed".
 fn whole(e: &(dyn StdError + 'static)) -> String {
     let mut text = e.to_string();
     let mut at = e.source();
@@ -108,7 +108,7 @@ pub(super) fn attach(name: &str, ifindex: u32, mode: XdpMode, e: &(dyn StdError 
     }
 }
 
-/// The processes that hold an XDP link to the interface: "apus (pid 17)".
+/// The processes that hold an XDP link to the interface, for example "apus (pid 17)".
 fn holders(ifindex: u32) -> Vec<String> {
     let mine = fs::read_link("/proc/thread-self/ns/net").ok();
     let mut found = Vec::new();

@@ -1,8 +1,8 @@
-//! The arithmetic of a ring that two sides share: who may touch which entries.
+//! The index arithmetic of a ring that two sides share: which side may access which entries.
 //!
-//! Safe code over atomics, so that it is tested on plain memory. Indices run freely over `u32` and
-//! wrap; an entry's place is `index & (entries - 1)`, with `entries` a power of two.
-//! Source: include/uapi/linux/if_xdp.h; net/xdp/xsk_queue.h, "The structure of the shared state".
+//! This is safe code over atomics, so tests can run it on plain memory. Indices increase freely over `u32` and wrap. An
+//! entry's place is `index & (entries - 1)`, where `entries` is a power of two. Source: include/uapi/linux/if_xdp.h;
+//! net/xdp/xsk_queue.h, "The structure of the shared state".
 //!
 //! ```text
 //!   producer: wait for free ──(Acquire consumer)──► write entries ──(Release producer)──►
@@ -11,24 +11,24 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The producing side: of the fill ring and of the TX ring.
+/// The producing side, for the fill ring and the TX ring.
 #[derive(Debug)]
 pub(super) struct Producer {
     entries: u32,
-    /// Entries written, published or not.
+    /// Number of entries written, published or not.
     next: u32,
-    /// The other side's index when last looked at.
+    /// The other side's index when it was last read.
     consumed: u32,
 }
 
 impl Producer {
-    /// Starts where the ring stands.
+    /// Starts at the ring's current indices.
     pub(super) fn new(entries: u32, producer: &AtomicU32, consumer: &AtomicU32) -> Self {
         debug_assert!(entries.is_power_of_two());
         Self { entries, next: producer.load(Ordering::Relaxed), consumed: consumer.load(Ordering::Acquire) }
     }
 
-    /// Entries that may be written, re-read from the other side if fewer than `wanted` are known of.
+    /// Number of entries that may be written. Reads the other side's index if fewer than `wanted` are known.
     #[inline]
     pub(super) fn free(&mut self, wanted: u32, consumer: &AtomicU32) -> u32 {
         let known = self.entries - self.next.wrapping_sub(self.consumed);
@@ -39,8 +39,7 @@ impl Producer {
         self.entries - self.next.wrapping_sub(self.consumed)
     }
 
-    /// The place of the next entry to write. The caller has seen with [`free`](Self::free) that
-    /// there is one.
+    /// The place of the next entry to write. The caller must have checked with [`free`](Self::free) that there is one.
     #[inline]
     pub(super) fn claim(&mut self) -> u32 {
         let place = self.next & (self.entries - 1);
@@ -54,7 +53,7 @@ impl Producer {
         producer.store(self.next, Ordering::Release);
     }
 
-    /// Entries that the other side has not taken yet.
+    /// Number of entries that the other side has not taken yet.
     #[inline]
     pub(super) fn pending(&mut self, consumer: &AtomicU32) -> u32 {
         self.consumed = consumer.load(Ordering::Acquire);
@@ -62,24 +61,24 @@ impl Producer {
     }
 }
 
-/// The consuming side: of the RX ring and of the completion ring.
+/// The consuming side, for the RX ring and the completion ring.
 #[derive(Debug)]
 pub(super) struct Consumer {
     entries: u32,
-    /// Entries read, released or not.
+    /// Number of entries read, released or not.
     next: u32,
-    /// The other side's index when last looked at.
+    /// The other side's index when it was last read.
     produced: u32,
 }
 
 impl Consumer {
-    /// Starts where the ring stands.
+    /// Starts at the ring's current indices.
     pub(super) fn new(entries: u32, producer: &AtomicU32, consumer: &AtomicU32) -> Self {
         debug_assert!(entries.is_power_of_two());
         Self { entries, next: consumer.load(Ordering::Relaxed), produced: producer.load(Ordering::Acquire) }
     }
 
-    /// Entries that may be read, re-read from the other side if fewer than `wanted` are known of.
+    /// Number of entries that may be read. Reads the other side's index if fewer than `wanted` are known.
     #[inline]
     pub(super) fn filled(&mut self, wanted: u32, producer: &AtomicU32) -> u32 {
         let known = self.produced.wrapping_sub(self.next);
@@ -90,20 +89,20 @@ impl Consumer {
         self.produced.wrapping_sub(self.next)
     }
 
-    /// Entries that may be read now, without noting what was seen.
+    /// Number of entries that may be read now. Does not store the index that it reads.
     #[inline]
     pub(super) fn backlog(&self, producer: &AtomicU32) -> u32 {
         producer.load(Ordering::Relaxed).wrapping_sub(self.next)
     }
 
-    /// The place of the entry `ahead` of the next one, for a look in advance.
+    /// The place of the entry `ahead` of the next one, for prefetching.
     #[inline]
     pub(super) fn place(&self, ahead: u32) -> u32 {
         self.next.wrapping_add(ahead) & (self.entries - 1)
     }
 
-    /// Moves past the next entry and gives its place. The caller has seen with
-    /// [`filled`](Self::filled) that there is one.
+    /// Moves past the next entry and returns its place. The caller must have checked with [`filled`](Self::filled) that
+    /// there is one.
     #[inline]
     pub(super) fn take(&mut self) -> u32 {
         let place = self.next & (self.entries - 1);
@@ -111,7 +110,7 @@ impl Consumer {
         place
     }
 
-    /// Hands all taken entries back to the other side.
+    /// Returns all taken entries to the other side.
     #[inline]
     pub(super) fn release(&self, consumer: &AtomicU32) {
         consumer.store(self.next, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The XDP program on an interface: attached once, shared by all workers that serve its queues.
+//! The XDP program on an interface. It is attached once and shared by all workers that serve the interface's queues.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,23 +20,23 @@ use super::sys;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
-/// An interface with our XDP program on it. A clone is the same attachment; with the last of them
-/// (devices hold one each) the program goes.
+/// An interface with Apus's XDP program on it. A clone shares the attachment. The program is detached with the last
+/// clone; each device holds one.
 ///
-/// Everything belongs to the network namespace of the thread that attached it.
+/// The attachment belongs to the network namespace of the thread that made it.
 #[derive(Clone)]
 pub struct Interface {
     shared: Arc<Shared>,
 }
 
-/// What the XDP program counted, over all CPUs.
+/// The XDP program's counters, summed over all CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProgramCounts {
-    /// Handed to a socket (which may still have had no room: see the device's statistics).
+    /// Frames handed to a socket. The socket may still have had no room: see the device's statistics.
     pub redirected: u64,
-    /// Left to the kernel's stack.
+    /// Frames left to the kernel's stack.
     pub passed: u64,
-    /// Redirected without an arrival stamp, as the driver left no room for it.
+    /// Frames redirected without an arrival timestamp, because the driver left no room for it.
     pub unstamped: u64,
 }
 
@@ -46,7 +46,7 @@ struct Shared {
     namespace: String,
     queues: Vec<u32>,
     mode: XdpMode,
-    /// A socket of the namespace, to ask after the interface from any thread.
+    /// A socket in the attachment's namespace, to query the interface from any thread.
     control: OwnedFd,
     sockets: Mutex<XskMap<MapData>>,
     counts: PerCpuArray<MapData, u64>,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Interface {
 }
 
 impl Interface {
-    /// Loads and attaches the program.
+    /// Loads the program and attaches it.
     pub fn attach(config: &InterfaceConfig) -> Result<Self, Error> {
         config.check()?;
         let name = &config.name;
@@ -107,7 +107,7 @@ impl Interface {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The interface's name when it was attached to.
+    /// The interface's name when the program was attached.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
@@ -115,11 +115,11 @@ impl Interface {
     pub fn queues(&self) -> &[u32] {
         &self.shared.queues
     }
-    /// Native or generic: what was asked for, or what `Auto` became.
+    /// Native or generic: the requested mode, or the one that `Auto` selected.
     pub fn mode(&self) -> XdpMode {
         self.shared.mode
     }
-    /// What the program counted so far.
+    /// What the program has counted so far.
     pub fn counts(&self) -> Result<ProgramCounts, Error> {
         let read = |i: u32| {
             let values = self.shared.counts.get(&i, 0);
@@ -129,7 +129,7 @@ impl Interface {
         Ok(ProgramCounts { redirected: read(0)?, passed: read(1)?, unstamped: read(2)? })
     }
 
-    /// Whether the interface is there, and up. Asks in the namespace that it was attached in.
+    /// Whether the interface exists and is up. Queries the namespace in which the program was attached.
     pub(super) fn health(&self) -> Result<Health, Error> {
         let Shared { name, ifindex, control, .. } = &*self.shared;
         let lost = |e| Error::PortLost { port: name.clone(), why: format!("the interface was deleted or moved ({e})") };
@@ -146,8 +146,8 @@ impl Interface {
         self.shared.ifindex
     }
 
-    /// AF_XDP sockets belong to the namespace of the thread that opens them, and cannot be bound
-    /// from another one's.
+    /// Returns an error if the calling thread is in another network namespace. An AF_XDP socket belongs to the
+    /// namespace of the thread that opens it, and cannot be bound from another one.
     pub(super) fn check_namespace(&self) -> Result<(), Error> {
         if namespace()? == self.shared.namespace {
             return Ok(());
@@ -174,7 +174,7 @@ impl Interface {
     }
 }
 
-/// The network namespace of this thread, as its link says: `net:[4026531840]`.
+/// The network namespace of the calling thread, as its link names it: `net:[4026531840]`.
 pub(super) fn namespace() -> Result<String, Error> {
     let link = std::fs::read_link("/proc/thread-self/ns/net")
         .map_err(|e| Error::system("read /proc/thread-self/ns/net", e))?;

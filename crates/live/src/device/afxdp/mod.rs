@@ -1,8 +1,8 @@
-//! Ports over AF_XDP, the backend that matters.
+//! Ports over AF_XDP, the backend for real traffic.
 //!
-//! [`Interface`] is the XDP program on an interface: attached once, shared by the workers that serve
-//! its queues. [`AfXdpDevice`] is some of its queues, owned by one worker. [`XskContext`] makes all
-//! devices of one worker use the worker's pool, so that forwarding between them copies nothing.
+//! [`Interface`] is the XDP program on an interface. It is attached once and shared by the workers that serve its
+//! queues. [`AfXdpDevice`] is some of the interface's queues, owned by one worker. [`XskContext`] makes all devices of
+//! one worker use the worker's pool, so that forwarding between them copies nothing.
 //!
 //! ```text
 //!   worker 0: Pool, XskContext ─ AfXdpDevice(eth0: queue 0) ─┐
@@ -44,15 +44,15 @@ pub use queue::Occupancy;
 use busy::BusyPoll;
 use queue::Queue;
 
-/// How often, and how long apart, a bind is tried while the queue is busy: a socket that was closed
-/// goes a little later (about 10 ms), so a restart meets it.
+/// Number of attempts to bind a socket while its queue is busy. The kernel frees a closed socket's queue about 10 ms
+/// later, so a restart can find it busy.
 const BIND_TRIES: u32 = 50;
 const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// Some queues of an interface, for one worker.
 ///
-/// Dropping it closes its sockets, and the slots that were in them are lost to the pool: drop the
-/// pool with it, or [`close`](Self::close) it.
+/// Dropping the device closes its sockets, and the pool loses the slots in them. So drop the pool too, or call
+/// [`close`](Self::close).
 #[derive(Debug)]
 pub struct AfXdpDevice {
     // Before `interface`, so that the sockets close before the program goes.
@@ -62,7 +62,7 @@ pub struct AfXdpDevice {
 }
 
 impl AfXdpDevice {
-    /// Opens one socket for each of `queues` (all of them among those of `interface`).
+    /// Opens one socket for each of `queues`. They must be among the queues of `interface`.
     ///
     /// Call it in the network namespace in which `interface` was attached.
     pub fn open(
@@ -170,8 +170,8 @@ impl AfXdpDevice {
         self.interface.insert(queue.id, fd)
     }
 
-    /// Closes the sockets and gives the slots that were in them back to `pool`; returns how many
-    /// could not be (zero-copy: the driver still has them).
+    /// Closes the sockets and returns the slots in them to `pool`. Returns the number of slots that could not be
+    /// recovered (zero-copy: the driver still has them).
     pub fn close(mut self, pool: &mut Pool) -> usize {
         let mut lost = 0;
         for mut queue in self.queues.drain(..) {
@@ -183,7 +183,7 @@ impl AfXdpDevice {
         lost
     }
 
-    /// The interface that its queues belong to.
+    /// The interface to which the queues belong.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -225,8 +225,8 @@ impl Device for AfXdpDevice {
         self.queues[queue].backlog()
     }
 
-    /// Nothing needs to be armed: poll(2) on an AF_XDP socket is level-triggered. What a sleep would
-    /// hold up is seen to here: unsent frames, and a driver that waits for slots.
+    /// Arms nothing, because poll(2) on an AF_XDP socket is level-triggered. It handles what a sleep would delay:
+    /// unsent frames, and a driver that waits for slots.
     fn arm(&mut self, queue: usize) -> Result<(), Error> {
         let queue = &mut self.queues[queue];
         queue.arm();
@@ -238,8 +238,8 @@ impl Device for AfXdpDevice {
 
     fn disarm(&mut self, _queue: usize) {}
 
-    /// Readable when frames wait. **A deleted interface does not make it readable** (net/xdp/xsk.c,
-    /// `xsk_poll` returns nothing for an unbound socket): block with a timeout, and look at `health`.
+    /// Readable when frames wait. **A deleted interface does not make it readable** (net/xdp/xsk.c, `xsk_poll` returns
+    /// nothing for an unbound socket). So block with a timeout, and check `health`.
     fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>> {
         Some(self.queues[queue].fd())
     }

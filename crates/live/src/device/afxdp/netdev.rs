@@ -1,4 +1,4 @@
-//! What the kernel says of an interface's queues.
+//! What the kernel reports about an interface's queues.
 //!
 //! Source: Documentation/netlink/specs/netdev.yaml, queue-get.
 
@@ -7,7 +7,7 @@ use std::io;
 use netlink_bindings::netdev;
 use netlink_socket2::NetlinkSocket;
 
-/// Receive queues in use; `None` where the kernel does not say (before 6.8).
+/// Number of receive queues in use. `None` if the kernel does not report it (before 6.8).
 pub(super) fn rx_queues(ifindex: u32) -> Option<u32> {
     let queues = count(ifindex).ok()?;
     (queues > 0).then_some(queues)

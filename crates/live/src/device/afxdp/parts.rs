@@ -1,24 +1,24 @@
-//! From descriptors to frames: the arrival stamp, and the parts of a jumbo frame.
+//! Converts descriptors to frames: reads the arrival timestamp and joins the parts of a jumbo frame.
 
 use units::{Instant, Monotonic};
 
 use crate::pool::{Frame, Pool};
 
-/// What has been seen of a frame that comes in several descriptors.
+/// What has been received of a frame that arrives in several descriptors.
 #[derive(Debug)]
 pub(super) enum Partial {
     None,
-    /// Put together so far.
+    /// The parts joined so far.
     Frame(Frame),
-    /// Longer than a slot; its rest goes too.
+    /// The frame is longer than a slot. Its remaining parts are discarded too.
     Discard,
 }
 
-/// Nanoseconds of a unit of the stamp, as a shift: `STAMP_SHIFT` of bpf/xdp.bpf.c.
+/// Unit of the timestamp in nanoseconds, as a shift: `STAMP_SHIFT` of bpf/xdp.bpf.c.
 const STAMP_SHIFT: u32 = 4;
 
-/// Makes times of stamps, which are the low 32 bits of a count of 16 ns, by a time that is at most 34 s
-/// away: the last one that was read, or the last look at the clock.
+/// Converts timestamps to times. A timestamp is the low 32 bits of a count of 16 ns. The conversion needs a time that
+/// is at most 34 s away: the last converted timestamp, or the last reading of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamps {
     near: Instant<Monotonic>,
@@ -29,14 +29,15 @@ impl Stamps {
         Self { near: now }
     }
 
-    /// Looks at the clock: to be done every few seconds where no frames come.
+    /// Notes the current time. Must be called every few seconds while no frames arrive.
     pub(super) fn see(&mut self, now: Instant<Monotonic>) {
         self.near = now;
     }
 
-    /// Reads the arrival stamp from before the data; one that the slot had before is not believed again.
+    /// Reads the arrival timestamp in front of the data. It is ignored if it is the one that the slot had before.
     ///
-    /// Nothing is written there: the line stays with the CPU that stamps, which on veth is the sender's.
+    /// Nothing is written there. So the cache line stays with the CPU that writes timestamps; on veth this is the
+    /// sender's.
     #[inline]
     pub(super) fn read(&mut self, pool: &mut Pool, frame: &mut Frame) {
         let Some(stamp) = pool.new_stamp(frame) else { return };
@@ -49,7 +50,7 @@ impl Stamps {
     }
 }
 
-/// Copies `part` to the end of `whole`; `false` if there is no room in its slot.
+/// Copies `part` to the end of `whole`. Returns `false` if its slot has no room.
 pub(super) fn append(pool: &mut Pool, whole: &mut Frame, part: &Frame) -> bool {
     let mut copy = [0u8; 4096];
     let (before, len) = (whole.len(), part.len());

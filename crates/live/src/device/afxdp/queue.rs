@@ -22,36 +22,36 @@ use super::parts::{Partial, Stamps, append};
 use super::refusals::{OnRefusal, Refusals};
 use super::sys::{Desc, RingMemory, prefetch};
 
-/// The shortest frame that is sent: an Ethernet header. Shorter ones the kernel may refuse without
-/// ever completing them (net/xdp/xsk_queue.h, `xskq_cons_read_desc`), which would lose the slot.
+/// The shortest frame that is sent, in bytes: an Ethernet header. The kernel may refuse shorter ones without ever
+/// completing them (net/xdp/xsk_queue.h, `xskq_cons_read_desc`), and their slots would be lost.
 const SHORTEST_FRAME: usize = 14;
 
-/// Slots that the fill ring lacks before it is topped up.
+/// The fill ring is refilled once it lacks this many slots.
 const REFILL: u32 = 64;
 
-/// Descriptors that are prefetched ahead of the one in hand.
+/// Number of descriptors to prefetch ahead of the current one.
 const AHEAD: u32 = 4;
 
-/// Where the slots of one queue are, by what the rings say. All slots of a pool are on its free
-/// list, with the worker, or in one of these.
+/// Where the slots of one queue are, according to the rings. Each slot of a pool is on its free list, with the worker,
+/// or in one of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Occupancy {
-    /// Slots that the kernel can receive into.
+    /// Slots into which the kernel can receive.
     pub fill: u32,
-    /// Received, and not picked up.
+    /// Slots with received frames that the worker has not picked up.
     pub rx: u32,
-    /// To be sent.
+    /// Slots with frames to be sent.
     pub tx: u32,
-    /// With the driver or on the wire.
+    /// Slots with the driver or on the wire.
     pub in_flight: u32,
-    /// Sent, and not taken back.
+    /// Slots whose frames were sent and that the worker has not taken back.
     pub completion: u32,
-    /// The parts of a jumbo frame whose rest has not been seen.
+    /// Slots with parts of a jumbo frame that is not complete yet.
     pub partial: u32,
 }
 
 impl Occupancy {
-    /// All of them.
+    /// The sum of all slots of the queue.
     pub fn slots(&self) -> u32 {
         self.fill + self.rx + self.tx + self.in_flight + self.completion + self.partial
     }
@@ -73,25 +73,25 @@ pub(super) struct Queue {
     need_wakeup: bool,
     pub(super) zero_copy: bool,
     pub(super) busy_poll: BusyPoll,
-    /// Octets of a chunk of the UMEM; less than a slot if a frame can take several descriptors.
+    /// Size of a chunk of the UMEM in bytes. It is smaller than a slot if a frame can take several descriptors.
     chunk: u32,
-    /// The shift from an address to its slot.
+    /// The shift that converts an address to its slot's number.
     slot_shift: u32,
-    /// For each slot, how many descriptors that name it this queue has given to the kernel and not
-    /// had back. It tells when a jumbo frame is all sent, and which slots to take back at the end.
+    /// For each slot, the number of its descriptors that this queue has given to the kernel and not got back. It shows
+    /// when a jumbo frame has been sent completely, and which slots to take back at the end.
     held: Box<[u8]>,
-    /// Descriptors for sending that have not come back.
+    /// Number of descriptors given for sending and not returned yet.
     out: u32,
-    /// The TX ring was not emptied by the last kick.
+    /// Whether the last kick left frames in the TX ring.
     unsent: bool,
     refusals: Refusals,
     partial: Partial,
     stamps: Stamps,
-    /// The kernel said that the device is gone.
+    /// The kernel reported that the device is gone.
     pub(super) gone: bool,
     own: Statistics,
     kernel: XdpStatistics,
-    /// A refill since the last look at the statistics found the pool empty.
+    /// Whether a refill since the last reading of the statistics found the pool empty.
     starved: bool,
 }
 
@@ -190,7 +190,7 @@ impl Queue {
         out.len() - before
     }
 
-    /// Turns a descriptor into a frame, or into a part of one.
+    /// Converts a descriptor to a frame, or to a part of one.
     #[inline]
     fn accept(&mut self, desc: Desc, pool: &mut Pool, out: &mut Vec<Frame>) {
         let slot = self.slot(desc.addr);
@@ -229,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// Tops up the fill ring once it lacks a batch.
+    /// Refills the fill ring once it lacks a batch.
     fn refill(&mut self, pool: &mut Pool) {
         let batch = REFILL.min(self.sizes.fill / 2);
         let room = self.fill_at.free(batch, self.fill.consumer());
@@ -284,7 +284,7 @@ impl Queue {
         taken
     }
 
-    /// Descriptors that a frame takes: the chunks that it lies in.
+    /// Number of descriptors for a frame: one per chunk that contains a part of it.
     #[inline]
     fn parts(&self, frame: &Frame) -> u32 {
         let chunk = u64::from(self.chunk);
@@ -328,8 +328,7 @@ impl Queue {
         }
     }
 
-    /// Makes the kernel send what is in the TX ring, as far as the driver takes it, unless that has
-    /// just refused a frame.
+    /// Kicks the kernel to send what is in the TX ring, unless the driver has just refused a frame.
     #[inline]
     fn kick_if_time(&mut self) {
         if self.refusals.is_over() {
@@ -337,14 +336,14 @@ impl Queue {
         }
     }
 
-    /// Makes the kernel send what is in the TX ring; what the driver refuses is lost.
+    /// Makes the kernel send what is in the TX ring. Frames that the driver refuses are lost.
     pub(super) fn flush(&mut self) {
         self.kick(OnRefusal::GoOn);
     }
 
-    /// In copy mode this call is what sends, 32 frames at a time, then EAGAIN (net/xdp/xsk.c,
-    /// `__xsk_generic_xmit`, TX_BATCH_SIZE): hence until the ring is empty. A call that moves nothing
-    /// ends it; the rest goes with the next `rx` or `tx`.
+    /// Kicks the kernel until the TX ring is empty. In copy mode this call does the sending: 32 frames at a time, then
+    /// EAGAIN (net/xdp/xsk.c, `__xsk_generic_xmit`, TX_BATCH_SIZE). If a call sends nothing, the loop ends, and the
+    /// rest is sent with the next `rx` or `tx`.
     fn kick(&mut self, on_refusal: OnRefusal) {
         if self.need_wakeup && !self.tx.needs_wakeup() {
             self.unsent = false; // the driver is at it
@@ -380,14 +379,14 @@ impl Queue {
         self.unsent = self.tx_at.pending(self.tx.consumer()) > 0 && !self.zero_copy;
     }
 
-    /// Lets the driver receive: wakes it, or with busy polling runs it here.
+    /// Lets the driver receive: wakes it, or with busy polling runs it in this call.
     fn poll_driver(&mut self) {
         if let Err(Errno::NETDOWN | Errno::NXIO) = rustix::net::recv(&self.fd, &mut [0u8; 0][..], RecvFlags::DONTWAIT) {
             self.gone = true;
         }
     }
 
-    /// Before a block: poll(2) on the socket then wakes with the next frame.
+    /// Prepares for a block: from now on poll(2) on the socket wakes with the next frame.
     pub(super) fn arm(&mut self) {
         if self.unsent {
             self.flush();
@@ -401,17 +400,17 @@ impl Queue {
         self.rx_at.backlog(self.rx.producer()) as usize
     }
 
-    /// Frames that can wait: the fewer of the descriptors and of the slots to receive into.
+    /// Number of frames that can wait: the number of descriptors, or of slots to receive into if that is smaller.
     pub(super) fn rx_descriptors(&self) -> u32 {
         self.sizes.rx.min(self.sizes.fill)
     }
 
-    /// What was lost since the socket was opened. Should the kernel not answer, as it was last time.
+    /// What was lost since the socket was opened. If the kernel does not answer, the last known values.
     ///
-    /// In copy mode each frame that found the fill ring empty is counted twice by the kernel, as
-    /// dropped too (net/xdp/xsk.c, `__xsk_rcv`). It was the pool's fault if a refill found that empty,
-    /// else the worker's, who did not come to refill. With zero-copy the kernel counts the driver's
-    /// attempts, not frames; what was lost then stands in the driver's own counters (`ethtool -S`).
+    /// In copy mode the kernel counts each frame that found the fill ring empty twice; the second time as dropped
+    /// (net/xdp/xsk.c, `__xsk_rcv`). If a refill found the pool empty, the pool was too small. Otherwise the worker did
+    /// not refill in time. With zero-copy the kernel counts the driver's attempts, not frames; the lost frames are then
+    /// in the driver's own counters (`ethtool -S`).
     pub(super) fn statistics(&mut self) -> Statistics {
         self.stamps.see(LinuxCpu.now());
         let Ok(kernel) = sockopt::xdp_statistics(&self.fd) else { return self.own };
@@ -447,12 +446,11 @@ impl Queue {
         }
     }
 
-    /// Closes the socket, then takes back the slots that the kernel had; returns how many of them
-    /// are lost to the pool.
+    /// Closes the socket and takes back the slots that the kernel had. Returns the number of slots that the pool loses.
     ///
-    /// In copy mode the kernel is done with them when the last reference to the socket goes, which
-    /// waits for those in it (net/xdp/xsk.c, `xsk_unbind_dev`). With zero-copy the driver lets go at
-    /// some later time, so that they cannot be used again safely.
+    /// In copy mode the kernel is done with the slots when the last reference to the socket is gone, and that waits for
+    /// the frames in it (net/xdp/xsk.c, `xsk_unbind_dev`). With zero-copy the driver releases the slots at some later
+    /// time, so they cannot safely be used again.
     pub(super) fn close(self, pool: &mut Pool) -> usize {
         let Self { held, partial, slot_shift, zero_copy, fd, fill, completion, rx, tx, .. } = self;
         drop((fill, completion, rx, tx, fd)); // a mapping is a reference too

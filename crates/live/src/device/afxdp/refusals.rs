@@ -1,49 +1,49 @@
-//! What to do when the driver's queue is full: wait a little, instead of losing a frame with each try.
+//! Pauses sending while the driver's queue is full, because each attempt would lose a frame.
 //!
-//! In copy mode a full queue shows only by a frame being taken and dropped. On veth with deferred
-//! interrupts the peer empties its ring of 256 frames once in `gro_flush_timeout`; a burst that meets
-//! it full would be lost frame by frame, at a system call each. It stays in the TX ring instead.
+//! In copy mode the only sign of a full queue is that a frame is taken and dropped. On veth with deferred interrupts
+//! the peer empties its ring of 256 frames once per `gro_flush_timeout`. If a burst meets a full ring, each further
+//! frame would be lost at the price of a system call. So it stays in the TX ring instead.
 
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cpu::{Cpu, LinuxCpu};
 
-/// The first pause: about as long as 16 frames take on veth.
+/// The first pause: about the time that 16 frames take on veth.
 const SHORTEST: Nanos = Nanos::from_micros(10);
-/// The longest: less than half of a usual deferral (200 us), so that a burst still fits in after its end.
+/// The longest pause: less than half of a usual deferral (200 us), so that a burst can still be sent after the pause.
 const LONGEST: Nanos = Nanos::from_micros(80);
 
-/// Whether a refused frame ends a kick.
+/// What to do when a frame is refused during a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OnRefusal {
-    /// Yes, and no other follows for a while.
+    /// End the kick, and make no other for a while.
     Pause,
-    /// No: the rest is lost, or goes now.
+    /// Continue: the remaining frames are sent now or lost.
     GoOn,
 }
 
-/// The pause that the driver's refusals led to, doubled with each in a row.
+/// The pause after refusals by the driver. It doubles with each refusal in a row.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// `None` if the last kick was not refused: then no clock is read.
+    /// `None` if the last kick was not refused. Then the clock need not be read.
     until: Option<Instant<Monotonic>>,
     last: Nanos,
 }
 
 impl Refusals {
-    /// Whether it is time to try.
+    /// Whether the pause is over.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.until.is_none_or(|until| LinuxCpu.now() >= until)
     }
 
-    /// A frame was refused.
+    /// Notes that a frame was refused.
     pub(super) fn note(&mut self) {
         self.last = (self.last * 2).clamp(SHORTEST, LONGEST);
         self.until = Some(LinuxCpu.now() + self.last);
     }
 
-    /// Frames were taken.
+    /// Notes that frames were accepted.
     #[inline]
     pub(super) fn end(&mut self) {
         (self.until, self.last) = (None, Nanos::ZERO);

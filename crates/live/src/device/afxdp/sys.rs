@@ -1,4 +1,4 @@
-//! The system calls that no safe crate has, and the rings' memory.
+//! The system calls that no safe crate offers, and the memory of the rings.
 //!
 //! Structures, option numbers and mmap offsets: include/uapi/linux/if_xdp.h, through libc and rustix.
 #![allow(unsafe_code)]
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::XdpRingOffset;
 
-/// What may lie in a ring: plain numbers, any bit pattern of which is valid.
+/// A type that may lie in a ring: plain numbers, for which any bit pattern is valid.
 pub(super) trait Entry: Copy {}
-/// A UMEM address: fill and completion ring.
+/// A UMEM address, as in the fill and completion rings.
 impl Entry for u64 {}
-/// A descriptor: RX and TX ring. The same as `struct xdp_desc`.
+/// A descriptor, as in the RX and TX rings. Same layout as `struct xdp_desc`.
 impl Entry for Desc {}
 
 /// `struct xdp_desc`, include/uapi/linux/if_xdp.h.
@@ -44,7 +44,7 @@ pub(super) struct RingMemory<T: Entry> {
 unsafe impl<T: Entry + Send> Send for RingMemory<T> {}
 
 impl<T: Entry> RingMemory<T> {
-    /// Maps a ring of `entries` (a power of two) that was sized by setsockopt before.
+    /// Maps a ring of `entries` (a power of two). Its size must have been set with setsockopt.
     pub(super) fn map(fd: BorrowedFd<'_>, at: XdpRingOffset, entries: u32, page_offset: u64) -> io::Result<Self> {
         let flags = at.flags.ok_or_else(|| io::Error::other("Linux before 5.4, without the flags of AF_XDP rings"))?;
         let len = at.desc as usize + entries as usize * size_of::<T>();
@@ -82,7 +82,7 @@ impl<T: Entry> RingMemory<T> {
         self.atomic(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Reads the entry at `place`, which the index says is ours.
+    /// Reads the entry at `place`. The ring's indices must give this side access to it.
     #[inline]
     pub(super) fn read(&self, place: u32) -> T {
         let place = (place & (self.entries - 1)) as usize;
@@ -91,7 +91,7 @@ impl<T: Entry> RingMemory<T> {
         unsafe { self.start.as_ptr().add(self.at.desc as usize).cast::<T>().add(place).read_volatile() }
     }
 
-    /// Writes the entry at `place`, which the index says is ours.
+    /// Writes the entry at `place`. The ring's indices must give this side access to it.
     #[inline]
     pub(super) fn write(&self, place: u32, entry: T) {
         let place = (place & (self.entries - 1)) as usize;
@@ -123,7 +123,7 @@ pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
     if failed == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `SIOCGIFFLAGS`, netdevice(7): the flags of the interface, seen from the namespace of `socket`.
+/// The interface's flags, `SIOCGIFFLAGS` in netdevice(7), seen from the namespace of `socket`.
 pub(super) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<c_int> {
     // SAFETY: `ifreq` is plain numbers; all zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -142,7 +142,7 @@ pub(super) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     Ok(c_int::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
-/// Brings the cache line at `offset` from `base` near; any address will do.
+/// Prefetches the cache line at `offset` from `base`. Any address is allowed.
 #[inline]
 pub(super) fn prefetch(base: *const u8, offset: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::{Counters, FaultRates, MILLION, add};
 use crate::pool::{Frame, Pool};
 
-/// Frames that one direction of one queue holds back at most; beyond that none is delayed.
-/// Chosen: four batches of 64, so that holding back never starves a pool of thousands of slots.
+/// The largest number of frames that one direction of one queue holds back. Beyond it, no frame is delayed. It is four
+/// batches of 64, so that held frames never exhaust a pool of thousands of slots.
 pub(super) const MOST_HELD: usize = 256;
 
-/// SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014;
-/// constants as in Vigna's splitmix64.c. Every seed is a good one, and it is far better than coins need.
+/// SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; constants as in
+/// Vigna's splitmix64.c. It accepts any seed, and its quality is far better than coin tosses need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SplitMix64(pub(super) u64);
 
@@ -21,7 +21,7 @@ impl SplitMix64 {
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    /// A number below `bound`, by multiplication; its bias is below 2^-32 for 32-bit bounds.
+    /// A number below `bound`, computed by multiplication. The bias is below 2^-32 for 32-bit bounds.
     fn below(&mut self, bound: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
     }
@@ -36,11 +36,12 @@ pub(super) struct Lane {
     rng: SplitMix64,
     rates: FaultRates,
     pub(super) counts: Arc<Counters>,
-    /// Held back, with the polls left; oldest first, so also soonest first.
+    /// Delayed frames, each with its remaining polls. Ordered from oldest to newest, which is also the order in which
+    /// they become ready.
     delayed: Vec<(u32, Frame)>,
-    /// To be overtaken, with the polls left.
+    /// The frame to be overtaken, with its remaining polls.
     overtaken: Option<(u32, Frame)>,
-    /// What goes on next.
+    /// Frames to pass on next.
     pub(super) ready: Vec<Frame>,
 }
 
@@ -56,7 +57,7 @@ impl Lane {
         }
     }
 
-    /// A poll has passed: what was held back long enough is ready.
+    /// Counts one poll. Frames that were held back for long enough become ready.
     pub(super) fn tick(&mut self) {
         let mut due = 0;
         for (left, _) in &mut self.delayed {
@@ -72,7 +73,7 @@ impl Lane {
         }
     }
 
-    /// Does to a frame what the dice say, in the order of the fields of [`FaultRates`].
+    /// Applies faults to a frame at random, in the order of the fields of [`FaultRates`].
     pub(super) fn process(&mut self, mut frame: Frame, pool: &mut Pool, scratch: &mut [u8]) {
         let FaultRates { drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm, hold_polls } =
             self.rates;
@@ -139,7 +140,7 @@ impl Lane {
         self.delayed.len() + self.ready.len() + usize::from(self.overtaken.is_some())
     }
 
-    /// Loses all that is inside.
+    /// Loses all frames that are held back.
     pub(super) fn lose(&mut self, pool: &mut Pool) {
         add(&self.counts.lost, self.held() as u64);
         let delayed = self.delayed.drain(..).map(|(_, frame)| frame);

@@ -1,23 +1,24 @@
-//! What frames cost in cycles.
+//! How many cycles polls and frames cost.
 
-/// A poll with frames costs so many cycles, and each of its frames so many more.
+/// The cost of a poll that returns frames: a fixed number of cycles, plus a number of cycles per frame.
 ///
-/// The two are told apart because a core that has more to do takes more frames in a poll: by the mean alone,
-/// a load that it can bear would seem too much for it.
+/// The two parts are kept apart because a busier core takes more frames per poll. Judged by the mean cost per frame
+/// alone, a load that the core can bear would seem too much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cost {
     pub per_poll: u64,
     pub per_frame: u64,
 }
 
-/// Of what a window shows to be cheaper than what was known, this part is believed.
+/// A lower cost moves the estimate by one part in this many of the difference. Higher costs are believed at once,
+/// because an estimate that is too low makes frames late.
 const FALLS_BY: u64 = 8;
-/// The least share of the mean that a frame by itself is taken to cost: one in this many.
+/// A frame is assumed to cost at least one part in this many of the mean cost per frame.
 const LEAST_PART: i128 = 4;
-/// The least variance of the polls' sizes that tells a poll from its frames: one frame squared in this many.
+/// A line is fitted only if the variance of the polls' sizes, in frames squared, is at least one divided by this number.
 const LEAST_VARIANCE_ONE_IN: i128 = 64;
 
-/// Polls with frames, for a straight line through their costs (least squares).
+/// Polls with frames, summed up so that a straight line can be fitted to their costs (least squares).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Polls {
     count: u64,
@@ -37,8 +38,8 @@ impl Polls {
         self.frames_times_cycles = self.frames_times_cycles.saturating_add(frames.saturating_mul(cycles));
     }
 
-    /// The line; `None` without frames. Where the polls' sizes differ too little for a line, what was known is
-    /// scaled to what they cost; and where nothing was, all of the cost is the frames'.
+    /// The fitted line. `None` without frames. If the polls' sizes differ too little for a fit, the known cost is
+    /// scaled to what these polls cost. If no cost is known either, the frames account for all of it.
     pub fn cost(&self, known: Option<Cost>) -> Option<Cost> {
         if self.frames == 0 {
             return None;
@@ -62,7 +63,7 @@ impl Polls {
 }
 
 impl Cost {
-    /// Higher costs are believed at once, lower ones by and by.
+    /// Believes a higher cost at once, and a lower one step by step.
     pub fn learn(known: Option<Self>, new: Self) -> Self {
         let toward = |old: u64, new: u64| if new < old { old - (old - new).div_ceil(FALLS_BY) } else { new };
         match known {

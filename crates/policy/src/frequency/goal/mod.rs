@@ -1,8 +1,8 @@
-//! The lowest frequency that keeps a latency goal.
+//! The lowest frequency that meets a latency goal.
 //!
-//! What a frequency would do to the delays is not guessed from a utilisation: the traffic that comes is
-//! served in numbers at every frequency at once ([`virtual_queues`]), and the lowest at which no more frames
-//! are late than the goal allows is the one that is needed. Bursts and the quantile are in that.
+//! The policy does not guess from utilisation what a frequency does to delays. It computes, for every frequency at
+//! once, how late the observed frames would have been ([`virtual_queues`]). The needed frequency is the lowest at which
+//! no more frames are late than the goal allows. This takes bursts and the goal's quantile into account.
 //!
 //! ```text
 //!   HIGHEST ── a window has shown what a frame costs ──► NEEDED
@@ -13,29 +13,30 @@
 //!     at once: higher, if more frames are late than the   │ │
 //!     account can pay for                       [late]    └─┘
 //! ```
-//! **Up.** A change takes up to the sequencing timer's period and the stall, which can be longer than the
-//! goal: only what was learned before can keep that. So it stays at the highest need of the last windows.
-//! Late frames that the account can pay for are left to themselves; those of a backlog that grows are
-//! not, and then the highest frequency is asked for, until it has gone.
+//! **Up.** A change takes up to the period of the sequencing timer plus the stall. That can be longer than the goal, so
+//! reacting is too late: the policy keeps to the highest need of the last windows. It ignores late frames that the
+//! account can pay for. It does not ignore a growing backlog: it requests the highest frequency until the backlog is
+//! gone.
 //!
-//! **Down.** Frames that are late because the frequency was too low are paid from an account, into which
-//! every frame pays the share that the goal allows. The frequency goes down only if the account could pay twice
-//! for what that cost the last time. So the share of late frames stays the goal's in the long run,
-//! also for bursts that are rarer than windows. What is late at the highest frequency is nobody's fault.
+//! **Down.** An account pays for frames that are late because the frequency was too low. Every frame adds to it the
+//! share that the goal allows. The frequency falls only if the account can pay twice for what the last such step cost.
+//! So the share of late frames meets the goal in the long run, even for bursts that are rarer than windows. Frames that
+//! are late at the highest frequency are not charged.
 //!
-//! **Changes.** No request follows another within the time that the hardware needs for one, and none to a lower
-//! frequency comes so soon that the stalls alone could make a quarter of what the goal allows late. A later
-//! request replaces one that the sequencing timer has not taken up (Intel 637284-001US, section 4: the last
-//! one wins).
+//! **Changes.** The policy makes no request until the hardware has had time for the one before. It also delays a
+//! request for a lower frequency, so that the stalls alone never cause more than a quarter of the late frames that the
+//! goal allows. A later request replaces one that the sequencing timer has not taken up (Intel 637284-001US, section 4:
+//! the last one wins).
 //!
-//! **The ring.** If its size and the highest rate of packets are known, it has to last until the highest
-//! frequency is in force: no frequency is used at which the rate less what is served would overflow it
-//! sooner. (Before 3rd Gen Xeon, applications hid the stall of 12 us by queueing: same source.)
+//! **The ring.** If the ring's size and the highest packet rate are known, the ring must last until the highest
+//! frequency takes effect. The policy excludes every frequency at which it would overflow sooner: it fills at the
+//! packet rate less the rate served. (Before 3rd Gen Xeon, applications hid the 12 us stall by queueing: same source.)
 //!
-//! **Waits.** In the numbers above the core never sleeps: an absence is time in which it could have worked. So they give the
-//! lowest frequency that suffices. Of those from there on, the one is asked for at which waiting and working is
-//! expected to cost least ([`outlook`]): the wake-up, too, is slower at a lower frequency, and where waits then make too many packets
-//! late, polling at a low one can cost more than sleeping at a higher. Without a waiting policy that can tell, it is the lowest.
+//! **Waits.** The virtual queues never sleep: they count an absence of the core as time in which it could have worked.
+//! So they give the lowest sufficient frequency. Among that one and all higher ones, the policy requests the one at
+//! which waiting and working should cost least ([`outlook`]). A lower frequency also slows the wake-up. Where waits
+//! then make too many packets late, polling at a low frequency can cost more than sleeping at a higher one. Without a
+//! wait policy that can estimate this, the policy requests the lowest.
 
 mod cost;
 mod outlook;
@@ -52,86 +53,87 @@ use outlook::Outlook;
 use peak::Peak;
 use virtual_queues::VirtualQueues;
 
-/// The reserve for what the worker cannot see (the wire, the peer) is this part of the goal...
+/// The part of the goal that is reserved for delays that the worker cannot see (the wire, the peer): one in this many.
 const RESERVE_PART: u64 = 8;
-/// ...but at most this. Both as in the adaptive wait policy.
+/// The reserve's upper bound. Both values are those of the adaptive wait policy.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
-/// The shortest time over which the highest rate is measured.
+/// The shortest time over which the highest packet rate is measured.
 const SHORTEST_SPAN: Nanos = Nanos::from_micros(100);
-/// The shortest window.
+/// The shortest window over which the policy decides.
 const SHORTEST_WINDOW: Nanos = Nanos::from_millis(10);
-/// A window is at least this many times as long as a change takes.
+/// A window lasts at least this many times as long as a frequency change.
 const WINDOW_CHANGES: u64 = 20;
-/// A window is over after this long, however few its frames.
+/// A window ends after this long, however few frames it has.
 const LONGEST_WINDOW: Nanos = Nanos::from_secs(1);
-/// Windows whose needs are remembered. A load near what a frequency bears looks bearable in most windows.
+/// Number of windows whose needs are remembered. More than one, because a load near a frequency's limit looks bearable
+/// in most windows.
 const MEMORY: usize = 8;
-/// Frames that make a window worth a decision before [`LONGEST_WINDOW`].
+/// A window with this many frames is worth a decision before [`LONGEST_WINDOW`].
 const ENOUGH_FRAMES: u64 = 64;
-/// Late frames that the goal must allow before a share is believed: then it is right to within a factor
-/// of 2 with a probability of 99 % (Poisson).
+/// Late frames that the goal must allow before a measured share is believed: with 8, the share is right to within a
+/// factor of 2 with a probability of 99 % (Poisson).
 const ENOUGH_LATE: u64 = 8;
-/// Polls with late frames that it takes for an alarm: one or two may be a stall of the machine.
+/// Polls with late frames that raise an alarm. One or two may be a stall of the machine.
 const ALARM_POLLS: u32 = 3;
-/// A frequency bears a load if it leaves one part in this many idle.
+/// A frequency can bear a load if it leaves at least one part in this many of the time idle.
 const SPARE_PART: u64 = 64;
-/// Late frames in a window that are too many, however rich the account is.
+/// More late frames than this in one window are too many, whatever the account holds.
 const MOST_LATE: u64 = 128;
-/// What the account holds at most, in late frames, or twice what the last trial has cost.
+/// The most that the account holds, in late frames; or twice what the last trial cost, if that is more.
 const MOST_FRAMES: i64 = 256;
-/// The share of the late frames that changes may cause is one in this many.
+/// Frequency changes may cause one in this many of the late frames that the goal allows.
 const STALL_PART: u64 = 4;
 
-/// What a [`GoalFrequency`] needs to know.
+/// Settings of a [`GoalFrequency`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalFrequencyConfig {
-    /// The goal; `None`: the default goal of all policies ([`DEFAULT_GOAL`]).
+    /// The latency goal. `None` means [`DEFAULT_GOAL`], the default of all policies.
     pub goal: Option<Goal>,
-    /// What the hardware can do, and how long it takes to do it.
+    /// The frequencies of the machine, and how long a change takes.
     pub platform: Platform,
-    /// The smallest receive ring that the core serves and the highest rate of packets; `None` if not known.
+    /// The smallest receive ring that the core serves, and the highest packet rate. `None` if unknown.
     pub loss: Option<LossBound>,
-    /// Whether somebody said that rate. If not, it is that of the line, and the ring is made to last at the highest rate
-    /// that was seen, with a margin.
+    /// True if the user stated that rate. If false, the rate is that of the line, and the policy sizes the ring's
+    /// reserve by the highest rate that it has seen, with a margin.
     pub peak_is_stated: bool,
 }
 
-/// The policy. See the [module](self).
+/// The policy that this [module](self) describes.
 #[derive(Debug)]
 pub struct GoalFrequency<C> {
     goal: Goal,
     platform: Platform,
     loss: Option<LossBound>,
-    /// The highest rate that was seen; `None` where somebody said it.
+    /// The highest packet rate seen. `None` if the user stated it.
     peak: Option<Peak<C>>,
-    /// The goal less the reserve.
+    /// The goal's latency less the reserve.
     limit: Nanos,
-    /// The shortest window.
+    /// The shortest window on this platform.
     window: Nanos,
-    /// Between a request and one for less.
+    /// The least time between a request and one for a lower frequency.
     patience: Nanos,
     requested: Hertz,
-    /// Its place among the P-states.
+    /// Index of the requested frequency among the P-states.
     state: usize,
     requested_at: Option<Instant<C>>,
-    /// Whether that is not in force yet.
+    /// Whether the last request has not taken effect yet.
     changing: bool,
-    /// What frames cost; `None` before the first window.
+    /// What polls and frames cost. `None` before the first window.
     cost: Option<Cost>,
     queues: VirtualQueues,
     outlook: Outlook<C>,
-    /// What the last request does to everything.
+    /// How much longer things take at the last requested frequency than at the one before it.
     slower: Slower,
     account: Account,
-    /// Frames left in the rings by the last poll.
+    /// Frames that the last poll left in the rings.
     left: u64,
     last_poll: Option<Instant<C>>,
-    /// The time since frames came last.
+    /// Time since the last poll that returned frames.
     available: Nanos,
-    /// Whether the core was away since the rings were empty.
+    /// Whether the core has slept since the rings were last empty.
     away: bool,
     seen: Window<C>,
-    /// What the last windows needed, the last one first.
+    /// The frequencies that the last windows needed, newest first.
     needed: [Hertz; MEMORY],
     windows: usize,
 }
@@ -142,22 +144,22 @@ struct Window<C> {
     began: Option<Instant<C>>,
     frames: u64,
     late_polls: u32,
-    /// What the polls with frames have cost.
+    /// What the polls with frames cost.
     polls: Polls,
 }
 
-/// Late frames and what may be late, in parts of a frame: a million is one.
+/// The balance of late frames against those that the goal allows. One frame counts 1,000,000.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     allowed_ppm: i64,
     balance: i64,
-    /// By how much it has fallen from where it was highest since the last request for less: now, and at most.
+    /// How far the balance is below its maximum since the last request for a lower frequency: now, and at its lowest.
     fallen: i64,
     worst: i64,
 }
 
 impl<C> GoalFrequency<C> {
-    /// Begins with the highest frequency.
+    /// Starts at the highest frequency.
     pub fn new(config: GoalFrequencyConfig) -> Self {
         let goal = config.goal.unwrap_or(DEFAULT_GOAL);
         let platform = config.platform;
@@ -191,30 +193,30 @@ impl<C> GoalFrequency<C> {
         }
     }
 
-    /// Reckons with this from the end of the core's work to a packet's departure, where the reserve for what it
-    /// cannot see is less.
+    /// Sets the time from the end of the core's work to a packet's departure. The policy reserves this time if it is
+    /// longer than its own reserve for unseen delays.
     pub fn with_unseen(mut self, unseen: Nanos) -> Self {
         self.limit = self.limit.min(self.goal.latency.saturating_sub(unseen));
         self
     }
 
-    /// The goal that is kept.
+    /// The goal that the policy meets: the configured one, or [`DEFAULT_GOAL`].
     pub fn goal(&self) -> Goal {
         self.goal
     }
 
-    /// Whether the last request is in force, as far as time can tell.
+    /// Whether the last request must have taken effect by now, judged by the time since it.
     fn is_settled(&self, now: Instant<C>) -> bool {
         let since = self.requested_at.and_then(|at| now.since(at));
         self.requested_at.is_none() || since.is_some_and(|since| since >= self.platform.settling())
     }
 
-    /// Late frames that the goal allows of so many.
+    /// Number of late frames that the goal allows among `frames`.
     fn allowed(&self, frames: u64) -> u64 {
         frames * u64::from(self.goal.quantile.above_ppm()) / 1_000_000
     }
 
-    /// Takes in a poll; returns the frames that came since the one before.
+    /// Takes in a poll. Returns the number of frames that arrived since the poll before.
     fn learn(&mut self, seen: &Observation<'_, C>) -> u64 {
         let now = seen.poll.now;
         // What came had come when it was picked up, not when it was done.
@@ -268,15 +270,15 @@ impl<C> GoalFrequency<C> {
         came
     }
 
-    /// Whether another frequency would have made fewer frames late: not the highest, nor what is left from before
-    /// it, which takes a window at most.
+    /// Whether another frequency would have made fewer frames late. Not at the highest frequency, and not for the
+    /// backlog from before it was requested, which lasts at most one window.
     fn is_to_blame(&self, now: Instant<C>) -> bool {
         let recent = self.requested_at.and_then(|at| now.since(at)).is_some_and(|since| since < self.window);
         recent || self.requested < self.platform.pstates.highest()
     }
 
-    /// Frames of this poll that were done later than the limit: of those of a queue, which are taken to have come
-    /// evenly.
+    /// Number of this poll's frames that were finished later than the limit. A queue's frames are assumed to have
+    /// arrived evenly.
     fn late_frames(&self, seen: &Observation<'_, C>) -> u64 {
         let Some(latest) = seen.poll.now.before(self.limit) else { return 0 };
         let late = |queue: &Queue<C>| {
@@ -289,8 +291,8 @@ impl<C> GoalFrequency<C> {
         seen.poll.queues.iter().filter_map(late).sum()
     }
 
-    /// Higher, before a full window: if more frames are late than can be paid for. Where the backlog grows, first
-    /// it has to go; what suffices, the next windows tell.
+    /// The higher frequency to request before the window is full: when more frames are late than the account can pay
+    /// for. While the backlog grows, this is the highest frequency; the next windows show which one suffices.
     fn urgent(&mut self) -> Option<Hertz> {
         let late = self.queues.late(self.state);
         let backlog = self.queues.backlog(self.state);
@@ -310,7 +312,7 @@ impl<C> GoalFrequency<C> {
         None
     }
 
-    /// A full window: what did it need?
+    /// Decides at the end of a window, by the frequency that it needed.
     fn decide_window(&mut self, now: Instant<C>, span: Nanos, waiting: Option<&Adaptive<C>>) -> Decision {
         let knew = self.cost.is_some();
         if let Some(new) = self.seen.polls.cost(self.cost) {
@@ -366,7 +368,8 @@ impl<C> GoalFrequency<C> {
         Decision::keep(if too_tight { Reason::GoalTooTight } else { Reason::Steady })
     }
 
-    /// The frequency from `lowest` on at which the waiting policy expects to pay least; `lowest` itself if none can tell.
+    /// The frequency, `lowest` or above, at which the wait policy expects the least cost. `lowest` itself if no
+    /// estimate exists.
     fn cheapest(&mut self, now: Instant<C>, waiting: Option<&Adaptive<C>>, lowest: Hertz) -> Hertz {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
@@ -378,8 +381,8 @@ impl<C> GoalFrequency<C> {
         states[self.outlook.cheapest(&self.platform, least, self.state)]
     }
 
-    /// The lowest frequency that does the work of so many frames in that time, with a little to spare: below it a
-    /// backlog grows, however slowly.
+    /// The lowest frequency that can process `frames` within `span` and has a little time to spare. Below it a backlog
+    /// grows, however slowly.
     fn bears(&self, frames: u64, span: Nanos) -> Hertz {
         let pstates = &self.platform.pstates;
         let Some(cost) = self.cost else { return pstates.highest() };
@@ -388,12 +391,12 @@ impl<C> GoalFrequency<C> {
         pstates.at_least(Hertz::new(hertz)).unwrap_or(pstates.highest())
     }
 
-    /// The cycles of a frame where polls are as large as they get.
+    /// Cycles per frame when polls are as large as they can be.
     fn cycles(&self, cost: Cost) -> u64 {
         cost.per_frame.saturating_add(cost.per_poll.div_ceil(self.queues.burst()))
     }
 
-    /// Takes in what a window needed; returns the highest need remembered.
+    /// Records what a window needed. Returns the highest need that is remembered.
     fn remember(&mut self, needed: Hertz) -> Hertz {
         self.needed.rotate_right(1);
         self.needed[0] = needed;
@@ -401,13 +404,14 @@ impl<C> GoalFrequency<C> {
         self.needed.iter().fold(needed, |most, needed| most.max(*needed))
     }
 
-    /// The lowest frequency of which something holds, which then holds of all higher ones.
+    /// The lowest frequency for which `holds` is true. If it is true for one frequency, it must be true for all higher
+    /// ones.
     fn at_least(&self, holds: impl Fn(&Self, usize) -> bool) -> Option<Hertz> {
         let states = self.platform.pstates.as_slice();
         (0..states.len()).find(|state| holds(self, *state)).map(|state| states[state])
     }
 
-    /// The lowest frequency at which the ring lasts until a change is through.
+    /// The lowest frequency at which the ring does not overflow before a change takes effect.
     fn ring_needs(&self, now: Instant<C>) -> Hertz {
         let pstates = &self.platform.pstates;
         let (Some(loss), Some(cost)) = (self.loss, self.cost) else { return pstates.lowest() };
@@ -481,7 +485,7 @@ impl<C> Window<C> {
 }
 
 impl Account {
-    /// Empty.
+    /// An account without any late frames.
     fn new(allowed_ppm: u64) -> Self {
         Self { allowed_ppm: allowed_ppm as i64, balance: 0, fallen: 0, worst: 0 }
     }
@@ -496,12 +500,12 @@ impl Account {
         self.worst = self.worst.max(self.fallen);
     }
 
-    /// Twice what the last trial has cost.
+    /// Twice what the last trial cost.
     fn price(&self) -> i64 {
         self.worst.saturating_mul(2)
     }
 
-    /// Whether it could pay for another trial.
+    /// Whether the account could pay for another trial.
     fn can_fail(&self) -> bool {
         self.balance >= self.price()
     }

@@ -1,4 +1,4 @@
-//! What holding the goal would cost at each frequency.
+//! What it would cost to meet the goal at each frequency.
 
 use units::{Instant, Nanos};
 
@@ -6,60 +6,65 @@ use crate::frequency::PStates;
 use crate::frequency::{Observation, Platform};
 use crate::wait::{Adaptive, Paid, Slower, WaitKind};
 
-/// A new sample of a wait's lateness moves the mean by this part.
+/// A new sample of lateness moves the mean by one part in this many of the difference.
 const MEMORY: u32 = 16;
-/// A sample counts as at most so many times the mean: one that is a stall of the machine moves it little.
+/// A sample counts as at most this many times the mean, so that a stall of the machine moves it little.
 const STALL_FACTOR: u32 = 4;
-/// Times are scaled in 256ths.
+/// The factor 1 for scaled times, which are in 256ths.
 const SAME: u64 = 256;
-/// Windows after a change before the frequency is judged.
+/// Number of windows after a change before the new frequency is judged.
 const SETTLES: u8 = 2;
-/// That judgement stands for so many times the windows that it rests on, and at most 255.
+/// A judgement stays valid for this many times the windows that it is based on, and for at most 255 windows.
 const TRUSTED: u8 = 16;
-/// Windows for which what was known of a frequency stands when it is in force again. After them, what has been paid is no longer
-/// for what was late at another.
+/// Number of windows for which an earlier judgement of a frequency holds when that frequency is in force again. After
+/// that, what was paid no longer comes from packets that were late at another frequency.
 const AGAIN: u8 = 16;
-/// What frequencies cost is taken to be no less than this, in 256ths of what is expected of them.
+/// The lowest ratio of paid to expected cost that is applied to other frequencies, in 256ths.
 const LEAST: u64 = SAME / 4;
-/// Windows for which a failure is remembered at first; then twice as many, each time.
+/// Number of windows for which a first failure is remembered. The time doubles with each further failure.
 const REMEMBERED: u16 = 64;
-/// What a core that polls costs, as a share of that, in 2^-16.
+/// The cost of a core that polls all the time: a share of 1, in units of 2^-16.
 const POLLS: u64 = 1 << 16;
-/// Frequencies that are looked at after a window, but for the one that runs.
+/// Number of frequencies, besides the running one, that are estimated after each window.
 const LOOKS: usize = 4;
 
-/// How late waits end at each frequency that was in force, and what the waiting policy expects to pay there.
+/// How late waits end at each frequency that was in force, and what the wait policy expects to pay there.
 #[derive(Debug)]
 pub(super) struct Outlook<C> {
-    /// Mean lateness of timed waits and of those that the device ends, in nanoseconds; 0: not known.
+    /// Mean lateness per P-state in nanoseconds: first for timed waits, then for waits that the device ends. 0 if
+    /// unknown.
     late: [[u32; PStates::MOST]; 2],
-    /// Power, in the platform's units times 2^-16; 0: not known.
+    /// Expected cost per P-state: power, in the platform's units times 2^-16. 0 if unknown.
     costs: [u64; PStates::MOST],
-    /// Windows for which what was seen at a frequency in force still counts more than what is expected from another.
+    /// Number of windows for which the cost seen at a P-state still takes precedence over an estimate made at another.
     trusted: [u8; PStates::MOST],
-    /// The frequencies, a bit each, of which it was seen long enough what is paid there, older debts apart.
+    /// The P-states that were in force long enough for their cost to be known without earlier debts, one bit each.
     judged: u64,
-    /// The mean gap between packets when that was seen.
+    /// The mean gap between packets, in nanoseconds, for which the judgements hold.
     gap: u64,
-    /// The next one to look at.
+    /// The next P-state to estimate.
     next: usize,
-    /// Windows since the last change.
+    /// Number of windows since the last change.
     settled: u8,
     /// When the first of them ended, and what had been paid until then.
     since: Option<(Instant<C>, Paid)>,
-    /// What the frequency in force was expected to cost when it was chosen; 0: it was not for that.
+    /// The cost that was expected of the running frequency when it was chosen. 0 if cost was not the reason for the
+    /// choice.
     hoped: u64,
-    /// What was known of the cost of the one before it, or expected.
+    /// The cost of the frequency before it, known or expected.
     left: u64,
-    /// At this P-state waits made too many packets late, so at lower ones they will...
+    /// The P-state at which waits made too many packets late. Lower ones are assumed to poll all the time. `None` if
+    /// there was no such failure.
     failed: Option<usize>,
-    /// What the frequency in force costs over what is expected of it, in 256ths, where it costs less: others will, too.
+    /// Cost of the running frequency relative to its estimate, in 256ths, where it costs less. The same factor is
+    /// applied to the estimates of other frequencies.
     less: u64,
-    /// What it cost over what it was expected to cost, in 256ths: what is expected of others is taken to be as wrong...
+    /// Cost of a chosen frequency relative to what was hoped for, in 256ths. Estimates of other frequencies are assumed
+    /// to be as wrong.
     wrong: u64,
-    /// ...for so many windows.
+    /// Number of windows for which that factor and the failure are still remembered.
     remembered: u16,
-    /// How often that has come out.
+    /// Number of failures in a row.
     failures: u8,
 }
 
@@ -84,7 +89,7 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// Takes in how late a wait ended at the P-state of this number.
+    /// Learns how late a wait ended at P-state number `state`.
     #[inline]
     pub(super) fn learn(&mut self, seen: &Observation<'_, C>, state: usize) {
         let Some(wait) = seen.poll.ended.as_ref().filter(|wait| wait.action.kind() != WaitKind::Pause) else { return };
@@ -107,8 +112,9 @@ impl<C> Outlook<C> {
         };
     }
 
-    /// Looks at the frequency in force and at some others. Where a frequency was in force, what was then known of it stands for
-    /// a while; so that the best is found by trying each at most once, as long as the traffic stays.
+    /// Judges the running frequency and estimates a few others. What was seen at a frequency in force stays valid for a
+    /// while. So, as long as the traffic does not change, the policy finds the best frequency and tries each at most
+    /// once.
     pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
         let count = platform.pstates.as_slice().len();
         let gap = waiting.mean_gap().as_nanos().max(1);
@@ -141,8 +147,9 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// What the frequency in force costs: as expected, or what has been paid where that is less, as it is not where older debts
-    /// were paid; and what has been paid with the late packets, where that is much more.
+    /// Sets the cost of the running frequency. The cost is the expected one, or what was paid if that is less (it is
+    /// not less while older debts are being paid). If what was paid together with the late packets is much more, that
+    /// is the cost.
     fn judge(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
         let (since, then) = *self.since.get_or_insert((now, waiting.paid()));
         let span = now.since(since).unwrap_or(Nanos::ZERO);
@@ -178,7 +185,8 @@ impl<C> Outlook<C> {
         }
     }
 
-    /// What was hoped for of the frequency in force was wrong: so it is taken to be of the others that are not known.
+    /// The running frequency costs more than was hoped. Raises the estimates of all others that are not known by the
+    /// same factor.
     fn disappointed(&mut self, platform: &Platform, state: usize, cost: u64) {
         let wrong = (cost.saturating_mul(SAME) / self.hoped).max(self.wrong);
         // What a short time has shown of another says nothing against what a long one has shown of this one.
@@ -194,25 +202,26 @@ impl<C> Outlook<C> {
         self.hoped = cost;
     }
 
-    /// Another frequency was asked for.
+    /// Must be called when another frequency is requested.
     pub(super) fn change(&mut self) {
         self.settled = 0;
         self.since = None;
         self.hoped = 0;
     }
 
-    /// It was asked for because that should cost less than the one before it.
+    /// Notes that P-state `state` was requested because it should cost less than `before`.
     pub(super) fn hope(&mut self, before: usize, state: usize) {
         (self.left, self.hoped) = (self.costs[before], self.costs[state]);
     }
 
-    /// Whether the frequency in force has been so long enough to be known.
+    /// Whether the running frequency has been in force for long enough to be judged.
     pub(super) fn is_settled(&self) -> bool {
         self.settled >= SETTLES
     }
 
-    /// The P-state from `least` on that costs least; the one in force, if it costs no more than a little more: a 32nd to go
-    /// down, and an eighth to go up, where polling would cost more if waits are then not what they were expected to be.
+    /// The cheapest P-state, `least` or above. Keeps the current one if the best saves little: less than a 32nd when
+    /// going down, or less than an eighth when going up. A higher frequency must save more, because polling there costs
+    /// more if waits turn out to be worse than expected.
     pub(super) fn cheapest(&self, platform: &Platform, least: usize, state: usize) -> usize {
         let known = (least..platform.pstates.as_slice().len()).filter(|at| self.costs[*at] > 0);
         let Some(best) = known.min_by_key(|at| self.costs[*at]) else { return least.max(state) };
@@ -221,7 +230,7 @@ impl<C> Outlook<C> {
         if stays { state } else { best }
     }
 
-    /// How much longer things take at `to` than at `from`.
+    /// How much longer things take at P-state `to` than at `from`.
     pub(super) fn slower(&self, platform: &Platform, from: usize, to: usize) -> Slower {
         let states = platform.pstates.as_slice();
         let (old, new) = (states[from].as_hertz(), states[to].as_hertz());

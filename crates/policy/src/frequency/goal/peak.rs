@@ -1,15 +1,15 @@
-//! The highest rate of packets, where nobody said it: the highest that was seen.
+//! The highest packet rate seen, for users who did not state one.
 
 use units::{Instant, Nanos, PacketRate};
 
-/// What was seen counts for at least so long.
+/// A maximum is remembered for at least this long.
 const MEMORY: Nanos = Nanos::from_secs(10);
-/// Nothing is said before so much was seen.
+/// No rate is reported until traffic was observed for this long.
 const FIRST: Nanos = Nanos::from_millis(500);
-/// A rate that was never seen may be so many times the highest that was.
+/// The rate is assumed to reach this many times the highest rate seen.
 const MARGIN: u64 = 2;
 
-/// Counts packets in spans of the length for which a ring has to last.
+/// Counts packets in spans as long as the ring must last.
 #[derive(Debug)]
 pub(super) struct Peak<C> {
     span: Nanos,
@@ -17,7 +17,7 @@ pub(super) struct Peak<C> {
     first: Option<Instant<C>>,
     turned: Option<Instant<C>>,
     packets: u64,
-    /// The most packets in a span: in this memory's time, and in the one before.
+    /// The most packets in one span: during the current [`MEMORY`], and during the one before.
     most: [u64; 2],
 }
 
@@ -43,7 +43,7 @@ impl<C> Peak<C> {
         }
     }
 
-    /// The highest rate to be reckoned with; `None` before it is known.
+    /// The highest rate to plan for, margin included. `None` before it is known.
     pub(super) fn rate(&self, now: Instant<C>) -> Option<PacketRate> {
         now.since(self.first?).filter(|since| *since >= FIRST)?;
         let most = self.most[0].max(self.most[1]).max(1) * MARGIN;

@@ -1,48 +1,47 @@
-//! The same traffic, served at every frequency at once.
+//! The observed traffic, served in numbers at every frequency at once.
 
 use units::{Hertz, Nanos};
 
 use super::cost::Cost;
 use crate::frequency::PStates;
 
-/// For each frequency a queue that exists in numbers only: how long would its work have taken, and how many
-/// frames would have been late?
+/// One virtual queue per frequency: how long would its work have taken, and how many frames would have been late?
 ///
-/// The frames and the times between them are those that were seen; what they cost is learned, in cycles. A poll is
-/// paid by the frames that it takes, which are the more the more have come during the one before. Cycles are taken
-/// not to depend on the frequency. Where memory is waited for they are fewer at a lower one, so that what is said
-/// of lower frequencies is on the safe side.
+/// The frames and the times between them are those observed. Their cost in cycles is learned. A poll takes the frames
+/// that arrived during the poll before, so its cost is shared by more frames when more arrive. The number of cycles is
+/// assumed not to depend on the frequency. Work that waits for memory takes fewer cycles at a lower frequency, so the
+/// estimates for lower frequencies err on the safe side.
 #[derive(Clone, Debug)]
 pub(super) struct VirtualQueues {
-    /// One a frequency, ascending.
+    /// One queue per frequency, in ascending order.
     queues: [Queue; PStates::MOST],
     count: usize,
-    /// The most frames that a poll has given: as many as it takes.
+    /// The most frames that one poll has returned so far.
     burst: u64,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Queue {
-    /// What a frame costs, in ps.
+    /// Time that a frame costs, in ps.
     per_frame: u64,
-    /// What a poll costs besides its frames, in ps.
+    /// Time that a poll costs besides its frames, in ps.
     per_poll: u64,
     /// Work that is not done yet, in ps.
     backlog: u64,
-    /// Frames of this window that were late.
+    /// Number of frames of this window that were late.
     late: u64,
 }
 
 const PS: u64 = 1_000;
 
 impl Queue {
-    /// The time that polls take besides their frames, if so many frames come within the `available` time.
+    /// The time that polls take besides their frames, if `frames` arrive within `available`.
     ///
-    /// A poll takes what waits, up to a burst. As long as no more come than wait, polls stay about as large. Else
-    /// they grow or shrink towards the size at which a poll is over when as many have come again: `frames *
-    /// per_poll / (available - own)`. How far they can grow is bounded: with `c` the frames that come during
-    /// `per_poll`, each frame that is served adds `c / w` to the `w` that wait, less what the frames' own work leaves
-    /// over, so that `w^2` grows by no more than `2 * c` a frame.
+    /// A poll takes the frames that wait, up to a burst. While no more arrive than wait, polls stay about as large.
+    /// Otherwise their size moves towards the one at which as many frames arrive during a poll as it takes:
+    /// `frames * per_poll / (available - own)`. The growth is bounded. Let `c` be the frames that arrive during
+    /// `per_poll`, and `w` those that wait. Each served frame adds `c / w` to `w`, less what is left over from the
+    /// frames' own work. So `w^2` grows by at most `2 * c` per frame.
     #[inline]
     fn polls(&self, frames: u64, own: u64, available: u64, burst: u64) -> u64 {
         let waiting = (self.backlog / self.per_frame.max(1)).max(1);
@@ -79,7 +78,7 @@ impl VirtualQueues {
         Self { queues: [Queue::default(); PStates::MOST], count: pstates.as_slice().len(), burst: 1 }
     }
 
-    /// Sets what frames cost. The backlogs stay: they are time, not frames.
+    /// Sets what frames cost. Backlogs are kept: they are times, not numbers of frames.
     pub fn set_cost(&mut self, cost: Cost, pstates: &PStates) {
         for (queue, frequency) in self.queues.iter_mut().zip(pstates.as_slice()) {
             let ps = |cycles| Nanos::from_nanos(cycles).scale(1_000_000_000 * PS, frequency.as_hertz()).as_nanos();
@@ -87,25 +86,25 @@ impl VirtualQueues {
         }
     }
 
-    /// A poll has given so many frames.
+    /// Notes that a poll returned `frames`.
     pub fn received(&mut self, frames: u64) {
         self.burst = self.burst.max(frames);
     }
 
-    /// The most frames that a poll has given.
+    /// The most frames that one poll has returned so far.
     pub fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// Forgets which frames were late.
+    /// Resets the counts of late frames.
     pub fn begin_window(&mut self) {
         for queue in &mut self.queues {
             queue.late = 0;
         }
     }
 
-    /// `frames` came within the `available` time. Those that a core which polls is done with later than `limit`
-    /// are late.
+    /// Serves `frames` that arrived within `available`, at every frequency. A frame is late if a polling core would
+    /// finish it later than `limit`.
     #[inline]
     pub fn serve(&mut self, frames: u64, available: Nanos, limit: Nanos) {
         let ps = |span: Nanos| span.as_nanos().saturating_mul(PS);
@@ -130,38 +129,38 @@ impl VirtualQueues {
         }
     }
 
-    /// The core has left so many frames in its ring, at this frequency: no lower one can have done better.
+    /// The core left `left` frames in its ring at P-state `state`. No lower frequency can have done better.
     pub fn correct(&mut self, state: usize, left: u64) {
         for queue in &mut self.queues[..=state] {
             queue.backlog = queue.backlog.max(queue.per_frame.saturating_mul(left));
         }
     }
 
-    /// More frames were late at this frequency than the numbers say.
+    /// Adds `late` frames that were late at P-state `state` beyond those computed.
     pub fn add_late(&mut self, state: usize, late: u64) {
         for queue in &mut self.queues[..=state] {
             queue.late += late;
         }
     }
 
-    /// Frames of this window that were late at this frequency (0: the lowest).
+    /// Number of this window's frames that were late at P-state `state` (0 is the lowest).
     pub fn late(&self, state: usize) -> u64 {
         self.queues[state].late
     }
 
-    /// Work that is not done yet at this frequency.
+    /// Work that is not done yet at P-state `state`.
     pub fn backlog(&self, state: usize) -> Nanos {
         Nanos::from_nanos(self.queues[state].backlog / PS)
     }
 
-    /// What a frame that comes alone costs at this frequency.
+    /// What a frame costs at P-state `state` if it is the only one of its poll.
     pub fn alone(&self, state: usize) -> Nanos {
         let Queue { per_frame, per_poll, .. } = self.queues[state];
         Nanos::from_nanos(per_frame.saturating_add(per_poll) / PS)
     }
 
-    /// The lowest frequency at which no more than `late` frames of this window were late and no more than
-    /// `backlog` is left to do.
+    /// The lowest frequency at which at most `late` frames of this window were late and at most `backlog` of work is
+    /// left.
     pub fn lowest(&self, pstates: &PStates, late: u64, backlog: Nanos) -> Option<Hertz> {
         let good = |state: &usize| self.queues[*state].late <= late && self.backlog(*state) <= backlog;
         (0..self.count).find(good).map(|state| pstates.as_slice()[state])

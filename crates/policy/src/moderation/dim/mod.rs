@@ -1,4 +1,4 @@
-//! DIM, dynamic interrupt moderation, as Linux does it: bit for bit, on a 64-bit kernel.
+//! DIM (dynamic interrupt moderation) as Linux does it: bit for bit, on a 64-bit kernel.
 //!
 //! ```text
 //!                    64 events later                    index changed
@@ -7,14 +7,13 @@
 //!        │                 └────────────────────┘ a new window                   │
 //!        └───────────────────────────────────────────────── the driver is done ──┘
 //! ```
-//! A decision compares the rates of one window with those of the one before, and steps to the next
-//! profile to the right (more moderation) or to the left (less). **Latency is no input.** [`NetDim`]
-//! and [`RdmaDim`] share the window, the rates, and how a direction is turned; what counts as better,
-//! and the tables, are their own.
+//! Each decision compares the rates of one window with those of the previous one. It then moves to the next profile on
+//! the right (more moderation) or on the left (less). **Latency is not an input.** [`NetDim`] and [`RdmaDim`] share the
+//! window, the rates and the way a direction is reversed. Each has its own tables and its own notion of better.
 //!
-//! Sources: `include/linux/dim.h` (git blob 06543fd40fcc), `lib/dim/dim.c` (97c3d084ebf0),
-//! `lib/dim/net_dim.c` (bf59deae6a29), `lib/dim/rdma_dim.c` (88f779486707), all of Linux 7.0. The same
-//! since v6.13; older kernels (before 2023) went on with rates of a window of no time.
+//! Sources: `include/linux/dim.h` (git blob 06543fd40fcc), `lib/dim/dim.c` (97c3d084ebf0), `lib/dim/net_dim.c`
+//! (bf59deae6a29), `lib/dim/rdma_dim.c` (88f779486707), all of Linux 7.0. The code has been the same since v6.13.
+//! Kernels from before 2023 went on to use the rates of a window that took no time.
 
 mod net;
 mod profiles;
@@ -28,14 +27,14 @@ use units::Instant;
 
 use super::Sample;
 
-/// Events in a window: `DIM_NEVENTS` in `include/linux/dim.h`.
+/// Number of events in a window: `DIM_NEVENTS` in `include/linux/dim.h`.
 pub const WINDOW_EVENTS: u32 = 64;
 
-/// A difference of more than this many percent, rounded down, counts: `IS_SIGNIFICANT_DIFF` in
-/// `include/linux/dim.h`. So 11 % is the least that does.
+/// A difference counts if it is more than this many percent, rounded down: `IS_SIGNIFICANT_DIFF` in
+/// `include/linux/dim.h`. So the smallest difference that counts is 11 %.
 const SIGNIFICANT_PERCENT: u64 = 10;
 
-/// Where the measurement stands. The numbers are those of `enum dim_state`.
+/// The state of the measurement. The numbers are those of `enum dim_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
@@ -43,25 +42,25 @@ pub enum State {
     StartMeasure = 0,
     /// A window is under way.
     MeasureInProgress = 1,
-    /// The driver has to program a profile.
+    /// The driver must program a profile.
     ApplyNewProfile = 2,
 }
 
-/// Where the search stands. The numbers are those of `enum dim_tune_state`.
+/// The state of the search. The numbers are those of `enum dim_tune_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum TuneState {
-    /// Stays until the rates change.
+    /// The profile stays until the rates change.
     ParkingOnTop = 0,
-    /// Stays for as many windows as it was tired.
+    /// The profile stays for as many windows as the search took steps.
     ParkingTired = 1,
-    /// To more moderation.
+    /// The search moves towards more moderation.
     GoingRight = 2,
-    /// To less.
+    /// The search moves towards less moderation.
     GoingLeft = 3,
 }
 
-/// How a window compares with the one before. The numbers are those of `enum dim_stats_state`.
+/// How a window compares with the previous one. The numbers are those of `enum dim_stats_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Comparison {
@@ -70,7 +69,7 @@ enum Comparison {
     Better = 2,
 }
 
-/// What became of a step. The numbers are those of `enum dim_step_result`.
+/// The result of a step. The numbers are those of `enum dim_step_result`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Stepped {
@@ -79,36 +78,36 @@ enum Stepped {
     OnEdge = 2,
 }
 
-/// What a call did.
+/// The result of one call of `step`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The last profile has not been programmed yet: nothing was done.
+    /// The last profile has not been programmed yet, so nothing was done.
     Applying,
-    /// The window is not full, or took no time.
+    /// The window is not full, or it took no time.
     Measuring,
     /// A window is full, and the profile stays.
     Kept,
-    /// A window is full: another profile is to be programmed.
+    /// A window is full, and another profile must be programmed.
     Changed,
 }
 
-/// A queue's counters, as wide as the kernel keeps them (`struct dim_sample`).
+/// A queue's counters, with the kernel's widths (`struct dim_sample`).
 #[derive(Debug)]
 pub struct DimSample<C> {
-    /// When it was taken.
+    /// When the counters were read.
     pub time: Instant<C>,
-    /// `pkt_ctr`
+    /// Packets, `pkt_ctr`. Wraps at 32 bits.
     pub packets: u32,
-    /// `byte_ctr`
+    /// Bytes, `byte_ctr`. Wraps at 32 bits.
     pub bytes: u32,
-    /// `event_ctr`
+    /// Interrupts, `event_ctr`. Wraps at 16 bits.
     pub events: u16,
-    /// `comp_ctr`
+    /// Completions, `comp_ctr`. Wraps at 32 bits.
     pub completions: u32,
 }
 
 impl<C> From<&Sample<C>> for DimSample<C> {
-    /// Truncates the totals, as the kernel does.
+    /// Truncates the totals as the kernel does.
     fn from(sample: &Sample<C>) -> Self {
         Self {
             time: sample.now,
@@ -120,25 +119,25 @@ impl<C> From<&Sample<C>> for DimSample<C> {
     }
 }
 
-/// Where an instance stands, for a comparison with a kernel's.
+/// The state of an instance, to be compared with that of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// `state`
+    /// The kernel's `state`.
     pub state: State,
-    /// `tune_state`
+    /// The kernel's `tune_state`.
     pub tune_state: TuneState,
-    /// `profile_ix`
+    /// The kernel's `profile_ix`, an index into the profile table.
     pub profile_ix: u8,
-    /// `steps_right`
+    /// The kernel's `steps_right`: steps to the right since the last turn.
     pub steps_right: u8,
-    /// `steps_left`
+    /// The kernel's `steps_left`: steps to the left since the last turn.
     pub steps_left: u8,
-    /// `tired`
+    /// The kernel's `tired`: steps since the search last rested.
     pub tired: u8,
 }
 
-/// The rates of a window (`struct dim_stats`): a millisecond's packets, bytes, events and completions,
-/// and a hundred times the completions an event.
+/// The rates of a window (`struct dim_stats`): packets, bytes, events and completions per millisecond, and completions
+/// per event in percent.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Stats {
     ppms: i32,
@@ -149,9 +148,9 @@ struct Stats {
 }
 
 impl Stats {
-    /// `dim_calc_stats`; `None` if the window took less than a microsecond.
+    /// Ports `dim_calc_stats`. `None` if the window took less than a microsecond.
     ///
-    /// The events are not those that were seen: a window is taken to have just [`WINDOW_EVENTS`].
+    /// The number of events is not the observed one: a window is assumed to have exactly [`WINDOW_EVENTS`].
     fn between<C>(start: &DimSample<C>, end: &DimSample<C>) -> Option<Self> {
         let span = (end.time.as_nanos() as i64).wrapping_sub(start.time.as_nanos() as i64);
         let delta_us = (span / 1_000) as u32;
@@ -175,15 +174,15 @@ impl Stats {
     }
 }
 
-/// `IS_SIGNIFICANT_DIFF`: not for a reference of 0, and never for a negative one, whose conversion to
-/// unsigned makes the divisor huge.
+/// Ports `IS_SIGNIFICANT_DIFF`. A difference from a reference of 0 never counts. Nor does one from a negative
+/// reference: its conversion to unsigned makes the divisor huge.
 fn significant(value: i32, reference: i32) -> bool {
     let difference = i64::from(value.wrapping_sub(reference).wrapping_abs()) as u64;
     let reference = i64::from(reference) as u64;
     reference != 0 && 100u64.wrapping_mul(difference) / reference > SIGNIFICANT_PERCENT
 }
 
-/// The search that both variants do.
+/// The search that both variants share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Search {
     tune_state: TuneState,
@@ -198,7 +197,7 @@ impl Search {
         Self { tune_state, profile_ix, steps_right: 0, steps_left: 0, tired: 0 }
     }
 
-    /// `dim_turn`
+    /// Ports `dim_turn`.
     fn turn(&mut self) {
         match self.tune_state {
             TuneState::ParkingOnTop | TuneState::ParkingTired => {}
@@ -213,7 +212,7 @@ impl Search {
         }
     }
 
-    /// One profile further, of those from 0 to `last`.
+    /// Moves one profile further, within the indices 0 to `last`.
     fn walk(&mut self, last: u8) -> Stepped {
         match self.tune_state {
             TuneState::ParkingOnTop | TuneState::ParkingTired => {}

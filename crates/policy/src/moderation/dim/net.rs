@@ -8,13 +8,12 @@ use super::{
 };
 use crate::moderation::{Decision, Direction, ModerationPolicy, PeriodMode, Profile, Reason, Sample};
 
-/// The last index of a table.
+/// The last index of a profile table.
 const LAST: u8 = NET_PROFILES as u8 - 1;
-/// Steps after which it is too tired for another: `NET_DIM_PARAMS_NUM_PROFILES * 2` in
-/// `net_dim_step()`, `lib/dim/net_dim.c`.
+/// The search parks after this many steps: `NET_DIM_PARAMS_NUM_PROFILES * 2` in `net_dim_step()`, `lib/dim/net_dim.c`.
 const TOO_TIRED: u8 = 2 * NET_PROFILES as u8;
 
-/// Linux `net_dim`, one instance a queue and direction.
+/// Linux `net_dim`, one instance per queue and direction.
 ///
 /// ```text
 ///                      ┌──────────── the rates have changed: left, from index 0 right ────────────┐
@@ -24,8 +23,8 @@ const TOO_TIRED: u8 = 2 * NET_PROFILES as u8;
 ///   PARKING_TIRED  ◄──────── ten steps without parking on top ───────┴────────────────────────────┘
 ///        └── after ten windows, without a look at the rates ──► as from PARKING_ON_TOP
 /// ```
-/// Better means, in this order: more bytes, more packets, fewer events a millisecond, by 11 % at
-/// least. The same is not better, so that steady traffic never rests.
+/// Better means, in this order: more bytes, more packets or fewer events per millisecond, each by at least 11 %. Equal
+/// rates do not count as better, so steady traffic never comes to rest.
 #[derive(Debug)]
 pub struct NetDim<C> {
     profiles: [Profile; NET_PROFILES],
@@ -36,19 +35,19 @@ pub struct NetDim<C> {
 }
 
 impl<C> NetDim<C> {
-    /// The index that a driver gets from `net_dim_get_def_rx_moderation` and its like:
+    /// The index with which a driver starts if it uses `net_dim_get_def_rx_moderation` or a similar function:
     /// `NET_DIM_DEF_PROFILE_EQE` and `NET_DIM_DEF_PROFILE_CQE` in `lib/dim/net_dim.c`.
     pub const DEFAULT_INDEX: u8 = 1;
 
-    /// A new instance. A driver that does not set the index begins with 0, as mlx5 does; `None` past the
-    /// table.
+    /// Starts at `index` of the kernel's table. A driver that does not set the index, like mlx5, starts at 0. `None` if
+    /// `index` is past the table.
     pub fn new(direction: Direction, mode: PeriodMode, index: u8) -> Option<Self> {
         let profile = |index| net_profile(direction, mode, index).unwrap_or(Profile::IMMEDIATE);
         Self::with_profiles([0, 1, 2, 3, 4].map(profile), index)
     }
 
-    /// The same with a device's own profiles, as `ethtool -C IF rx-profile` sets them: `net_dim_init_irq_moder()`.
-    /// `None` past the table, or if one of the profiles would raise no interrupt at all.
+    /// Starts at `index` of a device's own profiles, as set by `ethtool -C IF rx-profile`: `net_dim_init_irq_moder()`.
+    /// `None` if `index` is past the table, or if one of the profiles would never raise an interrupt.
     pub fn with_profiles(profiles: [Profile; NET_PROFILES], index: u8) -> Option<Self> {
         if index > LAST || profiles.iter().any(|profile| profile.usecs == 0 && profile.frames == 0) {
             return None;
@@ -62,8 +61,8 @@ impl<C> NetDim<C> {
         })
     }
 
-    /// `net_dim()`. Where it begins a new window, the kernel reads the clock anew: `restart` is what it
-    /// reads then. Without a kernel that is the sample's own time.
+    /// Ports `net_dim()`. When the kernel begins a new window, it reads the clock again: `restart` is the result.
+    /// Without a kernel, pass the sample's own time.
     pub fn step(&mut self, end: &DimSample<C>, restart: Instant<C>) -> Outcome {
         let outcome = match self.state {
             State::ApplyNewProfile => return Outcome::Applying,
@@ -86,17 +85,17 @@ impl<C> NetDim<C> {
         outcome
     }
 
-    /// What the driver's work item does when it has programmed the profile.
+    /// Call this when the profile has been programmed; in the kernel the driver's work item does it.
     pub fn finish_applying(&mut self) {
         self.state = State::StartMeasure;
     }
 
-    /// The state as the kernel keeps it.
+    /// The state in the kernel's terms.
     pub fn snapshot(&self) -> Snapshot {
         self.search.snapshot(self.state)
     }
 
-    /// `net_dim_decision()`: whether the index has changed.
+    /// Ports `net_dim_decision()`. Returns whether the index has changed.
     fn decision(&mut self, current: Stats) -> bool {
         let before = self.search;
         match before.tune_state {
@@ -136,7 +135,7 @@ impl<C> NetDim<C> {
 }
 
 impl Search {
-    /// `dim_on_top`
+    /// Ports `dim_on_top`.
     fn on_top(&self) -> bool {
         match self.tune_state {
             TuneState::ParkingOnTop | TuneState::ParkingTired => true,
@@ -145,23 +144,23 @@ impl Search {
         }
     }
 
-    /// `dim_park_on_top`
+    /// Ports `dim_park_on_top`.
     fn park_on_top(&mut self) {
         *self = Self::new(TuneState::ParkingOnTop, self.profile_ix);
     }
 
-    /// `dim_park_tired`
+    /// Ports `dim_park_tired`.
     fn park_tired(&mut self) {
         *self = Self { tired: self.tired, ..Self::new(TuneState::ParkingTired, self.profile_ix) };
     }
 
-    /// `net_dim_exit_parking`
+    /// Ports `net_dim_exit_parking`.
     fn exit_parking(&mut self) {
         self.tune_state = if self.profile_ix == 0 { TuneState::GoingRight } else { TuneState::GoingLeft };
         self.step();
     }
 
-    /// `net_dim_step`
+    /// Ports `net_dim_step`.
     fn step(&mut self) -> Stepped {
         if self.tired == TOO_TIRED {
             return Stepped::TooTired;
@@ -174,7 +173,7 @@ impl Search {
     }
 }
 
-/// `net_dim_stats_compare`
+/// Ports `net_dim_stats_compare`.
 fn compare(current: &Stats, previous: &Stats) -> Comparison {
     let more = |current: i32, previous: i32| if current > previous { Comparison::Better } else { Comparison::Worse };
     let appeared = |current: i32| if current != 0 { Comparison::Better } else { Comparison::Same };

@@ -8,21 +8,21 @@ use super::{
 };
 use crate::moderation::{Decision, ModerationPolicy, Profile, Reason, Sample};
 
-/// The last index of the table.
+/// The last index of the profile table.
 const LAST: u8 = RDMA_PROFILES as u8 - 1;
-/// Completions an event, in percent and for each index, up to which the same rates mean that moderation
-/// gathers too little: 50, in `rdma_dim_decision()`, `lib/dim/rdma_dim.c`.
+/// Completions per event, in percent, per index. If the rates have not changed and this ratio is not exceeded,
+/// moderation gathers too little: 50 in `rdma_dim_decision()`, `lib/dim/rdma_dim.c`.
 const WORTHLESS_RATIO: i32 = 50;
 
-/// Linux `rdma_dim`, one instance a completion queue.
+/// Linux `rdma_dim`, one instance per completion queue.
 ///
 /// ```text
 ///                 better: step                     worse: turn, step
 ///   GOING_RIGHT ◄──────────────────────────────────────────────────► GOING_LEFT
 ///        at the edge: turn;  the same, and few completions an event: index 0 at once
 /// ```
-/// Better means more completions a millisecond, then more completions an event, by 11 % at least. It
-/// never parks. An event is a call: a poll of the completion queue.
+/// Better means more completions per millisecond, then more completions per event, each by at least 11 %. The search
+/// never parks. Each poll of the completion queue counts as one event.
 #[derive(Debug)]
 pub struct RdmaDim<C> {
     state: State,
@@ -30,12 +30,12 @@ pub struct RdmaDim<C> {
     start: DimSample<C>,
     measuring: DimSample<C>,
     previous: Stats,
-    /// The sample before, where calls come as [`Sample`]s.
+    /// The previous sample's total, for callers that pass [`Sample`]s.
     last_completions: u64,
 }
 
 impl<C> RdmaDim<C> {
-    /// As `rdma_dim_init()` in `drivers/infiniband/core/cq.c` leaves it: index 0, going right.
+    /// Starts as `rdma_dim_init()` in `drivers/infiniband/core/cq.c` does: at index 0, going right.
     pub const fn new() -> Self {
         let start = DimSample { time: Instant::ORIGIN, packets: 0, bytes: 0, events: 0, completions: 0 };
         Self {
@@ -48,8 +48,8 @@ impl<C> RdmaDim<C> {
         }
     }
 
-    /// `rdma_dim()`: a poll at `now` gave that many completions. Where it begins a new window, the kernel
-    /// reads the clock anew: `restart` is what it reads then.
+    /// Ports `rdma_dim()`: a poll at `now` returned this many completions. When the kernel begins a new window, it
+    /// reads the clock again: `restart` is the result.
     pub fn step(&mut self, now: Instant<C>, completions: u64, restart: Instant<C>) -> Outcome {
         self.measuring = DimSample {
             time: now,
@@ -81,17 +81,17 @@ impl<C> RdmaDim<C> {
         outcome
     }
 
-    /// What the driver's work item does when it has programmed the profile.
+    /// Call this when the profile has been programmed; in the kernel the driver's work item does it.
     pub fn finish_applying(&mut self) {
         self.state = State::StartMeasure;
     }
 
-    /// The state as the kernel keeps it.
+    /// The state in the kernel's terms.
     pub fn snapshot(&self) -> Snapshot {
         self.search.snapshot(self.state)
     }
 
-    /// `rdma_dim_decision()`: whether the index has changed.
+    /// Ports `rdma_dim_decision()`. Returns whether the index has changed.
     fn decision(&mut self, current: Stats) -> bool {
         let before = self.search;
         if matches!(before.tune_state, TuneState::GoingRight | TuneState::GoingLeft) {
@@ -120,7 +120,7 @@ impl<C> Default for RdmaDim<C> {
     }
 }
 
-/// `rdma_dim_stats_compare`
+/// Ports `rdma_dim_stats_compare`.
 fn compare(current: &Stats, previous: &Stats) -> Comparison {
     let more = |current: i32, previous: i32| if current > previous { Comparison::Better } else { Comparison::Worse };
     if previous.cpms == 0 {
@@ -139,7 +139,7 @@ impl<C> ModerationPolicy<C> for RdmaDim<C> {
         rdma_profile(self.search.profile_ix).expect("no step leaves the table")
     }
 
-    /// One sample is one poll of the completion queue.
+    /// Each sample counts as one poll of the completion queue.
     fn decide(&mut self, sample: &Sample<C>) -> Decision {
         let completions = sample.completions.wrapping_sub(self.last_completions);
         self.last_completions = sample.completions;

@@ -1,43 +1,43 @@
-//! The fewest interrupts that keep a latency goal: what Apus sets against DIM.
+//! The fewest interrupts that meet a latency goal: Apus's alternative to DIM.
 //!
-//! With a timer that starts at the first packet (EQE), no packet waits longer for its interrupt than the
-//! timer runs. So the timer that keeps a goal is the goal less everything else that a packet meets
-//! (delivery, waking, work), whatever the load, and the longest such timer makes the fewest interrupts.
-//! A burst finds it already set. What else a packet meets is either measured, from delays that the
-//! world observes, or given.
+//! With a timer that starts at the first packet (EQE), no packet waits for its interrupt longer than the timer runs. So
+//! the longest timer that meets the goal is the goal less everything else that delays a packet (delivery, wake-up,
+//! work), whatever the load. The longest timer causes the fewest interrupts. A burst finds the timer already set. The
+//! other delays are either measured, from delays that the caller observes, or given.
 //!
 //! ```text
 //!                 the quantile is below the goal: longer by the difference   [budget]
 //!                      ┌───┐
 //!                      │   ▼
-//!    (begin) ───► GATHERING ── each packet comes alone anyway ──► RESTING: an interrupt a packet
+//!    (begin) ───► GATHERING ── each packet comes alone anyway ──► RESTING: an interrupt per packet
 //!                   ▲  │  ▲                           [no_saving]     │
 //!        late:      │  │  └── the rate has risen [burst], or it is ───┤
 //!     shorter by    └──┘       time for another try [probe]           │
 //!     the difference           late again within a second [late] ◄────┘ (the same way back, later)
 //!          [late]
 //! ```
-//! **Longer.** The delay that the goal's quantile has, `D`, grows by at most as much as the timer, `T`:
-//! `T + (goal - D)` never exceeds the goal where the world stays the same, and repeated it arrives there.
+//! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by at most as much. So
+//! `T + (goal - D)` never exceeds the goal while conditions stay the same, and repeated steps reach the goal.
 //!
-//! **Shorter.** At once, if twice as many packets are late as may be, in several interrupts: back to the
-//! timer before, if it was just made longer, else by twice the excess. Late packets that would have been
-//! late without any timer (stalls of the machine) do not count, and use up half of what the goal allows at
-//! most. Where most are, the goal cannot be kept, and there is no timer (goal_too_tight).
+//! **Shorter.** The timer shrinks at once if twice as many packets are late as allowed, in several interrupts. It
+//! returns to the previous timer if it had just been lengthened; otherwise it shrinks by twice the excess. Packets that
+//! would have been late without any timer (stalls of the machine) do not count. They use up at most half of what the
+//! goal allows. If most packets are of this kind, the goal cannot be met and the timer is turned off
+//! (`goal_too_tight`).
 //!
-//! **Changes.** Planned ones are a second apart. One that a late alarm brings can follow, to a timer that is known to
-//! be good, or to none at all; after it, the next try waits twice as long. So steady traffic sees two
-//! changes in a second at the most, and then fewer and fewer.
+//! **Changes.** Planned changes are at least a second apart. A change after a late alarm can follow sooner, either to a
+//! timer that is known to be good or to no timer. After it, the next attempt waits twice as long. So steady traffic
+//! sees at most two changes in a second, and then fewer and fewer.
 //!
-//! **Resting.** Where less than one interrupt in 64 was saved, waiting buys nothing: the packets then
-//! interrupt at once, until their rate rises, or to see whether that is still so.
+//! **Resting.** If fewer than one interrupt in 64 was saved, waiting is useless. Each packet then interrupts at once,
+//! until the packet rate rises or the policy tries again.
 //!
-//! **The ring.** At half the ring's descriptors the NIC interrupts at once, where it counts frames; where
-//! it does not, the timer is no longer than half the ring lasts. The other half is for what comes
-//! until the ring is read. (Of 1024 slots that last 300 us at 40 Gbit/s, reclaiming each 250 us is
-//! "dangerously close": FreeBSD's networking list, "ixl 40G bad performance", on interrupt moderation.)
+//! **The ring.** If the NIC counts frames, it interrupts at once when half the ring's descriptors are used. If it does
+//! not, the timer is at most half the time that the ring lasts. The other half holds what arrives until the ring is
+//! read. (A ring of 1024 slots lasts 300 us at 40 Gbit/s. Reclaiming it every 250 us is "dangerously close": FreeBSD's
+//! networking list, "ixl 40G bad performance", on interrupt moderation.)
 //!
-//! **Transmit** completions delay no packet. There the timer is half the ring's time, and never changes.
+//! **Transmit** completions delay no packet. There the timer is half the time that the ring lasts, and never changes.
 
 mod window;
 
@@ -48,91 +48,91 @@ use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
 use window::{Growth, Totals, Window};
 
-/// Between two planned changes, at the least. Each of them programs hardware, which can be expensive
-/// (A. Gospodarek, slides on DIM, "Programming hardware can be expensive").
+/// The least time between two planned changes. Each change programs hardware, which can be expensive (A. Gospodarek,
+/// slides on DIM, "Programming hardware can be expensive").
 const PLAN_EVERY: Nanos = Nanos::from_secs(1);
-/// The first wait for another try after one that saved nothing; each further one is twice as long.
+/// How long the policy first rests after a timer that saved nothing. Each further rest is twice as long.
 const SHORTEST_REST: Nanos = Nanos::from_secs(4);
-/// The longest wait until another try, after tries that failed.
+/// The longest time between attempts after attempts that failed.
 const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
-/// Packets above the quantile in a window that is believed: 8. Then the share is right to within a factor
-/// of 2 with a probability of 99 % (Poisson).
+/// A window is believed if the goal allows at least this many of its packets to be late. With 8, the measured share is
+/// right to within a factor of 2 with a probability of 99 % (Poisson).
 const ENOUGH_ABOVE: u64 = 8;
-/// Packets in a window that is believed, at the least.
+/// The least number of packets in a window that is believed.
 const ENOUGH_PACKETS: u64 = 512;
-/// Waiting pays if it saves one interrupt in this many.
+/// A timer is worthwhile if it saves at least one interrupt in this many.
 const WORTH_ONE_IN: u64 = 64;
-/// Packets that suffice to see that there is no saving, where their gaps are that many timers long.
+/// This many packets suffice to see that nothing is saved, if their mean gap is at least [`WORTH_ONE_IN`] timers long.
 const SPARSE_PACKETS: u64 = 16;
-/// A timer that is longer by less than one part in this many is not worth a change.
+/// A longer timer is not worth a change if it is longer by less than one part in this many.
 const HYSTERESIS: u64 = 256;
-/// While resting, the rate is looked at after this many packets, for a burst that has doubled it...
+/// While resting, the policy checks after this many packets for a burst that has doubled the rate.
 const BURST_PACKETS: u64 = 64;
-/// ...and after this many, for a rate that has grown by a quarter: at Poisson arrivals more than five
-/// standard deviations, as is the other.
+/// It also checks after this many packets for a rate that has grown by a quarter. For Poisson arrivals both rises are
+/// more than five standard deviations.
 const RISE_PACKETS: u64 = 512;
 
-/// What the NIC can be programmed to.
+/// The range of values that the NIC accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The longest timer, in microseconds.
     pub usecs: u32,
-    /// The timer's granularity, in microseconds; 0 is taken as 1.
+    /// The timer's granularity, in microseconds. 0 is treated as 1.
     pub usecs_step: u32,
-    /// The highest count of frames; 0 if it does not count frames.
+    /// The largest frame count. 0 if the NIC does not count frames.
     pub frames: u32,
 }
 
-/// What a [`GoalModeration`] needs to know.
+/// Settings of a [`GoalModeration`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalModerationConfig {
-    /// The goal; `None`: the default goal of all policies ([`DEFAULT_GOAL`]).
+    /// The latency goal. `None` means [`DEFAULT_GOAL`], the default of all policies.
     pub goal: Option<Goal>,
-    /// Which way the queue's packets go.
+    /// The direction in which the queue's packets go.
     pub direction: Direction,
-    /// The queue's ring and the highest rate of packets; `None` if not known.
+    /// The queue's ring and its highest packet rate. `None` if unknown.
     pub loss: Option<LossBound>,
-    /// What the NIC can be programmed to.
+    /// The range of values that the NIC accepts.
     pub limits: Limits,
-    /// What a packet meets besides moderation, at the goal's quantile: delivery, waking, work. `None` if
-    /// not known: then half the goal is left for it, until observed delays tell.
+    /// The delay of a packet besides moderation (delivery, wake-up, work), at the goal's quantile. `None` if unknown:
+    /// then half the goal is reserved for it until delays are observed.
     pub remaining: Option<Nanos>,
 }
 
-/// The policy. See the [module](self).
+/// The policy that this [module](self) describes.
 #[derive(Debug)]
 pub struct GoalModeration<C> {
     goal: Goal,
     limits: Limits,
-    /// The longest timer that ring and NIC allow, and whether it is the ring that does.
+    /// The longest timer that the ring and the NIC allow, and whether the ring is what limits it.
     longest: (Nanos, bool),
-    /// Counted frames that interrupt.
+    /// Number of frames at which the NIC interrupts.
     frames: u32,
-    /// What is left for the timer where no delays are observed.
+    /// The timer to use when no delays are observed.
     blind: Nanos,
-    /// Packets in a window that is believed.
+    /// Number of packets from which on a window is believed.
     enough: u64,
     profile: Profile,
     phase: Phase<C>,
-    /// The timer while gathering, and the one to come back to while resting.
+    /// The timer while gathering. While resting, the timer to return to.
     timer: Nanos,
-    /// The timer before the last one was made longer, until the longer one has proved good.
+    /// The previous timer, while a longer one has not yet proved good.
     proven: Option<Nanos>,
     start: Option<Totals<C>>,
     window: Window,
-    /// When the profile was last changed.
+    /// When the profile last changed.
     changed: Instant<C>,
-    /// No longer timer before this.
+    /// The timer does not grow before this time.
     patient_until: Instant<C>,
-    /// How long the next failure makes it wait.
+    /// How long the next failure delays further attempts.
     patience: Nanos,
-    /// How long the next rest is.
+    /// How long the next rest lasts.
     rest: Nanos,
 }
 
 #[derive(Debug)]
 enum Phase<C> {
-    /// Transmit: nothing is to be found out.
+    /// Transmit: the timer never changes.
     Fixed,
     /// The NIC is being programmed.
     Applying(Next<C>),
@@ -140,7 +140,7 @@ enum Phase<C> {
     Resting(Rest<C>),
 }
 
-/// What follows once the NIC is programmed.
+/// The phase after the NIC has been programmed.
 #[derive(Debug)]
 enum Next<C> {
     Gathering,
@@ -153,13 +153,13 @@ struct Rest<C> {
     until: Instant<C>,
     /// The mean time between packets when the rest began.
     gap: Nanos,
-    /// Where the looks at the rate begin.
+    /// The counters from which the next check for a burst starts.
     burst: Option<Totals<C>>,
     rise: Option<Totals<C>>,
 }
 
 impl<C> GoalModeration<C> {
-    /// Begins with the timer that `remaining` leaves.
+    /// Starts with the timer that `remaining` leaves.
     pub fn new(config: GoalModerationConfig) -> Self {
         let goal = config.goal.unwrap_or(DEFAULT_GOAL);
         let limits = config.limits;
@@ -197,12 +197,12 @@ impl<C> GoalModeration<C> {
         policy
     }
 
-    /// The goal that is kept.
+    /// The goal that the policy meets: the configured one, or [`DEFAULT_GOAL`].
     pub fn goal(&self) -> Goal {
         self.goal
     }
 
-    /// The longest timer up to `wanted` that the NIC and the ring take.
+    /// The longest timer up to `wanted` that the NIC and the ring allow.
     fn possible(&self, wanted: Nanos) -> Nanos {
         let step = u64::from(self.limits.usecs_step.max(1));
         let micros = wanted.min(self.longest.0).as_micros_floor() / step * step;
@@ -216,7 +216,7 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// Programs the profile of `timer`, or of a rest.
+    /// Requests the profile of the next phase: that of `timer`, or none while resting.
     fn change(&mut self, now: Instant<C>, next: Next<C>, reason: Reason) -> Decision {
         let profile = match next {
             Next::Gathering => self.gathering_profile(),
@@ -287,7 +287,7 @@ impl<C> GoalModeration<C> {
         self.lengthen(now, wanted)
     }
 
-    /// Whether a timer is so much longer that it is worth a change.
+    /// Whether `longer` exceeds the current timer by enough to be worth a change.
     fn is_worth(&self, longer: Nanos) -> bool {
         longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
     }
@@ -296,7 +296,7 @@ impl<C> GoalModeration<C> {
         Nanos::from_micros(u64::from(self.limits.usecs_step.max(1)))
     }
 
-    /// A longer timer, if it is worth a change and not too early.
+    /// Lengthens the timer if that is worth a change and not too early.
     fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
         let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
         self.proven = None;
@@ -309,8 +309,8 @@ impl<C> GoalModeration<C> {
         self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
     }
 
-    /// The alarm: back to what was good, or by twice the excess; the second time within a second, to no
-    /// timer at all.
+    /// Handles the alarm: returns to the timer that was good, or shrinks by twice the excess. A second alarm within a
+    /// second turns the timer off.
     fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
         let shorter = match self.proven {
@@ -334,7 +334,7 @@ impl<C> GoalModeration<C> {
         self.change(now, Next::Gathering, Reason::Late)
     }
 
-    /// No timer, for a while.
+    /// Turns the timer off for a while.
     fn rest(&mut self, now: Instant<C>, seen: Growth, reason: Reason) -> Decision {
         let until = if reason != Reason::NoSaving {
             self.patient_until
@@ -374,7 +374,7 @@ impl<C> GoalModeration<C> {
         self.change(now, Next::Gathering, Reason::Probe)
     }
 
-    /// The delays without a timer tell what one may add to them.
+    /// Uses the delays seen without a timer to compute how long a timer may be.
     fn learn_while_resting(&mut self) {
         if self.window.observed() < self.enough {
             return;

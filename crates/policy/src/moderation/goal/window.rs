@@ -1,20 +1,20 @@
-//! What was seen under one profile.
+//! What was seen while one profile was in force.
 
 use units::{Instant, Nanos};
 
 use crate::Goal;
 use crate::moderation::{Delays, Sample};
 
-/// Bins of the histogram of delays, which reaches from 0 to between twice and four times the goal.
+/// Number of bins in the histogram of delays. It covers 0 to between two and four times the goal.
 const BINS: usize = 256;
-/// A packet weighs this much, so that a few packets can be spread over more bins than they are.
+/// The weight of one packet. It is more than 1 so that a few packets can be spread over many bins.
 const PACKET: u64 = 256;
-/// Packets after which the window takes no more delays: the bins' 32 bits would overflow.
+/// After this many packets the window ignores further delays, because a bin's 32 bits would overflow.
 const MOST_PACKETS: u64 = 1 << 23;
-/// Interrupts with late packets that it takes for an alarm: one or two may be a stall of the machine.
+/// Interrupts with late packets that raise an alarm. One or two may be a stall of the machine.
 const ALARM_INTERRUPTS: u32 = 3;
 
-/// The counters at a point in time.
+/// The counters at one point in time.
 #[derive(Debug)]
 pub(super) struct Totals<C> {
     pub now: Instant<C>,
@@ -22,7 +22,7 @@ pub(super) struct Totals<C> {
     pub packets: u64,
 }
 
-/// What the counters grew by.
+/// How much the counters grew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Growth {
     pub span: Nanos,
@@ -31,7 +31,7 @@ pub(super) struct Growth {
 }
 
 impl<C> Totals<C> {
-    /// The growth since `earlier`; `None` if the clock or a counter was set back.
+    /// The growth since `earlier`. `None` if the clock or a counter went backwards.
     pub fn since(&self, earlier: &Self) -> Option<Growth> {
         // More than half the range is a counter that was set back, not one that wrapped around.
         let grown = |now: u64, then: u64| Some(now.wrapping_sub(then)).filter(|n| *n <= u64::MAX / 2);
@@ -50,39 +50,39 @@ impl<C> From<&Sample<C>> for Totals<C> {
 }
 
 impl Growth {
-    /// The mean time between two packets; `None` if there were none.
+    /// The mean time between two packets. `None` without packets.
     pub fn gap(&self) -> Option<Nanos> {
         (self.packets > 0).then(|| self.span / self.packets)
     }
 
-    /// Packets that did not cost an interrupt of their own.
+    /// Number of packets that needed no interrupt of their own.
     pub fn saved(&self) -> u64 {
         self.packets.saturating_sub(self.events)
     }
 }
 
-/// The delays of the packets that came under one profile, by the part that moderation can have in them.
+/// The delays of packets under one profile, sorted by whether moderation could have caused them.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// Per bin the weight that begins in it less the weight that ended before it: their running sum is the
-    /// histogram, and a sample changes a few places however far its packets are spread.
+    /// For each bin, the weight that begins in it less the weight that ended before it. The running sum is the
+    /// histogram. So a sample changes only a few entries, however far its packets are spread.
     edges: [u32; BINS + 1],
     /// A bin is `1 << shift` nanoseconds wide.
     shift: u32,
     goal: Nanos,
-    /// Parts per million of the packets that may be late.
+    /// Share of the packets that may be late, in ppm.
     allowed_ppm: u64,
-    /// Packets in the histogram.
+    /// Number of packets in the histogram.
     packets: u64,
-    /// Of them, those later than the goal.
+    /// Number of packets in the histogram that are later than the goal.
     late: u64,
-    /// Interrupts that brought late packets.
+    /// Number of interrupts that brought late packets.
     late_interrupts: u32,
     /// The longest delay in the histogram.
     longest: Nanos,
-    /// Late packets that no shorter timer would have made punctual.
+    /// Number of packets that would be late even with a shorter timer.
     unavoidable: u64,
-    /// Packets that came with those.
+    /// Number of packets that arrived with those.
     with_unavoidable: u64,
 }
 
@@ -103,7 +103,7 @@ impl Window {
         }
     }
 
-    /// Forgets everything seen.
+    /// Empties the window.
     pub fn clear(&mut self) {
         self.edges = [0; BINS + 1];
         self.packets = 0;
@@ -114,7 +114,7 @@ impl Window {
         self.with_unavoidable = 0;
     }
 
-    /// Packets whose delay is known.
+    /// Number of packets whose delay is known.
     pub fn observed(&self) -> u64 {
         self.packets + self.with_unavoidable
     }
@@ -124,7 +124,7 @@ impl Window {
         (1..enough).contains(&self.observed())
     }
 
-    /// Takes in the delays of packets that the timer held back for at most `timer`.
+    /// Adds the delays of packets that the timer held back for at most `timer`.
     #[inline]
     pub fn add(&mut self, delays: Delays, timer: Nanos) {
         if delays.packets == 0 || self.observed() + u64::from(delays.packets) > MOST_PACKETS {
@@ -158,7 +158,7 @@ impl Window {
         }
     }
 
-    /// Spreads the weight of some packets evenly from one delay to another.
+    /// Spreads the weight of `packets` evenly over the delays from `from` to `to`.
     fn weigh(&mut self, from: Nanos, to: Nanos, packets: u64) {
         let (from, to) = (self.bin(from), self.bin(to).max(self.bin(from)));
         let bins = (to - from + 1) as u64;
@@ -172,10 +172,10 @@ impl Window {
         ((delay.as_nanos() >> self.shift) as usize).min(BINS - 1)
     }
 
-    /// The delay that no more than the planned share of the packets exceeds; `None` if no delay is known.
+    /// The delay that at most the planned share of the packets exceeds. `None` if no delay is known.
     ///
-    /// What is unavoidable uses up the allowance too, but half of it at most: else moderation would have
-    /// to be given up for what it cannot help.
+    /// Unavoidable late packets also count against the allowed share, but use up at most half of it. Otherwise the
+    /// policy would have to give up moderation for delays that moderation does not cause.
     pub fn quantile(&self) -> Option<Nanos> {
         if self.packets == 0 {
             return None;
@@ -201,20 +201,20 @@ impl Window {
         Some(Nanos::ZERO)
     }
 
-    /// Whether most packets are late whatever the timer.
+    /// Whether most packets are late whatever the timer is.
     pub fn hopeless(&self) -> bool {
         self.unavoidable > self.observed() / 2
     }
 
-    /// Packets of the window that may be late: the allowed share, less the standard deviation of such a count
-    /// (Poisson), since a window shows the share only about.
+    /// Number of packets of this window that may be late. It is the allowed share less the standard deviation of such a
+    /// count (Poisson), since a window shows the share only approximately.
     fn planned(&self) -> u64 {
         let allowed = self.observed() * self.allowed_ppm / 1_000_000;
         allowed - allowed.isqrt()
     }
 
-    /// By how much packets are too late, if that is beyond doubt: twice as many as allowed, and more than
-    /// could be allowed to a window of `enough` packets, in several interrupts.
+    /// By how much packets are too late, if that is beyond doubt: more than twice as many are late as allowed, more
+    /// than a window of `enough` packets could allow, and in several interrupts.
     pub fn alarm(&self, enough: u64) -> Option<Nanos> {
         if self.late_interrupts < ALARM_INTERRUPTS {
             return None;

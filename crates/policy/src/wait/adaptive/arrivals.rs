@@ -1,62 +1,64 @@
-//! When the next frames will come, given how long none has: what was seen of the gaps between frames.
+//! Predicts when the next frames will arrive, from the gaps seen so far and the time since the last frame.
 //!
-//! The gaps are counted by octave of their length. Of those that reach an octave, the share that outlasts it is what
-//! survives (E. Kaplan and P. Meier, "Nonparametric estimation from incomplete observations", Journal of the American
-//! Statistical Association 53, 1958); its logarithm is the octave's hazard. For Poisson arrivals that is proportional to
-//! the octave's width; between bursts it falls with the silence; before a regular arrival it is a spike.
+//! Gaps are counted per octave of length. The survival of an octave is the share of the gaps that outlast it, among
+//! those that reach it (E. Kaplan and P. Meier, "Nonparametric estimation from incomplete observations", Journal of the
+//! American Statistical Association 53, 1958). The negative logarithm of the survival is the octave's hazard. For
+//! Poisson arrivals the hazard is proportional to the octave's width. Between bursts it falls with the length of the
+//! silence. Just before a regular arrival it has a spike.
 
-/// Octaves: the first ends at 256 ns, the last begins at 134 ms.
+/// Number of octaves. The first ends at 256 ns, the last begins at 134 ms.
 pub(super) const OCTAVES: usize = 20;
-/// A gap counts so many units, so that halving leaves something of rare ones.
+/// Each gap counts as this many units, so that rare gaps survive a few halvings.
 const UNIT: u64 = 64;
-/// What is not known counts so much, in units.
+/// Weight of the unknown, in units.
 const DOUBT: u64 = UNIT / 16;
-/// After so many gaps all counts are halved.
+/// All counts are halved when their sum reaches this, that is, after 2,048 gaps.
 const MEMORY: u64 = 2048 * UNIT;
-/// Gaps after which the hazards are worked out anew.
+/// The hazards are recomputed after this many gaps.
 const RENEW: u32 = 64;
 /// Gaps after which the mean is worked out anew, unless one is much longer than it.
 const MEAN_EACH: u32 = 8;
 /// A residual time is no longer than this: the loop looks after its devices so often.
 const LONGEST: u64 = 100_000_000;
 
-/// The gaps of late.
+/// The recent gaps between packets.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     /// Gaps that ended in each octave, in units.
     ended: [u64; OCTAVES],
-    /// The time that these spent in it, times units.
+    /// Time that these gaps spent in the octave, multiplied by their units.
     within: [u64; OCTAVES],
     total: u64,
-    /// The hazard of each octave, from its beginning to its end, in 2^-16...
+    /// Hazard of each whole octave, in 2^-16.
     hazards: [u64; OCTAVES],
-    /// ...and the time that those which end in it spend there, in nanoseconds.
+    /// Mean time that a gap spends in the octave in which it ends, in nanoseconds.
     inside: [u64; OCTAVES],
     since_renewal: u32,
-    /// Packets and the time that they took, halved now and then: the mean rate.
+    /// Packets and the time in which they came, both halved now and then. Their ratio is the mean rate.
     packets: u64,
     span: u64,
     /// These divided, as of the last [`MEAN_EACH`] gaps.
     mean: u64,
 }
 
-/// How long a frame takes from its arrival until a poll can find it: the device writes it into memory meanwhile. In nanoseconds.
+/// The time from a frame's arrival until a poll can find it, in nanoseconds. Meanwhile the device writes the frame into
+/// memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OnTheWay {
-    /// The least of the polls of late, and of those before them.
+    /// The shortest such time: among the latest polls, and among the polls before those.
     least: [u64; 2],
     polls: u32,
 }
 
 impl OnTheWay {
-    /// Polls with frames after which those before them count no longer.
+    /// Number of polls with frames after which the older minimum is dropped.
     const POLLS: u32 = 256;
 
     pub(super) const fn new() -> Self {
         Self { least: [u64::MAX; 2], polls: 0 }
     }
 
-    /// The last frame that a poll found had arrived so long before.
+    /// The newest frame that a poll found had arrived `before` nanoseconds earlier.
     #[inline]
     pub(super) fn add(&mut self, before: u64) {
         self.polls += 1;
@@ -66,7 +68,7 @@ impl OnTheWay {
         self.least[0] = self.least[0].min(before);
     }
 
-    /// The least of late; 0 if nothing was found yet.
+    /// The shortest recent time, in nanoseconds. 0 if no frame was found yet.
     #[inline]
     pub(super) fn least(&self) -> u64 {
         match self.least[0].min(self.least[1]) {
@@ -76,12 +78,12 @@ impl OnTheWay {
     }
 }
 
-/// The octave of a silence.
+/// The octave in which a silence of this length lies.
 pub(super) fn octave(nanos: u64) -> usize {
     (((nanos >> 8) + 1).ilog2() as usize).min(OCTAVES - 1)
 }
 
-/// Where an octave begins.
+/// The length at which an octave begins, in nanoseconds.
 pub(super) const fn begins(octave: usize) -> u64 {
     ((1u64 << octave) - 1) << 8
 }
@@ -107,7 +109,7 @@ impl Gaps {
         gaps
     }
 
-    /// `count` gaps of `nanos` each.
+    /// Adds `count` gaps of `nanos` each.
     #[inline]
     pub(super) fn add(&mut self, nanos: u64, count: u64) {
         if count == 0 {
@@ -155,12 +157,12 @@ impl Gaps {
         }
     }
 
-    /// The mean gap, in nanoseconds; [`LONGEST`] if nothing came yet.
+    /// The mean gap in nanoseconds. [`LONGEST`] if nothing has arrived yet.
     pub(super) fn mean(&self) -> u64 {
         self.mean
     }
 
-    /// Of the time, how much the silence is in each octave, in 2^-16.
+    /// The share of the time that the current silence is in each octave, in 2^-16.
     pub(super) fn shares(&self) -> [u64; OCTAVES] {
         let (mut survivors, mut all) = (self.total, 0u128);
         let times: [u128; OCTAVES] = core::array::from_fn(|index| {
@@ -172,7 +174,7 @@ impl Gaps {
         times.map(|time| ((time << 16) / all.max(1)) as u64)
     }
 
-    /// The hazard over the next `span` after a silence, in 2^-16.
+    /// The hazard of the next `span` after a silence, in 2^-16.
     fn risk(&self, silence: u64, span: u64) -> u64 {
         let (mut index, mut from, mut left, mut risk) = (octave(silence), silence, span, 0u64);
         loop {
@@ -188,8 +190,8 @@ impl Gaps {
         }
     }
 
-    /// Frames to be expected within `span` after a silence, in millionths: the first by its hazard, those after it
-    /// at the rate that follows an arrival.
+    /// Expected number of frames within `span` after a silence, in millionths. The first one follows its hazard; the
+    /// others come at the rate that follows an arrival.
     pub(super) fn expected(&self, silence: u64, span: u64) -> u64 {
         if span == 0 {
             return 0;
@@ -203,7 +205,7 @@ impl Gaps {
         ((u128::from(comes) * u128::from(1_000_000 + more)) >> 16) as u64
     }
 
-    /// Frames to be expected within `span` after a frame, but for that, in millionths.
+    /// Expected number of further frames within `span` after a frame, in millionths.
     pub(super) fn follow(&self, span: u64) -> u64 {
         // Renewals: as many as a gap cut at the span, or at the first octave, fits into it.
         let reach = octave(span.max(1_024));
@@ -218,7 +220,7 @@ impl Gaps {
         u64::try_from(frames).unwrap_or(u64::MAX).min(1 << 40)
     }
 
-    /// The mean time until the next frame after a silence, in nanoseconds, [`LONGEST`] at most.
+    /// Mean time until the next frame after a silence, in nanoseconds. At most [`LONGEST`].
     pub(super) fn residual(&self, silence: u64) -> u64 {
         let (mut index, mut from, mut alive, mut mean) = (octave(silence), silence, 1u64 << 32, 0u64);
         while index < OCTAVES - 1 && alive > 64 {
@@ -235,7 +237,8 @@ impl Gaps {
     }
 }
 
-/// -ln(x) for x in 2^-16 up to 1, in 2^-16: by the leading bit and a parabola; within 1 % of ln 2.
+/// -ln(x), for x up to 1; both in 2^-16. Computed from the leading bit and a parabola, with an error of at most 1 % of
+/// ln 2.
 fn minus_ln(x: u64) -> u64 {
     const LN_2: u64 = 45_426;
     let x = x.clamp(1, 1 << 16);
@@ -245,7 +248,8 @@ fn minus_ln(x: u64) -> u64 {
     (((16 << 16) - log2.min(16 << 16)) * LN_2) >> 16
 }
 
-/// e^-x for x in 2^-16, in 2^-16: by halves and a parabola through 1, sqrt(1/2) and 1/2; within 0.3 %.
+/// e^-x, both in 2^-16. Computed by halving and a parabola through 1, sqrt(1/2) and 1/2, with an error of at most 0.3
+/// %.
 fn exp_neg(x: u64) -> u64 {
     const LOG2_E: u64 = 94_548;
     let halvings = (x.min(1 << 24) * LOG2_E) >> 16;

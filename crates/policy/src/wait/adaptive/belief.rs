@@ -1,44 +1,47 @@
-//! What a decision was made by, for people to see.
+//! The expectations behind a decision, for people to see.
 
 use units::Nanos;
 
-/// What [`Adaptive`](super::Adaptive) expects of the wait that it chose, and what is owed.
+/// What [`Adaptive`](super::Adaptive) expects of the wait that it chose, and how many late packets are owed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Belief {
-    /// How long to wait; for a block, how long until the next frame, as expected. Zero: polls on, or an idle core blocks.
+    /// How long to wait. For a block: the expected time until the next frame. Zero if the policy polls on, or if an
+    /// idle core blocks.
     pub wait: Nanos,
-    /// The wait, the wake-up and the work on what came meanwhile. Zero if nothing was compared: an idle core blocks
-    /// whatever it costs.
+    /// Duration of the whole episode: the wait, the wake-up and the work on the packets that arrived meanwhile. Zero if
+    /// nothing was compared, because an idle core blocks whatever it costs.
     pub lasts: Nanos,
-    /// What that costs, late packets apart, as the time of a core that polls. `None` until a first wait has been
-    /// measured: what it was reckoned with is an assumption.
+    /// Cost of that episode without its late packets, as the time of a polling core. `None` until a first wait has been
+    /// measured: before that, the policy only assumes a cost.
     pub costs: Option<Nanos>,
-    /// The time in which the goal allows as many late packets as are expected: of a wait that is due for a trial, fewer than are learned.
+    /// The time in which the goal allows as many late packets as are expected. If a wait is due for a trial, the
+    /// expected number is lower than the learned one.
     pub late_worth: Nanos,
     /// The mean time between packets.
     pub gap: Nanos,
-    /// The share of late packets that is aimed at, in ppm: somewhat less than the goal allows.
+    /// The share of late packets that the policy aims at, in ppm. It is somewhat less than the goal allows.
     pub aimed_ppm: u32,
-    /// The debt, in millionths of a packet: each late packet adds one, each packet takes off the share that is aimed at; capped.
+    /// The number of late packets owed, in millionths. Each late packet adds one packet. Each packet subtracts the
+    /// share that is aimed at. The debt is capped.
     pub owed_millionths: u64,
-    /// The price of a late packet that follows, in 256ths of the time in which one is aimed at.
+    /// The price of one more late packet, in 256ths. The unit is the time in which one late packet is aimed at.
     pub multiplier_256ths: u64,
 }
 
 impl Belief {
-    /// What the choice costs a packet: the cost of a wait over the packets that come, at the mean rate, while it lasts.
-    /// `None` if it is not known.
+    /// Cost of the choice per packet: the cost of a wait, divided by the packets that arrive during it at the mean
+    /// rate. `None` if it is unknown.
     pub fn price(&self) -> Option<Nanos> {
         Some(Nanos::from_nanos(self.per_time(self.costs?, self.gap.as_nanos())?))
     }
 
-    /// The same as a share of a core that polls, in ppm.
+    /// The same cost as a share of a polling core, in ppm.
     pub fn core_ppm(&self) -> Option<u64> {
         self.per_time(self.costs?, 1_000_000)
     }
 
-    /// The share of the packets, at the mean rate, that the choice is expected to make late, in ppm: what was learned of
-    /// such waits, set right by what was seen of this one. `None` if nothing was compared.
+    /// The share of packets that the choice is expected to make late, in ppm, at the mean rate. It is what was learned
+    /// about such waits, corrected by what was seen of this one. `None` if nothing was compared.
     pub fn expected_late_ppm(&self) -> Option<u64> {
         Some(self.per_time(self.late_worth, u64::from(self.aimed_ppm))?.min(1_000_000))
     }

@@ -1,35 +1,36 @@
-//! What waits cost on a platform, measured before the start: what [`Adaptive`](super::Adaptive) would else have to
-//! learn from packets that are late.
+//! What waits cost on a platform, measured before the start. Without these values, [`Adaptive`](super::Adaptive) must
+//! learn them from packets that are late.
 //!
-//! It is a starting point and no more: what the policy then sees of its own waits counts beside it, and outweighs it
+//! The values are only a starting point. What the policy sees of its own waits is added to them, and outweighs them
 //! after [`WEIGHT`] waits of a kind.
 
 use units::Nanos;
 
-/// Lengths of timed waits that [`WakeCosts`] has room for.
+/// Number of lengths of timed waits that [`WakeCosts`] can hold.
 pub const LENGTHS: usize = 8;
-/// For so many waits of its own the measured distribution stands: enough for the policy to go by from the start, and
-/// little against what it remembers (1,024 waits).
+/// A measured distribution counts as this many of the policy's own waits. That is enough to decide by from the start,
+/// and little compared with the 1,024 waits that the policy remembers.
 const WEIGHT: u16 = 128;
 
-/// A distribution of lateness, by five of its quantiles.
+/// Five quantiles of a distribution of lateness.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lateness {
-    /// The median.
+    /// The median, at most `p75`.
     pub p50: Nanos,
-    /// The 75th percentile.
+    /// The 75th percentile, at most `p90`.
     pub p75: Nanos,
-    /// The 90th percentile.
+    /// The 90th percentile, at most `p99`.
     pub p90: Nanos,
-    /// The 99th percentile.
+    /// The 99th percentile, at most `p999`.
     pub p99: Nanos,
-    /// The 99.9th percentile, or as near to it as the measurement came.
+    /// The 99.9th percentile, or the nearest one that was measured.
     pub p999: Nanos,
 }
 
 impl Lateness {
-    /// Samples that have these quantiles, [`WEIGHT`] in all: half at the median, up to three quarters at p75, up to
-    /// nine tenths at p90, the rest but one at p99. Quantiles in the wrong order are taken for the largest below.
+    /// Samples that have these quantiles, [`WEIGHT`] in all. Half lie at the median; those up to three quarters lie at
+    /// p75; those up to nine tenths at p90; the rest but one at p99. A quantile that is smaller than a lower one is
+    /// raised to it.
     pub(super) fn samples(&self) -> [(Nanos, u16); 5] {
         let p75 = self.p75.max(self.p50);
         let p90 = self.p90.max(p75);
@@ -43,18 +44,18 @@ impl Lateness {
 /// How late timed waits of one length end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimedCost {
-    /// The length of the waits.
+    /// The requested length of the waits.
     pub length: Nanos,
-    /// How late they end.
+    /// How much later than requested they end.
     pub lateness: Lateness,
 }
 
-/// What waiting costs here. `None`: not measured, and learned as without.
+/// What waiting costs on this platform. A `None` was not measured, and the policy learns it as usual.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WakeCosts {
-    /// Timed waits of several lengths. Of two in the same octave the later counts.
+    /// Timed waits of several lengths. If two are in the same octave, the later entry counts.
     pub timed: [Option<TimedCost>; LENGTHS],
-    /// From a frame's arrival to the worker that its interrupt woke.
+    /// The time from a frame's arrival until the worker that its interrupt woke runs.
     pub interrupt: Option<Lateness>,
 }
 

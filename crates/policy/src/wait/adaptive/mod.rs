@@ -1,62 +1,69 @@
-//! The cheapest wait that keeps the goal: what Apus is for.
+//! The cheapest wait that meets the latency goal: the policy that Apus is about.
 //!
-//! **The problem.** The loop makes episodes: a wait, the wake-up, the packets that came meanwhile. Of the waits that it
-//! could take, each lasts `T`, costs `C` (the time of a core that polls and costs as much: CPU time, or energy where
-//! that is known), and makes `L` packets late. The least `E[C] / E[T]` is wanted, subject to late packets being no more
-//! than the share `e` of all that the goal's quantile leaves.
+//! **The problem.** The loop runs in episodes: a wait, the wake-up, and the work on the packets that arrived meanwhile.
+//! A candidate wait makes the episode last `T` and cost `C`, and makes `L` packets late. `C` is given as the time of a
+//! polling core that costs as much: CPU time, or energy if that is known. The policy looks for the least `E[C] / E[T]`,
+//! under one condition: the share of late packets is at most `e`, the share that the goal's quantile leaves.
 //!
-//! **The rule** is drift plus penalty for renewal systems (M. J. Neely, "Stochastic Network Optimization with Application
-//! to Communication and Queueing Systems", 2010, sections 4.3 and 7.2): a virtual queue ([`Owed`]) holds the late packets
-//! that are owed; a late one adds 1, each packet takes away `e`. At each decision the candidate is taken with the least
+//! **The rule** is drift plus penalty for renewal systems (M. J. Neely, "Stochastic Network Optimization with
+//! Application to Communication and Queueing Systems", 2010, sections 4.3 and 7.2). A virtual queue ([`Owed`]) counts
+//! the late packets that are owed: each late packet adds 1, each packet subtracts `e`. Every decision takes the
+//! candidate with the least
 //!
 //! ```text
 //!   (C + m g L / e) / T        m: the queue, as a multiplier; g: the mean gap, so that g / e is the time
 //!                              in which the goal allows one late packet
 //! ```
-//! As long as nothing is owed (`m = 0`) that is the cheapest wait. Each late packet makes lateness dearer until waits that
-//! cause less of it are the cheaper ones, and polling (`C = T`, `L = 0`) at the last; punctual ones make it cheaper again.
-//! Mixtures arise by themselves, and trying what has not been tried is part of it. The queue stays bounded, so that the
-//! share of late packets is in the long run no more than `e`, if any candidate can do that.
+//! While nothing is owed (`m = 0`), that is the cheapest wait. Each late packet raises the price of lateness. At some
+//! price, waits that cause fewer late packets become the cheaper ones, and in the end polling does (`C = T`, `L = 0`).
+//! Punctual packets lower the price again. So the policy mixes waits without being told to, and it also tries waits
+//! that it has not tried yet. The queue stays bounded. Hence the long-run share of late packets is at most `e`, if any
+//! candidate can achieve that.
 //!
 //! ```text
 //!             ┌────────── learned ──────────┐                 ┌── plan: T, C, L of each candidate ──┐
 //!  wait ends ─┤ lateness by kind and length │                 │ sleep: the budget less the lateness │
 //!             │ price    by kind and length ├──► expected ──► │        (50 ... 100 %, 2x), 1/2, 1/4 │──► the least
 //!  frames ────┤ gaps by octave; the period  │    T, C, L      │ block: until the next frame         │    of all
-//!             │ work a packet               │       ▲         │ until shortly before a forecast     │
+//!             │ work per packet             │       ▲         │ until shortly before a forecast     │
 //!             └──────────────┬──────────────┘       │         │ poll on                             │
 //!                            └─ seen: late share ───┘         └─────────────────▲───────────────────┘
 //!                               of each candidate                               │
 //!  late? ───────────────────────────────────────────────────────────────────► owed
 //! ```
-//! **Expected lateness** is a model's: a packet that comes `u` after the beginning of a sleep `s` waits for its end, which
-//! is late by what such sleeps were, and for its work; one that ends a block takes as long as those before it did. So a
-//! candidate is judged before it is tried. Where the model expects too much or too little, what was seen of the candidate sets it
-//! right ([`Plan::corrected`](plan::Plan)), at once after a late packet.
+//! **Expected lateness** comes from a model. A packet that arrives at time `u` of a sleep `s` waits for the sleep's end
+//! and for its own processing. The sleep ends as late as such sleeps did before. A packet that ends a block takes as
+//! long as the packets that ended earlier blocks. So the policy can judge a candidate before trying it. Where the model
+//! expects too much or too little, what was seen of the candidate corrects it ([`Plan::corrected`](plan::Plan)), and a
+//! late packet does so at once.
 //!
-//! **Silence** begins when the last frame could be seen, and not when it arrived: [`OnTheWay`](arrivals::OnTheWay). At 7 Mpps 20 frames are
-//! on their way into memory at any time; to wait for the next one would be to wait for what has arrived.
+//! **The current silence** begins when the last frame became visible, not when it arrived:
+//! [`OnTheWay`](arrivals::OnTheWay). At 7 Mpps, 20 frames are on their way into memory at any time. A policy that waits
+//! for the next arrival would wait for frames that have already arrived.
 //!
-//! **The end of a wait** is when the packets that came meanwhile, and while these were served, are all served: its busy period
-//! ([`Plan::until_drained`](plan::Plan)). It pays for all of that, and answers for all packets that are late within it.
+//! **The end of a wait** is the end of its busy period ([`Plan::until_drained`](plan::Plan)): all packets that arrived
+//! during the wait are served, and so are all that arrived during that service. The wait pays for this whole time, and
+//! answers for every packet that is late within it.
 //!
-//! **Trying.** What has not been taken for long gets cheaper ([`prices`]) and is expected to be late less often
-//! ([`Plan::doubt`](plan::Plan::doubt)), until it is tried: as often as the goal allows the late packets of such a trial.
+//! **Trying.** A candidate that was not taken for a long time becomes cheaper ([`prices`]) and is expected to be late
+//! less often ([`Plan::doubt`](plan::Plan::doubt)), until it is tried. Trials are as frequent as the goal allows for
+//! their late packets.
 //!
-//! **Frequency.** [`Adaptive::outlook`] works out what the cheapest waits would cost if everything took longer or shorter, and
-//! [`Adaptive::paid_since`] what they have cost: by these a frequency policy chooses.
+//! **Frequency.** A frequency policy chooses by two results: [`Adaptive::outlook`] estimates what the cheapest waits
+//! would cost if everything took longer or shorter, and [`Adaptive::paid_since`] says what they did cost.
 //!
 //! **Bounds.** No timed sleep is longer than the goal's latency or the ring's time to overflow. A longer wait is always
-//! one that the first arriving frame ends. Stalls of the machine are not learned and not paid for as long as they make
-//! up a quarter of what the goal allows late ([`tail`]); nor is a packet that was late although the core was awake.
+//! one that the first arriving frame ends. Stalls of the machine are neither learned nor paid for while they cause at
+//! most a quarter of the late packets that the goal allows ([`tail`]). A packet that was late although the core was
+//! awake is not learned or paid for either.
 //!
-//! **Silence.** After 50 ms without a frame, or a frame each 45 ms, the core blocks whatever the goal: one that stayed
-//! awake for the first packet after a twentieth of a second would never rest.
+//! **Idle cores.** After 50 ms without a frame, or if frames come 45 ms apart on average, the core blocks whatever the
+//! goal is. If it stayed awake for the first packet after 50 ms of silence, it would never rest.
 //!
-//! **Without a goal** the policy holds [`DEFAULT_GOAL`].
+//! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
-//! **At the start** nothing is known of what waits cost; [`Adaptive::know`] spares the first packets that, on a platform
-//! that was measured before.
+//! **At the start** the policy does not know what waits cost, and learns it from its first packets. [`Adaptive::know`]
+//! avoids that on a platform that was measured before.
 
 mod arrivals;
 mod belief;
@@ -80,36 +87,36 @@ use plan::{BLOCK, Choice, POLL, Plan, UNTIL};
 use prices::Kind;
 use tail::Tail;
 
-/// What is held if nothing was asked for: p99 within 100 us. Tight enough that no user of a kernel
-/// network stack would notice, and loose enough that interrupts and sleeps of some ten microseconds
-/// keep it on most machines, at a few per cent of a core.
+/// The goal if the user chose none: p99 within 100 us. It is tight enough that no user of a kernel network stack would
+/// notice it. It is loose enough that most machines can meet it with interrupts and sleeps of some ten microseconds,
+/// using a few per cent of a core.
 pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::from_micros(100) };
 
-/// Silence after which the interrupt alone ends the wait, whatever the goal.
+/// After this long a silence only an interrupt ends the wait, whatever the goal is.
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
-/// Frames that come further apart than this on average are no traffic, but an idle core's.
+/// If the mean gap between frames reaches this, in nanoseconds, the core counts as idle.
 const SPARSE: u64 = 45_000_000;
-/// The reserve for what the worker cannot see (the wire, the peer) is this part of the goal...
+/// The part of the goal that is reserved for delays that the worker cannot see (the wire, the peer): one in this many.
 const RESERVE_PART: u64 = 8;
-/// ...but at most this.
+/// The reserve's upper bound.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
-/// What waits cost is doubted after so long without one.
+/// After this long without a wait, the known costs are trusted less.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
-/// Late packets that the goal must allow in a time, for a share of that time's to mean anything.
+/// A share of late packets is computed only for a time in which the goal allows at least this many of them.
 const COUNTS: i128 = 8;
-/// Frames of which it is known what they took.
+/// The mean work per frame is taken over about this many frames.
 const WORKED: u64 = 1024;
-/// Polls with frames between two samples of their work.
+/// The work on a poll's frames is sampled at one in this many polls with frames.
 const SERVICE_EVERY: u32 = 16;
 
-/// What [`Adaptive`] is to hold.
+/// Settings of [`Adaptive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdaptiveConfig {
-    /// The latency goal; without one, [`DEFAULT_GOAL`].
+    /// The latency goal. `None` means [`DEFAULT_GOAL`].
     pub goal: Option<Goal>,
-    /// No wait is longer than this bound allows.
+    /// The ring that must not overflow during a wait. `None` if unknown.
     pub loss: Option<LossBound>,
-    /// Whether a frame can end a block. If not, only timed waits are used.
+    /// Whether a frame can end a block. If false, the policy uses only timed waits.
     pub interrupts: bool,
 }
 
@@ -119,71 +126,71 @@ impl Default for AdaptiveConfig {
     }
 }
 
-/// See the [module](self).
+/// The policy that this [module](self) describes.
 #[derive(Debug)]
 pub struct Adaptive<C> {
     goal: Goal,
     interrupts: bool,
     longest_sleep: Nanos,
-    /// The goal less the reserve: arrival to departure, as the worker sees it.
+    /// The goal's latency less the reserve, from arrival to departure as the worker sees it.
     target: Nanos,
-    /// How far frames of a burst depart from each other at least.
+    /// The least time between the departures of two frames of a burst.
     spacing: Nanos,
-    /// Stalls of the machine are put up with as long as they make up a quarter of what the goal allows.
+    /// The share of packets, in ppm, up to which lateness from stalls is tolerated: a quarter of what the goal allows.
     stalls_ppm: u32,
     owed: Owed,
     plan: Plan,
     period: Period<C>,
     last_arrival: Option<Instant<C>>,
     on_the_way: arrivals::OnTheWay,
-    /// How long frames took to depart, but for what they waited before the core began to work.
+    /// Time from the moment the core began to work until a frame departed.
     service: Tail,
-    /// When it began, as long as each poll brings frames.
+    /// When the core began to work, if every poll since then returned frames.
     busy_since: Option<Instant<C>>,
     until_service_sample: u32,
-    /// Time, in nanoseconds, and the frames that it went into, halved now and then.
+    /// Time in nanoseconds and the number of frames that it was spent on, both halved now and then.
     worked: (u64, u64),
-    /// The candidate that was chosen last, and whether its frames are still being taken: it answers for the late ones.
+    /// The last chosen candidate. While its frames are still being picked up, it answers for the late ones.
     chosen: usize,
     /// The share of its packets that the model expects to be late, in millionths.
     expected: u64,
-    /// How long a wait for the device was expected to be. What was learned is asked for by that, so it is learned by that: how
-    /// long it was in the end depends on how late it ended.
+    /// The expected duration of a wait for the device. What is learned about the wait is filed under this duration,
+    /// because the policy looks it up by the expected one. The real duration depends on how late the wait ended.
     planned: u64,
     charged: bool,
-    /// What the last decision was made by.
+    /// What the last decision was based on.
     compared: Compared,
-    /// Whether any wait has said what it cost.
+    /// Whether the cost of any wait has been measured yet.
     measured: bool,
     paid: Paid,
-    /// When a wait was learned from, or what is known was doubted.
+    /// When a wait was last learned from, or the known costs were last doubted.
     learned: Option<Instant<C>>,
-    /// When the candidates that were not taken were doubted last.
+    /// When the candidates that were not taken were last doubted.
     doubted: Instant<C>,
 }
 
 /// What has been paid since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Paid {
-    /// What waits have saved against polling as long as they lasted, in nanoseconds.
+    /// What waits saved compared with polling for the same time, in nanoseconds.
     saved: i64,
-    /// Late packets less those that are aimed at, in millionths.
+    /// Late packets less those that the policy aims at, in millionths.
     late: i64,
 }
 
 /// What a decision was made by.
 #[derive(Clone, Copy, Debug)]
 enum Compared {
-    /// Frames are left to be taken at once.
+    /// On nothing: frames are left to be picked up at once.
     Nothing,
-    /// Nothing has come for long.
+    /// On idleness: no frame has arrived for a long time.
     Idle,
-    /// The cheapest of all waits, at this multiplier.
+    /// On the costs of all waits. Holds the cheapest, and the multiplier that was used.
     Waits(Choice, u64),
 }
 
 impl<C> Adaptive<C> {
-    /// Knows nothing yet.
+    /// Creates a policy that knows nothing about the platform or the traffic yet.
     pub fn new(config: AdaptiveConfig) -> Self {
         let goal = config.goal.unwrap_or(DEFAULT_GOAL);
         let ring_time = config.loss.map_or(Nanos::MAX, |loss| loss.longest_absence());
@@ -219,8 +226,8 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// Starts from what was measured on this platform instead of from nothing. To be called before the first
-    /// decision: what was learned is given up where `costs` knows better.
+    /// Starts from costs that were measured on this platform. Call it before the first decision: `costs` replaces what
+    /// was learned about the same waits.
     pub fn know(&mut self, costs: &WakeCosts) {
         for cost in costs.timed.iter().flatten() {
             self.plan.know(Kind::Timer, Some(cost.length.as_nanos()), &Tail::from_measured(&cost.lateness));
@@ -231,8 +238,8 @@ impl<C> Adaptive<C> {
         self.plan.forget();
     }
 
-    /// Reckons with this from the end of the worker's work to the departure of the first packet, and with so much between packets,
-    /// instead of with a reserve for what the worker cannot see.
+    /// Sets the time from the end of the worker's work to the departure of the first packet, and the time between
+    /// further packets. They replace the reserve for delays that the worker cannot see.
     pub fn with_unseen(mut self, unseen: Nanos, spacing: Nanos) -> Self {
         self.target = self.goal.latency.saturating_sub(unseen);
         self.spacing = spacing;
@@ -242,19 +249,19 @@ impl<C> Adaptive<C> {
         self
     }
 
-    /// What holding the goal would cost if things took so much longer, as a share of a core that polls, in 2^-16.
+    /// What it would cost to meet the goal if things took longer by `slower`, as a share of a polling core, in 2^-16.
     pub fn outlook(&self, slower: Slower) -> u64 {
         self.plan.outlook(slower)
     }
 
-    /// What has been paid up to now.
+    /// What has been paid since the start.
     pub fn paid(&self) -> Paid {
         self.paid
     }
 
-    /// What has been paid in the last `span`, since it was `then`, as shares of a core that polls, in 2^-16: for the waits and
-    /// the work; and with the late packets, of which each beyond those that are aimed at is paid for by polling for the time in which
-    /// one is allowed.
+    /// What has been paid in the last `span`, since the account was `then`. Both results are shares of a polling core,
+    /// in 2^-16. The first is the cost of the waits and the work. The second adds the late packets: each one beyond the
+    /// share aimed at costs the polling time in which one is allowed.
     pub fn paid_since(&self, then: Paid, span: Nanos) -> (u64, u64) {
         let (span, each) = (i128::from(span.as_nanos()), i128::from(self.owed.each(self.plan.gaps.mean())));
         // Where the goal allows hardly any in that time, a few are no share.
@@ -265,19 +272,19 @@ impl<C> Adaptive<C> {
         (share(paid, span), share(paid + polls, span + polls))
     }
 
-    /// The mean time between packets of late.
+    /// The recent mean time between packets.
     pub fn mean_gap(&self) -> Nanos {
         Nanos::from_nanos(self.plan.gaps.mean())
     }
 
-    /// Everything takes so much longer from now on: another frequency was asked for.
+    /// Tells the policy that another frequency was requested: everything takes longer by `slower` from now on.
     pub fn change(&mut self, slower: Slower) {
         self.service.scale(slower.work);
         self.worked.0 = self.worked.0 * slower.work / 256;
         self.plan.change(slower);
     }
 
-    /// The goal that is held.
+    /// The goal that the policy meets: the configured one, or [`DEFAULT_GOAL`].
     pub fn goal(&self) -> Goal {
         self.goal
     }
@@ -332,7 +339,7 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// Learns what a wait was like; says whether it met a stall of the machine.
+    /// Learns from a wait that has ended. Returns whether it met a stall of the machine.
     fn learn_wait(&mut self, wait: &Ended<C>, seen: &Observation<'_, C>) -> bool {
         if wait.action.kind() == WaitKind::Pause {
             return false;
@@ -376,8 +383,8 @@ impl<C> Adaptive<C> {
         self.period.arrived(arrivals.first, arrivals.last);
     }
 
-    /// Of the frames of a poll, taken to have come evenly, those that are later than the target. What each waits less than the one
-    /// before it, it waits in part for that one to depart.
+    /// The number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly. A
+    /// later frame waits less in the ring, but it also waits for the departure of the one before it.
     fn late(&self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let latest = now.before(self.target).unwrap_or(Instant::ORIGIN);
         let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return 0 };
@@ -386,8 +393,8 @@ impl<C> Adaptive<C> {
         1 + (frames.max(1) - 1) * over.as_nanos() / spread.as_nanos()
     }
 
-    /// What to do after a poll that left nothing in the rings; `polled` is when it looked, and `traffic` whether it
-    /// brought frames.
+    /// Decides after a poll that left nothing in the rings. `polled` is when the rings were read; `traffic` is whether
+    /// the poll returned frames.
     fn decide_drained(&mut self, now: Instant<C>, polled: Instant<C>, traffic: bool) -> Decision<C> {
         let on_the_way = Nanos::from_nanos(self.on_the_way.least());
         // Of what has arrived since the rings were looked at, or was then on its way into them, nothing is known.
@@ -455,7 +462,7 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// The best wait for a forecast burst, if there is one to wait for.
+    /// The best wait for a forecast burst. `None` if no burst is forecast.
     fn forecast(&mut self, now: Instant<C>) -> Option<Choice> {
         let multiplier = self.owed.multiplier();
         let forecast = self.period.forecast(now).filter(|forecast| now >= forecast.last_ends)?;

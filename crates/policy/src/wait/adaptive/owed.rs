@@ -1,45 +1,49 @@
-//! The account of late packets: what is owed, and what a late packet may therefore cost to avoid.
+//! The account of late packets: how many are owed, and so how much the policy may pay to avoid one.
 
-/// What is owed is counted in millionths of a packet.
+/// One packet. Owed packets are counted in millionths.
 const ONE: u64 = 1_000_000;
-/// The share of what the goal allows that is aimed at: what is judged is a sample, and half of all samples of a share
-/// that is just allowed exceed it.
+/// The policy aims at six eighths of the share that the goal allows. A run is judged by a sample, and if the true share
+/// were just the allowed one, half of all samples would exceed it.
 const AIM_EIGHTHS: u64 = 6;
-/// The multiplier moves by one for so many late packets, or for what the goal allows in [`MEMORY`].
+/// The multiplier rises by one per this many late packets, or per as many as the goal allows in [`MEMORY`] if that is
+/// more.
 const GAIN: u64 = 4;
-/// See [`GAIN`].
+/// The time, in nanoseconds, whose allowed late packets raise the multiplier by one; see [`GAIN`].
 const MEMORY: u64 = 20_000_000;
-/// Packets are late several at a time. So many such batches move it by one, too, as long as the goal allows them in [`PAID_IN`]:
-/// what moves further with each finds no mixture of waits.
+/// Packets are often late in batches. The multiplier rises by one per at least this many batches, as long as the goal
+/// allows that many late packets in [`PAID_IN`]. If each batch moved it further, the policy could not settle on a
+/// mixture of waits.
 const BATCHES: u64 = 4;
-/// See [`BATCHES`].
+/// The time, in nanoseconds, within which the goal must allow the late packets of these [`BATCHES`].
 const PAID_IN: u64 = 200_000_000;
-/// The multiplier's bound. At one, a wait that makes as many late as the goal allows costs as much as polling.
+/// The largest multiplier. At a multiplier of 1, a wait that makes as many packets late as the goal allows costs as
+/// much as polling.
 const MOST: u64 = 3;
-/// What is owed is bounded by what the goal allows in so many times [`MEMORY`]: bad moments of the machine are not paid for
-/// without end. That is a second.
+/// The debt is capped at what the goal allows in this many times [`MEMORY`], which is one second. So the policy does
+/// not pay forever for a bad moment of the machine.
 const PATIENCE: u64 = 50;
-/// And by so many of the batches, however few the goal allows: else a part of each batch would never be paid for.
+/// The cap is also at least this many batches, however few late packets the goal allows. Otherwise a part of each batch
+/// would never be paid for.
 const BATCHES_OWED: u64 = 3;
-/// No batch counts as a larger one.
+/// A larger batch counts as one of this many packets.
 const LARGEST: u64 = 1 << 12;
 
 /// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
-/// late packet adds one, each packet takes away the share that may be late.
+/// late packet adds one, each packet subtracts the share that may be late.
 ///
-/// Over it stands the multiplier: the price of a late packet, in units of the time in which the goal allows one.
-/// In these it is a number of the order of one on any machine, at any rate and for any quantile.
+/// The multiplier follows from the queue. It is the price of a late packet, in units of the time in which the goal
+/// allows one. In this unit the price is of the order of one on any machine, at any rate and for any quantile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
-    /// In millionths of a packet.
+    /// Late packets that are owed, in millionths.
     owed: u64,
-    /// Millionths of a packet that each packet takes away.
+    /// Millionths of a packet that each packet subtracts.
     share: u64,
-    /// Late packets for which the multiplier moves by one.
+    /// Number of owed packets that raise the multiplier by one.
     scale: u64,
-    /// Late packets that are owed at most.
+    /// The cap on owed packets.
     most: u64,
-    /// How many are late at a time, in sixteenths.
+    /// Mean number of packets that are late at the same time, in sixteenths.
     batch: u64,
     /// The multiplier, in 256ths: it is asked for much more often than it changes.
     multiplier: u64,
@@ -57,17 +61,17 @@ impl Owed {
         }
     }
 
-    /// The share of late packets that is aimed at, in millionths.
+    /// The share of late packets that the policy aims at, in millionths.
     pub(super) fn share(&self) -> u64 {
         self.share
     }
 
-    /// The time in which one late packet is allowed, in nanoseconds, at this mean gap.
+    /// The time in which one late packet is aimed at, in nanoseconds, for this mean gap.
     pub(super) fn each(&self, gap: u64) -> u64 {
         gap.saturating_mul(ONE) / self.share
     }
 
-    /// The mean gap between packets, in nanoseconds.
+    /// Adapts the scale and the cap to the mean gap between packets, in nanoseconds.
     pub(super) fn set_gap(&mut self, gap: u64) {
         let allowed_in = |time: u64| time * self.share / (gap.max(1) * ONE);
         let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));

@@ -1,20 +1,20 @@
-//! Sees traffic that comes at regular times: a 5G slot every 500 us, one packet every 350 us.
+//! Detects traffic that arrives at regular times: a 5G slot every 500 us, one packet every 350 us.
 
 use units::{Instant, Nanos};
 
 use super::tail::{MEMORY, Tail};
 
-/// Intervals looked at before a period is believed.
+/// Number of intervals that must agree before a period is believed.
 const HISTORY: usize = 8;
-/// Shorter than this a period is not worth a wait.
+/// A shorter period is not worth a wait.
 const SHORTEST: Nanos = Nanos::from_micros(40);
-/// Longer than this it is idleness, not a period.
+/// A longer period counts as idleness.
 const LONGEST: Nanos = Nanos::from_millis(50);
-/// Doubt that ends the belief. A hit takes one away, a miss adds three.
+/// A period is dropped when doubt reaches this value. A hit subtracts one, a miss adds three.
 const DISBELIEF: u32 = 24;
 const MISS: u32 = 3;
-/// Bursts between two looks at how far around their times they lie, but for the first few of a lock: it
-/// changes slowly, and is a search through three histograms.
+/// The spread around the expected times is reviewed once per this many bursts, and after each of the first bursts of a
+/// lock. It changes slowly, and a review searches three histograms.
 const REVIEW: u32 = 8;
 
 /// Finds and follows the period of arrivals, as a phase-locked loop does.
@@ -25,26 +25,26 @@ const REVIEW: u32 = 8;
 ///                                 │    ▲
 ///                                 └────┘ arrival near due: due += period, corrected by 1/4 of the error, period by 1/32
 /// ```
-/// What counts is the start of a burst: an arrival after a silence of at least half the longest
-/// recent one, so that a slot of several frames is one event.
+/// Only the start of a burst counts: an arrival after a silence at least half as long as the longest recent one. So a
+/// slot of several frames is one event.
 #[derive(Debug)]
 pub(super) struct Period<C> {
     state: State<C>,
     last_start: Option<Instant<C>>,
     last_arrival: Option<Instant<C>>,
     longest_silence: Nanos,
-    /// How much before its time a burst starts.
+    /// How much earlier than expected a burst starts.
     early: Tail,
-    /// How much after its time.
+    /// How much later than expected a burst starts.
     late: Tail,
-    /// How long it lasts, from its first frame to its last.
+    /// Duration of a burst, from its first frame to its last.
     length: Tail,
-    /// What the three say, worked out once in [`REVIEW`] bursts.
+    /// The window that follows from these three, updated once per [`REVIEW`] bursts.
     window: Window,
     bursts: u32,
 }
 
-/// How far around its time a burst may lie.
+/// How far from its expected time a burst may lie.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     early: Nanos,
@@ -68,20 +68,20 @@ enum State<C> {
     },
     Locked {
         due: Instant<C>,
-        /// In 1/64 ns, so that a small correction is not lost to rounding.
+        /// The period in 1/64 ns, so that rounding does not swallow small corrections.
         period_64ths: u64,
         doubt: u32,
     },
 }
 
-/// What is expected next.
+/// When the next bursts are expected.
 #[derive(Debug)]
 pub(super) struct Forecast<C> {
-    /// The earliest time at which the next burst is to be reckoned with.
+    /// The earliest time at which the next burst may start.
     pub(super) from: Instant<C>,
-    /// The time by which it will have come.
+    /// The time by which it will have started.
     pub(super) to: Instant<C>,
-    /// The earliest time of the burst after it.
+    /// The earliest time at which the burst after it may start.
     pub(super) next: Instant<C>,
     /// The time by which the last burst will have ended.
     pub(super) last_ends: Instant<C>,
@@ -183,7 +183,7 @@ impl<C> Period<C> {
         }
     }
 
-    /// When the next burst comes, if a period is believed; it moves on when a slot stays empty.
+    /// When the next burst comes. `None` if no period is believed. The forecast moves on if a burst does not come.
     pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
         let State::Locked { due, period_64ths, doubt } = &mut self.state else { return None };
         let period = Nanos::from_nanos(*period_64ths / 64);
@@ -206,7 +206,8 @@ impl<C> Period<C> {
     }
 }
 
-/// The median of the intervals, if all but the shortest and the longest lie within a quarter.
+/// The median of the intervals. `None` if it is no possible period, or if the intervals differ by more than a quarter of
+/// it even without the shortest and the longest.
 fn common_interval(intervals: &[Nanos; HISTORY]) -> Option<Nanos> {
     let mut sorted = *intervals;
     sorted.sort_unstable();

@@ -1,22 +1,25 @@
-//! What each wait would bring, as a model: how long it lasts, what it costs, how many packets it makes late.
+//! Models what each wait would bring: how long it lasts, what it costs, and how many packets it makes late.
 
 use super::arrivals::{Gaps, OCTAVES, begins};
 use super::prices::{CLASSES, Kind, Prices, SAME, class};
 use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, Tail};
 
-/// Timed sleeps: one for each part of the lateness that it leaves room for, the last for what was not seen yet, and two short ones.
+/// Number of timed sleeps. One leaves room for each part of the distribution of lateness, the last of them for lateness
+/// not seen yet. Two more are short.
 const SLEEPS: usize = PARTS + 2;
-/// Places of candidates: the sleeps, the block, and the waits for a forecast: those with little room, and those with much.
+/// Number of candidates: the sleeps, the block, and two kinds of waits for a forecast, with little and with much room
+/// for lateness.
 pub(super) const SLOTS: usize = SLEEPS + 3;
 pub(super) const BLOCK: usize = SLEEPS;
 pub(super) const UNTIL: usize = SLEEPS + 1;
-/// Waits for a forecast that leave room for so much of the lateness are right or wrong together.
+/// Waits for a forecast that leave room for this part of the lateness or more share one record: the same forecast
+/// errors make all of them late.
 const SAFE: usize = PARTS - 3;
-/// No wait.
+/// The slot that stands for polling on.
 pub(super) const POLL: usize = SLOTS;
-/// Samples from which on a class's lateness is believed.
+/// A class's lateness is believed from this many samples on.
 const ENOUGH: u32 = 8;
-/// Samples of a class after which its parts are worked out anew.
+/// The parts of a class's distribution are recomputed after this many samples.
 const RENEW: u32 = 16;
 /// Waits that teach something, after which one candidate of a row is worked out anew...
 const STALE: u32 = 4;
@@ -26,61 +29,64 @@ const STALE_FOR: u64 = 300_000;
 const YOUNG: u32 = 4_096;
 /// A price of lateness is no more than this, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
-/// So many packets after waits for a forecast outweigh the model: it takes the forecast for right, which it need not be.
+/// After this many packets that followed waits for a forecast, observation outweighs the model. The model assumes that
+/// the forecast is right, which may be wrong.
 const FORECASTS: u64 = 16;
-/// What is expected of a candidate's late packets is halved at most so often...
+/// The expected late packets of a candidate are halved at most this many times by doubt.
 const DOUBTS: u8 = 12;
-/// ...and so many times less after a late one.
+/// A late packet takes back this many of those halvings.
 const DISPROVED: u8 = 4;
-/// No busy period is longer than so many times what it began with: of a core that has more to do than it can, no wait is over.
+/// A busy period is at most this many times as long as the work that it started with. Without this bound, no wait of an
+/// overloaded core would ever be over.
 const MOST_BUSY: u64 = 64;
-/// Late packets are counted in millionths.
+/// One packet. Late packets are counted in millionths.
 const ONE: u64 = 1_000_000;
-/// What was seen at another frequency makes the model as wrong as so many late packets did.
+/// After a change of frequency, the record of the model's error keeps at most this weight: eight expected late packets.
 const CERTAIN: u64 = 8 * ONE;
-/// What was seen of a candidate is halved after so many times as many packets as the goal allows one late among.
+/// A candidate's record is halved after this many times the number of packets among which the goal allows one to be
+/// late.
 const MEMORY: u64 = 4;
 
-/// How much longer things take at another frequency than at the one in force, in 256ths.
+/// How much longer things take at another frequency than at the current one, in 256ths. 256 means equally long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slower {
     /// Work on packets.
     pub work: u64,
-    /// The way back from a timed wait.
+    /// The return from a timed wait.
     pub timer: u64,
-    /// The way back from a wait that the device ends.
+    /// The return from a wait that the device ends.
     pub device: u64,
 }
 
 impl Slower {
-    /// The frequency in force.
+    /// No difference: the current frequency.
     pub const NOT: Self = Self { work: SAME, timer: SAME, device: SAME };
 }
 
-/// What a wait would bring.
+/// The expected result of a wait.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cell {
-    /// How long to wait; 0: it is no candidate.
+    /// How long to wait, in nanoseconds. 0: this is no candidate.
     pub(super) wait: u64,
-    /// From its beginning until its packets are served, in nanoseconds.
+    /// Time from the wait's beginning until its packets are served, in nanoseconds.
     pub(super) lasts: u64,
-    /// What that costs, as the time of a core that polls.
+    /// Cost of that time, as nanoseconds of a polling core.
     pub(super) costs: u64,
-    /// What its late packets cost at a multiplier of one.
+    /// Cost of its late packets at a multiplier of one, in nanoseconds.
     pub(super) weight: u64,
     /// The share of late packets that the model expects, in millionths.
     pub(super) late: u64,
-    /// Packets that come until it is over, in millionths.
+    /// Number of packets that arrive until the wait is over, in millionths.
     packets: u64,
     /// Whether the ring, and not the goal, cut it to this length.
     pub(super) cut: bool,
 }
 
-/// The candidates after a silence.
+/// The candidates after a silence of one octave.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     cells: [Cell; SLEEPS + 1],
-    /// The next one to be worked out anew; `None`: none has been.
+    /// The next candidate to recompute. `None` if none has been computed.
     next: Option<usize>,
     /// What had been learned, and what time it was, when that was done last.
     learned: u32,
@@ -131,7 +137,8 @@ impl Choice {
     }
 }
 
-/// What was seen of a candidate: packets, late ones, and how many of them the model had expected. These in millionths.
+/// What was seen of a candidate: its packets, the late ones, and the late ones that the model expected. The last two
+/// are in millionths.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     packets: u64,
@@ -139,7 +146,7 @@ struct Seen {
     expected: u64,
 }
 
-/// The place of a wait for a forecast that leaves room for this part of the lateness.
+/// The slot of a wait for a forecast that leaves room for this part of the lateness.
 pub(super) fn until(part: usize) -> usize {
     if part < SAFE { UNTIL } else { UNTIL + 1 }
 }
@@ -150,7 +157,7 @@ impl Seen {
     }
 }
 
-/// How late waits of a kind and class end.
+/// How late waits of one kind and class end.
 #[derive(Clone, Debug)]
 struct Lateness {
     tail: Tail,
@@ -159,7 +166,7 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// Says whether that was a stall, which is not learned.
+    /// Adds a sample. Returns true if it was a stall, which is not learned.
     fn add(&mut self, late: units::Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.tail.add(late, stalls_ppm, memory) {
             return true;
@@ -172,24 +179,25 @@ impl Lateness {
         false
     }
 
-    /// As if everything had taken longer by so much, in 256ths.
+    /// Rescales all samples, as if everything had taken longer by `slower`, in 256ths.
     fn scale(&mut self, slower: u64) {
         self.tail.scale(slower);
         self.atoms = self.tail.atoms();
     }
 }
 
-/// The waits for a forecast arrival.
+/// The possible waits for a forecast arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forecast {
-    /// How much before the arrival each is to end, at most.
+    /// How long before the arrival each wait ends at the latest, in nanoseconds.
     pub(super) margins: [u64; PARTS],
-    /// What each costs, the polls until the arrival included, but for the forecast's own width.
+    /// Cost of each wait in nanoseconds, including the polls until the arrival, but not those that the forecast's own
+    /// width requires.
     pub(super) costs: [u64; PARTS],
     pub(super) weights: [u64; PARTS],
-    /// The shares of late packets that the model expects, in millionths.
+    /// The share of late packets that the model expects of each, in millionths.
     pub(super) lates: [u64; PARTS],
-    /// The block.
+    /// The alternative: to block until the frame arrives.
     pub(super) block: Cell,
 }
 
@@ -199,7 +207,7 @@ pub(super) struct Plan {
     pub(super) gaps: Gaps,
     prices: Prices,
     lateness: [[Lateness; CLASSES]; 2],
-    /// How long packets took, from arrival to departure, that a wait for the device was for, by its length.
+    /// Time from arrival to departure of the packets that ended waits for the device, by class of the wait's length.
     after: [Lateness; CLASSES],
     /// The class of the last such wait.
     blocked: usize,
@@ -207,27 +215,29 @@ pub(super) struct Plan {
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
     learned: u32,
-    /// How often what is expected of a candidate's late packets is halved, for it has not been taken for so long.
+    /// How often the expected late packets of each candidate are halved, because it was not taken for so long.
     doubts: [u8; SLOTS],
-    /// How many late packets the goal has allowed each candidate since that was done last.
+    /// Number of late packets that the goal has allowed each candidate since its last such halving.
     allowed: [u32; SLOTS],
-    /// The candidates that were taken since that was looked at last, a bit each.
+    /// Candidates that were taken since the last doubt, one bit each.
     taken: u32,
-    /// Whose turn it is to be doubted, and the silence, as an octave, at which was decided last.
+    /// Whose turn it is to be doubted.
     turn: usize,
     last: usize,
-    /// From arrival to departure, as the worker sees it: the goal less the reserve.
+    /// The goal's latency less the reserve, from arrival to departure as the worker sees it, in nanoseconds.
     pub(super) target: u64,
-    /// How far packets of a burst depart from each other at least.
+    /// The least time between the departures of two packets of a burst, in nanoseconds.
     pub(super) spacing: u64,
-    /// No timed sleep is longer.
+    /// The longest timed sleep, in nanoseconds.
     longest: u64,
     ring: u64,
-    /// The share of late packets that is aimed at, in millionths.
+    /// The share of late packets that the policy aims at, in millionths.
     share: u64,
-    /// Of so many samples of lateness at least half count: a few of those that the goal allows late.
+    /// Of this many recent samples of lateness at least half are remembered: enough to include a few of those that the
+    /// goal allows to be late.
     samples: u32,
-    /// What a packet takes once it is picked up: with its poll, nearly always; and by itself, on average.
+    /// Processing time of a packet in nanoseconds. This one covers nearly all packets and includes their poll; `work`
+    /// is the mean for one packet alone.
     pub(super) service: u64,
     pub(super) work: u64,
     interrupts: bool,
@@ -264,7 +274,8 @@ impl Plan {
         }
     }
 
-    /// Starts a kind and class from what was measured.
+    /// Starts the lateness of a kind and class from a measured distribution. A `length` of `None` stands for all
+    /// lengths.
     pub(super) fn know(&mut self, kind: Kind, length: Option<u64>, tail: &Tail) {
         let classes = length.map_or(0..CLASSES, |length| class(length)..class(length) + 1);
         for lateness in &mut self.lateness[kind as usize][classes] {
@@ -272,7 +283,7 @@ impl Plan {
         }
     }
 
-    /// A wait of this kind and length ended so late; says whether that was a stall, which is not learned.
+    /// Learns how late a wait of this kind and length ended. Returns true if it was a stall, which is not learned.
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
         if kind == Kind::Device {
             self.blocked = class(length);
@@ -284,17 +295,18 @@ impl Plan {
         false
     }
 
-    /// After a wait for the device a packet took so long.
+    /// Learns how long a packet took that ended a wait for the device.
     pub(super) fn departed(&mut self, took: units::Nanos) {
         self.after[self.blocked].add(took, 0, self.samples);
     }
 
-    /// A wait of this kind lasted so long, and cost so much.
+    /// Learns what a wait of this kind and length cost, in nanoseconds.
     pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
         self.prices.add(kind, lasted, spent, idle);
     }
 
-    /// Everything takes so much longer from now on. What was seen of the candidates was of another core.
+    /// Rescales everything learned by `slower`. What was seen of the candidates loses weight, because it was seen at
+    /// another frequency.
     pub(super) fn change(&mut self, slower: Slower) {
         for class in 0..CLASSES {
             self.after[class].scale(self.slower_after(class, slower));
@@ -315,13 +327,13 @@ impl Plan {
         self.forget();
     }
 
-    /// Nothing was learned for a while.
+    /// Trusts known prices less, because nothing was learned for a while.
     pub(super) fn age(&mut self) {
         self.prices.age();
         self.forget();
     }
 
-    /// Of the packets after a wait so many were late, where the model expected this share.
+    /// Learns that `late` of the `packets` after a wait were late. The model had expected the share `expected`.
     #[inline]
     pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64, expected: u64) {
         self.taken |= 1 << slot;
@@ -339,9 +351,11 @@ impl Plan {
         }
     }
 
-    /// The goal allowed a late packet since this was called last. Of the candidates that were not taken since, one is expected to
-    /// be late half as often from now on, so that it is tried again by and by, at the price of a late packet now and then:
-    /// in turn each of them, the one that would save most if it was not late, and that for a forecast. Those that were taken are known the better.
+    /// Call this each time the goal allows another late packet. It chooses one candidate that was not taken since the
+    /// last call. From now on that candidate is expected to be late half as often, so that it is eventually tried
+    /// again, at the price of an occasional late packet. The choice alternates between three rules: each candidate in
+    /// turn, the candidate that would save most if it caused no late packet, and the wait for a forecast. Doubt about
+    /// candidates that were taken decreases.
     pub(super) fn doubt(&mut self) {
         let is_taken = |slot: usize| self.taken & (1 << slot) != 0;
         self.turn = (self.turn + 1) % (3 * SLOTS);
@@ -378,13 +392,14 @@ impl Plan {
         self.forget();
     }
 
-    /// How late waits of this kind and length end: of the nearest class that was tried, longer ones first, since
-    /// a longer wait ends no earlier; then of the other kind.
+    /// How late waits of this kind and length end. Taken from the nearest class that was tried. Longer classes come
+    /// first, since a longer wait ends no earlier. If no class of this kind was tried, the other kind is used.
     ///
-    /// A timed wait of a length that was hardly tried is assumed to be late by no more than it is long, or than a shorter one was: the idle
-    /// state follows from the time until the timer, and in the tables of servers the target residency exceeds the time to leave it
-    /// (Linux, drivers/idle/intel_idle.c: `target_residency` and `exit_latency`; not so on Bay Trail, nor need it be in a virtual
-    /// machine). A try or two say where that is wrong.
+    /// A timed wait of a hardly tried length is assumed to be late by at most its own length, or by as much as a
+    /// shorter wait was. The reason: the time until the timer determines the idle state, and in the tables of servers
+    /// an idle state's target residency exceeds its exit latency (Linux, drivers/idle/intel_idle.c: `target_residency`
+    /// and `exit_latency`). This does not hold on Bay Trail, and need not hold in a virtual machine. One or two trials
+    /// correct the assumption where it is wrong.
     fn lateness(&self, kind: Kind, length: u64) -> Atoms {
         let at = class(length);
         let tried = |kind: Kind, index: usize| self.lateness[kind as usize][index].tail.samples();
@@ -404,9 +419,9 @@ impl Plan {
         atoms.at_most(core::array::from_fn(|part| shorter[part].max(length)))
     }
 
-    /// What the model expects, set right by what was seen: as many times less as were late less than it had expected (and
-    /// one late packet is taken for granted); and more by those that it had not expected, where so many packets stand for it as
-    /// the goal allows one late among.
+    /// Corrects the model's number of late packets by what was seen. If fewer were late than expected, the number falls
+    /// by the same factor; one late packet is always assumed to have been seen. If more were late, the unexpected ones
+    /// are added. The model weighs as much as the number of packets among which the goal allows one to be late.
     fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
         let seen = &self.seen[slot];
         let both = seen.late.min(seen.expected);
@@ -418,13 +433,14 @@ impl Plan {
         (known + more) as u64
     }
 
-    /// What so many late packets, in millionths, cost at a multiplier of one: the time in which the goal allows them.
+    /// Cost in nanoseconds of `late` packets, in millionths, at a multiplier of one: the time in which the goal allows
+    /// them.
     fn weight(&self, late: u64) -> u64 {
         let weight = u128::from(late) * u128::from(self.gaps.mean()) / u128::from(self.share);
         u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
     }
 
-    /// A timed sleep after a silence.
+    /// The candidate for a timed sleep of length `wait` after a silence.
     fn sleep(&self, slot: usize, silence: u64, wait: u64, slower: Slower) -> Cell {
         if wait == 0 {
             return Cell::default();
@@ -445,14 +461,14 @@ impl Plan {
         Cell { cut, ..self.cell(slot, wait, away, price, packets, late, slower) }
     }
 
-    /// How much longer packets take after waits for the device: the way back and the work.
+    /// How much longer packets take after waits for the device, in 256ths: the wake-up and the work together.
     fn slower_after(&self, class: usize, slower: Slower) -> u64 {
         let (back, all) = (self.lateness[Kind::Device as usize][class].atoms.mean, self.after[class].atoms.mean);
         let back = back.min(all);
         (back * slower.device + (all - back) * slower.work) / all.max(1)
     }
 
-    /// A wait until the next frame, after a silence.
+    /// The candidate for a block, when the next frame is expected after `wait`.
     fn block(&self, wait: u64, slower: Slower) -> Cell {
         let atoms = self.lateness(Kind::Device, wait).scaled(slower.device);
         let service = self.service * slower.work / SAME;
@@ -475,9 +491,9 @@ impl Plan {
         self.cell(BLOCK, wait, away, price, packets, late, slower)
     }
 
-    /// So many packets, and those that come while the ones before them are worked on, until none is left: the busy period of a
-    /// queue that so many have gathered in (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8). The delay falls the more
-    /// slowly, so that as many times more are late.
+    /// The number of packets in a busy period: those that have gathered, those that arrive while these are served, and
+    /// so on until none is left (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8). The delay falls as
+    /// slowly as the queue empties, so the number of late packets grows by the same factor.
     fn until_drained(&self, packets: u64, each: u64) -> u64 {
         let gap = self.gaps.mean();
         let rest = gap.saturating_sub(each).max(gap / MOST_BUSY).max(1);
@@ -496,7 +512,7 @@ impl Plan {
         Cell { wait, lasts, costs, weight, late: share.min(ONE), packets, cut: false }
     }
 
-    /// How long a sleep is that ends in time although it ends later than usual.
+    /// The longest sleep that still ends in time if it ends as late as this slot leaves room for.
     fn wait_for(&self, slot: usize, slower: Slower) -> u64 {
         let budget = self.target.saturating_sub(self.service * slower.work / SAME);
         let bounded = |wait: u64, late: u64| wait.min(self.longest).min(self.ring.saturating_sub(late));
@@ -532,7 +548,7 @@ impl Plan {
         }
     }
 
-    /// The same, with what is doubted.
+    /// Computes a candidate, with its late packets reduced by doubt.
     fn hopeful(&self, octave: usize, slot: usize) -> Cell {
         let cell = self.work_out(octave, slot, Slower::NOT);
         Cell { weight: cell.weight >> self.doubts[slot], ..cell }
@@ -585,13 +601,13 @@ impl Plan {
         self.rows[octave] = Row { cells, next: Some(0), learned: self.learned, at: now, late: 0, best: None };
     }
 
-    /// Works everything out anew when it is asked for next.
+    /// Makes every row be recomputed on its next use.
     pub(super) fn forget(&mut self) {
         self.rows.iter_mut().for_each(|row| row.next = None);
         self.forecast = None;
     }
 
-    /// The waits for an arrival that is about `ahead` away.
+    /// The waits for an arrival that is about `ahead` nanoseconds away.
     pub(super) fn forecast(&mut self, ahead: u64) -> &Forecast {
         let stale = |learned: u32| self.learned.wrapping_sub(learned) >= 4 * STALE;
         if self.forecast.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
@@ -612,15 +628,18 @@ impl Plan {
         forecast
     }
 
-    /// What the cheapest waits cost that hold the goal, as a share of a core that polls, in 2^-16: the most, over all
-    /// multipliers, of what the waits that are then chosen cost less what the allowed late packets are worth (the dual
-    /// problem, whose value is that of the best mixture of waits).
+    /// Cost of the cheapest waits that meet the goal, as a share of a polling core, in 2^-16. For each multiplier it
+    /// takes the cheapest waits, and subtracts from their cost what the allowed late packets are worth. The result is
+    /// the largest such difference over all multipliers. (This is the dual problem; its value is that of the best
+    /// mixture of waits.)
     ///
-    /// A silence is as long as it is; so the choices after each octave of it count for the time that it takes up.
+    /// The length of a silence cannot be chosen. So the choice after each octave of silence is weighted by the share of
+    /// time that this octave takes up.
     pub(super) fn outlook(&self, slower: Slower) -> u64 {
-        /// The multiplier goes up to one, at which polling costs no more than a wait that makes as many late as are allowed.
+        /// Number of steps in which the multiplier goes up to one. At one, polling costs no more than a wait that makes
+        /// as many packets late as are allowed.
         const STEPS: u64 = 16;
-        /// A share of the time that is too small to matter, in 2^-16.
+        /// Octaves with a smaller share of the time than this are ignored, in 2^-16.
         const LITTLE: u64 = 1 << 10;
         let (mut dual, mut covered) = ([0u64; STEPS as usize + 1], 0);
         for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {

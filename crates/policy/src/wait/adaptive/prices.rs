@@ -1,23 +1,23 @@
-//! What waits have cost of late, by kind and length.
+//! What recent waits cost, by kind and length.
 
-/// Lengths are told apart by octave: below 16 us, then one an octave, the last from 1 ms on.
+/// Number of length classes: below 16 us, then one per octave, and the last from 1 ms on.
 pub(super) const CLASSES: usize = 8;
-/// A new sample moves the mean by this part at least.
+/// A new sample moves the mean by at least one part in this many of the difference.
 const MEMORY: u64 = 32;
-/// Of what is stale a sample stands for so many.
+/// A mean that has become stale counts as only this many samples.
 const STALE: u64 = 2;
-/// Times are scaled in 256ths: this is once.
+/// The factor 1 for scaled times, which are in 256ths.
 pub(super) const SAME: u64 = 256;
-/// Sums are kept in this part of a nanosecond.
+/// Sums are kept in this fraction of a nanosecond.
 const FRACTION: u64 = 16;
 
-/// The class of a wait of this length.
+/// The class of a wait of this length in nanoseconds.
 pub(super) fn class(nanos: u64) -> usize {
     let octaves = (nanos / 16_000).checked_ilog2().map_or(0, |o| o as usize + 1);
     octaves.min(CLASSES - 1)
 }
 
-/// Who ends a wait.
+/// What ends a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(super) enum Kind {
@@ -25,18 +25,18 @@ pub(super) enum Kind {
     Device,
 }
 
-/// Means of what waits of a class took and cost, in sixteenths of a nanosecond.
+/// Mean duration and cost of the waits of a class, in sixteenths of a nanosecond.
 #[derive(Clone, Copy, Default, Debug)]
 struct Mean {
     samples: u64,
     length: u64,
-    /// All that they cost.
+    /// The whole cost.
     spent: u64,
-    /// What of it the idle state cost.
+    /// The part of the cost that the idle state caused.
     idle: u64,
 }
 
-/// What waits cost: the time for which a core that polls costs as much.
+/// The costs of waits, each as the time for which a polling core costs as much.
 #[derive(Clone, Debug)]
 pub(super) struct Prices {
     means: [[Mean; CLASSES]; 2],
@@ -48,7 +48,7 @@ impl Prices {
         Self { means: [[NONE; CLASSES]; 2] }
     }
 
-    /// A wait of `length` cost `spent`, of which the idle state cost `idle`, all in nanoseconds.
+    /// Learns that a wait of `length` cost `spent`, of which the idle state caused `idle`. All are in nanoseconds.
     pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64, idle: u64) {
         let mean = &mut self.means[kind as usize][class(length)];
         mean.samples += 1;
@@ -66,10 +66,11 @@ impl Prices {
         mean.idle = toward(mean.idle, idle.min(bounded));
     }
 
-    /// What a wait of this length costs: on the line through the classes around it, or as the nearest that is known, but for the
-    /// idle state. What is not known costs nothing: so it is tried, and then it is known.
+    /// The cost of a wait of this length in nanoseconds. It is interpolated between the neighbouring classes, or taken
+    /// from the nearest known one. The part of the idle state is not interpolated. If nothing is known, the cost is 0,
+    /// so that the wait is tried and then known.
     ///
-    /// Of it, what the core's work costs is scaled by `slower`, in 256ths.
+    /// The part that the core's own work causes is multiplied by `slower`, in 256ths.
     pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
         let means = &self.means[kind as usize];
         let want = length * FRACTION;
@@ -98,14 +99,14 @@ impl Prices {
         }
     }
 
-    /// What the core's work costs has changed.
+    /// Rescales the part of the costs that the core's own work causes.
     pub(super) fn scale(&mut self, kind: Kind, slower: u64) {
         for mean in &mut self.means[kind as usize] {
             mean.spent = mean.idle + (mean.spent - mean.idle.min(mean.spent)) * slower / SAME;
         }
     }
 
-    /// Time has passed: what is known is worth less, so that what was too dear is tried again by and by.
+    /// Reduces the weight of what is known, so that waits that were too expensive are eventually tried again.
     pub(super) fn age(&mut self) {
         for mean in self.means.iter_mut().flatten() {
             mean.spent -= mean.spent / 8;
@@ -116,7 +117,7 @@ impl Prices {
 }
 
 impl Kind {
-    /// Who could end it instead.
+    /// The other kind.
     pub(super) fn other(self) -> Self {
         match self {
             Self::Timer => Self::Device,

@@ -1,82 +1,85 @@
-//! How late waits have been of late: a small histogram that forgets.
+//! How late recent waits ended: a small histogram that forgets.
 
 use units::Nanos;
 
 use super::costs::Lateness;
 use super::prices::SAME;
 
-/// Eight buckets an octave from 1 us to 2 ms, and eight of 128 ns below.
+/// Number of buckets: eight per octave from 1 us to 2 ms, and eight of 128 ns below that.
 const BUCKETS: usize = 96;
-/// When so many samples are in, all counts are halved: older waits count for less and less.
+/// All counts are halved after this many samples, so that older waits count for less and less.
 pub(super) const MEMORY: u32 = 1024;
-/// A sample this many times the median...
+/// A sample can be a stall of the machine only if it is at least this many times the median.
 const STALL_FACTOR: u64 = 8;
-/// ...and at least this long may be no property of the wait but a stall of the machine, as long as
-/// such samples are rare: a C-state exit costs at most some hundred microseconds
-/// (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire Rapids), and comes again and again.
+/// A stall is also at least this long, and rare. Exits from C-states are shorter and recur: they take at most some
+/// hundred microseconds (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire Rapids).
 const STALL_LEAST: Nanos = Nanos::from_micros(100);
-/// Samples from which on there is a median to go by. Few, since one stall among the first hundred would be their p99, and
-/// forbid sleeps that a ring leaves little time for.
+/// Stalls are recognised from this many samples on, because the median is known then. The number is small: otherwise
+/// one stall among the first hundred samples would be their p99, and would rule out sleeps for which a ring leaves
+/// little time.
 const STALL_AFTER: u32 = 4;
 
-/// Parts of a distribution that a plan goes by.
+/// Number of parts into which a distribution is divided for planning.
 pub(super) const PARTS: usize = 7;
-/// The quantiles at which they end, in millionths...
+/// The quantile at which each part ends, in millionths.
 const UP_TO_PPM: [u32; PARTS] = [500_000, 750_000, 900_000, 990_000, 999_000, 999_900, 1_000_000];
-/// ...and the share of each.
+/// The share of each part, in millionths.
 const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 100];
 
-/// A distribution in a few parts, each taken to lie at its upper end, in nanoseconds; and what was not seen of it yet: of `n + 1`
-/// samples in any order each is the greatest with the same probability, so the next one exceeds all `n` with 1 in `n + 1` (record
-/// values). It is then taken for twice the greatest, which is a guess; and it counts beside the other parts, not in place of a share of them.
+/// A distribution in a few parts, in nanoseconds. Each part is assumed to lie at its upper end.
+///
+/// A further part stands for lateness not seen yet. Among `n + 1` samples in random order, each is equally likely to be
+/// the greatest. So the next sample exceeds the `n` seen with probability 1 in `n + 1` (record values). Such a sample
+/// is assumed to be twice the greatest seen, which is a guess. This part is added to the others and does not take away
+/// from their shares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Atoms {
     pub(super) at: [u64; PARTS],
     pub(super) mean: u64,
-    /// Where that sample is then taken to lie, in nanoseconds.
+    /// Where an unseen greater sample is assumed to lie, in nanoseconds.
     pub(super) beyond: u64,
-    /// How likely the next sample is to exceed all that were seen, in millionths.
+    /// Probability that the next sample exceeds all that were seen, in millionths.
     unseen: u64,
 }
 
 impl Atoms {
     pub(super) const NONE: Self = Self { at: [0; PARTS], mean: 0, beyond: 0, unseen: 0 };
 
-    /// Where each part that was seen lies, and its share in millionths.
+    /// Position and share, in millionths, of each part that was seen.
     #[inline]
     pub(super) fn seen(&self) -> impl Iterator<Item = (u64, u64)> {
         self.at.into_iter().zip(SHARE_PPM)
     }
 
-    /// The same with what was not seen.
+    /// The same parts, plus the one for samples not seen yet.
     #[inline]
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> {
         self.seen().chain([(self.beyond, self.unseen)])
     }
 
-    /// With no part beyond these.
+    /// Limits the position of each part to `most`.
     pub(super) fn at_most(&self, most: [u64; PARTS]) -> Self {
         let at = core::array::from_fn(|part| self.at[part].min(most[part]));
         let mean = at.iter().zip(SHARE_PPM).map(|(at, share)| at * share / 1_000_000).sum::<u64>().min(self.mean);
         Self { at, mean, beyond: self.beyond.min(most[PARTS - 1]), unseen: self.unseen }
     }
 
-    /// With all times scaled by `slower`, in 256ths.
+    /// Multiplies all times by `slower`, in 256ths.
     pub(super) fn scaled(&self, slower: u64) -> Self {
         let scaled = |at: u64| at * slower / SAME;
         Self { at: self.at.map(scaled), mean: scaled(self.mean), beyond: scaled(self.beyond), ..*self }
     }
 }
 
-/// A decaying distribution of lateness.
+/// A distribution of lateness in which old samples fade.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
     counts: [u32; BUCKETS],
     total: u32,
-    /// All samples lie in buckets from `first` to `last`: no search need look elsewhere.
+    /// All samples lie in the buckets from `first` to `last`, so searches can skip the others.
     first: usize,
     last: usize,
-    /// Samples of late that were taken for stalls.
+    /// Number of recent samples that were taken for stalls.
     stalls: u32,
 }
 
@@ -85,8 +88,9 @@ impl Tail {
         Self { counts: [0; BUCKETS], total: 0, first: BUCKETS - 1, last: 0, stalls: 0 }
     }
 
-    /// Takes in one sample; says whether it was a stall, which is not learned. More than the share
-    /// `stalls_ppm` of the samples are no stalls, but how it is here. Of the last `memory` samples at least half count.
+    /// Adds a sample. Returns true if it was a stall, which is not learned. If more than the share `stalls_ppm` of the
+    /// samples would be stalls, they are normal here and are learned. Of the last `memory` samples at least half are
+    /// remembered.
     pub(super) fn add(&mut self, sample: Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.total >= STALL_AFTER
             && sample >= STALL_LEAST
@@ -112,7 +116,7 @@ impl Tail {
         false
     }
 
-    /// What was measured before the start, in place of samples of one's own.
+    /// Starts from a measured distribution instead of own samples.
     pub(super) fn from_measured(lateness: &Lateness) -> Self {
         let mut tail = Self::new();
         for (sample, n) in lateness.samples() {
@@ -125,7 +129,7 @@ impl Tail {
         tail
     }
 
-    /// As if all samples had been longer by `slower`, in 256ths.
+    /// Multiplies all samples by `slower`, in 256ths.
     pub(super) fn scale(&mut self, slower: u64) {
         if self.total == 0 || slower == SAME {
             return;
@@ -154,7 +158,7 @@ impl Tail {
         }
     }
 
-    /// Works out all that a plan needs, in one pass. Within a bucket samples are taken to lie evenly.
+    /// Computes all the parts in one pass. Samples are assumed to lie evenly within a bucket.
     pub(super) fn atoms(&self) -> Atoms {
         let mut atoms = Atoms::NONE;
         if self.total == 0 {
@@ -181,13 +185,13 @@ impl Tail {
         atoms
     }
 
-    /// Samples that still count.
+    /// Number of samples that still count.
     pub(super) const fn samples(&self) -> u32 {
         self.total
     }
 
-    /// A bound that the share `ppm` of the samples keep (the upper edge of their bucket); nothing
-    /// without samples.
+    /// The value that the share `ppm` of the samples does not exceed (the upper edge of a bucket). Zero without
+    /// samples.
     pub(super) fn upper_quantile(&self, ppm: u32) -> Nanos {
         let rank = (u64::from(self.total) * u64::from(ppm)).div_ceil(1_000_000);
         let mut seen = 0;
@@ -201,7 +205,7 @@ impl Tail {
     }
 }
 
-/// The bucket of a value in nanoseconds; the last one takes all that is longer.
+/// The bucket of a value in nanoseconds. The last bucket takes all longer values.
 fn bucket(nanos: u64) -> usize {
     if nanos < 1024 {
         return (nanos >> 7) as usize;
@@ -211,12 +215,12 @@ fn bucket(nanos: u64) -> usize {
     (8 * (octave - 9) + eighth).min(BUCKETS - 1)
 }
 
-/// The least value of the bucket.
+/// The smallest value in the bucket.
 fn lower_edge(index: usize) -> u64 {
     if index == 0 { 0 } else { upper_edge(index - 1).as_nanos() }
 }
 
-/// The least value that lies above the bucket.
+/// The smallest value above the bucket.
 fn upper_edge(index: usize) -> Nanos {
     let next = index as u64 + 1;
     if next < 8 {

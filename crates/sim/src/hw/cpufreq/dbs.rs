@@ -1,4 +1,4 @@
-//! The governors that sample a load: ondemand and conservative.
+//! The cpufreq governors that sample the load: ondemand and conservative.
 
 use policy::frequency::PStates;
 use units::{Hertz, Nanos};
@@ -6,52 +6,52 @@ use units::{Hertz, Nanos};
 use super::{Load, SAMPLING, at_least, at_most, closest};
 use crate::At;
 
-/// Tunables of ondemand.
+/// Tunables of the ondemand governor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OndemandModel {
-    /// `sampling_rate`
+    /// Time between two samples, `sampling_rate`.
     pub sampling: Nanos,
-    /// `up_threshold` in percent: a higher load asks for the highest frequency.
+    /// `up_threshold` in percent: above this load the governor requests the highest frequency.
     pub up_threshold: u32,
-    /// `sampling_down_factor`: sampling periods that the highest frequency stays at least.
+    /// `sampling_down_factor`: the highest frequency stays for at least this many sampling periods.
     pub sampling_down_factor: u32,
 }
 
 impl Default for OndemandModel {
-    /// `od_init()`: 95 % (`MICRO_FREQUENCY_UP_THRESHOLD`) where idle time is kept in microseconds, which it is with
-    /// NO_HZ; `DEF_SAMPLING_DOWN_FACTOR`.
+    /// The kernel's defaults in `od_init()`: 95 % (`MICRO_FREQUENCY_UP_THRESHOLD`) if idle time is kept in
+    /// microseconds, as it is with NO_HZ; and `DEF_SAMPLING_DOWN_FACTOR`.
     fn default() -> Self {
         Self { sampling: SAMPLING, up_threshold: 95, sampling_down_factor: 1 }
     }
 }
 
-/// Tunables of conservative.
+/// Tunables of the conservative governor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConservativeModel {
-    /// `sampling_rate`
+    /// Time between two samples, `sampling_rate`.
     pub sampling: Nanos,
-    /// `up_threshold` in percent: a higher load goes up one step.
+    /// `up_threshold` in percent: above this load the frequency rises by one step.
     pub up_threshold: u32,
-    /// `down_threshold` in percent: a lower load goes down one step.
+    /// `down_threshold` in percent: below this load the frequency falls by one step.
     pub down_threshold: u32,
     /// `freq_step` in percent of the highest frequency.
     pub freq_step: u32,
-    /// `sampling_down_factor`: sampling periods between two steps down.
+    /// `sampling_down_factor`: number of sampling periods between two steps down.
     pub sampling_down_factor: u32,
 }
 
 impl Default for ConservativeModel {
-    /// `DEF_FREQUENCY_UP_THRESHOLD` and the like, `cpufreq_conservative.c`.
+    /// The kernel's defaults: `DEF_FREQUENCY_UP_THRESHOLD` and others in `cpufreq_conservative.c`.
     fn default() -> Self {
         Self { sampling: SAMPLING, up_threshold: 80, down_threshold: 20, freq_step: 5, sampling_down_factor: 1 }
     }
 }
 
-/// `dbs_update()`: the load of a sampling period.
+/// Ports `dbs_update()`: the load of a sampling period.
 #[derive(Clone, Debug)]
 struct Sampler {
     sampling: Nanos,
-    /// Sampling periods until the next sample: `rate_mult`.
+    /// Number of sampling periods until the next sample: `rate_mult`.
     factor: u32,
     since: At,
     idle: Nanos,
@@ -59,9 +59,9 @@ struct Sampler {
 }
 
 struct Sampled {
-    /// In percent.
+    /// The load in percent.
     load: u64,
-    /// Sampling periods that the core was idle without a sample, if it was for long.
+    /// Number of sampling periods in which the core was idle and no sample was taken.
     idle_periods: u64,
 }
 
@@ -91,7 +91,7 @@ impl Sampler {
     }
 }
 
-/// `od_update()`
+/// Ports `od_update()`.
 #[derive(Clone, Debug)]
 pub struct Ondemand {
     model: OndemandModel,
@@ -117,12 +117,12 @@ impl Ondemand {
     }
 }
 
-/// `cs_dbs_update()`
+/// Ports `cs_dbs_update()`.
 #[derive(Clone, Debug)]
 pub struct Conservative {
     model: ConservativeModel,
     sampler: Sampler,
-    /// Not yet rounded to what there is.
+    /// The requested frequency before it is rounded to an available one.
     requested: u64,
     down_skip: u32,
 }

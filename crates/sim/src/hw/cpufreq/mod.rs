@@ -1,10 +1,10 @@
-//! Who asks for a core's frequency where no policy of Apus does: Linux's cpufreq governors, and NMAP.
+//! What requests a core's frequency if no policy of Apus does: Linux's cpufreq governors, and NMAP.
 //!
 //! ```text
 //!   the core wakes, works ──► Load: time, time idle, packets ──► Governor::decide ──► a request, or none
 //! ```
-//! As in the kernel (`cpufreq_update_util()`), a governor is asked while the core runs, never while it is idle:
-//! a sample that falls due in an idle period is taken at the next wake-up.
+//! As in the kernel (`cpufreq_update_util()`), a governor is asked only while the core runs. A sample that is due
+//! during an idle period is taken at the next wake-up.
 //!
 //! | governor | goes by | source |
 //! | --- | --- | --- |
@@ -13,10 +13,10 @@
 //! | `schedutil` | the scheduler's utilisation (PELT) | `kernel/sched/cpufreq_schedutil.c`, `kernel/sched/pelt.c` |
 //! | `nmap` | NAPI's change from interrupts to polling; else `ondemand` | K.-D. Kang et al., MICRO 2021 |
 //!
-//! Kernel sources are those of Linux 6.6. **Left out:** policies of several CPUs (each core has its own), `powersave_bias`,
-//! `ignore_nice_load`, I/O wait boosts, schedutil's estimate of a task's utilisation when it wakes (`util_est`),
-//! utilisation clamps other than the default for real-time threads, intel_pstate's own algorithms, hardware-managed
-//! P-states.
+//! Kernel sources are those of Linux 6.6. **Left out:** policies of several CPUs (each core has its own),
+//! `powersave_bias`, `ignore_nice_load`, I/O wait boosts, schedutil's estimate of a task's utilisation when it wakes
+//! (`util_est`), utilisation clamps other than the default for real-time threads, intel_pstate's own algorithms,
+//! hardware-managed P-states.
 
 mod dbs;
 mod nmap;
@@ -32,25 +32,26 @@ use units::{Hertz, Nanos};
 
 use crate::At;
 
-/// Default time between two samples, and schedutil's default rate limit: 1,000 times the driver's transition latency, at
-/// most 10 ms (`cpufreq_policy_transition_delay_us()`, Linux 6.6); acpi-cpufreq states 10 us on most servers. Later kernels
-/// take less (at most 2 ms, then 1.5 times the latency), but for ondemand and conservative never less than two ticks.
+/// Default time between two samples, and schedutil's default rate limit: 1,000 times the driver's transition latency,
+/// at most 10 ms (`cpufreq_policy_transition_delay_us()`, Linux 6.6). acpi-cpufreq reports 10 us on most servers. Later
+/// kernels use less (at most 2 ms, then 1.5 times the latency), but never less than two ticks for ondemand and
+/// conservative.
 pub const SAMPLING: Nanos = Nanos::from_millis(10);
 
 /// A governor and its tunables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GovernorModel {
-    /// The highest frequency.
+    /// Requests the highest frequency.
     Performance,
-    /// The lowest.
+    /// Requests the lowest frequency.
     Powersave,
-    /// By load: to the highest at once, down in proportion.
+    /// Follows the load: up to the highest frequency at once, down in proportion.
     Ondemand(OndemandModel),
-    /// By load: step by step.
+    /// Follows the load step by step.
     Conservative(ConservativeModel),
-    /// By the scheduler's utilisation.
+    /// Follows the scheduler's utilisation.
     Schedutil(SchedutilModel),
-    /// By NAPI's mode.
+    /// Follows NAPI's mode.
     Nmap(NmapModel),
 }
 
@@ -68,20 +69,20 @@ impl GovernorModel {
     }
 }
 
-/// What a governor is shown of its core. Counts are totals since the world began.
+/// What a governor is told about its core. Counts are totals since the world began.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// Time that the core was idle.
+    /// Time in which the core was idle.
     pub idle: Nanos,
-    /// Packets that NAPI took in the first poll after an interrupt.
+    /// Number of packets that NAPI took in the first poll after an interrupt.
     pub interrupt_packets: u64,
-    /// Packets that it took in further polls: the interrupt stayed masked.
+    /// Number of packets that NAPI took in further polls, while the interrupt stayed masked.
     pub polled_packets: u64,
-    /// Of those, the packets since the last interrupt.
+    /// Number of packets taken in further polls since the last interrupt.
     pub polled_in_a_row: u64,
 }
 
-/// A governor of one core.
+/// The governor of one core.
 #[derive(Clone, Debug)]
 pub struct Governor {
     scheme: Scheme,
@@ -99,7 +100,8 @@ enum Scheme {
 }
 
 impl Governor {
-    /// A governor that may ask for the frequencies of `range`. `realtime`: what runs on the core is a FIFO thread.
+    /// Makes a governor that may request the frequencies of `range`. `realtime` says that a FIFO thread runs on the
+    /// core.
     pub fn new(model: GovernorModel, range: PStates, realtime: bool) -> Self {
         let (scheme, requested) = match model {
             GovernorModel::Performance => (Scheme::Fixed, range.highest()),
@@ -116,17 +118,18 @@ impl Governor {
         Self { scheme, range, requested }
     }
 
-    /// The frequency that was last asked for; at first, the one to begin with: after a boot, the highest.
+    /// The last requested frequency. At first it is the highest, as after a boot.
     pub const fn requested(&self) -> Hertz {
         self.requested
     }
 
-    /// Whether it never asks for another.
+    /// Whether the governor never requests another frequency.
     pub const fn is_fixed(&self) -> bool {
         matches!(self.scheme, Scheme::Fixed)
     }
 
-    /// Takes in what the core did up to `now`, at which it runs at `running`: what to ask for, if that is new.
+    /// Takes in what the core did up to `now`, while it ran at `running`. Returns the frequency to request, if it is a
+    /// new one.
     pub fn decide(&mut self, now: At, running: Hertz, load: &Load) -> Option<Hertz> {
         let (range, requested) = (&self.range, self.requested);
         let wanted = match &mut self.scheme {
@@ -142,17 +145,17 @@ impl Governor {
     }
 }
 
-/// `CPUFREQ_RELATION_L`: the lowest that is at least `wanted`.
+/// `CPUFREQ_RELATION_L`: the lowest frequency that is at least `wanted`.
 fn at_least(range: &PStates, wanted: Hertz) -> Hertz {
     range.at_least(wanted).unwrap_or_else(|| range.highest())
 }
 
-/// `CPUFREQ_RELATION_H`: the highest that is at most `wanted`.
+/// `CPUFREQ_RELATION_H`: the highest frequency that is at most `wanted`.
 fn at_most(range: &PStates, wanted: Hertz) -> Hertz {
     range.as_slice().iter().copied().rev().find(|frequency| *frequency <= wanted).unwrap_or_else(|| range.lowest())
 }
 
-/// `CPUFREQ_RELATION_C`: the closest, of two the lower.
+/// `CPUFREQ_RELATION_C`: the closest frequency, and the lower of two equally close ones.
 fn closest(range: &PStates, wanted: Hertz) -> Hertz {
     let (below, above) = (at_most(range, wanted), at_least(range, wanted));
     let distance = |frequency: Hertz| frequency.as_hertz().abs_diff(wanted.as_hertz());

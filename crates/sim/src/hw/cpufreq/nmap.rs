@@ -1,4 +1,4 @@
-//! NMAP: the highest frequency as soon as NAPI polls for long, ondemand otherwise.
+//! NMAP: the highest frequency once NAPI polls for long, otherwise ondemand.
 //!
 //! ```text
 //!   by utilisation (ondemand) ── more than ni_threshold packets polled since the interrupt ──► network-intensive
@@ -6,8 +6,8 @@
 //!            └───── within a period, polled / interrupt packets below cu_threshold ◄─────────────────┘
 //! ```
 //! Source: K.-D. Kang, G. Park, H. Kim, M. Alian, N. S. Kim, D. Kim, "NMAP: Power Management Based on Network Packet
-//! Processing Mode Transition for Latency-Critical Workloads", MICRO 2021, pp. 143-154, doi 10.1145/3466752.3480098: the mode
-//! transition monitor and the decision engine (section 4; recalled).
+//! Processing Mode Transition for Latency-Critical Workloads", MICRO 2021, pp. 143-154, doi 10.1145/3466752.3480098:
+//! the mode transition monitor and the decision engine (section 4; cited from memory).
 
 use policy::frequency::PStates;
 use units::{Hertz, Nanos};
@@ -16,30 +16,32 @@ use super::Load;
 use super::dbs::{Ondemand, OndemandModel};
 use crate::At;
 
-/// What NMAP goes by. The paper finds both thresholds by profiling a workload ahead, and has no values that hold for all.
+/// Parameters of NMAP. The paper finds both thresholds by profiling a workload in advance, and gives no values for all
+/// workloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NmapModel {
-    /// NI_TH: packets that NAPI polls after an interrupt above which the core is network-intensive.
+    /// NI_TH: if NAPI polls more packets than this after an interrupt, the core is network-intensive.
     pub ni_threshold: u32,
-    /// CU_TH, in thousandths: polled packets over interrupt packets below which it no longer is.
+    /// CU_TH, in thousandths: if polled packets divided by interrupt packets fall below this, the core is no longer
+    /// network-intensive.
     pub cu_threshold_thousandths: u32,
-    /// How often that ratio is looked at.
+    /// How often that ratio is checked.
     pub period: Nanos,
-    /// What chooses the frequency otherwise.
+    /// The governor for a core that is not network-intensive.
     pub otherwise: OndemandModel,
 }
 
 impl NmapModel {
-    /// The period of the paper's decision engine, 10 ms (section 4; recalled).
+    /// The period of the paper's decision engine, 10 ms (section 4; cited from memory).
     pub const TIMER: Nanos = Nanos::from_millis(10);
 }
 
-/// One core's.
+/// The state of NMAP on one core.
 #[derive(Clone, Debug)]
 pub struct Nmap {
     model: NmapModel,
     ondemand: Ondemand,
-    /// While network-intensive: since when the period lasts, and the packets until then.
+    /// While network-intensive: when the current period began, and the packet counts until then.
     intensive: Option<(At, u64, u64)>,
 }
 

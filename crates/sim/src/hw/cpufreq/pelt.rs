@@ -1,14 +1,15 @@
-//! Per-entity load tracking: how busy a core was of late, as the kernel's scheduler reckons it.
+//! Per-entity load tracking: how busy a core was recently, as the kernel's scheduler computes it.
 //!
-//! A geometric series over periods of 1,024 us whose weight halves after 32. Source: Linux `kernel/sched/pelt.c`,
-//! `pelt.h`, `sched-pelt.h`. Time goes slower for a core that runs below its highest frequency, so that what it does counts
-//! by what it gets done (`update_rq_clock_pelt()`); the time so saved passes when it goes idle.
+//! It is a geometric series over periods of 1,024 us, whose weight halves after 32 periods. Source: Linux
+//! `kernel/sched/pelt.c`, `pelt.h`, `sched-pelt.h`. Time passes more slowly for a core below its highest frequency, so
+//! that its work counts by what it achieves (`update_rq_clock_pelt()`). The missing time passes when the core goes
+//! idle.
 
 use units::{Hertz, Nanos};
 
-/// `LOAD_AVG_PERIOD`: periods after which the weight is a half.
+/// `LOAD_AVG_PERIOD`: number of periods after which the weight is one half.
 const HALF: u64 = 32;
-/// `LOAD_AVG_MAX`: the sum of a core that was busy for ever.
+/// `LOAD_AVG_MAX`: the sum of a core that was busy forever.
 const MAX: u64 = 47_742;
 /// A period, in units of 1,024 ns.
 const PERIOD: u64 = 1_024;
@@ -54,18 +55,18 @@ const DECAY: [u64; HALF as usize] = [
 /// The utilisation of one core.
 #[derive(Clone, Debug, Default)]
 pub struct Pelt {
-    /// The series' sum, times [`FULL`].
+    /// The sum of the series, times [`FULL`].
     sum: u64,
-    /// What of the present period has passed, in units of 1,024 ns.
+    /// The part of the current period that has passed, in units of 1,024 ns.
     within: u64,
-    /// Nanoseconds that were less than a unit.
+    /// Nanoseconds left over from rounding to these units.
     left: u64,
-    /// Real time by which the scaled clock is behind.
+    /// How far the scaled clock is behind real time, in nanoseconds.
     behind: u64,
 }
 
 impl Pelt {
-    /// The core was busy for `span` at `running`, where `highest` is the most that it can run at.
+    /// The core was busy for `span` at frequency `running`; `highest` is its highest frequency.
     pub fn busy(&mut self, span: Nanos, running: Hertz, highest: Hertz) {
         let scaled = span.scale(running.as_hertz().min(highest.as_hertz()), highest.as_hertz().max(1)).as_nanos();
         self.behind += span.as_nanos() - scaled;
@@ -84,12 +85,12 @@ impl Pelt {
         self.pass(saved + span.as_nanos(), false);
     }
 
-    /// From 0 to [`FULL`].
+    /// The utilisation, from 0 to [`FULL`].
     pub fn utilisation(&self) -> u64 {
         (self.sum / (MAX - PERIOD + self.within)).min(FULL)
     }
 
-    /// `accumulate_sum()`
+    /// Ports `accumulate_sum()`.
     fn pass(&mut self, nanos: u64, running: bool) {
         let nanos = nanos + self.left;
         self.left = nanos % 1_024;
@@ -109,7 +110,7 @@ impl Pelt {
     }
 }
 
-/// `decay_load()`: `value` times y^`periods`.
+/// Ports `decay_load()`: `value` times y^`periods`.
 fn decayed(value: u64, periods: u64) -> u64 {
     let halves = periods / HALF;
     if halves > 62 {

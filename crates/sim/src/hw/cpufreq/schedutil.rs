@@ -1,4 +1,4 @@
-//! schedutil: the frequency that the scheduler's utilisation asks for, with a quarter to spare.
+//! schedutil: the frequency that the scheduler's utilisation requires, plus a quarter as a reserve.
 
 use policy::frequency::PStates;
 use units::{Hertz, Nanos};
@@ -7,7 +7,7 @@ use super::pelt::{FULL, Pelt};
 use super::{Load, SAMPLING, at_least};
 use crate::At;
 
-/// Tunables of schedutil.
+/// Tunables of the schedutil governor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SchedutilModel {
     /// `rate_limit_us`: the least time between two requests.
@@ -20,10 +20,10 @@ impl Default for SchedutilModel {
     }
 }
 
-/// `sugov_update_single_freq()`
+/// Ports `sugov_update_single_freq()`.
 ///
-/// A FIFO thread asks for the highest frequency whenever it runs (`sched_util_clamp_min_rt_default`, 1024:
-/// Documentation/admin-guide/sysctl/kernel.rst), so with one schedutil never goes down.
+/// A FIFO thread requests the highest frequency whenever it runs (`sched_util_clamp_min_rt_default`, 1024:
+/// Documentation/admin-guide/sysctl/kernel.rst). So with a FIFO thread schedutil never lowers the frequency.
 #[derive(Clone, Debug)]
 pub struct Schedutil {
     model: SchedutilModel,
@@ -31,7 +31,7 @@ pub struct Schedutil {
     pelt: Pelt,
     seen: At,
     idle: Nanos,
-    /// The last request, and the idle time until then.
+    /// When the last request was made, and the core's idle time until then.
     updated: Option<At>,
     idle_then: Nanos,
 }
