@@ -8,22 +8,24 @@ use units::Nanos;
 use super::{Adaptive, AdaptiveConfig, Backoff, DEFAULT_GOAL, Hybrid300, Interrupt, Policy, Poll};
 use crate::Goal;
 
-/// A way of waiting with its settings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Never waits: [`Poll`].
-    Poll,
-    /// Blocks at each empty poll: [`Interrupt`].
-    Interrupt,
-    /// OVS-DPDK's timed sleep: [`Backoff`].
-    Backoff {
-        /// The longest sleep, up to [`Backoff::LONGEST_MAX`].
-        max: Nanos,
-    },
-    /// l3fwd-power's scheme: [`Hybrid300`].
-    Hybrid300,
-    /// Apus's own: [`Adaptive`].
-    Adaptive(AdaptiveConfig),
+units::named! {
+    /// A way of waiting with its settings.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Mode {
+        /// Never waits: [`Poll`].
+        Poll = "poll",
+        /// Blocks at each empty poll: [`Interrupt`].
+        Interrupt = "interrupt",
+        /// OVS-DPDK's timed sleep: [`Backoff`].
+        Backoff {
+            /// The longest sleep, up to [`Backoff::LONGEST_MAX`].
+            max: Nanos,
+        } = "backoff",
+        /// l3fwd-power's scheme: [`Hybrid300`].
+        Hybrid300 = "hybrid300",
+        /// Apus's own: [`Adaptive`].
+        Adaptive(AdaptiveConfig) = "adaptive",
+    }
 }
 
 impl Mode {
@@ -36,17 +38,6 @@ impl Mode {
     /// `adaptive` with this goal.
     pub const fn holding(goal: Goal) -> Self {
         Self::Adaptive(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true })
-    }
-
-    /// The name on the command line, in files and in documents.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Interrupt => "interrupt",
-            Self::Backoff { .. } => "backoff",
-            Self::Hybrid300 => "hybrid300",
-            Self::Adaptive(_) => "adaptive",
-        }
     }
 
     /// The mode of this name, with its default settings.
