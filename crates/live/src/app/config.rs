@@ -22,34 +22,36 @@ pub struct PortInfo {
     pub mac: Mac,
 }
 
-/// An application as the user chose it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AppConfig {
-    /// Discard all.
-    Drop,
-    /// Swap the MAC addresses and return.
-    MacSwap,
-    /// Forward between two ports.
-    L2Fwd {
-        /// Rewrite MAC addresses as DPDK's l2fwd does, instead of being a wire.
-        rewrite: bool,
-        /// Finish TCP and UDP checksums that a sender on a veth pair left to hardware.
-        finish_checksums: bool,
-    },
-    /// Echo UDP.
-    UdpEcho {
-        /// The addresses to answer for.
-        addresses: Vec<IpAddr>,
-        /// The UDP ports to answer on.
-        ports: UdpPorts,
-        /// Drop datagrams with a wrong checksum as malformed, instead of returning them as wrong as they are.
-        verify_checksum: bool,
-    },
-    /// Route.
-    L3Fwd {
-        /// The file of routes; see [`routes`](super::routes).
-        path: PathBuf,
-    },
+units::named! {
+    /// An application as the user chose it.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum AppConfig {
+        /// Discard all.
+        Drop = "drop",
+        /// Swap the MAC addresses and return.
+        MacSwap = "macswap",
+        /// Forward between two ports.
+        L2Fwd {
+            /// Rewrite MAC addresses as DPDK's l2fwd does, instead of being a wire.
+            rewrite: bool,
+            /// Finish TCP and UDP checksums that a sender on a veth pair left to hardware.
+            finish_checksums: bool,
+        } = "l2fwd",
+        /// Echo UDP.
+        UdpEcho {
+            /// The addresses to answer for.
+            addresses: Vec<IpAddr>,
+            /// The UDP ports to answer on.
+            ports: UdpPorts,
+            /// Drop datagrams with a wrong checksum as malformed, instead of returning them as wrong as they are.
+            verify_checksum: bool,
+        } = "udp-echo",
+        /// Route.
+        L3Fwd {
+            /// The file of routes; see [`routes`](super::routes).
+            path: PathBuf,
+        } = "l3fwd",
+    }
 }
 
 impl AppConfig {
@@ -58,17 +60,6 @@ impl AppConfig {
         match self {
             Self::L2Fwd { .. } => 2..=2,
             Self::Drop | Self::MacSwap | Self::UdpEcho { .. } | Self::L3Fwd { .. } => 1..=usize::MAX,
-        }
-    }
-
-    /// The application's name on the command line.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::MacSwap => "macswap",
-            Self::L2Fwd { .. } => "l2fwd",
-            Self::UdpEcho { .. } => "udp-echo",
-            Self::L3Fwd { .. } => "l3fwd",
         }
     }
 
