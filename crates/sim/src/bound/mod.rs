@@ -58,22 +58,14 @@ pub struct Bound {
     pub by: By,
 }
 
-/// What the bound is made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
-    /// Wake-ups and deadlines.
-    Schedule,
-    /// The cycles that the packets take.
-    Work,
-}
-
-impl By {
-    /// The name in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Schedule => "schedule",
-            Self::Work => "work",
-        }
+units::named! {
+    /// What the bound is made of.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum By {
+        /// Wake-ups and deadlines.
+        Schedule = "schedule",
+        /// The cycles that the packets take.
+        Work = "work",
     }
 }
 

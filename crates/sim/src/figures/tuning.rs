@@ -19,28 +19,18 @@ pub struct Knob {
     pub percent: u32,
 }
 
-/// How a parameter came to its value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
-    /// Fitted, to a row of this figure or of another.
-    Fitted,
-    /// Estimated, without a document that states it.
-    Estimate,
-    /// Chosen, because the document does not say what was used.
-    Assumption,
-    /// Stated by a document.
-    Stated,
-}
-
-impl Standing {
-    /// The name in tables and documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Estimate => "estimate",
-            Self::Assumption => "assumption",
-            Self::Stated => "stated",
-        }
+units::named! {
+    /// How a parameter came to its value.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Standing {
+        /// Fitted, to a row of this figure or of another.
+        Fitted = "fitted",
+        /// Estimated, without a document that states it.
+        Estimate = "estimate",
+        /// Chosen, because the document does not say what was used.
+        Assumption = "assumption",
+        /// Stated by a document.
+        Stated = "stated",
     }
 }
 

@@ -37,34 +37,22 @@ use crate::At;
 /// take less (at most 2 ms, then 1.5 times the latency), but for ondemand and conservative never less than two ticks.
 pub const SAMPLING: Nanos = Nanos::from_millis(10);
 
-/// A governor and its tunables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GovernorModel {
-    /// The highest frequency.
-    Performance,
-    /// The lowest.
-    Powersave,
-    /// By load: to the highest at once, down in proportion.
-    Ondemand(OndemandModel),
-    /// By load: step by step.
-    Conservative(ConservativeModel),
-    /// By the scheduler's utilisation.
-    Schedutil(SchedutilModel),
-    /// By NAPI's mode.
-    Nmap(NmapModel),
-}
-
-impl GovernorModel {
-    /// The name, as in `scaling_governor` where the kernel has it.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Performance => "performance",
-            Self::Powersave => "powersave",
-            Self::Ondemand(_) => "ondemand",
-            Self::Conservative(_) => "conservative",
-            Self::Schedutil(_) => "schedutil",
-            Self::Nmap(_) => "nmap",
-        }
+units::named! {
+    /// A governor and its tunables.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum GovernorModel {
+        /// The highest frequency.
+        Performance = "performance",
+        /// The lowest.
+        Powersave = "powersave",
+        /// By load: to the highest at once, down in proportion.
+        Ondemand(OndemandModel) = "ondemand",
+        /// By load: step by step.
+        Conservative(ConservativeModel) = "conservative",
+        /// By the scheduler's utilisation.
+        Schedutil(SchedutilModel) = "schedutil",
+        /// By NAPI's mode.
+        Nmap(NmapModel) = "nmap",
     }
 }
 
