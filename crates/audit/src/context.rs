@@ -1,8 +1,5 @@
 //! What a host is for: stated by the user, or inferred from the host.
 
-use std::fmt;
-use std::str::FromStr;
-
 use host::Facts;
 use host::facts::{CpuSet, Link};
 use units::{Nanos, Quantile};
@@ -43,51 +40,20 @@ pub enum How {
     Nowhere,
 }
 
-/// What a host is used for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Workload {
-    /// Application threads poll the interface (DPDK, AF_XDP busy polling).
-    Poll,
-    /// The kernel's network stack serves the packets, or an application that sleeps until an interrupt.
-    Interrupt,
-    /// The host has a real-time kernel (PREEMPT_RT).
-    Rt,
-    /// The host runs KVM guests.
-    KvmHost,
-    /// The host is a guest.
-    Guest,
-}
-
-impl Workload {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Poll, Self::Interrupt, Self::Rt, Self::KvmHost, Self::Guest];
-
-    /// Its name on the command line and in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Interrupt => "interrupt",
-            Self::Rt => "rt",
-            Self::KvmHost => "kvm-host",
-            Self::Guest => "guest",
-        }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Workload {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|workload| workload.name() == text)
-            .ok_or_else(|| "expected poll, interrupt, rt, kvm-host or guest".to_owned())
+units::named! {
+    /// A use of a host.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Workload {
+        /// Threads of the application poll the interface (DPDK, AF_XDP busy polling).
+        Poll = "poll",
+        /// The kernel's network stack, or an application that sleeps until an interrupt.
+        Interrupt = "interrupt",
+        /// A real-time kernel (PREEMPT_RT).
+        Rt = "rt",
+        /// A host of KVM guests.
+        KvmHost = "kvm-host",
+        /// A guest.
+        Guest = "guest",
     }
 }
 

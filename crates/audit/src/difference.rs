@@ -17,28 +17,18 @@ pub struct Difference<'a> {
     pub after: Option<&'a Finding>,
 }
 
-/// How two audits differ in one finding.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum DifferenceKind {
-    /// The second audit has a finding that the first one lacks, or a worse one.
-    Worse,
-    /// The verdict is the same, but the value differs.
-    Changed,
-    /// One audit knows what is unknown or not applicable in the other.
-    Unclear,
-    /// The second audit has no finding, or a less severe one.
-    Better,
-}
-
-impl DifferenceKind {
-    /// Its name in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Worse => "worse",
-            Self::Changed => "changed",
-            Self::Unclear => "unclear",
-            Self::Better => "better",
-        }
+units::named! {
+    /// How two audits differ in one thing.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum DifferenceKind {
+        /// The second has a finding that the first does not have, or a worse one.
+        Worse = "worse",
+        /// The same verdict, of another value.
+        Changed = "changed",
+        /// What one of them knows is unknown to the other, or does not apply there.
+        Unclear = "unclear",
+        /// The second has no finding, or a milder one.
+        Better = "better",
     }
 }
 

@@ -19,25 +19,16 @@ pub struct Hit {
     pub total: u64,
 }
 
-/// The kind of an interruption.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum HitKind {
-    /// An interrupt of a device.
-    Device,
-    /// An interrupt of the CPU itself: its timer, from other CPUs, errors.
-    Cpu,
-    /// Deferred work after an interrupt.
-    Softirq,
-}
-
-impl HitKind {
-    /// Its name in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Cpu => "cpu",
-            Self::Softirq => "softirq",
-        }
+units::named! {
+    /// What kind of interruption.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum HitKind {
+        /// An interrupt of a device.
+        Device = "device",
+        /// Another interrupt of the CPU's own: its timer, from other CPUs, errors.
+        Cpu = "cpu",
+        /// Work after interrupts.
+        Softirq = "softirq",
     }
 }
 

@@ -38,19 +38,21 @@ pub enum Selector {
     Group(Group),
 }
 
-/// How much attention a verdict needs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Level {
-    /// All verdicts.
-    All,
-    /// Unknown verdicts and above.
-    Unknown,
-    /// Choices on which sources disagree, and above.
-    Choice,
-    /// Warnings and failures.
-    Warn,
-    /// Failures.
-    Fail,
+units::named! {
+    /// How much attention a verdict asks for.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Level {
+        /// All verdicts.
+        All = "all",
+        /// Unknown and above.
+        Unknown = "unknown",
+        /// Choices on which sources disagree, and above.
+        Choice = "choice",
+        /// Warnings and failures.
+        Warn = "warn",
+        /// Failures.
+        Fail = "fail",
+    }
 }
 
 /// Number of judgements per verdict.
@@ -220,29 +222,6 @@ impl std::str::FromStr for Selector {
                 Err(format!("no rule and no group; the groups are {}", groups.join(", ")))
             }
         }
-    }
-}
-
-impl Level {
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Unknown => "unknown",
-            Self::Choice => "choice",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
-    }
-}
-
-impl std::str::FromStr for Level {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::All, Self::Unknown, Self::Choice, Self::Warn, Self::Fail];
-        let found = all.into_iter().find(|level| level.name() == text);
-        found.ok_or("expected all, unknown, choice, warn or fail")
     }
 }
 

@@ -1,7 +1,5 @@
 //! A rule: one entry of the table.
 
-use std::fmt;
-
 use host::Facts;
 use units::Nanos;
 
@@ -160,94 +158,50 @@ impl Fix {
     }
 }
 
-/// The groups of the report, in order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Group {
-    /// The kernel's command line, and whether it agrees with itself and with the host.
-    CommandLine,
-    /// The kernel's build and version.
-    Kernel,
-    /// Frequency, idle states, uncore, hardware threads, topology.
-    Cpu,
-    /// Firmware, system management interrupts, error handling.
-    Firmware,
-    /// Memory and NUMA nodes.
-    Memory,
-    /// Interrupts and their CPUs.
-    Interrupts,
-    /// Kernel threads, user threads, workqueues, scheduler, tracing.
-    Scheduling,
-    /// Clock sources and time synchronisation.
-    Clock,
-    /// PCI Express and the hardware of network interfaces.
-    Pcie,
-    /// Settings of network interfaces.
-    Nic,
-    /// The kernel's network stack.
-    Network,
-    /// Allocation of cache and memory bandwidth.
-    Cache,
-    /// Hosts of virtual machines, and guests.
-    Virtualisation,
-    /// Containers and Kubernetes.
-    Containers,
-    /// Services and monitoring tools.
-    Services,
-    /// Sums and products of several settings.
-    Arithmetic,
-    /// Rules for FreeBSD hosts.
-    FreeBsd,
-    /// Questions on which good sources disagree.
-    Choices,
+units::named! {
+    /// The groups of the report, in its order.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Group {
+        /// The kernel's command line and its agreement with itself and reality.
+        CommandLine = "cmdline",
+        /// How the kernel was built, and which version it is.
+        Kernel = "kernel",
+        /// Frequency, idle states, uncore, threads of a core, topology.
+        Cpu = "cpu",
+        /// Firmware, system management interrupts, error handling.
+        Firmware = "firmware",
+        /// Memory and NUMA.
+        Memory = "memory",
+        /// Interrupts.
+        Interrupts = "interrupts",
+        /// Threads of the kernel and of users, workqueues, scheduler, tracing.
+        Scheduling = "scheduling",
+        /// Clock sources and time.
+        Clock = "clock",
+        /// PCI Express and the hardware of network interfaces.
+        Pcie = "pcie",
+        /// Settings of network interfaces.
+        Nic = "nic",
+        /// The kernel's network stack.
+        Network = "network",
+        /// Allocation of cache and memory bandwidth.
+        Cache = "cache",
+        /// Hosts of virtual machines, and guests.
+        Virtualisation = "virtualisation",
+        /// Containers and Kubernetes.
+        Containers = "containers",
+        /// Services and monitors.
+        Services = "services",
+        /// Sums over several settings.
+        Arithmetic = "arithmetic",
+        /// FreeBSD.
+        FreeBsd = "freebsd",
+        /// Questions on which good sources disagree.
+        Choices = "choices",
+    }
 }
 
 impl Group {
-    /// All groups, in the report's order.
-    pub const ALL: [Self; 18] = [
-        Self::CommandLine,
-        Self::Kernel,
-        Self::Cpu,
-        Self::Firmware,
-        Self::Memory,
-        Self::Interrupts,
-        Self::Scheduling,
-        Self::Clock,
-        Self::Pcie,
-        Self::Nic,
-        Self::Network,
-        Self::Cache,
-        Self::Virtualisation,
-        Self::Containers,
-        Self::Services,
-        Self::Arithmetic,
-        Self::FreeBsd,
-        Self::Choices,
-    ];
-
-    /// Its name in documents and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::CommandLine => "cmdline",
-            Self::Kernel => "kernel",
-            Self::Cpu => "cpu",
-            Self::Firmware => "firmware",
-            Self::Memory => "memory",
-            Self::Interrupts => "interrupts",
-            Self::Scheduling => "scheduling",
-            Self::Clock => "clock",
-            Self::Pcie => "pcie",
-            Self::Nic => "nic",
-            Self::Network => "network",
-            Self::Cache => "cache",
-            Self::Virtualisation => "virtualisation",
-            Self::Containers => "containers",
-            Self::Services => "services",
-            Self::Arithmetic => "arithmetic",
-            Self::FreeBsd => "freebsd",
-            Self::Choices => "choices",
-        }
-    }
-
     /// What it is about, for people.
     pub const fn title(self) -> &'static str {
         match self {
@@ -270,11 +224,5 @@ impl Group {
             Self::FreeBsd => "FreeBSD",
             Self::Choices => "Choices on which sources disagree",
         }
-    }
-}
-
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -2,37 +2,27 @@
 
 use std::fmt;
 
-/// A verdict. Unknown is neither good nor bad.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Verdict {
-    /// The subject is as it should be.
-    Pass,
-    /// The subject has a cost, or may have one.
-    Warn,
-    /// The subject has a high cost, or does not do what was intended.
-    Fail,
-    /// The answer cannot be known; the text says why.
-    Unknown(Box<str>),
-    /// The question does not apply here; the text says why.
-    NotApplicable(Box<str>),
-    /// Good sources recommend opposite things. The user must choose; the text names both sides.
-    SourcesDisagree,
+units::named! {
+    /// A judge's word. What is unknown is neither good nor bad.
+    #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+    pub enum Verdict {
+        /// As it should be.
+        Pass = "pass",
+        /// It costs something, or it might.
+        Warn = "warn",
+        /// It costs much, or what was intended does not happen.
+        Fail = "fail",
+        /// It cannot be told; the text says why.
+        Unknown(Box<str>) = "unknown",
+        /// The question makes no sense here; the text says why.
+        NotApplicable(Box<str>) = "not-applicable",
+        /// Good sources recommend opposite things: a choice for the operator, who finds both sides in the text.
+        SourcesDisagree = "sources-disagree",
+    }
 }
 
 impl Verdict {
-    /// Its name in documents: `pass`, `warn`, `fail`, `unknown`, `not-applicable`, `sources-disagree`.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-            Self::Unknown(_) => "unknown",
-            Self::NotApplicable(_) => "not-applicable",
-            Self::SourcesDisagree => "sources-disagree",
-        }
-    }
-
-    /// How much attention it needs: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
+    /// How much it asks for attention: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
     pub const fn weight(&self) -> u8 {
         match self {
             Self::Pass | Self::NotApplicable(_) => 0,

@@ -1,9 +1,7 @@
 //! Something for the host to do while a probe measures: what the host really does is never nothing.
 
-use std::fmt;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use live::os::Signals;
@@ -19,26 +17,25 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// It ends by itself this long after the measurement, in case this process is killed.
 const SPARE: Nanos = Nanos::from_secs(60);
 
-/// A kind of load.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Load {
-    /// No load.
-    None,
-    /// Arithmetic on every CPU, in the normal class.
-    Cpu,
-    /// Memory streams on every CPU.
-    Memory,
-    /// UDP over the loopback interface, one pair of processes per CPU.
-    Network,
-    /// Reads, writes and syncs of files.
-    Io,
+units::named! {
+    /// A kind of load.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Load {
+        /// None of ours.
+        None = "none",
+        /// Arithmetic on every CPU, in the normal class.
+        Cpu = "cpu",
+        /// Streams through memory on every CPU.
+        Memory = "memory",
+        /// UDP over the loopback interface, a pair of processes for every CPU.
+        Network = "network",
+        /// Reads, writes and syncs of files.
+        Io = "io",
+    }
 }
 
 impl Load {
-    /// All kinds, for help texts and errors.
-    pub const ALL: [Self; 5] = [Self::None, Self::Cpu, Self::Memory, Self::Network, Self::Io];
-
-    /// Arguments for stress-ng(1); 0 means one worker per CPU.
+    /// What stress-ng(1) is told; 0 means one worker for each CPU.
     fn words(self) -> Option<[&'static str; 2]> {
         match self {
             Self::None => None,
@@ -79,27 +76,7 @@ impl Load {
     }
 }
 
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-            Self::Network => "network",
-            Self::Io => "io",
-        })
-    }
-}
-
-impl FromStr for Load {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|load| load.to_string() == text);
-        found.ok_or_else(|| "expected none, cpu, memory, network or io".into())
-    }
-}
-
-/// A running load.
+/// A load that is being made.
 #[derive(Debug)]
 pub struct Running(Option<Child>);
 

@@ -2,7 +2,6 @@
 //! is not known is null beside its reason.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,40 +50,27 @@ pub struct Measured {
     pub marks: Vec<Mark>,
 }
 
-/// The probes of Apus.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Name {
-    /// Lateness of a periodic timer.
-    Timer,
-    /// Gaps in a loop that never sleeps.
-    Jitter,
-    /// Handing over from one thread to another.
-    Switch,
-    /// Delivery of a frame to user space.
-    Interrupt,
-    /// Time to wake from an idle state.
-    Idle,
-    /// Time and cost of a frequency change.
-    Frequency,
-    /// Cost of reading clocks, and whether the CPUs' counters agree.
-    Clock,
-    /// Measured by another tool.
-    Imported,
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Timer => "timer",
-            Self::Jitter => "jitter",
-            Self::Switch => "switch",
-            Self::Interrupt => "interrupt",
-            Self::Idle => "idle",
-            Self::Frequency => "frequency",
-            Self::Clock => "clock",
-            Self::Imported => "imported",
-        })
+units::named! {
+    /// The probes.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Name {
+        /// Lateness of a periodic timer.
+        Timer = "timer",
+        /// Gaps in a loop that never sleeps.
+        Jitter = "jitter",
+        /// Handing over from one thread to another.
+        Switch = "switch",
+        /// Delivery of a frame to user space.
+        Interrupt = "interrupt",
+        /// What it takes to come out of an idle state.
+        Idle = "idle",
+        /// What a change of frequency costs.
+        Frequency = "frequency",
+        /// What clocks cost, and whether the CPUs' counters agree.
+        Clock = "clock",
+        /// Measured by another tool.
+        Imported = "imported",
     }
 }
 

@@ -21,6 +21,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod energy;
+mod named;
 mod parse;
 mod quantile;
 mod rate;
@@ -28,6 +29,7 @@ mod text;
 mod time;
 
 pub use energy::{Microwatts, Nanojoules};
+pub use named::{Named, UnknownName};
 pub use parse::ParseError;
 pub use quantile::Quantile;
 pub use rate::{BitRate, PacketRate};

@@ -1,7 +1,5 @@
 //! Judges a command line alone.
 
-use std::fmt;
-
 use host::facts::{CommandLine, CpuSet, Parameter, same_name};
 
 use super::cautions::CAUTIONS;
@@ -24,49 +22,28 @@ pub struct Remark {
     pub source: &'static str,
 }
 
-/// Kinds of remarks, the gravest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// The kernel does not know the value, and ignores it or the whole parameter.
-    UnknownValue,
-    /// Two parameters exclude each other.
-    Contradiction,
-    /// It does something else than is mostly hoped, or takes more than it gives.
-    Caution,
-    /// The sets of CPUs that the parameters describe differ.
-    SetsDiffer,
-    /// The kernel of kernel.org does not have it: it acts on kernels with a patch only.
-    NotMainline,
-    /// A parameter that the others need is not there.
-    Missing,
-    /// A parameter is given twice with different values: the last one counts.
-    Overridden,
-    /// A parameter is given twice with the same value.
-    Duplicate,
-    /// It is not in the table: it may belong to a module or to user space, or be misspelt.
-    UnknownName,
-}
-
-impl Kind {
-    /// Its name in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UnknownValue => "unknown-value",
-            Self::Contradiction => "contradiction",
-            Self::Caution => "caution",
-            Self::SetsDiffer => "sets-differ",
-            Self::NotMainline => "not-mainline",
-            Self::Missing => "missing",
-            Self::Overridden => "overridden",
-            Self::Duplicate => "duplicate",
-            Self::UnknownName => "unknown-name",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+units::named! {
+    /// Kinds of remarks, the gravest first.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Kind {
+        /// The kernel does not know the value, and ignores it or the whole parameter.
+        UnknownValue = "unknown-value",
+        /// Two parameters exclude each other.
+        Contradiction = "contradiction",
+        /// It does something else than is mostly hoped, or takes more than it gives.
+        Caution = "caution",
+        /// The sets of CPUs that the parameters describe differ.
+        SetsDiffer = "sets-differ",
+        /// The kernel of kernel.org does not have it: it acts on kernels with a patch only.
+        NotMainline = "not-mainline",
+        /// A parameter that the others need is not there.
+        Missing = "missing",
+        /// A parameter is given twice with different values: the last one counts.
+        Overridden = "overridden",
+        /// A parameter is given twice with the same value.
+        Duplicate = "duplicate",
+        /// It is not in the table: it may belong to a module or to user space, or be misspelt.
+        UnknownName = "unknown-name",
     }
 }
 

@@ -55,36 +55,25 @@ pub struct Step {
     pub risks: BTreeSet<Risk>,
 }
 
-/// What is to be done, and who can do it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// `apus tune` makes these settings, and rolls them back. At least one.
-    Set(Vec<Setting>),
-    /// The kernel's command line changes.
-    Arguments {
-        /// Words to add, in place of words with the same name.
-        add: Vec<Parameter>,
-        /// Words to remove: with this value, or with any if there is none.
-        remove: Vec<Parameter>,
-    },
-    /// Somebody runs this command: `apus tune` could not roll it back, or it needs a decision.
-    Run(String),
-    /// Somebody does this, which is no command: firmware settings, another slot, a configuration file.
-    Advise(String),
-    /// A value is not known; the text says which option of `apus audit` makes it known.
-    Rerun(&'static str),
-}
-
-impl Action {
-    /// Its name in documents.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Set(_) => "set",
-            Self::Arguments { .. } => "arguments",
-            Self::Run(_) => "run",
-            Self::Advise(_) => "advise",
-            Self::Rerun(_) => "rerun",
-        }
+units::named! {
+    /// What is to be done, and who can do it.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Action {
+        /// `apus tune` makes these settings, and rolls them back. At least one.
+        Set(Vec<Setting>) = "set",
+        /// The kernel's command line changes.
+        Arguments {
+            /// Words to add, in place of words with the same name.
+            add: Vec<Parameter>,
+            /// Words to remove: with this value, or with any if there is none.
+            remove: Vec<Parameter>,
+        } = "arguments",
+        /// Somebody runs this command: `apus tune` could not roll it back, or it needs a decision.
+        Run(String) = "run",
+        /// Somebody does this, which is no command: firmware settings, another slot, a configuration file.
+        Advise(String) = "advise",
+        /// A value is not known; the text says which option of `apus audit` makes it known.
+        Rerun(&'static str) = "rerun",
     }
 }
 

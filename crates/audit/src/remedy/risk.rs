@@ -1,34 +1,22 @@
 //! What a fix puts at risk.
 
-use std::fmt;
-
 use super::Action;
 use super::setting::{OfNetwork, Place, Setting};
 
-/// What a fix puts at risk.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Risk {
-    /// It acts after a reboot only.
-    Reboot,
-    /// It interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows move.
-    Network,
-    /// It weakens a protection of the host.
-    Security,
+units::named! {
+    /// What a fix puts at risk.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Risk {
+        /// It acts after a reboot only.
+        Reboot = "reboot",
+        /// It interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows move.
+        Network = "network",
+        /// It weakens a protection of the host.
+        Security = "security",
+    }
 }
 
 impl Risk {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Reboot, Self::Network, Self::Security];
-
-    /// Its name in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reboot => "reboot",
-            Self::Network => "network",
-            Self::Security => "security",
-        }
-    }
-
     /// For people.
     pub const fn text(self) -> &'static str {
         match self {
@@ -36,12 +24,6 @@ impl Risk {
             Self::Network => "interrupts the interface's traffic",
             Self::Security => "weakens a protection",
         }
-    }
-}
-
-impl fmt::Display for Risk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

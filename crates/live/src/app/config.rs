@@ -22,35 +22,36 @@ pub struct PortInfo {
     pub mac: Mac,
 }
 
-/// An application as the user chose it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AppConfig {
-    /// Discards all frames.
-    Drop,
-    /// Swaps the MAC addresses and sends each frame back.
-    MacSwap,
-    /// Forwards frames between two ports.
-    L2Fwd {
-        /// Whether to rewrite MAC addresses as DPDK's l2fwd does. If false, frames pass unchanged, as through a wire.
-        rewrite: bool,
-        /// Whether to complete TCP and UDP checksums that a sender on a veth pair left to hardware.
-        finish_checksums: bool,
-    },
-    /// Returns UDP datagrams to their senders.
-    UdpEcho {
-        /// The IP addresses to answer for.
-        addresses: Vec<IpAddr>,
-        /// The UDP ports to answer on.
-        ports: UdpPorts,
-        /// Whether to drop datagrams with a wrong checksum as malformed. If false, they are returned with their wrong
-        /// checksum.
-        verify_checksum: bool,
-    },
-    /// Routes IPv4 and IPv6 packets.
-    L3Fwd {
-        /// The file with the routes; see [`routes`](super::routes).
-        path: PathBuf,
-    },
+units::named! {
+    /// An application as the user chose it.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum AppConfig {
+        /// Discard all.
+        Drop = "drop",
+        /// Swap the MAC addresses and return.
+        MacSwap = "macswap",
+        /// Forward between two ports.
+        L2Fwd {
+            /// Rewrite MAC addresses as DPDK's l2fwd does, instead of being a wire.
+            rewrite: bool,
+            /// Finish TCP and UDP checksums that a sender on a veth pair left to hardware.
+            finish_checksums: bool,
+        } = "l2fwd",
+        /// Echo UDP.
+        UdpEcho {
+            /// The addresses to answer for.
+            addresses: Vec<IpAddr>,
+            /// The UDP ports to answer on.
+            ports: UdpPorts,
+            /// Drop datagrams with a wrong checksum as malformed, instead of returning them as wrong as they are.
+            verify_checksum: bool,
+        } = "udp-echo",
+        /// Route.
+        L3Fwd {
+            /// The file of routes; see [`routes`](super::routes).
+            path: PathBuf,
+        } = "l3fwd",
+    }
 }
 
 impl AppConfig {
@@ -62,18 +63,7 @@ impl AppConfig {
         }
     }
 
-    /// The application's name on the command line.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::MacSwap => "macswap",
-            Self::L2Fwd { .. } => "l2fwd",
-            Self::UdpEcho { .. } => "udp-echo",
-            Self::L3Fwd { .. } => "l3fwd",
-        }
-    }
-
-    /// Makes the application for these ports, in the order of their numbers. Each worker gets a clone.
+    /// Makes it for these ports, in the order of their numbers. Each worker gets a clone.
     pub fn build(&self, ports: &[PortInfo]) -> Result<AnyApp, Error> {
         let needed = self.needed_ports();
         if !needed.contains(&ports.len()) {

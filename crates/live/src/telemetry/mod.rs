@@ -52,46 +52,30 @@ pub struct Identity {
     pub cpu: Option<u32>,
 }
 
-/// The state of a worker.
-///
-/// ```text
-///   Starting ──► Running ◄──► LinkDown
-///                   │            │
-///                   ▼            ▼
-///                Stopping ──► Stopped        any ──► Failed
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum State {
-    /// The worker is opening its ports.
-    Starting,
-    /// The worker moves frames.
-    Running,
-    /// A port's link is down. The worker continues with the other ports.
-    LinkDown,
-    /// The worker was asked to stop and is ending.
-    Stopping,
-    /// The worker has ended as requested.
-    Stopped,
-    /// The worker has ended with an error.
-    Failed,
-}
-
-impl State {
-    /// All states, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::Starting, Self::Running, Self::LinkDown, Self::Stopping, Self::Stopped, Self::Failed];
-
-    /// The name in telemetry, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::LinkDown => "link_down",
-            Self::Stopping => "stopping",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
+units::named! {
+    /// What a worker is about.
+    ///
+    /// ```text
+    ///   Starting ──► Running ◄──► LinkDown
+    ///                   │            │
+    ///                   ▼            ▼
+    ///                Stopping ──► Stopped        any ──► Failed
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u64)]
+    pub enum State {
+        /// Opens its ports.
+        Starting = "starting",
+        /// Moves frames.
+        Running = "running",
+        /// A port's link is down; it goes on with the others.
+        LinkDown = "link_down",
+        /// Was told to end.
+        Stopping = "stopping",
+        /// Has ended as it was told.
+        Stopped = "stopped",
+        /// Ended by an error.
+        Failed = "failed",
     }
 }
 
@@ -101,57 +85,29 @@ fn now() -> Instant<Monotonic> {
     Instant::from_nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
-/// Why a received frame was not sent. With these reasons, received = sent + all drops.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum DropReason {
-    /// The application drops all frames on purpose.
-    Discard,
-    /// The frame is truncated, or its headers contradict themselves.
-    Malformed,
-    /// The frame is well formed, but this application does not answer or forward such frames.
-    NotHandled,
-    /// There is no route to the destination.
-    NoRoute,
-    /// The time to live, or hop limit, is used up.
-    TtlExpired,
-    /// The frame is too long for the outgoing port.
-    TooLong,
-    /// The transmit ring was full.
-    TxFull,
-    /// The outgoing port's link is down.
-    LinkDown,
-    /// A fault wrapper dropped the frame on purpose.
-    Injected,
-}
-
-impl DropReason {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
-        Self::Discard,
-        Self::Malformed,
-        Self::NotHandled,
-        Self::NoRoute,
-        Self::TtlExpired,
-        Self::TooLong,
-        Self::TxFull,
-        Self::LinkDown,
-        Self::Injected,
-    ];
-
-    /// The name in telemetry, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Discard => "discard",
-            Self::Malformed => "malformed",
-            Self::NotHandled => "not_handled",
-            Self::NoRoute => "no_route",
-            Self::TtlExpired => "ttl_expired",
-            Self::TooLong => "too_long",
-            Self::TxFull => "tx_full",
-            Self::LinkDown => "link_down",
-            Self::Injected => "injected",
-        }
+units::named! {
+    /// Why a frame that a worker received was not sent. With these, received = sent + all drops.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(usize)]
+    pub enum DropReason {
+        /// The application drops all frames: its purpose.
+        Discard = "discard",
+        /// Truncated, or its headers contradict themselves.
+        Malformed = "malformed",
+        /// Well formed, but nothing that this application answers or forwards.
+        NotHandled = "not_handled",
+        /// No route to the destination.
+        NoRoute = "no_route",
+        /// Time to live, or hop limit, used up.
+        TtlExpired = "ttl_expired",
+        /// Does not fit the outgoing port.
+        TooLong = "too_long",
+        /// The transmit ring was full.
+        TxFull = "tx_full",
+        /// The outgoing port's link is down.
+        LinkDown = "link_down",
+        /// Injected by a fault wrapper.
+        Injected = "injected",
     }
 }
 

@@ -58,69 +58,35 @@ pub enum Action {
     Request(Hertz),
 }
 
-/// Why a frequency was requested or kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum Reason {
-    /// The policy is fixed and had no choice.
-    Fixed,
-    /// Frames arrived.
-    Traffic,
-    /// No frame has arrived for as long as the policy requires.
-    Idle,
-    /// A queue is filling up.
-    QueueFill,
-    /// The policy has seen too little since the last decision, or the last request has not taken effect yet.
-    Measuring,
-    /// The running frequency is the one that is needed.
-    Steady,
-    /// The load needs a higher frequency.
-    Load,
-    /// The load has needed less for a long time.
-    LessLoad,
-    /// Another sufficient frequency makes waiting and working cheaper together.
-    Cheaper,
-    /// Frames were later than the goal allows.
-    Late,
-    /// The ring, not the goal, needs this frequency: it must not overflow before a higher one takes effect.
-    LossBound,
-    /// The goal is not met even at the highest frequency.
-    GoalTooTight,
-}
-
-impl Reason {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
-        Self::Fixed,
-        Self::Traffic,
-        Self::Idle,
-        Self::QueueFill,
-        Self::Measuring,
-        Self::Steady,
-        Self::Load,
-        Self::LessLoad,
-        Self::Cheaper,
-        Self::Late,
-        Self::LossBound,
-        Self::GoalTooTight,
-    ];
-
-    /// The name in telemetry, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Traffic => "traffic",
-            Self::Idle => "idle",
-            Self::QueueFill => "queue_fill",
-            Self::Measuring => "measuring",
-            Self::Steady => "steady",
-            Self::Load => "load",
-            Self::LessLoad => "less_load",
-            Self::Cheaper => "cheaper",
-            Self::Late => "late",
-            Self::LossBound => "loss_bound",
-            Self::GoalTooTight => "goal_too_tight",
-        }
+units::named! {
+    /// Why a frequency was chosen, or kept.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(usize)]
+    pub enum Reason {
+        /// The policy has no choice here: it is a fixed scheme.
+        Fixed = "fixed",
+        /// Frames came.
+        Traffic = "traffic",
+        /// Nothing has come for as long as it takes.
+        Idle = "idle",
+        /// A queue is filling up.
+        QueueFill = "queue_fill",
+        /// Too little was seen since the last decision, or the last request is not in force yet.
+        Measuring = "measuring",
+        /// What runs is what is needed.
+        Steady = "steady",
+        /// The load needs more.
+        Load = "load",
+        /// The load needs less, and has for long.
+        LessLoad = "less_load",
+        /// At another frequency that suffices, waiting and working cost less.
+        Cheaper = "cheaper",
+        /// Frames were later than the goal allows.
+        Late = "late",
+        /// Not the goal but the ring: it must last until a higher frequency is in force.
+        LossBound = "loss_bound",
+        /// Even the highest frequency does not keep the goal.
+        GoalTooTight = "goal_too_tight",
     }
 }
 

@@ -120,69 +120,35 @@ pub enum Action {
     Apply(Profile),
 }
 
-/// Why a profile was chosen or kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum Reason {
-    /// The policy is fixed and had no choice.
-    Fixed,
-    /// The last profile has not been programmed yet.
-    Applying,
-    /// Too little was seen since the last decision.
-    Measuring,
-    /// The delays and rates are as they should be.
-    Steady,
-    /// The window's rates were better or worse than those of the previous window (DIM).
-    Rates,
-    /// The packets were early enough for a longer timer.
-    Budget,
-    /// Packets were later than the goal allows.
-    Late,
-    /// The ring's time to overflow, not the goal, limits the timer.
-    LossBound,
-    /// Waiting saved no interrupt, because each packet arrived alone.
-    NoSaving,
-    /// The rate has risen, so a timer saves interrupts again.
-    Burst,
-    /// The policy tries whether a timer saves interrupts again.
-    Probe,
-    /// The goal is not met even without moderation.
-    GoalTooTight,
-}
-
-impl Reason {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
-        Self::Fixed,
-        Self::Applying,
-        Self::Measuring,
-        Self::Steady,
-        Self::Rates,
-        Self::Budget,
-        Self::Late,
-        Self::LossBound,
-        Self::NoSaving,
-        Self::Burst,
-        Self::Probe,
-        Self::GoalTooTight,
-    ];
-
-    /// The name in telemetry, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Applying => "applying",
-            Self::Measuring => "measuring",
-            Self::Steady => "steady",
-            Self::Rates => "rates",
-            Self::Budget => "budget",
-            Self::Late => "late",
-            Self::LossBound => "loss_bound",
-            Self::NoSaving => "no_saving",
-            Self::Burst => "burst",
-            Self::Probe => "probe",
-            Self::GoalTooTight => "goal_too_tight",
-        }
+units::named! {
+    /// Why a profile was chosen, or kept.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(usize)]
+    pub enum Reason {
+        /// The policy has no choice here: it is a fixed scheme.
+        Fixed = "fixed",
+        /// The last profile has not been programmed yet.
+        Applying = "applying",
+        /// Too little was seen since the last decision.
+        Measuring = "measuring",
+        /// What was seen is as it should be.
+        Steady = "steady",
+        /// The window's rates were better or worse than those of the one before (DIM).
+        Rates = "rates",
+        /// The packets were early enough to wait longer.
+        Budget = "budget",
+        /// Packets were later than the goal allows.
+        Late = "late",
+        /// The ring's time to overflow, not the goal, cut the timer.
+        LossBound = "loss_bound",
+        /// Waiting saved no interrupt: each packet came alone.
+        NoSaving = "no_saving",
+        /// The rate has risen, and waiting pays again.
+        Burst = "burst",
+        /// Tries whether waiting pays again.
+        Probe = "probe",
+        /// Even without moderation the goal is not kept.
+        GoalTooTight = "goal_too_tight",
     }
 }
 

@@ -128,32 +128,19 @@ pub enum Action<C> {
     BlockUntil(Option<Instant<C>>),
 }
 
-/// The kinds of [`Action`], for counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum WaitKind {
-    /// Counts [`Action::Poll`].
-    Poll,
-    /// Counts [`Action::Pause`].
-    Pause,
-    /// Counts [`Action::SleepUntil`].
-    Sleep,
-    /// Counts [`Action::BlockUntil`].
-    Block,
-}
-
-impl WaitKind {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Poll, Self::Pause, Self::Sleep, Self::Block];
-
-    /// The name in telemetry: `poll`, `pause`, `sleep`, `block`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Pause => "pause",
-            Self::Sleep => "sleep",
-            Self::Block => "block",
-        }
+units::named! {
+    /// The kinds of [`Action`], to count by.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(usize)]
+    pub enum WaitKind {
+        /// [`Action::Poll`]
+        Poll = "poll",
+        /// [`Action::Pause`]
+        Pause = "pause",
+        /// [`Action::SleepUntil`]
+        Sleep = "sleep",
+        /// [`Action::BlockUntil`]
+        Block = "block",
     }
 }
 
@@ -179,57 +166,29 @@ impl<C> Action<C> {
     }
 }
 
-/// Why an action was chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum Reason {
-    /// The policy is fixed and had no choice.
-    Fixed,
-    /// Frames arrived, so the next poll is likely to find more.
-    Traffic,
-    /// The policy waits until shortly before the next arrival, which the traffic's period predicts.
-    Periodic,
-    /// A timed sleep is the cheapest wait.
-    Budget,
-    /// Waiting for an interrupt is the cheapest wait.
-    Interrupt,
-    /// No frame has arrived for a long time, so only an interrupt ends the wait.
-    Idle,
-    /// No late packets are owed, but no wait is cheaper than polling.
-    GoalTooTight,
-    /// Late packets are owed. The packets that a wait would make late cost more than polling.
-    Late,
-    /// The ring's time to overflow, not the goal, limited the wait.
-    LossBound,
-}
-
-impl Reason {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
-        Self::Fixed,
-        Self::Traffic,
-        Self::Periodic,
-        Self::Budget,
-        Self::Interrupt,
-        Self::Idle,
-        Self::GoalTooTight,
-        Self::Late,
-        Self::LossBound,
-    ];
-
-    /// The name in telemetry, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Traffic => "traffic",
-            Self::Periodic => "periodic",
-            Self::Budget => "budget",
-            Self::Interrupt => "interrupt",
-            Self::Idle => "idle",
-            Self::GoalTooTight => "goal_too_tight",
-            Self::Late => "late",
-            Self::LossBound => "loss_bound",
-        }
+units::named! {
+    /// Why an action was chosen.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(usize)]
+    pub enum Reason {
+        /// The policy has no choice here: it is a fixed scheme.
+        Fixed = "fixed",
+        /// Frames came: the next poll is likely to find more.
+        Traffic = "traffic",
+        /// Waits until shortly before the arrival that the traffic's period predicts.
+        Periodic = "periodic",
+        /// A sleep is the cheapest wait.
+        Budget = "budget",
+        /// To wait until a frame comes is the cheapest.
+        Interrupt = "interrupt",
+        /// Nothing has come for long: only the interrupt ends the wait.
+        Idle = "idle",
+        /// Nothing is owed, and no wait is cheaper than polling.
+        GoalTooTight = "goal_too_tight",
+        /// Late packets are owed: what a wait would make late costs more than polling.
+        Late = "late",
+        /// The ring's time to overflow, not the goal, cut the wait.
+        LossBound = "loss_bound",
     }
 }
 

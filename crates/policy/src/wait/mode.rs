@@ -8,22 +8,24 @@ use units::Nanos;
 use super::{Adaptive, AdaptiveConfig, Backoff, DEFAULT_GOAL, Hybrid300, Interrupt, Policy, Poll};
 use crate::Goal;
 
-/// A wait policy's name and its settings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Never waits; runs [`Poll`].
-    Poll,
-    /// Blocks after each empty poll; runs [`Interrupt`].
-    Interrupt,
-    /// Sleeps like OVS-DPDK; runs [`Backoff`].
-    Backoff {
-        /// The longest sleep, at most [`Backoff::LONGEST_MAX`].
-        max: Nanos,
-    },
-    /// Waits like DPDK's l3fwd-power; runs [`Hybrid300`].
-    Hybrid300,
-    /// Waits as cheaply as a latency goal allows; runs [`Adaptive`].
-    Adaptive(AdaptiveConfig),
+units::named! {
+    /// A way of waiting with its settings.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Mode {
+        /// Never waits: [`Poll`].
+        Poll = "poll",
+        /// Blocks at each empty poll: [`Interrupt`].
+        Interrupt = "interrupt",
+        /// OVS-DPDK's timed sleep: [`Backoff`].
+        Backoff {
+            /// The longest sleep, up to [`Backoff::LONGEST_MAX`].
+            max: Nanos,
+        } = "backoff",
+        /// l3fwd-power's scheme: [`Hybrid300`].
+        Hybrid300 = "hybrid300",
+        /// Apus's own: [`Adaptive`].
+        Adaptive(AdaptiveConfig) = "adaptive",
+    }
 }
 
 impl Mode {
@@ -38,18 +40,7 @@ impl Mode {
         Self::Adaptive(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true })
     }
 
-    /// The name used on the command line, in files and in documents.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Interrupt => "interrupt",
-            Self::Backoff { .. } => "backoff",
-            Self::Hybrid300 => "hybrid300",
-            Self::Adaptive(_) => "adaptive",
-        }
-    }
-
-    /// The mode with this name and its default settings. `None` if there is no such mode.
+    /// The mode of this name, with its default settings.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }

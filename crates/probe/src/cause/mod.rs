@@ -20,7 +20,6 @@ mod trace;
 mod watcher;
 
 use std::fmt;
-use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -189,40 +188,18 @@ fn micros(ns: u64) -> String {
     format!("{:.1}us", ns as f64 / 1e3)
 }
 
-/// How to find causes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Causes {
-    /// By tracepoints, or by counters where there are none.
-    Auto,
-    /// By tracepoints, or not at all.
-    Trace,
-    /// By counters.
-    Counters,
-    /// Not at all.
-    None,
-}
-
-impl Causes {
-    /// All ways, for help texts and errors.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Trace, Self::Counters, Self::None];
-}
-
-impl fmt::Display for Causes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Trace => "trace",
-            Self::Counters => "counters",
-            Self::None => "none",
-        })
-    }
-}
-
-impl FromStr for Causes {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|causes| causes.to_string() == text);
-        found.ok_or_else(|| "expected auto, trace, counters or none".into())
+units::named! {
+    /// How causes are looked for.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Causes {
+        /// With tracepoints, or with counters where there are none.
+        Auto = "auto",
+        /// With tracepoints, or not at all.
+        Trace = "trace",
+        /// With counters.
+        Counters = "counters",
+        /// Not at all.
+        None = "none",
     }
 }
 

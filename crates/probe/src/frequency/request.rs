@@ -1,10 +1,8 @@
 //! Asking for a frequency: through cpufreq or through the HWP request register; always by the host's knobs.
 
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::str::FromStr;
 
 use host::knob::{Access, Governor, HwpRequest, Knob, Limits, Setting as _, Value, policies, policy_cpus, ratio};
 use host::transaction::{Held, Plan};
@@ -16,40 +14,19 @@ use crate::Error;
 const MPERF: u32 = 0xe7;
 const APERF: u32 = 0xe8;
 
-/// How to request a frequency.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Via {
-    /// The first that the host has of: the userspace governor's set speed, the policy's limits, the HWP request.
-    Auto,
-    /// The set speed of the userspace governor.
-    Governor,
-    /// Both limits of the frequency policy.
-    Limits,
-    /// The HWP request register, MSR 0x774.
-    Hwp,
-}
-
-impl Via {
-    /// All ways, for help texts and errors.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Governor, Self::Limits, Self::Hwp];
-}
-
-impl fmt::Display for Via {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Governor => "governor",
-            Self::Limits => "limits",
-            Self::Hwp => "hwp",
-        })
-    }
-}
-
-impl FromStr for Via {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|via| via.to_string() == text);
-        found.ok_or_else(|| "expected auto, governor, limits or hwp".into())
+units::named! {
+    /// The way to ask.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Via {
+        /// The userspace governor's set speed, or the policy's limits where there is no such governor, or the HWP
+        /// request: the first that the host has.
+        Auto = "auto",
+        /// The userspace governor and its set speed.
+        Governor = "governor",
+        /// Both limits of the frequency policy.
+        Limits = "limits",
+        /// The HWP request register, MSR 0x774.
+        Hwp = "hwp",
     }
 }
 

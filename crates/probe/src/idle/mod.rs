@@ -21,9 +21,7 @@ mod detail;
 mod wake;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use host::knob::{Access, CpuLatency, IdleState, ResumeLatency, State, states};
 use host::transaction::{Held, Plan};
@@ -53,65 +51,27 @@ const LADDER: [Nanos; 5] = [
 /// Least time to sleep in a state.
 const SHORTEST: Nanos = Nanos::from_micros(200);
 
-/// How to enter each idle state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
-    /// All other states are disabled.
-    Alone,
-    /// The exit latency is limited to that of the state (PM QoS); shallower states stay allowed.
-    PmQos,
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Alone => "alone",
-            Self::PmQos => "pm-qos",
-        })
+units::named! {
+    /// How one state is had.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum How {
+        /// All others are disabled.
+        Alone = "alone",
+        /// The exit latency is limited to the state's (PM QoS): shallower ones stay allowed.
+        PmQos = "pm-qos",
     }
 }
 
-impl FromStr for How {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Alone, Self::PmQos]
-            .into_iter()
-            .find(|how| how.to_string() == text)
-            .ok_or_else(|| "expected alone or pm-qos".into())
-    }
-}
-
-/// What ends the sleep.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// A timer of the sleeping CPU.
-    Timer,
-    /// Another CPU, through an eventfd.
-    Cpu,
-    /// A frame, over a veth pair from another CPU.
-    Frame,
-}
-
-impl Source {
-    /// All sources, for help texts and errors.
-    pub const ALL: [Self; 3] = [Self::Timer, Self::Cpu, Self::Frame];
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Timer => "timer",
-            Self::Cpu => "cpu",
-            Self::Frame => "frame",
-        })
-    }
-}
-
-impl FromStr for Source {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|source| source.to_string() == text);
-        found.ok_or_else(|| "expected timer, cpu or frame".into())
+units::named! {
+    /// What ends the sleep.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Source {
+        /// A timer of the sleeping CPU's own.
+        Timer = "timer",
+        /// Another CPU, through an eventfd.
+        Cpu = "cpu",
+        /// A frame, over veth from another CPU.
+        Frame = "frame",
     }
 }
 

@@ -23,9 +23,7 @@ mod udp;
 mod xsk;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -65,44 +63,24 @@ const OPEN_WITHIN: Duration = Duration::from_secs(10);
 const NEAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 5077);
 const FAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 5077);
 
-/// How the receiver waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
-    /// poll(2) on an AF_XDP socket: one interrupt and one wake-up per frame.
-    Block,
-    /// Polling the ring of the AF_XDP socket without rest.
-    Spin,
-    /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each poll runs the driver. In the lab, on a UDP socket.
-    Busy,
-    /// IRQ suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
-    Suspend,
+units::named! {
+    /// How the receiver waits.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Wait {
+        /// poll(2) on an AF_XDP socket: an interrupt and a wake-up for each frame.
+        Block = "block",
+        /// Looking at the AF_XDP socket's ring again and again.
+        Spin = "spin",
+        /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each look runs the driver. In the lab on a UDP socket.
+        Busy = "busy",
+        /// Interrupt suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
+        Suspend = "suspend",
+    }
 }
 
 impl Wait {
-    /// All ways of waiting, for help texts and errors.
-    pub const ALL: [Self; 4] = [Self::Block, Self::Spin, Self::Busy, Self::Suspend];
-
     fn never_sleeps(self) -> bool {
         matches!(self, Self::Spin | Self::Busy)
-    }
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Block => "block",
-            Self::Spin => "spin",
-            Self::Busy => "busy",
-            Self::Suspend => "suspend",
-        })
-    }
-}
-
-impl FromStr for Wait {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|wait| wait.to_string() == text);
-        found.ok_or_else(|| "expected block, spin, busy or suspend".into())
     }
 }
 

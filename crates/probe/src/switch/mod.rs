@@ -15,8 +15,6 @@
 pub(crate) mod way;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use live::cpu::{Cpu as _, LinuxCpu};
@@ -36,37 +34,16 @@ use crate::{Control, Error, Probe};
 
 use way::Way;
 
-/// How one thread wakes the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Via {
-    /// futex(2), private to the process.
-    Futex,
-    /// One byte through a pipe.
-    Pipe,
-    /// A count through an eventfd.
-    Eventfd,
-}
-
-impl Via {
-    /// All ways, for help texts and errors.
-    pub const ALL: [Self; 3] = [Self::Futex, Self::Pipe, Self::Eventfd];
-}
-
-impl fmt::Display for Via {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Futex => "futex",
-            Self::Pipe => "pipe",
-            Self::Eventfd => "eventfd",
-        })
-    }
-}
-
-impl FromStr for Via {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|via| via.to_string() == text);
-        found.ok_or_else(|| "expected futex, pipe or eventfd".into())
+units::named! {
+    /// How one thread wakes the other.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Via {
+        /// futex(2), private.
+        Futex = "futex",
+        /// An octet through a pipe.
+        Pipe = "pipe",
+        /// A count through an eventfd.
+        Eventfd = "eventfd",
     }
 }
 

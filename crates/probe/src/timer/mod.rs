@@ -19,8 +19,6 @@ mod activations;
 mod sleeper;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -50,37 +48,16 @@ const FETCH: Duration = Duration::from_millis(5);
 /// Default interval, as in cyclictest.
 const USUAL_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// System call with which a thread waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
-    /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
-    ClockNanosleep,
-    /// read(2) of a periodic timerfd.
-    Timerfd,
-    /// epoll_wait(2) for a periodic timerfd, then read(2).
-    Epoll,
-}
-
-impl Wait {
-    /// All ways of waiting, for help texts and errors.
-    pub const ALL: [Self; 3] = [Self::ClockNanosleep, Self::Timerfd, Self::Epoll];
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ClockNanosleep => "clock_nanosleep",
-            Self::Timerfd => "timerfd",
-            Self::Epoll => "epoll",
-        })
-    }
-}
-
-impl FromStr for Wait {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|wait| wait.to_string() == text);
-        found.ok_or_else(|| "expected clock_nanosleep, timerfd or epoll".into())
+units::named! {
+    /// How a thread waits for its time.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Wait {
+        /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
+        ClockNanosleep = "clock_nanosleep",
+        /// A periodic timerfd, read.
+        Timerfd = "timerfd",
+        /// The same, waited for with epoll_wait and then read.
+        Epoll = "epoll",
     }
 }
 

@@ -59,22 +59,14 @@ pub struct Bound {
     pub by: By,
 }
 
-/// The inequality that gave the bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
-    /// The first one: wake-ups and deadlines.
-    Schedule,
-    /// The second one: the cycles of the packets.
-    Work,
-}
-
-impl By {
-    /// The name in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Schedule => "schedule",
-            Self::Work => "work",
-        }
+units::named! {
+    /// What the bound is made of.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum By {
+        /// Wake-ups and deadlines.
+        Schedule = "schedule",
+        /// The cycles that the packets take.
+        Work = "work",
     }
 }
 

@@ -47,31 +47,18 @@ pub enum Theirs {
     Nothing,
 }
 
-/// How a number was obtained.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// The simulated world produced it, and no parameter was fitted to it: a prediction.
-    Simulated,
-    /// One line of arithmetic gives it from the inputs; nothing was simulated.
-    Arithmetic,
-    /// It depends on a value that was chosen for this row, because the document does not state it.
-    Assumption,
-    /// A parameter was set by it, so it agrees by construction.
-    Calibrated,
-}
-
-impl Role {
-    /// All, in the order of what they claim.
-    pub const ALL: [Self; 4] = [Self::Simulated, Self::Arithmetic, Self::Assumption, Self::Calibrated];
-
-    /// The name in tables and documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Simulated => "simulated",
-            Self::Arithmetic => "arithmetic",
-            Self::Assumption => "assumption",
-            Self::Calibrated => "calibrated",
-        }
+units::named! {
+    /// Where a number comes from.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Role {
+        /// The simulated world gave it, and nothing was fitted to it: a prediction.
+        Simulated = "simulated",
+        /// It follows from the inputs in one line of arithmetic; nothing was simulated.
+        Arithmetic = "arithmetic",
+        /// It rests on a value that was chosen for this row, because the document does not state it.
+        Assumption = "assumption",
+        /// A parameter was set by it: it agrees by construction.
+        Calibrated = "calibrated",
     }
 }
 

@@ -19,28 +19,18 @@ pub struct Knob {
     pub percent: u32,
 }
 
-/// How a parameter got its value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
-    /// It was fitted to a row of this figure or of another one.
-    Fitted,
-    /// It is an estimate; no document states it.
-    Estimate,
-    /// It was chosen, because the document does not say what was used.
-    Assumption,
-    /// A document states it.
-    Stated,
-}
-
-impl Standing {
-    /// The name in tables and documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Estimate => "estimate",
-            Self::Assumption => "assumption",
-            Self::Stated => "stated",
-        }
+units::named! {
+    /// How a parameter came to its value.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Standing {
+        /// Fitted, to a row of this figure or of another.
+        Fitted = "fitted",
+        /// Estimated, without a document that states it.
+        Estimate = "estimate",
+        /// Chosen, because the document does not say what was used.
+        Assumption = "assumption",
+        /// Stated by a document.
+        Stated = "stated",
     }
 }
 

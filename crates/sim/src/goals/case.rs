@@ -50,44 +50,29 @@ pub struct Case {
     pub bound: Option<Microwatts>,
 }
 
-/// The verdict on a case.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Verdict {
-    /// Apus misses a goal that a rival holds.
-    Missed,
-    /// A rival at its own settings holds the goal with over 1 % less power.
-    Lost,
-    /// A rival at a frequency chosen in hindsight holds the goal with over 5 % less power.
-    LostToTuned,
-    /// Apus and the best rival hold the goal with about the same power.
-    Tied,
-    /// Apus holds the goal with over 1 % less power than any rival, or is the only one that holds it.
-    Won,
-    /// No way holds the goal.
-    Nobody,
-    /// There were too few packets for a verdict.
-    TooFew,
+units::named! {
+    /// What became of a case.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Verdict {
+        /// Ours misses a goal that a rival holds.
+        Missed = "missed",
+        /// A rival at its own settings holds it with over 1 % less power.
+        Lost = "lost",
+        /// A rival at a frequency chosen in hindsight holds it with over 5 % less power.
+        LostToTuned = "lost_to_tuned",
+        /// No better, no worse.
+        Tied = "tied",
+        /// Ours holds it with over 1 % less power than any rival, or alone.
+        Won = "won",
+        /// Nobody holds it.
+        Nobody = "nobody_holds",
+        /// There were too few packets to tell.
+        TooFew = "too_few_packets",
+    }
 }
 
 impl Verdict {
-    /// All, in the order in which they are told.
-    pub const ALL: [Self; 7] =
-        [Self::Won, Self::Tied, Self::Lost, Self::LostToTuned, Self::Missed, Self::Nobody, Self::TooFew];
-
-    /// The name in documents, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Won => "won",
-            Self::Tied => "tied",
-            Self::Lost => "lost",
-            Self::LostToTuned => "lost_to_tuned",
-            Self::Missed => "missed",
-            Self::Nobody => "nobody_holds",
-            Self::TooFew => "too_few_packets",
-        }
-    }
-
-    /// Whether Apus did worse than a rival.
+    /// Whether ours did worse than a rival.
     pub const fn is_beaten(self) -> bool {
         matches!(self, Self::Missed | Self::Lost | Self::LostToTuned)
     }

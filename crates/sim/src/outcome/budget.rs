@@ -1,84 +1,52 @@
 //! The latency budget: the parts of a packet's delay.
 
-/// A part of the budget. The parts add up exactly to a packet's delay.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(usize)]
-pub enum Term {
-    /// Waiting in the NIC for its interrupt, or for its descriptor to be written back.
-    Moderation,
-    /// The way from the wire into memory, and that of the interrupt or the timer to the waiting thread.
-    Delivery,
-    /// The core's return from an idle state, and the refilling of its caches.
-    CStateExit,
-    /// Waiting until the thread gets the core: another task has it, the context switch itself, a timer's slack.
-    Scheduling,
-    /// The core executes nothing, because its frequency changes.
-    FrequencyStall,
-    /// Waiting in a ring while the core rests by choice or works on other packets, and waiting for the end of its
-    /// batch.
-    Queueing,
-    /// The packet's own processing: to receive it, handle it and send it.
-    Work,
-    /// From the doorbell to its last bit on the wire, including the packets before it.
-    Transmit,
+units::named! {
+    /// A term of the budget. A packet's delay is their sum, exactly.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[repr(usize)]
+    pub enum Term {
+        /// Waits in the NIC for its interrupt, or for its descriptor to be written back.
+        Moderation = "moderation",
+        /// From the wire into memory, and the interrupt's way to the thread that waits for it, or a timer's.
+        Delivery = "delivery",
+        /// The core comes back from an idle state, and fills its caches again.
+        CStateExit = "c_state_exit",
+        /// Waits for the core to be given to the thread: someone else has it, the switch itself, a timer's
+        /// slack.
+        Scheduling = "scheduling",
+        /// The core executes nothing, because its frequency changes.
+        FrequencyStall = "frequency_stall",
+        /// Waits in a ring while the core rests by choice, or works on others; and for the end of its batch.
+        Queueing = "queueing",
+        /// Its own work: to receive it, to handle it, to send it.
+        Work = "work",
+        /// From the doorbell to its last bit on the wire, behind those before it.
+        Transmit = "transmit",
+    }
 }
 
 impl Term {
     /// The number of terms.
     pub const COUNT: usize = 8;
-    /// All, in the order in which a packet meets them.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Moderation,
-        Self::Delivery,
-        Self::CStateExit,
-        Self::Scheduling,
-        Self::FrequencyStall,
-        Self::Queueing,
-        Self::Work,
-        Self::Transmit,
-    ];
-
-    /// The name in documents, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Moderation => "moderation",
-            Self::Delivery => "delivery",
-            Self::CStateExit => "c_state_exit",
-            Self::Scheduling => "scheduling",
-            Self::FrequencyStall => "frequency_stall",
-            Self::Queueing => "queueing",
-            Self::Work => "work",
-            Self::Transmit => "transmit",
-        }
-    }
 }
 
-/// Why a frame was dropped.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(usize)]
-pub enum Drop {
-    /// The receive ring had no free descriptor.
-    RxFull,
-    /// The transmit ring had no free descriptor.
-    TxFull,
-    /// The socket was full, because the application did not read it in time.
-    SocketFull,
+units::named! {
+    /// Why a frame was dropped.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[repr(usize)]
+    pub enum Drop {
+        /// The receive ring had no free descriptor.
+        RxFull = "rx_full",
+        /// The transmit ring had none.
+        TxFull = "tx_full",
+        /// The socket was full: the application did not come to take them.
+        SocketFull = "socket_full",
+    }
 }
 
 impl Drop {
     /// The number of reasons.
     pub const COUNT: usize = 3;
-    /// All.
-    pub const ALL: [Self; Self::COUNT] = [Self::RxFull, Self::TxFull, Self::SocketFull];
-
-    /// The name in documents, in snake case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RxFull => "rx_full",
-            Self::TxFull => "tx_full",
-            Self::SocketFull => "socket_full",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,32 +11,23 @@ use super::worker::Worker;
 use crate::hw::interrupt::{DelayFrom, ModerationModel};
 use crate::strict::{Error, Section};
 
-/// How the NIC moderates interrupts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ModerationPlan {
-    /// One fixed setting, that of the [`Host`]'s NIC.
-    Fixed,
-    /// The policy [`policy::moderation::NetDim`].
-    Dim {
-        /// What starts the timers of its profiles.
-        mode: PeriodMode,
-        /// Index of the initial profile.
-        index: u8,
-        /// The profiles: the kernel's, or the scenario's own.
-        profiles: [Profile; NET_PROFILES],
-    },
-    /// The policy [`policy::moderation::GoalModeration`].
-    Goal,
-}
-
-impl ModerationPlan {
-    /// The name in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Dim { .. } => "dim",
-            Self::Goal => "goal",
-        }
+units::named! {
+    /// How the NIC gathers interrupts.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum ModerationPlan {
+        /// One setting: that of the [`Host`]'s NIC.
+        Fixed = "fixed",
+        /// See [`policy::moderation::NetDim`].
+        Dim {
+            /// What its timers count from.
+            mode: PeriodMode,
+            /// The profile that it begins with.
+            index: u8,
+            /// The profiles: the kernel's, or the scenario's own.
+            profiles: [Profile; NET_PROFILES],
+        } = "dim",
+        /// See [`policy::moderation::GoalModeration`].
+        Goal = "goal",
     }
 }
 

@@ -67,43 +67,30 @@ pub struct Traffic {
     pub start: Nanos,
 }
 
-/// The kinds of traffic, with their parameters.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Kind {
-    /// Equal gaps; see [`constant`].
-    Constant {
-        /// The constant rate.
-        rate: Rate,
-    },
-    /// Exponential gaps; see [`poisson`].
-    Poisson {
-        /// The mean rate.
-        rate: Rate,
-    },
-    /// Bursts with silence between them; see [`on_off`].
-    OnOff(on_off::OnOff),
-    /// One burst per period; see [`slots`].
-    Slots(slots::Slots),
-    /// A closed loop of requests; see [`request`].
-    Request(request::Request),
-    /// Bursts at all time scales; see [`self_similar`].
-    SelfSimilar(self_similar::SelfSimilar),
-    /// A recorded sequence; see [`replay`].
-    Replay(replay::Replay),
-}
-
-impl Kind {
-    /// The name in scenarios and documents.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Constant { .. } => "constant",
-            Self::Poisson { .. } => "poisson",
-            Self::OnOff(_) => "on-off",
-            Self::Slots(_) => "slots",
-            Self::Request(_) => "request",
-            Self::SelfSimilar(_) => "self-similar",
-            Self::Replay(_) => "replay",
-        }
+units::named! {
+    /// The kinds of traffic, with their parameters.
+    #[derive(Clone, PartialEq, Debug)]
+    pub enum Kind {
+        /// See [`constant`].
+        Constant {
+            /// How fast.
+            rate: Rate,
+        } = "constant",
+        /// See [`poisson`].
+        Poisson {
+            /// How fast on average.
+            rate: Rate,
+        } = "poisson",
+        /// See [`on_off`].
+        OnOff(on_off::OnOff) = "on-off",
+        /// See [`slots`].
+        Slots(slots::Slots) = "slots",
+        /// See [`request`].
+        Request(request::Request) = "request",
+        /// See [`self_similar`].
+        SelfSimilar(self_similar::SelfSimilar) = "self-similar",
+        /// See [`replay`].
+        Replay(replay::Replay) = "replay",
     }
 }
 

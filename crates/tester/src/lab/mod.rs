@@ -28,9 +28,7 @@ mod namespace;
 mod tools;
 pub mod vm;
 
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use live::Error;
@@ -48,40 +46,17 @@ const UP_WITHIN: Duration = Duration::from_secs(10);
 /// Longest lab name: `apus-NAME-right` stays readable, and far below NAME_MAX (255).
 const NAME_MAX: usize = 32;
 
-/// The predefined layouts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Preset {
-    /// A tester and a device under test, joined by one link without addresses: for measurements.
-    Pair,
-    /// Two ordinary hosts in one subnet, with a device under test between them: for l2fwd.
-    Wire,
-    /// Two ordinary hosts in two subnets, IPv4 and IPv6, with a router between them: for l3fwd.
-    Routed,
-}
-
-impl Preset {
-    /// All layouts, in order of size.
-    pub const ALL: [Self; 3] = [Self::Pair, Self::Wire, Self::Routed];
-}
-
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pair => "pair",
-            Self::Wire => "wire",
-            Self::Routed => "routed",
-        })
-    }
-}
-
-impl FromStr for Preset {
-    type Err = Error;
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|p| p.to_string() == text).ok_or_else(|| Error::Invalid {
-            what: format!("lab topology {text:?}"),
-            why: "there is no such layout; use pair, wire or routed".into(),
-        })
+units::named! {
+    /// The ready-made topologies.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Preset {
+        /// A tester and a device under test, one link, no addresses: the bed for measurements.
+        Pair = "pair",
+        /// Two ordinary hosts in one subnet, a device under test between them: for l2fwd.
+        Wire = "wire",
+        /// Two ordinary hosts in two subnets, IPv4 and IPv6, a router between them: for l3fwd.
+        Routed = "routed",
     }
 }
 

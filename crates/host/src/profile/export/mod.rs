@@ -10,27 +10,26 @@ pub(crate) mod systemd;
 mod tuned;
 mod tuned_object;
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::Resolved;
 use crate::knob::{Access, Error, Setting as _};
 
-/// The engine for which a plan is exported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
-    /// A profile for tuned(8).
-    Tuned,
-    /// A file for sysctl.d(5), and a systemd unit for the other settings.
-    Systemd,
-    /// Arguments for the kernel's command line.
-    Cmdline,
-    /// A PerformanceProfile for OpenShift's node tuning operator.
-    Openshift,
-    /// A Tuned object for the same operator.
-    OpenshiftTuned,
-    /// A playbook for Ansible.
-    Ansible,
+units::named! {
+    /// For which engine.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Format {
+        /// A profile of tuned(8).
+        Tuned = "tuned",
+        /// A file for sysctl.d(5), and a systemd unit for the rest.
+        Systemd = "systemd",
+        /// The arguments of the kernel's command line.
+        Cmdline = "cmdline",
+        /// A PerformanceProfile of OpenShift's node tuning operator.
+        Openshift = "openshift",
+        /// A Tuned object of the same operator.
+        OpenshiftTuned = "openshift-tuned",
+        /// A playbook of Ansible.
+        Ansible = "ansible",
+    }
 }
 
 /// An exported plan.
@@ -51,34 +50,6 @@ pub struct ExportedFile {
     pub place: String,
     /// The content of the file.
     pub text: String,
-}
-
-impl Format {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Tuned, Self::Systemd, Self::Cmdline, Self::Openshift, Self::OpenshiftTuned, Self::Ansible];
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tuned => "tuned",
-            Self::Systemd => "systemd",
-            Self::Cmdline => "cmdline",
-            Self::Openshift => "openshift",
-            Self::OpenshiftTuned => "openshift-tuned",
-            Self::Ansible => "ansible",
-        })
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|format| format.to_string() == text);
-        found
-            .ok_or_else(|| format!("{text:?}: expected tuned, systemd, cmdline, openshift, openshift-tuned or ansible"))
-    }
 }
 
 impl Resolved {

@@ -38,34 +38,22 @@ use crate::At;
 /// conservative.
 pub const SAMPLING: Nanos = Nanos::from_millis(10);
 
-/// A governor and its tunables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GovernorModel {
-    /// Requests the highest frequency.
-    Performance,
-    /// Requests the lowest frequency.
-    Powersave,
-    /// Follows the load: up to the highest frequency at once, down in proportion.
-    Ondemand(OndemandModel),
-    /// Follows the load step by step.
-    Conservative(ConservativeModel),
-    /// Follows the scheduler's utilisation.
-    Schedutil(SchedutilModel),
-    /// Follows NAPI's mode.
-    Nmap(NmapModel),
-}
-
-impl GovernorModel {
-    /// The name, as in `scaling_governor` where the kernel has it.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Performance => "performance",
-            Self::Powersave => "powersave",
-            Self::Ondemand(_) => "ondemand",
-            Self::Conservative(_) => "conservative",
-            Self::Schedutil(_) => "schedutil",
-            Self::Nmap(_) => "nmap",
-        }
+units::named! {
+    /// A governor and its tunables.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum GovernorModel {
+        /// The highest frequency.
+        Performance = "performance",
+        /// The lowest.
+        Powersave = "powersave",
+        /// By load: to the highest at once, down in proportion.
+        Ondemand(OndemandModel) = "ondemand",
+        /// By load: step by step.
+        Conservative(ConservativeModel) = "conservative",
+        /// By the scheduler's utilisation.
+        Schedutil(SchedutilModel) = "schedutil",
+        /// By NAPI's mode.
+        Nmap(NmapModel) = "nmap",
     }
 }
 
