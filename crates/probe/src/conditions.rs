@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::host::{HostState, Reading, SchedulingClass};
 
-use crate::measured::{Mark, MarkKind};
+use crate::mark::{Mark, MarkKind};
 
 /// Of one measurement. Read back after setting, not repeated from the settings.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@ use policy::wait::{Reason, WaitKind};
 
 use super::DropReason;
 use super::histogram::HistogramCells;
+use crate::device::Health;
 
 /// "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
@@ -171,6 +172,15 @@ pub struct Port {
     pub health: Cell,
     /// 0 without effect, 1 with; `NONE`: not asked for, or not known yet.
     pub busy_poll: Cell,
+}
+
+/// How health is written in the page.
+pub const fn health_number(health: Health) -> u64 {
+    match health {
+        Health::Up => 1,
+        Health::Down => 2,
+        Health::Finished => 3,
+    }
 }
 
 /// A ring with one writer. `written` counts all gaps ever; gap `n` lies in slot `n % GAPS`.

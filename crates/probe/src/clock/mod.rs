@@ -12,21 +12,18 @@ use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
 use rustix::time::{ClockId, DynamicClockId, clock_getres, clock_gettime, clock_gettime_dynamic};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
-use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term};
+use crate::detail::{ClockDetail, ClockFacts, Detail, TscPair};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, Term};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
-
-pub use counters::TscPair;
 
 /// The measuring thread's name.
 const THREAD: &str = "apus-clock";
@@ -61,35 +58,6 @@ pub struct Clock {
     pub duration: Nanos,
     /// The load meanwhile, for the conditions.
     pub load: String,
-}
-
-/// What only the probe `clock` knows.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClockDetail {
-    /// The clocks.
-    pub clocks: Vec<ClockFacts>,
-    /// Ticks of the time-stamp counter a second, by `CLOCK_MONOTONIC_RAW`.
-    pub tsc_hz: Reading<u64>,
-    /// Whether the processor says that the counter keeps its rate at every frequency and in every sleep
-    /// state: the flags constant_tsc and nonstop_tsc.
-    pub tsc_invariant: Reading<bool>,
-    /// The counters of other CPUs against the first one's; none with one CPU.
-    pub tsc_pairs: Vec<TscPair>,
-}
-
-/// A clock's facts; what reading it costs is a term.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClockFacts {
-    /// Its name.
-    pub name: String,
-    /// What clock_getres(2) says.
-    pub resolution_ns: u64,
-    /// The least step between two readings, one after the other; null if it never moved.
-    pub smallest_step_ns: Option<u64>,
-    /// Readings earlier than the one before.
-    pub backwards: u64,
 }
 
 impl Clock {

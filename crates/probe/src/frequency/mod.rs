@@ -20,15 +20,15 @@ use std::sync::mpsc;
 
 use host::knob::Access;
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Hertz, Instant, Monotonic, Nanos};
 
 use crate::clock;
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term};
+use crate::detail::{Detail, FrequencyChange, FrequencyDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Measured, Name, Overhead, Term};
 use crate::observe::{Observation, Seen};
 use crate::place::Place;
 use crate::record::Recorder;
@@ -134,49 +134,6 @@ impl Frequency {
         settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
         settings
     }
-}
-
-/// What only the probe `frequency` knows.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FrequencyDetail {
-    /// How frequencies were asked for.
-    pub via: String,
-    /// The levels, in turn.
-    pub levels_hz: Vec<u64>,
-    /// Units of work.
-    pub units: u64,
-    /// Units of which the longest makes a batch's maximum.
-    pub batch_units: u64,
-    /// The requests.
-    pub changes: Vec<FrequencyChange>,
-    /// Requests after which the work went no faster and no slower.
-    pub without_effect: u64,
-    /// For a figure: the time from the start and the longest unit of each batch, in order; thinned where there are
-    /// very many, the longest kept.
-    pub batches_ns: Vec<(u64, u64)>,
-}
-
-/// One request.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FrequencyChange {
-    /// When, from the start.
-    pub at_ns: u64,
-    /// What was asked for.
-    pub to_hz: u64,
-    /// How long the call took that asked.
-    pub call_ns: u64,
-    /// A unit's median before.
-    pub unit_before_ns: u64,
-    /// A unit's median after.
-    pub unit_after_ns: u64,
-    /// From the request to the first unit at the new speed; null if the speed did not change.
-    pub effect_ns: Option<u64>,
-    /// By how much the longest unit around the change exceeded both medians.
-    pub stall_ns: u64,
-    /// The effective frequency afterwards, from APERF, MPERF and the time-stamp counter.
-    pub effective_hz: Reading<u64>,
 }
 
 /// A request as it was made.

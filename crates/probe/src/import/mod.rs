@@ -11,8 +11,6 @@ mod rtla;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::{HostState, Reading};
 use tester::quantile::{QuantileEstimate, minimum_samples};
@@ -20,20 +18,10 @@ use units::Nanos;
 
 use crate::Error;
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Mark, Measured, Name, Series, Term};
+use crate::detail::{Detail, ImportDetail};
+use crate::mark::Mark;
+use crate::measured::{Counter, Measured, Name, Series, Term};
 use crate::record::Recorder;
-
-/// What is known of a result that another tool measured.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ImportDetail {
-    /// The tool, with its version where the file has it.
-    pub tool: String,
-    /// What was typed; null where the file does not say.
-    pub command: Option<String>,
-    /// How coarse its values are.
-    pub bucket_ns: u64,
-}
 
 /// A result, and what its file says of the host.
 #[derive(Clone, PartialEq, Debug)]

@@ -26,15 +26,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use live::cpu::LinuxCpu;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::Nanos;
 
-use crate::cause::{Cause, Causes, Evidence, Explanation};
+use crate::cause::{Causes, Evidence, Explanation};
 use crate::conditions::Conditions;
-use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::detail::{Detail, JitterCpu, JitterDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Blocked, Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
 use crate::observe::{Observation, Seen};
 use crate::place::Place;
 use crate::record::Recorder;
@@ -42,7 +42,7 @@ use crate::ring::Ring;
 use crate::{Control, Error, Probe};
 
 use look::{Channel, Looker, thread_name};
-pub use packets::{Packets, Traffic};
+pub use packets::Traffic;
 use spin::{Look, Spun, spin};
 
 /// The longest round that may be asked to be no gap: there is a counter for each nanosecond below.
@@ -118,82 +118,6 @@ impl Jitter {
         settings.extend(self.traffic.capacity.map(|rate| ("capacity".to_owned(), format!("{}pps", rate.as_pps()))));
         settings
     }
-}
-
-/// What only the probe `jitter` knows.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct JitterDetail {
-    /// Rounds longer than this are gaps.
-    pub gap_over_ns: u64,
-    /// Disturbances longer than this are explained.
-    pub explain_over_ns: u64,
-    /// By CPU.
-    pub cpus: Vec<JitterCpu>,
-}
-
-/// One CPU's gaps. Work and gaps add up to the run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct JitterCpu {
-    /// The CPU.
-    pub cpu: usize,
-    /// From the first reading of the clock to the last.
-    pub run_ns: u64,
-    /// Rounds that were no gaps.
-    pub rounds: u64,
-    /// Time in them.
-    pub work_ns: u64,
-    /// The median of them: how finely the loop looks; null without any.
-    pub round_median_ns: Option<u64>,
-    /// Gaps.
-    pub gaps: u64,
-    /// Time in them.
-    pub gaps_ns: u64,
-    /// Gaps longer than `explain_over_ns`.
-    pub large_gaps: u64,
-    /// Time in them.
-    pub large_gaps_ns: u64,
-    /// Disturbances without an explanation, because too many came at once or no one looked.
-    pub unexplained: u64,
-    /// Readings of the clock that were earlier than the one before.
-    pub backwards: u64,
-    /// What the explanations rest on.
-    pub evidence: Evidence,
-    /// The main causes of the disturbances, the one with most time first.
-    pub causes: Vec<CauseTotal>,
-    /// The largest disturbances, the longest first.
-    pub largest: Vec<Explained>,
-    /// What the gaps would have meant for packets.
-    pub packets: Packets,
-}
-
-/// The disturbances of one main cause.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CauseTotal {
-    /// The cause.
-    pub cause: Cause,
-    /// Disturbances of which it is the main cause.
-    pub disturbances: u64,
-    /// The sum of their gaps.
-    pub away_ns: u64,
-    /// The longest of them, without the time that the loop ran in between.
-    pub largest_ns: u64,
-}
-
-/// A disturbance, explained: one gap, or several with less than 5 us between them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Explained {
-    /// When it began, from the start of the run.
-    pub at_ns: u64,
-    /// From its beginning to its end; the sum of its gaps is the explanation's length.
-    pub span_ns: u64,
-    /// Its gaps.
-    pub gaps: u64,
-    /// Its cause.
-    pub explanation: Explanation,
 }
 
 impl Probe for Jitter {

@@ -1,10 +1,9 @@
 //! What gaps mean for packets: how many a ring loses while its reader is away.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use units::{Nanos, PacketRate};
 
 use crate::Error;
+use crate::detail::Packets;
 
 /// Packets are counted in billionths, so that a rate times nanoseconds is a whole number of them.
 const PARTS: u128 = 1_000_000_000;
@@ -102,27 +101,6 @@ impl Backlog {
 /// The highest rate of which `ring` holds all that arrives in `gap`; `None` without a gap.
 fn loss_free(ring: u32, gap: Nanos) -> Option<u64> {
     (gap > Nanos::ZERO).then(|| (u128::from(ring) * PARTS / u128::from(gap.as_nanos())) as u64)
-}
-
-/// What the gaps would have meant for packets. Reckoned, not measured: packets evenly spaced, a ring that
-/// is empty when nothing delays its reader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Packets {
-    /// Descriptors of the ring.
-    pub ring: u32,
-    /// Packets a second that were supposed to arrive; null if none were given.
-    pub rate_pps: Option<u64>,
-    /// Packets a second that the reader was supposed to take; null: any number.
-    pub capacity_pps: Option<u64>,
-    /// Packets that would have arrived; null without a rate.
-    pub arrived: Option<u64>,
-    /// Packets for which the ring would have had no room; null without a rate.
-    pub lost: Option<u64>,
-    /// The most that would have waited, if the ring had had room for all; null without a rate.
-    pub highest_backlog: Option<u64>,
-    /// The highest rate at which the longest gap seen loses nothing: ring / gap; null without a gap.
-    pub loss_free_pps: Option<u64>,
 }
 
 #[cfg(test)]

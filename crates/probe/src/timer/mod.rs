@@ -25,15 +25,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::detail::{Detail, TimerCpu, TimerDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Blocked, Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -150,32 +150,6 @@ impl Timer {
         settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
         settings
     }
-}
-
-/// What only the probe `timer` knows.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TimerDetail {
-    /// How the threads waited.
-    pub wait: String,
-    /// From one activation to the next.
-    pub interval_ns: u64,
-    /// By CPU.
-    pub cpus: Vec<TimerCpu>,
-}
-
-/// One CPU's activations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TimerCpu {
-    /// The CPU.
-    pub cpu: usize,
-    /// Activations that the thread ran for.
-    pub activations: u64,
-    /// Activations that a stall swallowed: in the back-filled series only.
-    pub swallowed: u64,
-    /// Returns before the time: waited for again, and no samples.
-    pub early: u64,
 }
 
 /// What a measuring thread brings home.

@@ -208,7 +208,7 @@ pub fn full_rate(name: &str, nic: &str, files: &Files) -> Result<u64, PlanError>
 
 /// What a core forwards at a frequency, in full bursts; packets a second.
 fn bears(processor: &Processor, at: Hertz) -> u64 {
-    const BURST: u64 = crate::world::user::BURST as u64;
+    const BURST: u64 = crate::world::BURST as u64;
     let cycles = BURST * processor.work.frame.count() + processor.work.burst.count();
     at.as_hertz() * BURST / cycles.max(1)
 }

@@ -19,42 +19,20 @@ use units::{Cycles, Nanos, Simulated};
 
 use super::Scaling;
 use super::core::{Core, Path, Whom};
-use super::ledger::Activity;
 use super::port::Port;
 use super::queue::{RESERVED, Waiting};
 use super::tally::{Shares, Tally};
-use super::user::{HEALTH_INTERVAL, Served, overlap};
+use super::user::{Served, overlap};
 use crate::At;
 use crate::hw::cpufreq::Load;
-use crate::outcome::{Drop, Term};
+use crate::outcome::{Activity, Drop, Moderated, Term};
+use crate::scenario::{HEALTH_INTERVAL, KernelModel};
 
 /// Frames of a queue that one poll takes: `NAPI_POLL_WEIGHT`, include/linux/netdevice.h.
 pub const WEIGHT: usize = 64;
 /// Frames after which others get a turn, although frames still come: `net_hotdata.netdev_budget`, 300
 /// (`net.core.netdev_budget`).
 pub const BUDGET: usize = 300;
-
-/// What the kernel's way takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KernelModel {
-    /// A poll of a queue, besides its frames: soft interrupt, NAPI, completion.
-    pub poll: Cycles,
-    /// A frame: driver and stack, on to the wire or into the socket.
-    pub frame: Cycles,
-    /// The application's part of a frame: the two system calls and what it does in between. `None`: frames
-    /// are forwarded by the kernel.
-    pub application: Option<Cycles>,
-    /// Frames that a socket holds. Linux's default is 212,992 octets (`net.core.rmem_default`), and a small
-    /// frame takes 768 of them with its management.
-    pub socket: u32,
-    /// To program another moderation profile.
-    pub program: Cycles,
-}
-
-impl KernelModel {
-    /// Frames that a socket of default size holds: 212,992 / 768.
-    pub const SOCKET: u32 = 277;
-}
 
 /// What the core is to do.
 #[derive(Debug)]
@@ -95,17 +73,6 @@ struct Napi {
     /// Time under each profile, and changes, within the window.
     profiles: Vec<(Profile, Nanos)>,
     changes: u64,
-}
-
-/// What became of a queue's moderation within the window.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Moderated {
-    /// The queue.
-    pub queue: usize,
-    /// The profiles that were in force, and for how long each.
-    pub profiles: Vec<(Profile, Nanos)>,
-    /// How often it was programmed.
-    pub changes: u64,
 }
 
 const NO_DELAYS: Delays = Delays { packets: 0, shortest: Nanos::MAX, longest: Nanos::ZERO };

@@ -14,9 +14,11 @@
 //! **Left out:** what the extended version (arXiv 2103.13263v3) adds, threads that change queues; caches that move from
 //! core to core with the lock; l3fwd's transmit buffer, which drains every 10 us.
 
-use units::{Cycles, Nanos};
+use units::Nanos;
 
 use crate::At;
+use crate::outcome::Cycle;
+use crate::scenario::MetronomeModel;
 
 /// Frames taken at once: `MAX_PKT_BURST`.
 pub const BURST: usize = 32;
@@ -25,26 +27,6 @@ const FIRST: Nanos = Nanos::from_micros(20);
 /// ρ = 1.
 const ONE: u64 = 1 << 32;
 const NEVER: At = At::from_nanos(u64::MAX);
-
-/// What the threads are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MetronomeModel {
-    /// V: the mean time for which a queue is left alone.
-    pub vacation: Nanos,
-    /// T_L: the sleep of a thread that did not get the lock.
-    pub timeout: Nanos,
-    /// What trying the lock takes.
-    pub lock: Cycles,
-}
-
-impl Default for MetronomeModel {
-    /// V = 10 us, with which the authors lose nothing at 10 Gbit/s with three threads (`tests/l3fwd/README.md`). The
-    /// lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables", Skylake), and fetching the line
-    /// from another core's cache four times as long.
-    fn default() -> Self {
-        Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
-    }
-}
 
 /// What the threads of one queue have in common.
 #[derive(Clone, Debug)]
@@ -58,19 +40,6 @@ pub struct Shared {
     load: u64,
     /// Within the window:
     pub cycles: Cycle,
-}
-
-/// Cycles of a queue: each is a vacation and the busy period after it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Cycle {
-    /// How many.
-    pub count: u64,
-    /// How often a thread found the lock taken.
-    pub refused: u64,
-    /// The vacations together.
-    pub vacation: Nanos,
-    /// The busy periods together.
-    pub busy: Nanos,
 }
 
 impl Shared {

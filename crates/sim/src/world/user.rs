@@ -20,7 +20,7 @@ use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue
 use units::{Cycles, Nanos, Simulated};
 
 use super::core::{Core, Path, Whom};
-use super::ledger::{Activity, Drawn};
+use super::ledger::Drawn;
 use super::metronome::Thread;
 use super::port::Port;
 use super::queue::Waiting;
@@ -28,12 +28,11 @@ use super::tally::{Shares, Tally};
 use crate::At;
 use crate::hw::cpufreq::Load;
 use crate::machine::WorkModel;
-use crate::outcome::{Drop, Term};
+use crate::outcome::{Activity, Drop, Term};
+use crate::scenario::HEALTH_INTERVAL;
 
 /// Frames taken from a queue at once: `live::worker::BURST`.
 pub const BURST: usize = 64;
-/// No sleep and no block is longer: `live::worker::HEALTH_INTERVAL`.
-pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
 /// How far apart polls may be carried out where the policy goes by time alone.
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
 /// A real-time throttle is asked at least so often.

@@ -10,7 +10,7 @@ use tester::experiment::{Design, Settings};
 use toml::Spanned;
 use units::Nanos;
 
-use super::measure::Metric;
+use super::measure::{Measure, Metric};
 use crate::Failure;
 use crate::args::values::{parts, span_with_hours};
 
@@ -70,14 +70,6 @@ pub struct Plan {
     pub baseline: Option<Profile>,
     /// What is tried.
     pub factors: Vec<Profile>,
-}
-
-/// The command of a run.
-pub enum Measure {
-    /// `apus bench` with these words.
-    Bench(Vec<String>),
-    /// A command whose last line is a number.
-    Command(Vec<String>),
 }
 
 impl Plan {
