@@ -41,6 +41,15 @@ pub enum Error {
     },
 }
 
+impl From<pcap::Error> for Error {
+    fn from(error: pcap::Error) -> Self {
+        match error {
+            pcap::Error::Invalid { what, why } => Self::Invalid { what, why },
+            pcap::Error::System { what, source } => Self::System { what, source },
+        }
+    }
+}
+
 impl Error {
     /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
     pub fn lacks(&self) -> bool {

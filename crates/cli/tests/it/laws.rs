@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. A new edge is a decision on the design: it goes into ARCHITECTURE.md first.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("units", &[]),
+    ("pcap", &["units"]),
     ("policy", &["units"]),
-    ("sim", &["units", "policy"]),
+    ("sim", &["units", "pcap", "policy"]),
     ("host", &["units"]),
     ("audit", &["units", "host"]),
-    ("live", &["units", "policy"]),
-    ("tester", &["units", "live"]),
+    ("live", &["units", "pcap", "policy"]),
+    ("tester", &["units", "pcap", "live"]),
     ("testkit", &[]),
     ("vmlab", &["units", "testkit"]),
     ("probe", &["units", "host", "live", "tester"]),
@@ -29,7 +30,7 @@ const DEV_EDGES: [(&str, &[&str]); 8] = [
     ("cli", &["testkit", "vmlab"]),
 ];
 /// Crates in which `unsafe` can stand nowhere at all, and the one that has files for it.
-const FORBID_UNSAFE: [&str; 8] = ["testkit", "vmlab", "units", "policy", "sim", "audit", "tester", "cli"];
+const FORBID_UNSAFE: [&str; 9] = ["testkit", "vmlab", "units", "pcap", "policy", "sim", "audit", "tester", "cli"];
 const DENY_UNSAFE: [&str; 3] = ["host", "live", "probe"];
 /// Crates that run without an operating system.
 const NO_STD: [&str; 2] = ["units", "policy"];
