@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use host::knob::Cpus;
+use host::facts::CpuSet;
 use host::profile::Format;
 use units::{Hertz, Nanos};
 
@@ -71,7 +71,7 @@ pub struct Target {
     pub root: PathBuf,
     /// CPUs for the application [default: those that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
-    pub isolated: Option<Cpus>,
+    pub isolated: Option<CpuSet>,
     /// Interface that the profile's "*" means; may be given several times [default: all with a device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
@@ -265,7 +265,7 @@ pub enum Power {
 pub struct PowerSet {
     /// The cores: 21, 2-5.
     #[arg(long, value_name = "CPUS", required_unless_present = "uncore")]
-    pub cpu: Option<Cpus>,
+    pub cpu: Option<CpuSet>,
     /// Their frequency: 800MHz, 2.1GHz.
     #[arg(long, requires = "cpu", value_name = "FREQUENCY")]
     pub frequency: Option<Hertz>,

@@ -1,6 +1,7 @@
 //! Which built-in profile fits a machine, from what it is and what runs on it.
 
-use crate::knob::{Access, Cpus, Error, online};
+use crate::facts::CpuSet;
+use crate::knob::{Access, Error, online};
 
 /// A profile, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -8,7 +9,7 @@ pub struct Recommendation {
     /// The profile's name.
     pub profile: &'static str,
     /// The CPUs that it would take for isolated.
-    pub isolated: Cpus,
+    pub isolated: CpuSet,
     /// What was seen that speaks for it; each names its file.
     pub reasons: Vec<String>,
     /// The other profiles, each with what speaks against it here.
@@ -22,8 +23,8 @@ const INTERFACES: &str = "/sys/class/net";
 
 /// What is looked at.
 struct Seen {
-    isolated: Cpus,
-    online: Cpus,
+    isolated: CpuSet,
+    online: CpuSet,
     /// Virtual machines run: in which file that shows.
     guests: Option<String>,
     /// Network devices that belong to a program.
