@@ -20,7 +20,7 @@ test: ## All tests; what was skipped, and why, is listed at the end (APUS_REQUIR
 
 test-vm: ## The tests that boot emulated machines with power hardware (docs/vmlab.md): some minutes, no privilege
 	@tools/setup.sh vm || true
-	$(CARGO) test -p tester --test vm -- --ignored
+	$(CARGO) test -p vmlab --test vm -- --ignored
 	$(CARGO) test -p cli --test vm -- --ignored
 
 fuzz: ## Every parser against made-up input, FUZZ_SECONDS (20) each; stable Rust, a C++ compiler

@@ -1,9 +1,9 @@
-//! Any octets as a capture or a table of arrivals, for the three that read one: the pcap device, the simulator and the
-//! tester. Times never run backwards.
+//! Any octets as a capture or a table of arrivals, for those that read one: the reader of captures, and the simulator.
+//! Times never run backwards.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use live::device::pcap::PcapReader;
+use pcap::PcapReader;
 use sim::At;
 use sim::traffic::replay;
 
@@ -15,9 +15,6 @@ fuzz_target!(|data: &[u8]| {
             assert!(record.bytes.len() <= record.original_len as usize);
             last = Some(record.offset);
         }
-    }
-    if let Ok(arrivals) = tester::pcap::parse(data) {
-        assert!(arrivals.is_sorted_by_key(|arrival| arrival.offset));
     }
     if let Ok(records) = replay::parse(data) {
         assert!(records.is_sorted_by_key(|record| record.offset));

@@ -12,9 +12,9 @@ use std::fs;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
 
+use anyhow::Context as _;
+use serde::Serialize;
 use units::acts;
-
-use crate::commands::no_color;
 
 /// A writer that makes control characters visible.
 #[derive(Debug)]
@@ -179,6 +179,23 @@ impl Style {
             Self::Cyan => 36,
         }
     }
+}
+
+/// Prints a document, as every `--json` does.
+pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    print_json_to(&mut out(), document)
+}
+
+/// The same to an output that is already held.
+pub(crate) fn print_json_to(out: &mut impl Write, document: &impl Serialize) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, document)?;
+    writeln!(out)?;
+    out.flush().context("write the document")
+}
+
+/// Whether the user asked for output without colours: NO_COLOR set and not empty (no-color.org).
+pub(crate) fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 #[cfg(test)]

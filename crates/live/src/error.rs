@@ -41,6 +41,15 @@ pub enum Error {
     },
 }
 
+impl From<pcap::Error> for Error {
+    fn from(error: pcap::Error) -> Self {
+        match error {
+            pcap::Error::Invalid { what, why } => Self::Invalid { what, why },
+            pcap::Error::System { what, source } => Self::System { what, source },
+        }
+    }
+}
+
 impl Error {
     /// Returns true if the environment lacks something (exit status 3), false if the request was wrong (2).
     pub fn lacks(&self) -> bool {

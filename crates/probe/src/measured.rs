@@ -9,16 +9,9 @@ use tester::histogram::{Histogram, HistogramDocument};
 use tester::quantile::{QuantileEstimate, REPORTED, estimate};
 use units::{Nanos, Quantile};
 
-use crate::clock::ClockDetail;
 use crate::conditions::Conditions;
-use crate::frequency::FrequencyDetail;
-use crate::idle::IdleDetail;
-use crate::import::ImportDetail;
-use crate::interrupt::InterruptDetail;
-use crate::jitter::JitterDetail;
-use crate::record::Recorder;
-use crate::switch::SwitchDetail;
-use crate::timer::TimerDetail;
+use crate::detail::Detail;
+use crate::mark::{Mark, MarkKind};
 
 /// The result of one variant of a probe.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -236,86 +229,6 @@ impl Term {
     }
 }
 
-impl Measured {
-    /// Adds another run of the same probe and variant. Distributions are merged, and each run stays available as a
-    /// round; the probe's own details stay those of the first run.
-    pub fn merge(&mut self, other: &Self) -> Result<(), crate::Error> {
-        for mark in &other.marks {
-            if !self.marks.contains(mark) {
-                self.marks.push(mark.clone());
-            }
-        }
-        let steps: Vec<&str> =
-            self.marks.iter().filter(|mark| mark.kind == MarkKind::ClockStep).map(|mark| mark.text.as_str()).collect();
-        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be trusted: {}", steps.join("; ")));
-        let (before, more) = (self.duration_ns, other.duration_ns);
-        for term in &other.terms {
-            match self.terms.iter_mut().find(|of| of.name == term.name) {
-                Some(of) => of.merge(term, refused.as_deref(), (before, more))?,
-                None => self.terms.push(term.clone()),
-            }
-        }
-        self.duration_ns += more;
-        self.interrupted |= other.interrupted;
-        if self.exceeded.is_none() {
-            self.exceeded.clone_from(&other.exceeded);
-        }
-        Ok(())
-    }
-}
-
-impl Term {
-    /// Adds another run of length `more` to this one of length `before`.
-    fn merge(&mut self, other: &Self, refused: Option<&str>, (before, more): (u64, u64)) -> Result<(), crate::Error> {
-        let joined = |a: &Series, b: &Series| -> Result<Series, crate::Error> {
-            let mut recorder = Recorder::try_from(a)?;
-            recorder.add(&Recorder::try_from(b)?);
-            Ok(recorder.series(refused))
-        };
-        self.raw = joined(&self.raw, &other.raw)?;
-        self.back_filled = match (&self.back_filled, &other.back_filled) {
-            (Some(a), Some(b)) => Some(joined(a, b)?),
-            _ => None,
-        };
-        self.blocked = self.blocked.zip(other.blocked).map(|(a, b)| {
-            let weighted = |a: Option<f64>, b: Option<f64>| {
-                let sum = a? * before as f64 + b? * more as f64;
-                (before + more > 0).then(|| sum / (before + more) as f64)
-            };
-            Blocked {
-                stalls: a.stalls + b.stalls,
-                blocked_ns: a.blocked_ns + b.blocked_ns,
-                share: weighted(a.share, b.share),
-                late_share: weighted(a.late_share, b.late_share),
-            }
-        });
-        self.rounds.extend(&other.rounds);
-        Ok(())
-    }
-}
-
-/// Results that only one probe has.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Detail {
-    /// Of the probe `timer`.
-    Timer(TimerDetail),
-    /// Of the probe `jitter`.
-    Jitter(JitterDetail),
-    /// Of the probe `switch`.
-    Switch(SwitchDetail),
-    /// Of the probe `interrupt`.
-    Interrupt(InterruptDetail),
-    /// Of the probe `idle`.
-    Idle(IdleDetail),
-    /// Of the probe `frequency`.
-    Frequency(FrequencyDetail),
-    /// Of the probe `clock`.
-    Clock(ClockDetail),
-    /// Of a result measured by another tool.
-    Imported(ImportDetail),
-}
-
 /// A sample above the threshold.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -330,43 +243,7 @@ pub struct Exceeded {
     pub explained: String,
 }
 
-/// Something to consider when reading the numbers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Mark {
-    /// Kind of mark.
-    pub kind: MarkKind,
-    /// The mark in words.
-    pub text: String,
-}
-
-impl Mark {
-    /// Creates a mark.
-    pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
-    }
-}
-
-/// Kinds of [`Mark`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MarkKind {
-    /// Measured in a virtual machine, so no figure describes the hardware.
-    VirtualMachine,
-    /// The kernel withholds the CPU from real-time threads for a part of each period.
-    RealTimeThrottling,
-    /// A clock was set, slewed, stopped or changed, so no quantile is given.
-    ClockStep,
-    /// All samples are equal or zero: the clock or the probe may be broken.
-    Suspect,
-    /// Something that was requested is not available.
-    NotAvailable,
-    /// Any other note.
-    Note,
-}
-
-/// What looks wrong about a series: zeros and equal samples come from a broken clock more often than from a perfect
-/// host.
+/// What looks wrong about a series: zeros and equal samples are more often a broken clock than a perfect host.
 pub(crate) fn suspicion(name: &str, series: &Series) -> Option<Mark> {
     /// Number of samples from which it cannot be chance that all are equal to the nanosecond.
     const MANY: u64 = 100;
@@ -384,6 +261,7 @@ pub(crate) fn suspicion(name: &str, series: &Series) -> Option<Mark> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Recorder;
 
     fn series(samples: impl IntoIterator<Item = u64>, refused: Option<&str>) -> Series {
         let mut recorder = Recorder::new();
@@ -406,20 +284,6 @@ mod tests {
         assert_eq!((refused.p50_ns, refused.p99_ns, refused.n, refused.max_ns), (None, None, 1000, Some(1000)));
         assert!(refused.quantiles.iter().all(|q| q.refused_because.as_deref() == Some("the clock was set")));
         assert_eq!(refused.histogram.counts.iter().map(|(_, n)| n).sum::<u64>(), 1000);
-    }
-
-    #[test]
-    fn runs_are_joined_and_stay_rounds() {
-        let blocked = |share| Some(Blocked { stalls: 1, blocked_ns: 5, share: Some(share), late_share: Some(share) });
-        let mut term = Term::new("x", series(1..=500, None), None, blocked(0.1));
-        let other = Term::new("x", series(501..=1000, None), None, blocked(0.4));
-        term.merge(&other, None, (1_000, 2_000)).unwrap();
-        assert_eq!((term.raw.n, term.raw.min_ns, term.raw.max_ns), (1000, Some(1), Some(1000)));
-        assert_eq!((term.rounds.len(), term.rounds[1].max_ns), (2, Some(1000)));
-        let all = term.blocked.unwrap();
-        assert!(all.stalls == 2 && (all.share.unwrap() - 0.3).abs() < 1e-12);
-        term.merge(&other, Some("the clock was set"), (1, 1)).unwrap();
-        assert_eq!(term.raw.p50_ns, None);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use tester::report::model::{
 };
 
 use crate::compare::{TermComparison, Verdict};
-use crate::frequency::FrequencyDetail;
-use crate::jitter::JitterDetail;
-use crate::measured::{Detail, MarkKind, Measured, Name, Series, Term};
+use crate::detail::{Detail, FrequencyDetail, JitterDetail};
+use crate::mark::MarkKind;
+use crate::measured::{Measured, Name, Series, Term};
 
 /// Nanoseconds per microsecond.
 const US: f64 = 1e3;

@@ -30,7 +30,10 @@ pub enum Error {
         /// Where it is wrong, and what is expected.
         why: String,
     },
-    /// An error of a device, the lab or a thread.
+    /// A capture that cannot be read.
+    #[error(transparent)]
+    Capture(#[from] pcap::Error),
+    /// The device failed.
     #[error(transparent)]
     Device(#[from] live::Error),
 }
@@ -40,6 +43,7 @@ impl Error {
     pub fn lacks(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::Malformed { .. } => false,
+            Self::Capture(error) => matches!(error, pcap::Error::System { .. }),
             Self::File { .. } => true,
             Self::Device(error) => error.lacks(),
         }

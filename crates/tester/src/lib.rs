@@ -7,8 +7,8 @@
 //! Where to start: [`trial::run`] is the loop, [`schedule::Schedule`] says when frames are due,
 //! [`gaps::split`] sets the samples apart that the host disturbed, [`search::BinarySearch`] finds the
 //! highest loss-free rate, [`result`] holds the documents that leave the program.
-//! The search, the statistics and the schedules are pure; only [`clock`], [`cpu`], [`host`] and
-//! [`pcap`] read the system, the last three below a root folder or path that the caller gives.
+//! The search and the statistics are pure; only [`clock`], [`cpu`], [`host`] and, for a capture, [`schedule`] read the
+//! system, the last three below a root folder or path that the caller gives.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -24,7 +24,6 @@ pub mod histogram;
 pub mod host;
 pub mod lab;
 pub mod ledger;
-pub mod pcap;
 pub mod quantile;
 mod random;
 pub mod report;

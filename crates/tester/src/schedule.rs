@@ -1,12 +1,13 @@
 //! When frames are meant to be sent: open loop, so nothing that happens to them changes it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use pcap::PcapReader;
 use units::{Nanos, PacketRate};
 
-use crate::{Error, Random, pcap};
+use crate::{Error, Random};
 
 /// How to write a schedule, for error messages.
 pub const FORMS: &str = "expected constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps], \
@@ -81,7 +82,7 @@ impl Schedule {
     /// `seed`.
     pub fn arrivals(&self, seed: u64) -> Result<Arrivals, Error> {
         let source = match self {
-            Self::Pcap(path) => Source::Recorded(pcap::arrivals(path)?),
+            Self::Pcap(path) => Source::Recorded(recorded(path)?),
             other => Source::Endless(other.clone()),
         };
         Ok(Arrivals { source, next: 0, at: 0.0, shift: 0, random: Random::new(seed) })
@@ -111,7 +112,21 @@ impl Schedule {
     }
 }
 
-/// A [`Schedule::Ramp`] in frames per ns and ns.
+/// Frames shorter than this were captured before the port padded them. IEEE 802.3-2018, 4.2.3.3.
+const SHORTEST: u32 = 60;
+
+/// Offset from the first frame, and size, of each frame of a capture. A frame that is stamped earlier than the one
+/// before it (captures of several queues) is due with it.
+fn recorded(path: &Path) -> Result<Vec<Arrival>, Error> {
+    let mut reader = PcapReader::open(path)?;
+    let mut arrivals = Vec::new();
+    while let Some(record) = reader.next_record()? {
+        arrivals.push(Arrival { offset: record.offset, data_octets: Some(record.original_len.max(SHORTEST)) });
+    }
+    if arrivals.is_empty() { Err(Error::malformed(path, "holds no frame")) } else { Ok(arrivals) }
+}
+
+/// A [`Schedule::Ramp`] in numbers: frames a nanosecond, and nanoseconds.
 struct Ramp {
     low: f64,
     /// Increase of the rate per ns in the first half of a period.
@@ -346,6 +361,30 @@ mod tests {
     fn offsets(text: &str, n: usize) -> Vec<u64> {
         let schedule: Schedule = text.parse().unwrap();
         schedule.arrivals(42).unwrap().take(n).map(|a| a.offset.as_nanos()).collect()
+    }
+
+    #[test]
+    fn a_capture_gives_offsets_and_sizes() {
+        use pcap::{PcapWriter, Resolution};
+        let path = std::env::temp_dir().join(format!("apus-schedule-{}.pcap", std::process::id()));
+        let of = |frames: &[(u64, usize)]| {
+            let mut writer = PcapWriter::create(&path, Resolution::Nanos).unwrap();
+            for (at, len) in frames {
+                writer.write(Nanos::from_nanos(*at), &vec![0; *len]).unwrap();
+            }
+            writer.finish().unwrap();
+            let arrivals = Schedule::Pcap(path.clone()).arrivals(1);
+            std::fs::remove_file(&path).unwrap();
+            arrivals
+        };
+        let seen: Vec<_> = of(&[(5, 60), (2_005, 1500), (2_004, 20)])
+            .unwrap()
+            .map(|arrival| (arrival.offset.as_nanos(), arrival.data_octets))
+            .collect();
+        assert_eq!(seen, [(0, Some(60)), (2_000, Some(1500)), (2_000, Some(60))]);
+        assert!(of(&[]).unwrap_err().to_string().contains("no frame"));
+        let missing = Schedule::Pcap("/nonexistent.pcap".into()).arrivals(1).unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent.pcap") && missing.lacks(), "{missing}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use host::facts::{CpuSet, CpuSetError};
 use probe::cause::Causes;
 use probe::frequency::Via as Asks;
 use probe::idle::{How, Source};
@@ -346,17 +347,14 @@ pub struct CpuList(pub Vec<usize>);
 impl FromStr for CpuList {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a list of CPUs; write 1, 0-3 or 0,2");
+        let wrong = |why: String| format!("{text:?} is no list of CPUs; write 1, 0-3 or 0,2 ({why})");
         let mut cpus = Vec::new();
         for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (usize, usize) =
-                (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
-            // More CPUs than Linux can have (CONFIG_NR_CPUS is at most 8192) would be a typing mistake.
-            if first > last || last >= 8192 {
-                return Err(wrong());
+            let set: CpuSet = part.parse().map_err(|error: CpuSetError| wrong(error.to_string()))?;
+            if set.is_empty() {
+                return Err(wrong("a part of it is empty".into()));
             }
-            cpus.extend((first..=last).filter(|cpu| !cpus.contains(cpu)).collect::<Vec<_>>());
+            cpus.extend(set.iter().map(|cpu| cpu as usize).filter(|cpu| !cpus.contains(cpu)).collect::<Vec<_>>());
         }
         Ok(Self(cpus))
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use host::knob::Cpus;
+use host::facts::CpuSet;
 use host::profile::Format;
 use units::{Hertz, Nanos};
 
@@ -73,9 +73,8 @@ pub struct Target {
     pub root: PathBuf,
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
-    pub isolated: Option<Cpus>,
-    /// Interface that "*" in the profile stands for; may be given several times [default: all that belong to a
-    /// device].
+    pub isolated: Option<CpuSet>,
+    /// Interface that the profile's "*" means; may be given several times [default: all with a device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
     /// Set a variable of the profile; may be given several times.
@@ -269,8 +268,8 @@ pub enum Power {
 pub struct PowerSet {
     /// Cores whose frequency to fix, such as 21 or 2-5.
     #[arg(long, value_name = "CPUS", required_unless_present = "uncore")]
-    pub cpu: Option<Cpus>,
-    /// Frequency of these cores, such as 800MHz or 2.1GHz.
+    pub cpu: Option<CpuSet>,
+    /// Their frequency: 800MHz, 2.1GHz.
     #[arg(long, requires = "cpu", value_name = "FREQUENCY")]
     pub frequency: Option<Hertz>,
     /// Frequency of the uncore on all dies, such as 1.6GHz.

@@ -12,8 +12,8 @@ use rustix::fs::{Access, access};
 use tester::bed::BedConfig;
 use tester::demo::{self, DemoResult, Plan};
 
-use super::print_json;
 use crate::args::Demo;
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// SCHED_FIFO priority of the thread that handles signals. Above the measured threads, which busy-loop and would

@@ -41,7 +41,7 @@ pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
                 serde_json::to_writer(&mut out, &document(&cpus, &hits))?;
                 writeln!(out)?;
             }
-            (true, false) => super::print_json_to(&mut out, &document(&cpus, &hits))?,
+            (true, false) => terminal::print_json_to(&mut out, &document(&cpus, &hits))?,
             (false, _) => table(&mut out, &cpus, &hits)?,
         }
         out.flush().context("cannot write what was counted")?;

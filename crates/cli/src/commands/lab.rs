@@ -8,10 +8,10 @@ use tester::lab::{self, Found};
 use crate::Status;
 use crate::args::lab::{Lab as Typed, Up};
 use crate::args::values::show_mac;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::lab::{Document, Lab, SCHEMA};
 use crate::terminal;
+use crate::terminal::print_json;
 
 /// Runs `apus lab`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {

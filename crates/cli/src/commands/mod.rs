@@ -18,14 +18,8 @@ mod snapshot;
 mod top;
 mod tune;
 
-use std::io::Write;
-
-use anyhow::Context as _;
-use serde::Serialize;
-
 use crate::Status;
 use crate::args::Command;
-use crate::terminal;
 
 /// Runs the command that was typed.
 pub fn run(command: Command) -> anyhow::Result<Status> {
@@ -48,21 +42,4 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
         Command::Audit(typed) => audit::run(*typed),
         Command::Irqs(typed) => irqs::run(&typed),
     }
-}
-
-/// Prints a JSON document to standard output, as every `--json` does.
-pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
-    print_json_to(&mut terminal::out(), document)
-}
-
-/// Prints a JSON document to an output that is already locked.
-pub(crate) fn print_json_to(out: &mut impl Write, document: &impl Serialize) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, document)?;
-    writeln!(out)?;
-    out.flush().context("cannot write the document")
-}
-
-/// Whether the user turned colors off: NO_COLOR is set and not empty (no-color.org).
-pub(crate) fn no_color() -> bool {
-    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }

@@ -9,9 +9,9 @@ use sim::bound::{Costs, least_cpu_time};
 use units::Nanos;
 
 use crate::args::lab::Replay as Typed;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::replay::{Cpu, Difference, Document, SCHEMA};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus replay`.

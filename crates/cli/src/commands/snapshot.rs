@@ -6,9 +6,9 @@ use host::facts::{Root, RootError};
 use host::snapshot::{Packing, Plan, Snapshot, WriteError};
 
 use crate::args::snapshot::Snapshot as Typed;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::snapshot::{Document, SCHEMA};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus snapshot`.

@@ -8,9 +8,8 @@ use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use sim::bound::{Bound, Why};
-use sim::outcome::{CoreOutcome, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
+use sim::outcome::{Activity, CoreOutcome, Cycle, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
 use sim::scenario::{Scenario, Worker};
-use sim::world::{Activity, Cycle};
 use tester::histogram::{Histogram, HistogramDocument};
 use tester::quantile::{QuantileEstimate, REPORTED, estimate};
 use units::{Microwatts, Nanos, Quantile};
@@ -413,7 +412,7 @@ impl Case {
             power: Power {
                 cores_uw: outcome.core_power().as_microwatts(),
                 package_uw: outcome.package.power(outcome.duration).as_microwatts(),
-                packages: sim::outcome::packages(scenario),
+                packages: scenario.packages(),
                 cores_energy_nj: nanojoules(outcome.package.simulated),
                 package_energy_nj: nanojoules(outcome.package.femtojoules()),
             },

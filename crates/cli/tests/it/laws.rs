@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. A new edge is a decision on the design: it goes into ARCHITECTURE.md first.
-const EDGES: [(&str, &[&str]); 10] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("units", &[]),
+    ("pcap", &["units"]),
     ("policy", &["units"]),
-    ("sim", &["units", "policy"]),
+    ("sim", &["units", "pcap", "policy"]),
     ("host", &["units"]),
     ("audit", &["units", "host"]),
-    ("live", &["units", "policy"]),
-    ("tester", &["units", "live"]),
+    ("live", &["units", "pcap", "policy"]),
+    ("tester", &["units", "pcap", "live"]),
     ("testkit", &[]),
+    ("vmlab", &["units", "testkit"]),
     ("probe", &["units", "host", "live", "tester"]),
     ("cli", &["units", "policy", "sim", "host", "audit", "live", "tester", "probe"]),
 ];
@@ -25,10 +27,10 @@ const DEV_EDGES: [(&str, &[&str]); 8] = [
     ("live", &["testkit"]),
     ("tester", &["policy", "testkit"]),
     ("probe", &["testkit"]),
-    ("cli", &["testkit"]),
+    ("cli", &["testkit", "vmlab"]),
 ];
 /// Crates in which `unsafe` can stand nowhere at all, and the one that has files for it.
-const FORBID_UNSAFE: [&str; 7] = ["testkit", "units", "policy", "sim", "audit", "tester", "cli"];
+const FORBID_UNSAFE: [&str; 9] = ["testkit", "vmlab", "units", "pcap", "policy", "sim", "audit", "tester", "cli"];
 const DENY_UNSAFE: [&str; 3] = ["host", "live", "probe"];
 /// Crates that run without an operating system.
 const NO_STD: [&str; 2] = ["units", "policy"];

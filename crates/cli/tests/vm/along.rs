@@ -1,7 +1,7 @@
-use tester::lab::vm::Guest;
+use vmlab::Guest;
 
-use crate::harness::{OnShared, ok};
 use crate::tune::{apply, roll_back};
+use vmlab::harness::{OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 4] = [
     ("along::one_of_a_pair_of_limits_and_the_other", pairs),

@@ -1,8 +1,8 @@
-use tester::lab::vm::Guest;
 use units::{Nanos, PacketRate};
+use vmlab::Guest;
 
-use crate::harness::{OnShared, ok};
 use crate::tune::{apply, apply_with, power_set, roll_back};
+use vmlab::harness::{OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 5] = [
     ("devices::coalescing_lowers_the_interrupt_rate", coalescing),

@@ -1,8 +1,8 @@
-use tester::lab::vm::Guest;
+use vmlab::Guest;
 
-use crate::harness::{OnShared, ok};
 use crate::profiles::SNAPSHOT;
 use crate::tune::{apply, roll_back};
+use vmlab::harness::{OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 3] = [
     ("fixes::by_the_words_of_ethtool", words),

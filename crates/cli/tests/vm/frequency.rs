@@ -1,8 +1,8 @@
-use tester::lab::vm::{Guest, PstateWrite};
 use units::Hertz;
+use vmlab::{Guest, PstateWrite};
 
-use crate::harness::{OnShared, ok};
 use crate::tune::{apply, power_set, roll_back};
+use vmlab::harness::{OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 4] = [
     ("frequency::governor_and_set_speed_arrive_in_order", governors),

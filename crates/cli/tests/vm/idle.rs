@@ -1,7 +1,7 @@
-use tester::lab::vm::Guest;
+use vmlab::Guest;
 
-use crate::harness::{OnShared, ok};
 use crate::tune::{apply, roll_back};
+use vmlab::harness::{OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 3] = [
     ("idle::disabled_states_are_not_entered", disabled),

@@ -9,8 +9,6 @@ mod devices;
 mod fixes;
 /// Frequencies: governors, limits, and a firmware that has the last word.
 mod frequency;
-#[path = "../../../tester/tests/vm/harness.rs"]
-mod harness;
 /// Idle states and latency requests.
 mod idle;
 /// What waking up costs: idle states, a frequency that slows the CPU, timers in virtual time.
@@ -23,8 +21,8 @@ mod tune;
 
 use std::process::ExitCode;
 
-use harness::ok;
-use tester::lab::vm::{CSTATES, Nic, PSTATES, Vm};
+use vmlab::harness::{self, ok};
+use vmlab::{CSTATES, Nic, PSTATES, Vm};
 
 fn main() -> ExitCode {
     let on_shared = [

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use tester::lab::vm::{CSTATES, Guest, PSTATES, PstateWrite, Vm};
 use units::Hertz;
+use vmlab::{CSTATES, Guest, PSTATES, PstateWrite, Vm};
 
-use crate::harness::{Alone, OnShared, ok};
+use vmlab::harness::{Alone, OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 1] = [("probe::each_idle_state_alone", idle)];
 

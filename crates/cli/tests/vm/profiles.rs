@@ -1,8 +1,8 @@
 use serde_json::Value as Json;
-use tester::lab::vm::Guest;
+use vmlab::Guest;
 
-use crate::harness::{OnShared, ok};
 use crate::tune::roll_back;
+use vmlab::harness::{OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 4] = [
     ("profiles::poll", |guest| leaves_no_trace(guest, "poll")),

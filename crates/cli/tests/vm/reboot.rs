@@ -1,5 +1,5 @@
-use crate::harness::{Alone, ok};
 use crate::tune::{apply, roll_back};
+use vmlab::harness::{Alone, ok};
 
 pub(crate) const TESTS: [Alone; 2] = [
     ("reboot::a_command_line_is_applied_and_verified_and_taken_back", command_line),
@@ -19,7 +19,7 @@ const GRUB: &str = "for f in /etc/default/grub.d/*.cfg; do [ ! -e $f ] || . $f; 
 fn command_line() {
     let disk = std::env::temp_dir().join(format!("apus-test-disk-{}", std::process::id()));
     std::fs::create_dir_all(&disk).unwrap();
-    let vm = ok(tester::lab::vm::Vm::new()).cpus(2).program(env!("CARGO_BIN_EXE_apus")).share(&disk);
+    let vm = ok(vmlab::Vm::new()).cpus(2).program(env!("CARGO_BIN_EXE_apus")).share(&disk);
 
     let guest = ok(vm.boot());
     ok(guest.run(DISK));
@@ -54,11 +54,7 @@ const RUNTIME: &str = "cat /proc/sys/vm/swappiness /proc/sys/vm/dirty_bytes";
 fn lasting() {
     let disk = std::env::temp_dir().join(format!("apus-test-lasting-{}", std::process::id()));
     std::fs::create_dir_all(&disk).unwrap();
-    let vm = ok(tester::lab::vm::Vm::new())
-        .cpus(2)
-        .nic(tester::lab::vm::Nic::Virtio)
-        .program(env!("CARGO_BIN_EXE_apus"))
-        .share(&disk);
+    let vm = ok(vmlab::Vm::new()).cpus(2).nic(vmlab::Nic::Virtio).program(env!("CARGO_BIN_EXE_apus")).share(&disk);
 
     let guest = ok(vm.boot());
     ok(guest.run(&format!("{DISK}; echo X=1 >/etc/default/irqbalance")));

@@ -1,9 +1,9 @@
 //! `apus tune` and `apus power` in a guest.
 
 use serde_json::Value as Json;
-use tester::lab::vm::{Guest, Output};
+use vmlab::{Guest, Output};
 
-use crate::harness::ok;
+use vmlab::harness::ok;
 
 /// What a command that changes settings came to.
 #[derive(Debug)]

@@ -222,6 +222,11 @@ impl CpuSet {
         }
     }
 
+    /// As a list of the kernel, `0-3,8`: unlike [`fmt::Display`], which is for people, the empty set is the empty text.
+    pub fn to_list(&self) -> String {
+        if self.is_empty() { String::new() } else { self.to_string() }
+    }
+
     /// As a mask of the kernel: `ff,ffffffff`.
     pub fn to_mask(&self) -> String {
         let halves: Vec<u32> = self.words.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]).collect();
@@ -316,6 +321,22 @@ mod tests {
         let present = CpuSet::below(12);
         assert_eq!(CpuSet::parse_list_within("8-N", &present), Ok(CpuSet::from([8, 9, 10, 11])));
         assert_eq!(CpuSet::parse_list_within("all", &present), Ok(present));
+    }
+
+    #[test]
+    fn both_notations_mean_the_same() {
+        for (list, mask) in [
+            ("0-1", "3"),
+            ("", "0"),
+            ("1,33", "2,00000002"),
+            ("0-63", "ffffffff,ffffffff"),
+            ("64", "1,00000000,00000000"),
+        ] {
+            assert_eq!(set(list).to_mask(), mask);
+            assert_eq!(CpuSet::parse_mask(mask), Ok(set(list)), "{mask}");
+            assert_eq!(set(list).to_list(), list);
+        }
+        assert_eq!(CpuSet::parse_mask("00000000,00000003"), Ok(set("0,1")), "leading zeroes, as the kernel pads");
     }
 
     #[test]

@@ -40,12 +40,12 @@ pub struct Link {
     /// The NUMA node of its device. Known and `None` if the firmware does not report it.
     pub node: Fact<Option<u32>>,
     /// Interrupt moderation (`ethtool -c`).
-    pub coalesce: Fact<Coalesce>,
-    /// The levels of the kernel's adaptive receive moderation (`rx-profile` of `ethtool -c`, from Linux 6.11 on), in
-    /// the driver's order, shortest first.
+    pub coalesce: Fact<Coalescing>,
+    /// The levels among which the kernel's adaptive moderation of reception chooses (`rx-profile` of `ethtool -c`, from
+    /// Linux 6.11 on), shortest first as the driver has them.
     pub rx_profile: Fact<Vec<DimLevel>>,
-    /// Interrupt moderation by queue (`ethtool --per-queue … --show-coalesce`).
-    pub queue_coalesce: BTreeMap<u32, Fact<Coalesce>>,
+    /// The same by queue (`ethtool --per-queue … --show-coalesce`).
+    pub queue_coalesce: BTreeMap<u32, Fact<Coalescing>>,
     /// Descriptor rings (`ethtool -g`).
     pub rings: Fact<Rings>,
     /// Channels (`ethtool -l`).
@@ -110,7 +110,7 @@ pub struct Feature {
 /// times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
-pub struct Coalesce {
+pub struct Coalescing {
     pub adaptive_rx: Option<bool>,
     pub adaptive_tx: Option<bool>,
     pub rx_usecs: Option<u32>,

@@ -34,7 +34,7 @@ pub use freebsd::{BsdInterface, BsdInterrupt, BsdThread, FreeBsd};
 pub use irq::{Irq, Irqs};
 pub use kernel::{Kernel, KernelConfig, KernelVersion};
 pub use link::{
-    Channels, Coalesce, DimLevel, Feature, Link, Napi, Pause, QueueIrq, Rings, RxQueue, TimeStamping, TxQueue,
+    Channels, Coalescing, DimLevel, Feature, Link, Napi, Pause, QueueIrq, Rings, RxQueue, TimeStamping, TxQueue,
     is_interface_name,
 };
 pub use live::Housekeeping;

@@ -109,3 +109,40 @@ impl Pci {
         self.devices.value().into_iter().flatten()
     }
 }
+
+/// `8.0 GT/s` or `8GT/s`.
+pub(super) fn megatransfers(text: &str) -> Option<u32> {
+    let number = text.split("GT/s").next().filter(|number| number.len() < text.len())?.trim();
+    let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
+    let tenth: u32 = tenth.get(..1)?.parse().ok()?;
+    whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(tenth * 100)
+}
+
+/// `0000:01:00.0`; the domain can be longer than four digits (VMD).
+pub(super) fn is_address(text: &str) -> bool {
+    let Some((domain, rest)) = text.split_once(':') else { return false };
+    let hexadecimal = |text: &str| text.bytes().all(|c| c.is_ascii_hexdigit());
+    let shape = rest.len() == 7 && rest.as_bytes()[2] == b':' && rest.as_bytes()[5] == b'.';
+    (4..=8).contains(&domain.len())
+        && hexadecimal(domain)
+        && shape
+        && rest.is_ascii()
+        && hexadecimal(&rest[..2])
+        && hexadecimal(&rest[3..5])
+        && hexadecimal(&rest[6..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_speeds() {
+        assert!(is_address("0000:3b:00.1") && is_address("10000:e1:00.0"));
+        assert!(!is_address("pci0000:00") && !is_address("0000:3b:00") && !is_address("virtio0"));
+        assert_eq!(
+            (megatransfers("2.5 GT/s PCIe"), megatransfers("16GT/s"), megatransfers("Unknown")),
+            (Some(2500), Some(16000), None)
+        );
+    }
+}

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use units::Hertz;
 
 use super::file::text;
-use super::{Access, Cpus, Error, Setting, Value};
+use super::{Access, Error, Setting, Value};
+use crate::facts::CpuSet;
 
 const FOLDER: &str = "/sys/devices/system/cpu/cpufreq";
 
@@ -35,8 +36,8 @@ pub fn policies(access: &Access) -> Result<Vec<u32>, Error> {
     access.numbered(FOLDER, "policy")
 }
 
-/// The CPUs of a policy, online or not. Empty if there is no such policy.
-pub fn policy_cpus(access: &Access, policy: u32) -> Result<Cpus, Error> {
+/// The CPUs of a policy, online or not; none if there is no such policy.
+pub fn policy_cpus(access: &Access, policy: u32) -> Result<CpuSet, Error> {
     let list = access.line(&file(policy, "related_cpus"))?.unwrap_or_default();
     // Separated by spaces (drivers/cpufreq/cpufreq.c, cpufreq_show_cpus).
     let wrong = || Error::unreadable(file(policy, "related_cpus"), &list, "CPU numbers separated by spaces");

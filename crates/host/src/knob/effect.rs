@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use units::Nanos;
 
-use super::{Access, AnySetting, Cpus, Error, ResumeLatency, Value, online, policies, policy_cpus, states};
+use super::{Access, AnySetting, Error, ResumeLatency, Value, online, policies, policy_cpus, states};
+use crate::facts::CpuSet;
 
 /// What was seen at one look.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -88,7 +89,7 @@ pub fn judge(setting: &AnySetting, wanted: &Value, first: &Look, second: &Look, 
             frequency(setting, wanted, second)
         }
         AnySetting::IrqAffinity(_) => {
-            let allowed: Cpus = wanted.as_text().and_then(|list| list.parse().ok()).unwrap_or_default();
+            let allowed: CpuSet = wanted.as_text().and_then(|list| list.parse().ok()).unwrap_or_default();
             let (mut inside, mut outside) = (0, 0);
             for (name, n) in first.rises(second) {
                 let cpu = name.rsplit(' ').next().and_then(|cpu| cpu.parse().ok());

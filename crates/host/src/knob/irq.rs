@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::file::text;
-use super::{Access, Cpus, Error, Setting, Value};
+use super::{Access, Error, Setting, Value};
+use crate::facts::CpuSet;
 
 const FOLDER: &str = "/proc/irq";
 
@@ -54,7 +55,7 @@ impl IrqAffinity {
     }
 
     /// Where it is served now; empty if it is not in use, `None` where the kernel does not say.
-    pub fn effective(&self, access: &Access) -> Result<Option<Cpus>, Error> {
+    pub fn effective(&self, access: &Access) -> Result<Option<CpuSet>, Error> {
         Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
     }
 
@@ -79,8 +80,8 @@ impl IrqAffinity {
     }
 
     /// Whether it is served by `cpus` alone, or by none.
-    pub fn is_within(&self, access: &Access, cpus: &Cpus) -> Result<bool, Error> {
-        Ok(self.effective(access)?.is_some_and(|effective| effective.within(cpus)))
+    pub fn is_within(&self, access: &Access, cpus: &CpuSet) -> Result<bool, Error> {
+        Ok(self.effective(access)?.is_some_and(|effective| effective.is_subset(cpus)))
     }
 
     fn refused(&self, why: &str) -> Error {
@@ -232,7 +233,7 @@ impl Setting for IrqDefaultAffinity {
 
 /// A list of CPUs that names at least one.
 pub(super) fn check_list(what: &str, value: &Value) -> Result<(), Error> {
-    match text(what, value)?.parse::<Cpus>() {
+    match text(what, value)?.parse::<CpuSet>() {
         Ok(cpus) if cpus.is_empty() => Err(Error::invalid(what, "needs at least one CPU")),
         Ok(_) => Ok(()),
         Err(error) => Err(Error::invalid(what, error.to_string())),
@@ -241,19 +242,25 @@ pub(super) fn check_list(what: &str, value: &Value) -> Result<(), Error> {
 
 /// A mask of CPUs that names at least one.
 pub(super) fn check_mask(what: &str, value: &Value) -> Result<(), Error> {
-    match Cpus::from_mask(text(what, value)?) {
+    match mask(text(what, value)?) {
         Some(cpus) if cpus.is_empty() => Err(Error::invalid(what, "needs at least one CPU")),
         Some(_) => Ok(()),
         None => Err(Error::invalid(what, "expected a mask of CPUs such as f or ff,00000003")),
     }
 }
 
+/// A mask as the kernel takes one: hexadecimal words of 32 bits, without a prefix (lib/bitmap-str.c, `bitmap_parse`).
+pub(super) fn mask(text: &str) -> Option<CpuSet> {
+    let is_word = |word: &str| word.len() <= 8 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
+    text.trim().split(',').all(is_word).then(|| CpuSet::parse_mask(text).ok()).flatten()
+}
+
 pub(super) fn same_list(a: &str, b: &str) -> bool {
-    matches!((a.parse::<Cpus>(), b.parse::<Cpus>()), (Ok(a), Ok(b)) if a == b)
+    matches!((a.parse::<CpuSet>(), b.parse::<CpuSet>()), (Ok(a), Ok(b)) if a == b)
 }
 
 pub(super) fn same_mask(a: &str, b: &str) -> bool {
-    matches!((Cpus::from_mask(a), Cpus::from_mask(b)), (Some(a), Some(b)) if a == b)
+    matches!((mask(a), mask(b)), (Some(a), Some(b)) if a == b)
 }
 
 #[cfg(test)]
@@ -277,6 +284,14 @@ mod tests {
             assert_eq!(irq.fixed(&access).unwrap().is_some(), fixed, "{}", irq.label());
             assert_eq!(irq.is_within(&access, &"0-1".parse().unwrap()).unwrap(), within, "{}", irq.label());
             assert_eq!(irq.check(&access, &Value::text("0-1")).is_err(), fixed, "{}", irq.label());
+        }
+    }
+
+    #[test]
+    fn masks_that_the_kernel_refuses_are_refused() {
+        assert_eq!(mask("00000000,00000003"), Some([0, 1].into()));
+        for text in ["", "g", "123456789", "1,", ",1", "0x3"] {
+            assert!(mask(text).is_none(), "{text:?} was taken");
         }
     }
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::file::text;
 use super::irq::same_list;
-use super::{Access, Cpus, Error, Lasts, Setting, Value, config};
+use super::{Access, Error, Lasts, Setting, Value, config};
+use crate::facts::CpuSet;
 
 /// `IRQBALANCE_BANNED_CPULIST` in the daemon's configuration: `unset`, or a list of CPUs.
 ///
@@ -63,7 +64,7 @@ impl Setting for IrqbalanceBans {
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
         let wanted = text(&self.label(), value)?;
-        if wanted == UNSET || bare(wanted).parse::<Cpus>().is_ok() {
+        if wanted == UNSET || bare(wanted).parse::<CpuSet>().is_ok() {
             return Ok(());
         }
         Err(Error::invalid(self.label(), format!("{wanted:?}: expected unset or a list of CPUs such as 2-5")))

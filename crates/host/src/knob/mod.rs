@@ -17,7 +17,6 @@ mod cgroup;
 pub(crate) mod config;
 mod cpufreq;
 mod cpuidle;
-mod cpus;
 pub mod effect;
 mod epp;
 mod error;
@@ -45,7 +44,6 @@ pub use boot::BootFragment;
 pub use cgroup::{CgroupController, CgroupFile, CgroupFolder, CpusetMount, cpuset_mount};
 pub use cpufreq::{Governor, Limits, policies, policy_cpus};
 pub use cpuidle::{IdleState, State, states};
-pub use cpus::{Cpus, NoCpus};
 pub use epp::Epp;
 pub use error::Error;
 pub use ethtool::{Channels, Coalesce, CoalesceQueue, Features, Pause, PrivateFlags, Rings, is_offload};
@@ -67,12 +65,13 @@ pub use workqueue::CpuMask;
 
 use std::time::{Duration, Instant};
 
+use crate::facts::CpuSet;
 use rustix::thread::CapabilitySet;
 
 /// The CPUs that are online.
 ///
-/// If the kernel's list was not recorded: all CPUs whose file `online` does not contain `0`.
-pub fn online(access: &Access) -> Result<Cpus, Error> {
+/// Where the kernel's list was not recorded, the folders of CPUs that do not say `0` in their file `online`.
+pub fn online(access: &Access) -> Result<CpuSet, Error> {
     const FOLDER: &str = "/sys/devices/system/cpu";
     if let Some(list) = access.line(&format!("{FOLDER}/online"))? {
         let what = || format!("read {}", access.show(&format!("{FOLDER}/online")));

@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{Access, Cpus, Error};
+use super::{Access, Error};
+use crate::facts::CpuSet;
 
 /// A register's content on `cpu`; `None` if there is no such CPU, or no access to its registers.
 pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64>, Error> {
@@ -31,11 +32,8 @@ pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64
 
 /// Sets a register whose scope is `cpus` (one CPU, or all of a die): one write on the running
 /// machine, through the first of them; the line of each of them below another root.
-pub(super) fn write(access: &Access, cpus: &Cpus, address: u32, to: u64) -> Result<(), Error> {
-    let cpu = cpus
-        .iter()
-        .next()
-        .ok_or_else(|| Error::invalid(format!("register {address:#x}"), "the setting names no CPU"))?;
+pub(super) fn write(access: &Access, cpus: &CpuSet, address: u32, to: u64) -> Result<(), Error> {
+    let cpu = cpus.iter().next().ok_or_else(|| Error::invalid(format!("register {address:#x}"), "names no CPU"))?;
     let what = || format!("write {to:#x} to register {address:#x} of CPU {cpu}");
     if !access.is_live() {
         let path = recorded(address);
@@ -128,7 +126,7 @@ mod tests {
         assert_eq!(read(&access, 1, 0x774).unwrap(), None);
         write(&access, &[2].into_iter().collect(), 0x774, 0x8000_0808).unwrap();
         assert_eq!(folder.read("msr/0x774"), "0 0x80002308\n2 0x80000808\n21 0x80002308\n");
-        assert!(write(&access, &Cpus::new(), 0x774, 0).is_err());
+        assert!(write(&access, &CpuSet::new(), 0x774, 0).is_err());
         assert_eq!(read(&access, 0, 0x775).unwrap(), None);
     }
 

@@ -7,7 +7,8 @@ use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use super::cpufreq::{check_limits, limit_files, read_limits, write_limits};
-use super::{Access, Cpus, Error, Setting, Value, msr};
+use super::{Access, Error, Setting, Value, msr};
+use crate::facts::CpuSet;
 
 const FOLDER: &str = "/sys/devices/system/cpu/intel_uncore_frequency";
 const RATIO_LIMIT: u32 = 0x620;
@@ -38,8 +39,8 @@ pub fn uncore_domains(access: &Access) -> Result<Vec<String>, Error> {
 }
 
 /// The online CPUs, die by die.
-pub fn uncore_dies(access: &Access) -> Result<Vec<Cpus>, Error> {
-    let mut dies: Vec<Cpus> = Vec::new();
+pub fn uncore_dies(access: &Access) -> Result<Vec<CpuSet>, Error> {
+    let mut dies: Vec<CpuSet> = Vec::new();
     for cpu in super::online(access)?.iter() {
         if !dies.iter().any(|die| die.contains(cpu)) {
             dies.push(die_of(access, cpu)?);
@@ -51,10 +52,10 @@ pub fn uncore_dies(access: &Access) -> Result<Vec<Cpus>, Error> {
 /// The online CPUs that share a die with `cpu`.
 ///
 /// Where the topology in sysfs does not say (a recorded host), the sockets of /proc/cpuinfo are the dies.
-fn die_of(access: &Access, cpu: u32) -> Result<Cpus, Error> {
+fn die_of(access: &Access, cpu: u32) -> Result<CpuSet, Error> {
     for name in ["die_cpus_list", "package_cpus_list", "core_siblings_list"] {
         let list = access.line(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/{name}"))?;
-        if let Some(cpus) = list.and_then(|list| list.parse::<Cpus>().ok()).filter(|cpus| cpus.contains(cpu)) {
+        if let Some(cpus) = list.and_then(|list| list.parse::<CpuSet>().ok()).filter(|cpus| cpus.contains(cpu)) {
             return Ok(cpus);
         }
     }
@@ -69,7 +70,7 @@ fn die_of(access: &Access, cpu: u32) -> Result<Cpus, Error> {
         }
     }
     let socket = sockets.iter().find(|(number, _)| *number == cpu).map(|(_, socket)| *socket);
-    let die: Cpus = sockets.iter().filter(|(_, s)| Some(*s) == socket).map(|(number, _)| *number).collect();
+    let die: CpuSet = sockets.iter().filter(|(_, s)| Some(*s) == socket).map(|(number, _)| *number).collect();
     Ok(if die.is_empty() { [cpu].into_iter().collect() } else { die })
 }
 
@@ -204,7 +205,7 @@ mod tests {
     fn the_register_is_one_for_the_die() {
         let folder = two_sockets();
         let access = folder.access();
-        let dies: Vec<String> = uncore_dies(&access).unwrap().iter().map(Cpus::to_string).collect();
+        let dies: Vec<String> = uncore_dies(&access).unwrap().iter().map(CpuSet::to_string).collect();
         assert_eq!(dies, ["0,2", "1,3"]);
         let change = Knob(UncoreMsr::new(0)).set(&access, &Value::fields([("min", 0x15), ("max", 0x15)])).unwrap();
         assert!(change.verdict.is_good());

@@ -7,8 +7,9 @@ use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use super::file::text;
-use super::irq::{check_mask, same_mask};
-use super::{Access, Cpus, Error, Setting, Value, is_file_of_network};
+use super::irq::{check_mask, mask, same_mask};
+use super::{Access, Error, Setting, Value, is_file_of_network};
+use crate::facts::CpuSet;
 
 /// A file of sysfs that holds a mask of CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
@@ -35,7 +36,7 @@ impl CpuMask {
     }
 
     /// The value that means `cpus`.
-    pub fn value(cpus: &Cpus) -> Value {
+    pub fn value(cpus: &CpuSet) -> Value {
         Value::Text(cpus.to_mask())
     }
 }
@@ -72,7 +73,7 @@ impl Setting for CpuMask {
     /// RPS and XPS may be empty: off. A workqueue may not (the kernel refuses).
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
         self.admit()?;
-        if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| Cpus::from_mask(text).is_some()) {
+        if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| mask(text).is_some()) {
             return Ok(());
         }
         check_mask(&self.path, value)

@@ -2,8 +2,9 @@
 
 use units::Hertz;
 
+use crate::facts::CpuSet;
 use crate::knob::{
-    Access, Cpus, Error, HwpRequest, Limits, UncoreLimits, UncoreMsr, Value, policies, policy_cpus, ratio, uncore_dies,
+    Access, Error, HwpRequest, Limits, UncoreLimits, UncoreMsr, Value, policies, policy_cpus, ratio, uncore_dies,
     uncore_domains,
 };
 use crate::transaction::Plan;
@@ -11,9 +12,9 @@ use crate::transaction::Plan;
 /// The frequencies to fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Power {
-    /// The cores whose frequency is fixed.
-    pub cpus: Cpus,
-    /// The frequency of these cores. `None` does not change it.
+    /// The cores.
+    pub cpus: CpuSet,
+    /// Their frequency; `None` leaves them.
     pub frequency: Option<Hertz>,
     /// The frequency of the uncore of all dies. `None` does not change it.
     pub uncore: Option<Hertz>,
@@ -54,11 +55,9 @@ impl Power {
         }
         for policy in policies(access)? {
             let cpus = policy_cpus(access, policy)?;
-            let others = cpus.without(&self.cpus);
-            if !cpus.and(&self.cpus).is_empty() && !others.is_empty() {
-                notes.push(format!(
-                    "CPUs {cpus} share the frequency policy {policy}: the frequency of CPUs {others} changes too"
-                ));
+            let others = cpus.difference(&self.cpus);
+            if !cpus.intersection(&self.cpus).is_empty() && !others.is_empty() {
+                notes.push(format!("CPU policy {policy} has CPUs {cpus}: the frequency of CPUs {others} changes too"));
             }
         }
         Ok(notes)
@@ -73,9 +72,9 @@ impl Power {
         let mut left = self.cpus.clone();
         for policy in policies(access)? {
             let cpus = policy_cpus(access, policy)?;
-            if !cpus.and(&self.cpus).is_empty() {
+            if !cpus.intersection(&self.cpus).is_empty() {
                 plan = plan.with(Limits::new(policy), Limits::value(frequency, frequency));
-                left = left.without(&cpus);
+                left = left.difference(&cpus);
             }
         }
         if left.is_empty() {

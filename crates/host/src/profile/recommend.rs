@@ -1,15 +1,16 @@
 //! Recommends a built-in profile for a machine, by its hardware and by what runs on it.
 
-use crate::knob::{Access, Cpus, Error, online};
+use crate::facts::CpuSet;
+use crate::knob::{Access, Error, online};
 
 /// A recommended profile, and the reasons.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recommendation {
     /// The name of the profile.
     pub profile: &'static str,
-    /// The CPUs that the profile would treat as isolated.
-    pub isolated: Cpus,
-    /// The observations that support it, each with its file.
+    /// The CPUs that it would take for isolated.
+    pub isolated: CpuSet,
+    /// What was seen that speaks for it; each names its file.
     pub reasons: Vec<String>,
     /// The other profiles, each with the reason against it.
     pub others: Vec<(&'static str, String)>,
@@ -22,8 +23,8 @@ const INTERFACES: &str = "/sys/class/net";
 
 /// What is looked at.
 struct Seen {
-    isolated: Cpus,
-    online: Cpus,
+    isolated: CpuSet,
+    online: CpuSet,
     /// Virtual machines run: in which file that shows.
     guests: Option<String>,
     /// Network devices that belong to a program.

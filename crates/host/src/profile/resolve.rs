@@ -8,8 +8,9 @@ use toml::Spanned;
 
 use super::file::{Layer, Scalar};
 use super::{Error, Profile};
+use crate::facts::CpuSet;
 use crate::knob::{
-    Access, AnySetting, BootFragment, CgroupFile, CgroupFolder, CpuMask, Cpus, DmaLatency, Error as KnobError, File,
+    Access, AnySetting, BootFragment, CgroupFile, CgroupFolder, CpuMask, DmaLatency, Error as KnobError, File,
     HugePages, IrqAffinity, IrqDefaultAffinity, IrqbalanceBans, Sysctl, ThreadAffinity, ThreadClass, Turbo, Value,
     cpuset_mount, irqs, memory, online, threads,
 };
@@ -18,9 +19,9 @@ use crate::transaction::{Item, OnRefusal, Plan};
 /// The purpose of the machine. A profile refers to isolated CPUs and interfaces without naming them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Purpose {
-    /// The CPUs for the application. `None` means those that the kernel has isolated.
-    pub isolated: Option<Cpus>,
-    /// The interfaces for which `*` stands. If empty, all that have a device.
+    /// The CPUs for the application; `None` takes those that the kernel has isolated.
+    pub isolated: Option<CpuSet>,
+    /// The interfaces that `*` means; none named means all that have a device.
     pub interfaces: Vec<String>,
 }
 
@@ -32,10 +33,10 @@ pub struct Resolved {
     /// The arguments for the kernel's command line, in order.
     pub arguments: Vec<String>,
     /// The CPUs for the application.
-    pub isolated: Cpus,
-    /// All other online CPUs.
-    pub housekeeping: Cpus,
-    /// Parts of the profile that have no meaning on this machine, with the reason.
+    pub isolated: CpuSet,
+    /// All other CPUs that are online.
+    pub housekeeping: CpuSet,
+    /// What of the profile means nothing here, and why.
     pub notes: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ impl Profile {
             Some(cpus) => cpus.clone(),
             None => isolated(access).map_err(of_machine)?,
         };
-        let housekeeping = all.without(&isolated);
+        let housekeeping = all.difference(&isolated);
         let resolved = Resolved {
             plan: Plan::new(&self.name),
             arguments: Vec::new(),
@@ -70,7 +71,7 @@ impl Profile {
 }
 
 /// The CPUs that the kernel has isolated.
-pub(super) fn isolated(access: &Access) -> Result<Cpus, KnobError> {
+pub(super) fn isolated(access: &Access) -> Result<CpuSet, KnobError> {
     const PATH: &str = "/sys/devices/system/cpu/isolated";
     let list = access.line(PATH)?.unwrap_or_default();
     list.parse().map_err(|_| KnobError::unreadable(PATH, &list, "a list of CPUs"))
@@ -80,7 +81,7 @@ pub(super) fn isolated(access: &Access) -> Result<Cpus, KnobError> {
 struct Work<'a> {
     access: &'a Access,
     purpose: &'a Purpose,
-    all: Cpus,
+    all: CpuSet,
     resolved: Resolved,
 }
 
@@ -89,8 +90,8 @@ impl Work<'_> {
     fn sound(&self, name: &str) -> Result<(), Error> {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let wrong = |why: String| Err(Error { place: name.to_owned(), why });
-        if !isolated.within(&self.all) {
-            return wrong(format!("CPUs {} are not online; CPUs {} are", isolated.without(&self.all), self.all));
+        if !isolated.is_subset(&self.all) {
+            return wrong(format!("CPUs {} are not online; online are {}", isolated.difference(&self.all), self.all));
         }
         if housekeeping.is_empty() {
             return wrong(format!("all CPUs ({}) would be isolated: leave at least one for housekeeping", self.all));
@@ -170,8 +171,8 @@ impl Work<'_> {
     /// Fills in the lists of CPUs that the machine has.
     fn fill(&self, text: &str) -> String {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
-        let text = text.replace("{isolated}", &isolated.to_string());
-        text.replace("{housekeeping}", &housekeeping.to_string())
+        let text = text.replace("{isolated}", &isolated.to_list());
+        text.replace("{housekeeping}", &housekeeping.to_list())
     }
 
     fn note(&mut self, layer: &Layer, place: &Spanned<impl Sized>, why: &str) {
@@ -179,12 +180,12 @@ impl Work<'_> {
     }
 
     /// `all`, `isolated`, `housekeeping`, or a list of CPUs.
-    fn select(&self, text: &str) -> Result<Cpus, String> {
+    fn select(&self, text: &str) -> Result<CpuSet, String> {
         match text {
             "all" => Ok(self.all.clone()),
             "isolated" => Ok(self.resolved.isolated.clone()),
             "housekeeping" => Ok(self.resolved.housekeeping.clone()),
-            list => match list.parse::<Cpus>() {
+            list => match list.parse::<CpuSet>() {
                 Ok(cpus) if !cpus.is_empty() => Ok(cpus),
                 _ => Err(format!("{list:?}: expected all, isolated, housekeeping or a list of CPUs such as 2-5")),
             },
@@ -192,7 +193,7 @@ impl Work<'_> {
     }
 
     /// The CPUs that a value names; `None`, with a note, if that is none.
-    fn cpus(&mut self, layer: &Layer, text: &Spanned<String>) -> Result<Option<Cpus>, Error> {
+    fn cpus(&mut self, layer: &Layer, text: &Spanned<String>) -> Result<Option<CpuSet>, Error> {
         let cpus = self.select(text.get_ref()).map_err(|why| layer.wrong(text, why))?;
         if cpus.is_empty() {
             self.note(layer, text, "no CPU is isolated: choose some with --isolated");

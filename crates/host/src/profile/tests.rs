@@ -1,5 +1,6 @@
 use super::*;
-use crate::knob::{AnySetting, Cpus, Setting as _};
+use crate::facts::CpuSet;
+use crate::knob::{AnySetting, Setting as _};
 use crate::testing::Folder;
 use crate::transaction::Meets;
 
@@ -135,7 +136,7 @@ fn a_machine_without_isolated_cpus_is_told_so() {
         "{:?}",
         resolved.notes
     );
-    let named = |list: &str| Purpose { isolated: Some(list.parse::<Cpus>().unwrap()), ..Purpose::default() };
+    let named = |list: &str| Purpose { isolated: Some(list.parse::<CpuSet>().unwrap()), ..Purpose::default() };
     let resolved = poll.resolve(&folder.access(), &named("2")).unwrap();
     assert!(resolved.plan.items.iter().any(|item| matches!(item.setting, AnySetting::IdleState(_))));
     assert_eq!(resolved.housekeeping.to_string(), "0-1,3");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use crate::facts::{Channels, Coalesce, DimLevel, Ethtool, Fact, MemoryModule, Queues, Rings, Why};
+use crate::facts::{Channels, Coalescing, DimLevel, Ethtool, Fact, MemoryModule, Queues, Rings, Why};
 
 /// The outputs of ethtool for one interface: commands and texts.
 pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(String, String)> {
@@ -107,7 +107,7 @@ fn or_none<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "n/a".to_owned(), |value| value.to_string())
 }
 
-fn coalesce(said: &Coalesce) -> String {
+fn coalesce(said: &Coalescing) -> String {
     const NAMES: [&str; 20] = [
         "stats-block-usecs",
         "sample-interval",
@@ -218,11 +218,11 @@ mod tests {
             driver: Fact::known("ice".into(), fact("-i").as_str()),
             firmware: Fact::known("4.40 0x8001c967".into(), fact("-i").as_str()),
             coalesce: Fact::known(
-                Coalesce {
+                Coalescing {
                     rx_usecs: Some(50),
                     adaptive_rx: Some(true),
                     tx_frames_high: Some(3),
-                    ..Coalesce::default()
+                    ..Coalescing::default()
                 },
                 fact("-c").as_str(),
             ),
@@ -232,7 +232,7 @@ mod tests {
             ),
             queue_coalesce: BTreeMap::from([(
                 1,
-                Fact::known(Coalesce { tx_usecs: Some(8), ..Coalesce::default() }, "q"),
+                Fact::known(Coalescing { tx_usecs: Some(8), ..Coalescing::default() }, "q"),
             )]),
             rings: Fact::known(Rings { rx: Some(2048), tx_max: Some(8160), ..Rings::default() }, "g"),
             channels: Fact::known(Channels { combined: Some(8), combined_max: Some(64), ..Channels::default() }, "l"),

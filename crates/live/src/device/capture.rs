@@ -17,9 +17,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use pcap::{LONGEST_RECORD, PcapWriter, RECORD_HEADER, Resolution, record_header};
 use units::{Instant, Monotonic, Nanos};
 
-use super::pcap::{LONGEST_RECORD, PcapWriter, RECORD_HEADER, Resolution, record_header};
 use super::{Capabilities, Device, Health, Statistics};
 use crate::Error;
 use crate::pool::{Frame, Pool};

@@ -1,383 +1,420 @@
-//! Capture files: reading, writing, and a port that plays and records them.
-//!
-//! The classic format, of Ethernet, in either byte order and either resolution. Source for every
-//! field: draft-ietf-opsawg-pcap (file header in section 4, packet record in section 5).
-
-mod port;
+//! A port that plays one capture file and records to another.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::io::{BufReader, BufWriter};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
-use units::Nanos;
+use pcap::{PcapReader, PcapWriter, Resolution};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use units::{Instant, Monotonic, Nanos};
 
 use crate::Error;
-pub use port::{PcapDevice, PcapPlay, Timing};
+use crate::device::{Capabilities, Device, Health, Statistics};
+use crate::pool::{Frame, Pool};
 
-/// First field of a file with times in microseconds (section 4, "Magic Number").
-const MAGIC_MICROS: u32 = 0xa1b2_c3d4;
-/// First field of a file with times in nanoseconds (section 4, "Magic Number").
-const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
-/// Octets of the file header (section 4, figure 1).
-const FILE_HEADER: usize = 24;
-/// Octets of the header of each record (section 5, figure 2).
-pub(super) const RECORD_HEADER: usize = 16;
-/// `LINKTYPE_ETHERNET` (www.tcpdump.org/linktypes.html).
-const ETHERNET: u32 = 1;
-/// The longest record that is believed: `MAXIMUM_SNAPLEN` of libpcap (pcap-int.h) and
-/// `WTAP_MAX_PACKET_SIZE_STANDARD` of Wireshark (wiretap/wtap.h).
-pub const LONGEST_RECORD: usize = 262_144;
+/// Descriptors it says it has: as a memory device, for the same reason
+/// (DPDK lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`). None of them can overflow.
+const DESCRIPTORS: u32 = 512;
 
-/// The unit of the times in a file.
+/// When the frames of a file come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resolution {
-    /// The older format, which every tool reads.
-    Micros,
-    /// The newer one.
-    Nanos,
+pub enum Timing {
+    /// As fast as they are taken.
+    Asap,
+    /// As long after the first `rx` as they were recorded after the first record.
+    Recorded,
 }
 
-impl Resolution {
-    fn per_second(self) -> u64 {
-        match self {
-            Self::Micros => 1_000_000,
-            Self::Nanos => 1_000_000_000,
-        }
+/// What to play, and what to do with what is sent.
+#[derive(Clone, Debug)]
+pub struct PcapPlay {
+    /// The file that frames come from.
+    pub input: PathBuf,
+    /// When they come.
+    pub timing: Timing,
+    /// Begin anew at the end, for ever. With [`Timing::Recorded`] a round lasts one mean gap longer
+    /// than its records.
+    pub repeat: bool,
+    /// The file (nanosecond format) that sent frames go to; without one they are discarded.
+    pub output: Option<PathBuf>,
+    /// Added to the clock for the times in the output: realtime minus monotonic, for times since 1970.
+    pub clock_to_realtime: Nanos,
+}
+
+impl PcapPlay {
+    /// Plays `input` once, as fast as it is taken, and discards what is sent.
+    pub fn new(input: impl Into<PathBuf>) -> Self {
+        let input = input.into();
+        Self { input, timing: Timing::Asap, repeat: false, output: None, clock_to_realtime: Nanos::ZERO }
     }
 }
 
-/// One frame of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record<'a> {
-    /// Its time, since 1970 if the writer did as the format says.
-    pub at: Nanos,
-    /// Its time since the first record; never less than the record's before it.
-    pub offset: Nanos,
-    /// Its length on the wire; more than there are `bytes` if the capture cut it.
-    pub original_len: u32,
-    /// What was captured of it.
-    pub bytes: &'a [u8],
-}
-
-/// Reads a file record by record, in constant memory.
+/// A port whose frames come from a file, on the clock `C`. One queue.
 ///
-/// As an iterator it gives each frame's offset since the first, and a copy of it;
-/// [`next_record`](Self::next_record) gives all and copies nothing. After an error it is at its end.
+/// ```text
+///   Ready ──rx: not due, no slot──► Ready
+///     │ ▲                              (the next record is read ahead, so its time is known)
+///     │ └─── rx took it; there is a further one (or repeat)
+///     ├─── end of file ──► Finished
+///     └─── damaged file, failed read or write ──► Failed: health() says why, each time
+/// ```
+///
+/// It reads and writes through buffers of 1 MiB on the worker's core, losing nothing; to record at
+/// speed, put [`Capturing`](crate::device::capture::Capturing) around another device instead. Frames
+/// are on disk once `health` was asked after them, or the device dropped.
 #[derive(Debug)]
-pub struct PcapReader<R> {
+pub struct PcapDevice<C> {
     name: String,
-    input: R,
-    big_endian: bool,
-    resolution: Resolution,
-    /// Octets read so far, and records read completely.
-    position: u64,
-    records: u64,
-    first: Option<Nanos>,
-    last: Nanos,
-    backwards: u64,
-    ended: bool,
-    /// The record read last: its time, length on the wire and length in `buffer`.
-    current: (Nanos, u32, usize),
-    buffer: Box<[u8]>,
+    clock: C,
+    play: PcapPlay,
+    reader: PcapReader<BufReader<File>>,
+    writer: Option<PcapWriter<BufWriter<File>>>,
+    state: State,
+    /// When the current round's first record is due; set by the first `rx`.
+    start: Option<Instant<Monotonic>>,
+    /// Records of this round, up to the one read ahead.
+    in_round: u64,
+    /// Set by `arm` to go off when the next record is due.
+    timer: OwnedFd,
+    statistics: Statistics,
 }
 
-impl PcapReader<BufReader<File>> {
-    /// Opens the file at `path`.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|e| Error::system(format!("open {name}"), e))?;
-        Self::new(name, BufReader::with_capacity(1 << 20, file))
-    }
+#[derive(Debug)]
+enum State {
+    Ready,
+    Finished,
+    Failed { what: String, why: String },
 }
 
-impl<R: Read> PcapReader<R> {
-    /// Reads the file header from `input`; `name` is for error messages.
-    pub fn new(name: impl Into<String>, input: R) -> Result<Self, Error> {
-        let mut reader = Self {
-            name: name.into(),
-            input,
-            big_endian: false,
-            resolution: Resolution::Micros,
-            position: 0,
-            records: 0,
-            first: None,
-            last: Nanos::ZERO,
-            backwards: 0,
-            ended: false,
-            current: (Nanos::ZERO, 0, 0),
-            buffer: vec![0; LONGEST_RECORD].into(),
-        };
-        reader.read_file_header()?;
-        Ok(reader)
-    }
-
-    /// The unit of the file's times.
-    pub fn resolution(&self) -> Resolution {
-        self.resolution
-    }
-
-    /// Records so far whose time was before their predecessor's: their offset is the predecessor's.
-    pub fn backwards(&self) -> u64 {
-        self.backwards
-    }
-
-    /// The next record; `None` at the end of the file.
-    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, Error> {
-        Ok(if self.advance()? { Some(self.record()) } else { None })
-    }
-
-    /// Reads the next record, for [`record`](Self::record); false at the end of the file.
-    pub(super) fn advance(&mut self) -> Result<bool, Error> {
-        if self.ended {
-            return Ok(false);
+impl State {
+    fn failed(error: &Error) -> Self {
+        match error {
+            Error::Invalid { what, why } => Self::Failed { what: what.clone(), why: why.clone() },
+            other => Self::Failed { what: "pcap port".into(), why: other.to_string() },
         }
-        let read = self.read_record();
-        self.ended = !matches!(read, Ok(true));
-        read
+    }
+}
+
+impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
+    /// Opens the files, and reads the first record.
+    pub fn open(play: PcapPlay, clock: C) -> Result<Self, Error> {
+        if play.output.as_deref().is_some_and(|output| same_file(&play.input, output)) {
+            return Err(Error::Invalid {
+                what: play.input.display().to_string(),
+                why: "it is to be read and written at once; name another file for the output".into(),
+            });
+        }
+        let mut reader = PcapReader::open(&play.input)?;
+        let state = if reader.advance()? { State::Ready } else { State::Finished };
+        let writer = play.output.as_deref().map(|path| PcapWriter::create(path, Resolution::Nanos)).transpose()?;
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|e| Error::system("make a timerfd for a pcap port", e))?;
+        let name = play.input.display().to_string();
+        let statistics = Statistics::default();
+        Ok(Self { name, clock, play, reader, writer, state, start: None, in_round: 1, timer, statistics })
     }
 
-    /// The record read last.
-    pub(super) fn record(&self) -> Record<'_> {
-        let (at, original_len, len) = self.current;
-        let offset = self.last.saturating_sub(self.first.unwrap_or(self.last));
-        Record { at, offset, original_len, bytes: &self.buffer[..len] }
+    /// When the record read ahead is due; before the first `rx`, or as fast as taken: at once.
+    fn due(&self) -> Instant<Monotonic> {
+        match (self.play.timing, self.start) {
+            (Timing::Recorded, Some(start)) => start + self.reader.record().offset,
+            _ => Instant::ORIGIN,
+        }
     }
 
-    fn read_file_header(&mut self) -> Result<(), Error> {
-        let mut header = [0; FILE_HEADER];
-        let got = self.fill(&mut header)?;
-        let magic = [header[0], header[1], header[2], header[3]];
-        let known = |magic: u32| match magic {
-            MAGIC_MICROS => Some(Resolution::Micros),
-            MAGIC_NANOS => Some(Resolution::Nanos),
+    /// Reads the next record ahead, from the start again if so configured.
+    fn advance(&mut self) -> Result<State, Error> {
+        let last = self.reader.record().offset;
+        if self.reader.advance()? {
+            self.in_round += 1;
+            return Ok(State::Ready);
+        }
+        if !self.play.repeat {
+            return Ok(State::Finished);
+        }
+        if self.play.timing == Timing::Recorded {
+            let gap = if self.in_round > 1 { last / (self.in_round - 1) } else { Nanos::ZERO };
+            if gap == Nanos::ZERO {
+                return Err(Error::Invalid {
+                    what: self.name.clone(),
+                    why: "its records span no time, so it cannot be repeated with its own timing; play it as fast as possible".into(),
+                });
+            }
+            self.start = self.start.map(|start| start + last + gap);
+        }
+        self.reader.rewind()?;
+        self.in_round = 1;
+        Ok(if self.reader.advance()? { State::Ready } else { State::Finished })
+    }
+
+    /// Receives the record read ahead, if there is a slot for it; whether it left the file.
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, arrived: Option<Instant<Monotonic>>) -> bool {
+        let record = self.reader.record();
+        let Some(mut frame) = pool.take() else { return false };
+        if record.bytes.is_empty() || !pool.set_len(&mut frame, record.bytes.len()) {
+            pool.give(frame);
+            self.statistics.rx_invalid += 1;
+        } else {
+            pool.bytes_mut(&mut frame).copy_from_slice(record.bytes);
+            if let Some(at) = arrived {
+                frame.set_arrived(at);
+            }
+            out.push(frame);
+        }
+        true
+    }
+
+    fn set_timer(&self, after: Nanos) {
+        // 0 would stop it; what is due goes off after 1 ns.
+        let nanos = after.as_nanos().max(1);
+        let it_value = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
+        self.apply_timer(it_value);
+    }
+
+    fn apply_timer(&self, it_value: Timespec) {
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // It fails for a bad descriptor or a bad time only (timerfd_settime(2)), and both are good.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value });
+    }
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn queues(&self) -> usize {
+        1
+    }
+
+    fn rx(&mut self, _queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        let before = out.len();
+        let now = (self.play.timing == Timing::Recorded).then(|| (self.clock)());
+        self.start = self.start.or(now);
+        while out.len() - before < room && matches!(self.state, State::Ready) {
+            let due = self.due();
+            if now.is_some_and(|now| now < due) || !self.receive(pool, out, now.map(|_| due)) {
+                break;
+            }
+            self.state = self.advance().unwrap_or_else(|e| State::failed(&e.into()));
+        }
+        out.len() - before
+    }
+
+    fn tx(&mut self, _queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        let mut taken = 0;
+        if let Some(writer) = &mut self.writer {
+            if matches!(self.state, State::Failed { .. }) || frames.is_empty() {
+                return 0;
+            }
+            let at = self.play.clock_to_realtime + Nanos::from_nanos((self.clock)().as_nanos());
+            for frame in frames.iter() {
+                if let Err(e) = writer.write(at, pool.bytes(frame)) {
+                    self.state = State::failed(&e.into());
+                    break;
+                }
+                taken += 1;
+            }
+        } else {
+            taken = frames.len();
+        }
+        for frame in frames.drain(..taken) {
+            pool.give(frame);
+        }
+        taken
+    }
+
+    /// 1 if the next record can be had: how many more could is known to the file only.
+    fn backlog(&self, _queue: usize) -> usize {
+        let due = matches!(self.state, State::Ready)
+            && (self.play.timing == Timing::Asap || self.start.is_none() || self.due() <= (self.clock)());
+        usize::from(due)
+    }
+
+    fn arm(&mut self, _queue: usize) -> Result<(), Error> {
+        // Finished or failed: readable at once, so that the worker looks at its health.
+        let wait = match self.play.timing {
+            Timing::Recorded if matches!(self.state, State::Ready) => self.due().since((self.clock)()),
             _ => None,
         };
-        let little = known(u32::from_le_bytes(magic));
-        let Some(resolution) = little.or(known(u32::from_be_bytes(magic))) else {
-            return Err(self.invalid(
-                0,
-                match magic {
-                    // Block type of a section header (draft-ietf-opsawg-pcapng, section 4.1).
-                    [0x0a, 0x0d, 0x0d, 0x0a] if got >= 4 => {
-                        "this is a pcapng file; convert it with: editcap -F pcap IN OUT".into()
-                    }
-                    // RFC 1952, section 2.3.1.
-                    [0x1f, 0x8b, ..] if got >= 4 => "this is compressed with gzip; unpack it with: gunzip".into(),
-                    _ if got < 4 => {
-                        format!("the file has only {got} bytes, but a pcap file has at least {FILE_HEADER}; capture it again")
-                    }
-                    _ => format!(
-                        "it begins with {:#010x}, which is not a pcap file; convert it with: editcap -F pcap IN OUT",
-                        u32::from_be_bytes(magic)
-                    ),
-                },
-            ));
-        };
-        self.resolution = resolution;
-        self.big_endian = little.is_none();
-        if got < FILE_HEADER {
-            return Err(
-                self.invalid(0, format!("the file header ends after {got} of {FILE_HEADER} bytes; capture it again"))
-            );
-        }
-        let (version, network) = (self.u32(&header, 4), self.u32(&header, 20));
-        // Two 16-bit fields, read as one 32-bit field: which is first depends on the byte order.
-        let (major, minor) =
-            if self.big_endian { (version >> 16, version & 0xffff) } else { (version & 0xffff, version >> 16) };
-        if (major, minor) != (2, 4) {
-            return Err(
-                self.invalid(4, format!("version {major}.{minor}, not 2.4; convert it with: editcap -F pcap IN OUT"))
-            );
-        }
-        if network != ETHERNET {
-            return Err(self.invalid(20, format!("link type {network:#x} (with its flags), not Ethernet (1) without frame check sequences; capture on one Ethernet interface, not on \"any\"")));
-        }
-        self.position = FILE_HEADER as u64;
+        self.set_timer(wait.unwrap_or(Nanos::ZERO));
         Ok(())
     }
 
-    fn read_record(&mut self) -> Result<bool, Error> {
-        let mut header = [0; RECORD_HEADER];
-        match self.fill(&mut header)? {
-            0 => return Ok(false),
-            RECORD_HEADER => {}
-            got => {
-                return Err(self.truncated(format!("the record's header ends after {got} of {RECORD_HEADER} bytes")));
-            }
-        }
-        let [seconds, fraction, len, original_len] = [0, 4, 8, 12].map(|at| self.u32(&header, at));
-        let per_second = self.resolution.per_second();
-        if u64::from(fraction) >= per_second {
-            return Err(self.corrupt(4, format!("{fraction} of {per_second} parts of a second")));
-        }
-        if len as usize > LONGEST_RECORD {
-            return Err(self.corrupt(8, format!("{len} bytes captured, more than any capture has ({LONGEST_RECORD})")));
-        }
-        if len > original_len {
-            return Err(self.corrupt(8, format!("{len} bytes captured of a frame of {original_len}")));
-        }
-        let len = len as usize;
-        // Out of `self`, because filling it needs `self` too; an empty box costs nothing.
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let got = self.fill(&mut buffer[..len]);
-        self.buffer = buffer;
-        let got = got?;
-        if got < len {
-            return Err(self.truncated(format!("the record ends after {got} of {len} bytes of data")));
-        }
-        let at =
-            Nanos::from_secs(seconds.into()) + Nanos::from_nanos(u64::from(fraction) * (1_000_000_000 / per_second));
-        self.first.get_or_insert(at);
-        self.backwards += u64::from(at < self.last);
-        self.last = self.last.max(at);
-        self.current = (at, original_len, len);
-        self.position += (RECORD_HEADER + len) as u64;
-        self.records += 1;
-        Ok(true)
+    fn disarm(&mut self, _queue: usize) {
+        self.apply_timer(Timespec { tv_sec: 0, tv_nsec: 0 });
     }
 
-    /// Reads until `buffer` is full or the input ends; returns how much it read.
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        let mut got = 0;
-        while got < buffer.len() {
-            match self.input.read(&mut buffer[got..]) {
-                Ok(0) => break,
-                Ok(n) => got += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::system(format!("read {}", self.name), e)),
-            }
+    fn wait_handle(&self, _queue: usize) -> Option<BorrowedFd<'_>> {
+        Some(self.timer.as_fd())
+    }
+
+    fn health(&mut self) -> Result<Health, Error> {
+        if let Some(Err(e)) = self.writer.as_mut().map(PcapWriter::flush) {
+            self.state = State::failed(&e.into());
         }
-        Ok(got)
-    }
-
-    fn u32(&self, header: &[u8], at: usize) -> u32 {
-        let octets = [header[at], header[at + 1], header[at + 2], header[at + 3]];
-        if self.big_endian { u32::from_be_bytes(octets) } else { u32::from_le_bytes(octets) }
-    }
-
-    fn truncated(&self, why: String) -> Error {
-        self.invalid(0, format!("{why}; {}", self.remedy()))
-    }
-
-    fn corrupt(&self, field: u64, why: String) -> Error {
-        self.invalid(field, format!("{why}: the file is damaged; {}", self.remedy()))
-    }
-
-    fn remedy(&self) -> String {
-        match self.records {
-            0 => "no record before it is complete, so capture it again".into(),
-            n => format!("keep the {n} complete records before it with: editcap -F pcap -r IN OUT 1-{n}"),
+        match &self.state {
+            State::Ready => Ok(Health::Up),
+            State::Finished => Ok(Health::Finished),
+            State::Failed { what, why } => Err(Error::Invalid { what: what.clone(), why: why.clone() }),
         }
     }
 
-    /// What is wrong in `field` octets after the last whole record.
-    fn invalid(&self, field: u64, why: impl Into<String>) -> Error {
-        let offset = self.position + field;
-        let place = if self.position == 0 { "file header".into() } else { format!("record {}", self.records + 1) };
-        Error::Invalid { what: format!("{}, {place}, offset {offset}", self.name), why: why.into() }
+    fn statistics(&mut self, _queue: usize) -> Statistics {
+        self.statistics
     }
-}
 
-impl<R: Read + Seek> PcapReader<R> {
-    /// Goes back to the first record.
-    pub fn rewind(&mut self) -> Result<(), Error> {
-        let start = SeekFrom::Start(FILE_HEADER as u64);
-        self.input.seek(start).map_err(|e| Error::system(format!("rewind {}", self.name), e))?;
-        (self.position, self.records, self.backwards) = (FILE_HEADER as u64, 0, 0);
-        (self.first, self.last, self.ended) = (None, Nanos::ZERO, false);
-        Ok(())
-    }
-}
-
-impl<R: Read> Iterator for PcapReader<R> {
-    type Item = Result<(Nanos, Vec<u8>), Error>;
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.next_record() {
-            Ok(record) => record.map(|r| Ok((r.offset, r.bytes.to_vec()))),
-            Err(e) => Some(Err(e)),
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            stamps_arrival: self.play.timing == Timing::Recorded,
+            wakes: true,
+            rx_descriptors: DESCRIPTORS,
+            longest_frame: pcap::LONGEST_RECORD as u32,
+            ..Capabilities::default()
         }
     }
-}
-
-/// Writes a file, little-endian, with Ethernet frames.
-#[derive(Debug)]
-pub struct PcapWriter<W> {
-    name: String,
-    output: W,
-    resolution: Resolution,
-}
-
-impl PcapWriter<BufWriter<File>> {
-    /// Makes (or empties) the file at `path`.
-    pub fn create(path: &Path, resolution: Resolution) -> Result<Self, Error> {
-        let name = path.display().to_string();
-        let file = File::create(path).map_err(|e| Error::system(format!("create {name}"), e))?;
-        Self::new(name, BufWriter::with_capacity(1 << 20, file), resolution)
-    }
-}
-
-impl<W: Write> PcapWriter<W> {
-    /// Writes the file header to `output`; `name` is for error messages.
-    pub fn new(name: impl Into<String>, output: W, resolution: Resolution) -> Result<Self, Error> {
-        let mut header = [0; FILE_HEADER];
-        let magic = if resolution == Resolution::Micros { MAGIC_MICROS } else { MAGIC_NANOS };
-        header[..4].copy_from_slice(&magic.to_le_bytes());
-        header[4..6].copy_from_slice(&2_u16.to_le_bytes());
-        header[6..8].copy_from_slice(&4_u16.to_le_bytes());
-        header[16..20].copy_from_slice(&(LONGEST_RECORD as u32).to_le_bytes());
-        header[20..].copy_from_slice(&ETHERNET.to_le_bytes());
-        let mut writer = Self { name: name.into(), output, resolution };
-        writer.write_raw(&header)?;
-        Ok(writer)
-    }
-
-    /// Writes one frame with its time since 1970, which must be before 2106-02-07 (32-bit seconds).
-    pub fn write(&mut self, at: Nanos, frame: &[u8]) -> Result<(), Error> {
-        let header = record_header(self.resolution, at, frame.len(), frame.len());
-        let header = header.ok_or_else(|| Error::Invalid {
-            what: self.name.clone(),
-            why: format!("a frame of {} bytes at {at} does not fit: at most {LONGEST_RECORD} bytes, and a time before 2106-02-07", frame.len()),
-        })?;
-        self.write_raw(&header)?;
-        self.write_raw(frame)
-    }
-
-    /// Hands what is buffered to the system.
-    pub fn flush(&mut self) -> Result<(), Error> {
-        self.output.flush().map_err(|e| Error::system(format!("write {}", self.name), e))
-    }
-
-    /// Flushes, and gives the output back.
-    pub fn finish(mut self) -> Result<W, Error> {
-        self.flush()?;
-        Ok(self.output)
-    }
-
-    /// Writes octets that are records already.
-    pub(super) fn write_raw(&mut self, octets: &[u8]) -> Result<(), Error> {
-        self.output.write_all(octets).map_err(|e| Error::system(format!("write {}", self.name), e))
-    }
-}
-
-/// A record's header, little-endian; `None` if the time or the length does not fit.
-pub(super) fn record_header(
-    resolution: Resolution,
-    at: Nanos,
-    len: usize,
-    original: usize,
-) -> Option<[u8; RECORD_HEADER]> {
-    if len > LONGEST_RECORD || len > original {
-        return None;
-    }
-    let seconds = u32::try_from(at.as_nanos() / 1_000_000_000).ok()?;
-    let fraction = at.as_nanos() % 1_000_000_000 / (1_000_000_000 / resolution.per_second());
-    let mut header = [0; RECORD_HEADER];
-    let fields = [seconds, u32::try_from(fraction).ok()?, u32::try_from(len).ok()?, u32::try_from(original).ok()?];
-    for (place, field) in header.chunks_exact_mut(4).zip(fields) {
-        place.copy_from_slice(&field.to_le_bytes());
-    }
-    Some(header)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::device::wakeup::readable;
+    use crate::pool::PoolConfig;
+
+    const START: u64 = 1_000_000;
+
+    struct Bed {
+        folder: PathBuf,
+        now: Arc<AtomicU64>,
+        pool: Pool,
+        out: Vec<Frame>,
+    }
+
+    impl Bed {
+        /// Records of 1, 2, … octets at these microseconds.
+        fn new(test: &str, at_us: &[u64]) -> (Self, PcapPlay) {
+            let folder = std::env::temp_dir().join(format!("apus-pcap-{test}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut writer = PcapWriter::create(&folder.join("in.pcap"), Resolution::Nanos).unwrap();
+            for (n, at) in at_us.iter().enumerate() {
+                writer.write(Nanos::from_micros(*at), &vec![n as u8; n + 1]).unwrap();
+            }
+            writer.finish().unwrap();
+            let play = PcapPlay::new(folder.join("in.pcap"));
+            let pool = Pool::new(PoolConfig { frames: 8, ..PoolConfig::default() }).unwrap();
+            (Self { folder, now: Arc::new(AtomicU64::new(START)), pool, out: Vec::new() }, play)
+        }
+
+        fn open(&self, play: PcapPlay) -> PcapDevice<impl Fn() -> Instant<Monotonic> + Send + use<>> {
+            let now = self.now.clone();
+            PcapDevice::open(play, move || Instant::from_nanos(now.load(Ordering::Relaxed))).unwrap()
+        }
+
+        /// Lengths of what comes at this many microseconds after the start.
+        fn at(&mut self, us: u64, device: &mut impl Device, room: usize) -> Vec<usize> {
+            self.now.store(START + us * 1000, Ordering::Relaxed);
+            device.rx(0, &mut self.pool, &mut self.out, room);
+            let lens = self.out.iter().map(Frame::len).collect();
+            self.pool.give_many(&mut self.out);
+            lens
+        }
+    }
+
+    impl Drop for Bed {
+        fn drop(&mut self) {
+            assert_eq!(self.pool.free(), 8);
+            std::fs::remove_dir_all(&self.folder).unwrap();
+        }
+    }
+
+    #[test]
+    fn plays_with_its_own_timing_and_wakes() {
+        let (mut bed, play) = Bed::new("timing", &[500, 510, 510, 540]);
+        let mut device = bed.open(PcapPlay { timing: Timing::Recorded, ..play });
+        assert_eq!(bed.at(0, &mut device, 32), [1]);
+        assert!(bed.at(9, &mut device, 32).is_empty());
+        assert_eq!((device.backlog(0), device.health().unwrap()), (0, Health::Up));
+        bed.now.store(START + 10_000, Ordering::Relaxed);
+        assert_eq!(device.backlog(0), 1);
+        device.arm(0).unwrap();
+        while !readable(device.wait_handle(0).unwrap()) {}
+        device.disarm(0);
+        assert!(!readable(device.wait_handle(0).unwrap()));
+        device.rx(0, &mut bed.pool, &mut bed.out, 1);
+        assert_eq!(bed.out[0].arrived(), Some(Instant::from_nanos(START + 10_000)));
+        assert_eq!(bed.at(10, &mut device, 32), [2, 3]);
+        assert_eq!(bed.at(100, &mut device, 32), [4]);
+        assert_eq!(device.health().unwrap(), Health::Finished);
+        assert!(bed.at(1000, &mut device, 32).is_empty());
+    }
+
+    #[test]
+    fn repeats_a_mean_gap_later() {
+        let (mut bed, play) = Bed::new("repeat", &[500, 510, 540]);
+        let mut device = bed.open(PcapPlay { timing: Timing::Recorded, repeat: true, ..play });
+        assert_eq!(bed.at(0, &mut device, 32), [1]);
+        assert_eq!(bed.at(59, &mut device, 32), [2, 3]);
+        assert_eq!(bed.at(60, &mut device, 32), [1]);
+        assert_eq!(bed.at(130, &mut device, 32), [2, 3, 1, 2]);
+        let (bed, play) = Bed::new("repeat-one", &[500]);
+        let mut device = bed.open(PcapPlay { timing: Timing::Recorded, repeat: true, ..play });
+        let mut bed = bed;
+        assert_eq!(bed.at(0, &mut device, 32), [1]);
+        assert!(device.health().unwrap_err().to_string().contains("span no time"));
+    }
+
+    #[test]
+    fn as_fast_as_taken_without_loss_for_want_of_slots() {
+        let (mut bed, play) = Bed::new("asap", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        let mut device = bed.open(play);
+        assert_eq!(device.rx(0, &mut bed.pool, &mut bed.out, 32), 8);
+        assert_eq!(device.rx(0, &mut bed.pool, &mut bed.out, 32), 0);
+        assert_eq!(device.health().unwrap(), Health::Up);
+        assert_eq!(device.tx(0, &mut bed.pool, &mut bed.out), 8);
+        assert_eq!(bed.at(0, &mut device, 32), [9, 10]);
+        assert_eq!(device.health().unwrap(), Health::Finished);
+    }
+
+    #[test]
+    fn records_what_is_sent() {
+        let (mut bed, play) = Bed::new("output", &[1, 2]);
+        let output = bed.folder.join("out.pcap");
+        assert!(
+            PcapDevice::open(PcapPlay { output: Some(play.input.clone()), ..play.clone() }, || Instant::ORIGIN)
+                .is_err()
+        );
+        let clock_to_realtime = Nanos::from_secs(1_700_000_000);
+        let mut device = bed.open(PcapPlay { output: Some(output.clone()), clock_to_realtime, ..play });
+        device.rx(0, &mut bed.pool, &mut bed.out, 32);
+        assert_eq!(device.tx(0, &mut bed.pool, &mut bed.out), 2);
+        assert_eq!(device.health().unwrap(), Health::Finished);
+        let mut reader = PcapReader::open(&output).unwrap();
+        let first = reader.next_record().unwrap().unwrap();
+        assert_eq!((first.at, first.bytes), (clock_to_realtime + Nanos::from_nanos(START), &[0][..]));
+        assert_eq!(reader.next_record().unwrap().unwrap().bytes, [1, 1]);
+        assert_eq!(reader.next_record().unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_file_ends_in_an_error_that_stays() {
+        let (mut bed, play) = Bed::new("damaged", &[1, 2, 3]);
+        let octets = std::fs::read(&play.input).unwrap();
+        std::fs::write(&play.input, &octets[..octets.len() - 1]).unwrap();
+        let mut device = bed.open(play);
+        assert_eq!(bed.at(0, &mut device, 32), [1, 2]);
+        for _ in 0..2 {
+            assert!(device.health().unwrap_err().to_string().contains("in.pcap, record 3, offset 59"));
+        }
+    }
+}

@@ -7,6 +7,7 @@ use policy::wait::{Reason, WaitKind};
 
 use super::DropReason;
 use super::histogram::HistogramCells;
+use crate::device::Health;
 
 /// The first bytes of a worker's file: "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
@@ -174,7 +175,16 @@ pub struct Port {
     pub busy_poll: Cell,
 }
 
-/// A ring with one writer. `written` counts all gaps so far. Gap `n` is in slot `n % GAPS`.
+/// How health is written in the page.
+pub const fn health_number(health: Health) -> u64 {
+    match health {
+        Health::Up => 1,
+        Health::Down => 2,
+        Health::Finished => 3,
+    }
+}
+
+/// A ring with one writer. `written` counts all gaps ever; gap `n` lies in slot `n % GAPS`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Gaps {

@@ -11,10 +11,9 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::folder::{self, Folder, me, open_file, owner_of};
 use super::histogram::Histogram;
-use super::layout::{self, GAPS, MAGIC, NONE, PORTS, Page, VERSION};
+use super::layout::{self, GAPS, MAGIC, NONE, PORTS, Page, VERSION, health_number};
 use super::process::{Process, Scheduling};
 use super::sys::{Mapping, copied};
-use super::writer::health_number;
 use super::{DropReason, Identity, State, now};
 use crate::Error;
 use crate::device::{Health, Statistics};

@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use units::{Instant, Monotonic, Nanos};
 
 use super::folder::{self, Folder};
-use super::layout::{GAPS, MAGIC, NONE, PORTS, Page, VERSION};
+use super::layout::{GAPS, MAGIC, NONE, PORTS, Page, VERSION, health_number};
 use super::process::{Process, current_thread};
 use super::reader::{Reader, worker_files};
 use super::sys::Mapping;
@@ -229,15 +229,6 @@ impl Drop for Telemetry {
 
 /// The longest time to wait for other workers of this user that are starting or ending. Each takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The number that stands for a health state in the file.
-pub(super) const fn health_number(health: Health) -> u64 {
-    match health {
-        Health::Up => 1,
-        Health::Down => 2,
-        Health::Finished => 3,
-    }
-}
 
 fn check(id: &Identity) -> Result<(), Error> {
     let name = &id.instance;

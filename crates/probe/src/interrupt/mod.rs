@@ -29,8 +29,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use tester::lab::{self, Guard, Lab};
@@ -38,7 +36,9 @@ use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, suspicion};
+use crate::detail::{Detail, InterruptDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, suspicion};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -123,37 +123,7 @@ pub struct Interrupt {
     pub load: String,
 }
 
-/// Results of the probe `interrupt` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct InterruptDetail {
-    /// `lab`, or the name of the port.
-    pub bed: String,
-    /// How the receiver waited.
-    pub wait: String,
-    /// What stamped the arrival: `XDP`, or the kernel's `stack` (for UDP sockets).
-    pub stamped_by: String,
-    /// CPU of the sender, which on veth also runs the receiver's NAPI.
-    pub sender_cpu: usize,
-    /// CPU of the receiver.
-    pub receiver_cpu: usize,
-    /// Frames sent, without those of the warm-up.
-    pub sent: u64,
-    /// Number of these that came back in time.
-    pub received: u64,
-    /// Number of these that did not come back in time.
-    pub lost: u64,
-    /// Frames not sent because an earlier one was still under way when they were due.
-    pub missed: u64,
-    /// Frames not counted because stamps were missing or in the wrong order.
-    pub unusable: u64,
-    /// Sum of the medians of the parts; null without samples.
-    pub sum_of_medians_ns: Option<u64>,
-    /// Whether polling ran the driver, if that was requested.
-    pub polls_driver: Reading<bool>,
-}
-
-/// Results of the threads.
+/// What the threads bring home.
 struct Ran {
     legs: Legs,
     sent: u64,

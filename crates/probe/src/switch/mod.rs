@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::detail::{Detail, SwitchDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -64,18 +64,6 @@ pub struct Switch {
     pub duration: Nanos,
     /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
-}
-
-/// Results of the probe `switch` that are not distributions.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SwitchDetail {
-    /// How the threads woke each other.
-    pub via: String,
-    /// Whether both threads were on one CPU.
-    pub same_cpu: bool,
-    /// Time that a thread busy-looped before it woke the other.
-    pub pause_ns: u64,
 }
 
 impl Switch {

@@ -23,15 +23,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::detail::{Detail, TimerCpu, TimerDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Blocked, Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -129,33 +129,7 @@ impl Timer {
     }
 }
 
-/// Results of the probe `timer` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TimerDetail {
-    /// How the threads waited.
-    pub wait: String,
-    /// Time from one timer expiry to the next.
-    pub interval_ns: u64,
-    /// Results by CPU.
-    pub cpus: Vec<TimerCpu>,
-}
-
-/// The activations of one CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TimerCpu {
-    /// Number of the CPU.
-    pub cpu: usize,
-    /// Activations for which the thread ran.
-    pub activations: u64,
-    /// Activations that a stall hid; they are only in the back-filled series.
-    pub swallowed: u64,
-    /// Waits that returned too early; they were repeated and are not samples.
-    pub early: u64,
-}
-
-/// Results of a measuring thread.
+/// What a measuring thread brings home.
 struct Ran {
     cpu: usize,
     activations: Activations,

@@ -209,7 +209,7 @@ pub fn full_rate(name: &str, nic: &str, files: &Files) -> Result<u64, PlanError>
 
 /// Packets per second that a core forwards at a given frequency, in full bursts.
 fn bears(processor: &Processor, at: Hertz) -> u64 {
-    const BURST: u64 = crate::world::user::BURST as u64;
+    const BURST: u64 = crate::world::BURST as u64;
     let cycles = BURST * processor.work.frame.count() + processor.work.burst.count();
     at.as_hertz() * BURST / cycles.max(1)
 }

@@ -5,10 +5,12 @@
 //! or it says that the value was recorded on a host, calibrated to a row of a published table, computed, or estimated,
 //! and how.
 
-mod file;
 mod nic;
 mod processor;
+mod sourced;
 
+use serde::Deserialize;
+use toml::Value;
 use units::{Cycles, Hertz};
 
 use crate::hw::ModelError;
@@ -23,7 +25,7 @@ use crate::hw::spread::Spread;
 use crate::hw::timer::TimerModel;
 use crate::hw::vcpu::VcpuModel;
 use crate::strict;
-use crate::units_text::TextError;
+use crate::units_text::{TextError, from_toml};
 
 /// A machine or a part of one: a processor with its kernel's costs, a network controller, or both.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -176,7 +178,7 @@ impl Machine {
 
     /// Reads a machine. It is called `name`, also in error messages.
     pub fn from_toml(text: &str, name: &str) -> Result<Self, MachineError> {
-        file::read(text, name)
+        read(text, name)
     }
 
     /// Its processor, or an error if it has none.
@@ -201,6 +203,71 @@ impl Machine {
 
     fn lacks(&self, lacks: &'static str) -> MachineError {
         MachineError::Lacks { name: self.name.clone(), lacks }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    description: String,
+    processor: Option<processor::Section>,
+    nic: Option<nic::Section>,
+}
+
+fn read(text: &str, name: &str) -> Result<Machine, MachineError> {
+    let file: File = from_toml(text, name)?;
+    let model = |error: ModelError| {
+        let line = line_of_section(text, error.part);
+        MachineError::Model { place: name.to_owned(), line, error }
+    };
+    let processor = file.processor.map(|section| section.model()).transpose().map_err(model)?;
+    let nic = file.nic.map(|section| section.model()).transpose().map_err(model)?;
+    if processor.is_none() && nic.is_none() {
+        let (what, fix) = ("neither a [processor] nor a [nic]".to_owned(), "describe at least one of them".to_owned());
+        return Err(TextError { place: name.to_owned(), line: 1, what, fix }.into());
+    }
+    let mut parameters = Vec::new();
+    collect(&from_toml::<Value>(text, name)?, String::new(), &mut parameters);
+    Ok(Machine { name: name.to_owned(), description: file.description, processor, nic, parameters })
+}
+
+/// The line at which the section that describes `part` begins; 1 if there is none.
+fn line_of_section(text: &str, part: &str) -> usize {
+    let header = match part {
+        "P-states" => "[processor.pstates]",
+        "idle states" => "[[processor.idle]]",
+        "power" => "[processor.power]",
+        "ASPM" => "[processor.aspm]",
+        "interrupt throttling" | "descriptor write-back" | "controller" | "link" => "[nic]",
+        _ => return 1,
+    };
+    text.lines().position(|line| line.trim() == header).map_or(1, |index| index + 1)
+}
+
+/// Every table with a source is a parameter.
+fn collect(value: &Value, path: String, into: &mut Vec<Parameter>) {
+    match value {
+        Value::Table(table) if table.contains_key("source") => {
+            let shown = table.iter().filter(|(key, _)| *key != "source").map(|(key, value)| {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                if key == "value" { text } else { format!("{key} {text}") }
+            });
+            let source = table["source"].as_str().unwrap_or_default().to_owned();
+            into.push(Parameter { path, value: shown.collect::<Vec<_>>().join(", "), source });
+        }
+        Value::Table(table) => {
+            for (key, value) in table {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect(value, path, into);
+            }
+        }
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate() {
+                let name = item.get("name").and_then(Value::as_str).map_or_else(|| number.to_string(), str::to_owned);
+                collect(item, format!("{path}.{name}"), into);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use units::{BitRate, Nanos};
 
-use super::file::{Quantity, Sourced};
+use super::sourced::{Quantity, Sourced};
 use crate::hw::ModelError;
 use crate::hw::interrupt::{DelayFrom, ModerationModel, quantized};
 use crate::hw::link::LinkModel;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use units::{Hertz, Nanos};
 
-use super::file::{Quantity, Sourced, SourcedCycles, SourcedSpread};
+use super::sourced::{Quantity, Sourced, SourcedCycles, SourcedSpread};
 use super::{Disturbance, Processor, WorkModel};
 use crate::hw::ModelError;
 use crate::hw::aspm::AspmModel;

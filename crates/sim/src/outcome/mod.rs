@@ -1,24 +1,19 @@
 //! The results of a run: counts, the distributions of delays and of their terms, time and energy.
 
+mod book;
 mod budget;
 mod distribution;
 
+pub use book::{Activity, Book, Residency};
 pub use budget::{Drop, Term};
 pub use distribution::{Distribution, HIGHEST_NS, LOWEST_NS, Recorder, SIGNIFICANT_DIGITS, minimum_samples};
 
-use policy::moderation;
+use policy::moderation::{self, Profile};
 use policy::wait::{Reason, WaitKind};
 use policy::{Goal, frequency};
 use units::{Microwatts, Nanos};
 
-use crate::At;
-use crate::hw::cstate::{CState, Count};
-use crate::scenario::{GoalPlan, Scenario};
-use crate::world::kernel::Kernel;
-use crate::world::port::Port;
-use crate::world::tally::Tally;
-use crate::world::user::User;
-use crate::world::{Activity, Book, Cycle, Moderated};
+use crate::hw::cstate::Count;
 
 /// The results of a run. Only frames that arrived within the window count.
 #[derive(Clone, Debug)]
@@ -67,7 +62,31 @@ pub struct QueueOutcome {
     pub shared: Cycle,
 }
 
-/// The results of one core within the window.
+/// What became of a queue's moderation within the window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Moderated {
+    /// The queue.
+    pub queue: usize,
+    /// The profiles that were in force, and for how long each.
+    pub profiles: Vec<(Profile, Nanos)>,
+    /// How often it was programmed.
+    pub changes: u64,
+}
+
+/// Cycles of a queue: each is a vacation and the busy period after it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Cycle {
+    /// How many.
+    pub count: u64,
+    /// How often a thread found the lock taken.
+    pub refused: u64,
+    /// The vacations together.
+    pub vacation: Nanos,
+    /// The busy periods together.
+    pub busy: Nanos,
+}
+
+/// What one core did within the window.
 #[derive(Clone, Debug)]
 pub struct CoreOutcome {
     /// Number of polls; each covers all queues (in the kernel, one queue).
@@ -95,47 +114,6 @@ pub struct CoreOutcome {
 }
 
 impl CoreOutcome {
-    pub(crate) fn of_user(user: User, end: At) -> Self {
-        let (counts, core) = (user.counts, user.core);
-        let waits = std::array::from_fn(|kind| (counts.waits[kind], counts.waited[kind]));
-        let (wakeups, frequency_changes, frequency_requests) =
-            (core.wakeups, core.frequency_changes, core.frequency_requests);
-        let (book, idle) = core.finish(end);
-        Self {
-            polls: counts.polls,
-            empty_polls: counts.empty_polls,
-            reasons: counts.reasons,
-            waits,
-            frequency_reasons: counts.frequency_reasons,
-            moderation_reasons: Default::default(),
-            wakeups,
-            frequency_changes,
-            frequency_requests,
-            book,
-            idle: named(&idle),
-        }
-    }
-
-    pub(crate) fn of_kernel(kernel: Kernel, end: At) -> Self {
-        let (counts, core) = (kernel.counts, kernel.core);
-        let (wakeups, frequency_changes, frequency_requests) =
-            (core.wakeups, core.frequency_changes, core.frequency_requests);
-        let (book, idle) = core.finish(end);
-        Self {
-            polls: counts.polls,
-            empty_polls: counts.empty_polls,
-            reasons: Default::default(),
-            waits: Default::default(),
-            frequency_reasons: counts.frequency_reasons,
-            moderation_reasons: counts.moderation_reasons,
-            wakeups,
-            frequency_changes,
-            frequency_requests,
-            book,
-            idle: named(&idle),
-        }
-    }
-
     /// The mean power over the window.
     pub fn power(&self, duration: Nanos) -> Microwatts {
         mean_power(self.book.femtojoules(), duration)
@@ -147,10 +125,6 @@ impl CoreOutcome {
         let busy = self.book.time_in(|activity| !idle(activity));
         busy.scale(1_000_000, duration.as_nanos()).as_nanos()
     }
-}
-
-fn named(idle: &CState) -> Vec<(String, Count)> {
-    idle.model().states.iter().map(|state| state.name.clone()).zip(idle.counts().iter().copied()).collect()
 }
 
 fn mean_power(femtojoules: u128, duration: Nanos) -> Microwatts {
@@ -212,8 +186,7 @@ pub struct GoalOutcome {
 }
 
 impl GoalOutcome {
-    fn new(plan: GoalPlan, departed: u64, late: u64, lost: u64) -> Self {
-        let GoalPlan { latency: goal, loss_ppm, .. } = plan;
+    pub(crate) fn new(goal: Goal, loss_ppm: Option<u32>, departed: u64, late: u64, lost: u64) -> Self {
         let (packets, late) = (departed + lost, late + lost);
         let more_than = |part: u64, ppm: u32| u128::from(part) * 1_000_000 > u128::from(packets) * u128::from(ppm);
         let missed = more_than(late, goal.quantile.above_ppm()) || loss_ppm.is_some_and(|ppm| more_than(lost, ppm));
@@ -229,47 +202,7 @@ impl GoalOutcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(
-        scenario: &Scenario,
-        seed: u64,
-        tally: Tally,
-        port: &Port,
-        cores: Vec<CoreOutcome>,
-        moderated: Vec<Moderated>,
-    ) -> Self {
-        let mut moderated = moderated.into_iter().peekable();
-        let queues: Vec<QueueOutcome> = tally
-            .queues
-            .iter()
-            .enumerate()
-            .map(|(number, queue)| QueueOutcome {
-                offered: queue.offered,
-                departed: queue.departed,
-                dropped: queue.dropped,
-                in_flight: queue.in_flight,
-                interrupts: port.queues[number].interrupts,
-                moderation: moderated.next_if(|moderated| moderated.queue == number),
-                shared: port.queues[number].shared.cycles,
-            })
-            .collect();
-        let departed = queues.iter().map(|queue| queue.departed).sum();
-        let lost = queues.iter().flat_map(|queue| queue.dropped).sum();
-        Self {
-            seed,
-            duration: scenario.duration,
-            octets: tally.octets,
-            latency: tally.latency.finish(),
-            terms: tally.terms.into_iter().map(Recorder::finish).collect(),
-            goal: scenario.goal.map(|plan| GoalOutcome::new(plan, departed, tally.late, lost)),
-            package: package(scenario, &cores),
-            queues,
-            cores,
-            unsound: tally.unsound,
-            steps: 0,
-        }
-    }
-
-    /// Number of frames that came off the wire, over all queues.
+    /// Frames that came off the wire.
     pub fn offered(&self) -> u64 {
         self.queues.iter().map(|queue| queue.offered).sum()
     }
@@ -305,30 +238,4 @@ impl Outcome {
     pub fn core_power(&self) -> Microwatts {
         mean_power(self.package.simulated, self.duration)
     }
-}
-
-fn package(scenario: &Scenario, cores: &[CoreOutcome]) -> Package {
-    let host = &scenario.host;
-    let power = &host.processor.power;
-    let simulated: u128 = cores.iter().map(|core| core.book.femtojoules()).sum();
-    let time = u128::from(scenario.duration.as_nanos());
-    let alike = u128::from(scenario.worker.alike());
-    let idle = &host.processor.cstates;
-    let resting = power.idle(idle.states[idle.deepest].gate, host.processor.pstates.lowest);
-    let busy = cores.len() as u64 + u64::from(scenario.worker.alike());
-    let packages = packages(scenario);
-    let others = u128::from((packages * u64::from(power.cores)).saturating_sub(busy));
-    Package {
-        simulated,
-        alike: simulated * alike / (cores.len() as u128).max(1),
-        others: u128::from(resting.as_microwatts()) * time * others,
-        uncore: u128::from(power.uncore(host.uncore).as_microwatts()) * time * u128::from(packages),
-    }
-}
-
-/// Number of packages that the simulated cores and the similar ones fill. Cores that do not fit into one package go to
-/// the next.
-pub fn packages(scenario: &Scenario) -> u64 {
-    let busy = u64::from(scenario.worker.cores()) + u64::from(scenario.worker.alike());
-    busy.div_ceil(u64::from(scenario.host.processor.power.cores.max(1))).max(1)
 }

@@ -59,7 +59,7 @@ pub use machine::Host;
 pub use moderation::ModerationPlan;
 pub use traffic::Stream;
 pub use values::{CycleCount, DimProfiles, Percent, Ratio};
-pub use worker::{Wait, Worker};
+pub use worker::{HEALTH_INTERVAL, KernelModel, MetronomeModel, Wait, Worker};
 
 use policy::Goal;
 use units::{Nanos, PacketRate};
@@ -120,8 +120,14 @@ pub struct GoalPlan {
 }
 
 impl Scenario {
-    /// Reads a scenario. Error messages call it `name`; `overrides` replace single values; `load` reads the files that
-    /// it names.
+    /// The packages that the simulated cores and those alike fill: cores that one package does not have are another's.
+    pub fn packages(&self) -> u64 {
+        let busy = u64::from(self.worker.cores()) + u64::from(self.worker.alike());
+        busy.div_ceil(u64::from(self.host.processor.power.cores.max(1))).max(1)
+    }
+
+    /// Reads a scenario. `name` is what errors call it; `overrides` stand in for what it says; `load` reads
+    /// the files that it names.
     pub fn parse(name: &str, text: &str, overrides: &[Override], load: Load<'_>) -> Result<Self, Error> {
         let mut root = strict::parse(name, text, overrides)?;
         let description = root.word("description")?.map(|spot| spot.value);

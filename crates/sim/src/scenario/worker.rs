@@ -7,7 +7,6 @@ use super::machine::Host;
 use super::values::CycleCount;
 use crate::machine::WorkModel;
 use crate::strict::{Error, Section};
-use crate::world::{KernelModel, MetronomeModel};
 
 /// Estimated costs of the kernel's path; see [`Worker::Kernel`].
 const KERNEL_POLL: Cycles = Cycles::new(2_000);
@@ -16,8 +15,8 @@ const KERNEL_APPLICATION: Cycles = Cycles::new(9_000);
 const KERNEL_PROGRAM: Cycles = Cycles::new(2_000);
 
 const METRONOME: &str = "metronome";
-/// The longest sleep of a thread that shares a queue: as long as a worker's longest block.
-const LONGEST_SLEEP: Nanos = crate::world::HEALTH_INTERVAL;
+/// No sleep and no block is longer: `live::worker::HEALTH_INTERVAL`.
+pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// How a core waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +37,50 @@ impl Wait {
     }
 }
 
-/// What the cores do. Queue n is served by core n modulo the number of cores. If threads share queues, core n serves
-/// queue n modulo the number of queues.
+/// What the kernel's way takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelModel {
+    /// A poll of a queue, besides its frames: soft interrupt, NAPI, completion.
+    pub poll: Cycles,
+    /// A frame: driver and stack, on to the wire or into the socket.
+    pub frame: Cycles,
+    /// The application's part of a frame: the two system calls and what it does in between. `None`: frames
+    /// are forwarded by the kernel.
+    pub application: Option<Cycles>,
+    /// Frames that a socket holds. Linux's default is 212,992 octets (`net.core.rmem_default`), and a small
+    /// frame takes 768 of them with its management.
+    pub socket: u32,
+    /// To program another moderation profile.
+    pub program: Cycles,
+}
+
+impl KernelModel {
+    /// Frames that a socket of default size holds: 212,992 / 768.
+    pub const SOCKET: u32 = 277;
+}
+
+/// What the threads are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetronomeModel {
+    /// V: the mean time for which a queue is left alone.
+    pub vacation: Nanos,
+    /// T_L: the sleep of a thread that did not get the lock.
+    pub timeout: Nanos,
+    /// What trying the lock takes.
+    pub lock: Cycles,
+}
+
+impl Default for MetronomeModel {
+    /// V = 10 us, with which the authors lose nothing at 10 Gbit/s with three threads (`tests/l3fwd/README.md`). The
+    /// lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables", Skylake), and fetching the line
+    /// from another core's cache four times as long.
+    fn default() -> Self {
+        Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
+    }
+}
+
+/// What the cores do. Queue n is served by core n modulo cores; with threads that share queues, core n serves queue n
+/// modulo queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
     /// A loop in user space.
@@ -177,9 +218,9 @@ fn wait(section: &mut Section) -> Result<Wait, Error> {
 fn metronome(section: &mut Section) -> Result<MetronomeModel, Error> {
     let usual = MetronomeModel::default();
     let mut span = |key, usual: Nanos| match section.text::<Nanos>(key)? {
-        Some(spot) if spot.value == Nanos::ZERO || spot.value > LONGEST_SLEEP => {
+        Some(spot) if spot.value == Nanos::ZERO || spot.value > HEALTH_INTERVAL => {
             let what = format!("`worker.{key} = \"{}\"`", spot.value);
-            Err(spot.wrong(what, format!("expected more than 0 and at most {LONGEST_SLEEP}, such as {usual}")))
+            Err(spot.wrong(what, format!("expected more than 0 and at most {HEALTH_INTERVAL}, such as {usual}")))
         }
         spot => Ok(spot.map_or(usual, |spot| spot.value)),
     };

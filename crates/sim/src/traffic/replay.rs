@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pcap::PcapReader;
 use units::Nanos;
 
 use super::{Frame, LONGEST_FRAME, SHORTEST_FRAME};
@@ -33,62 +34,31 @@ pub type Records = Arc<[Record]>;
 
 /// Size of the check sequence in bytes. Captures do not include it. IEEE 802.3-2018, 3.2.9.
 const CHECK_SEQUENCE: u32 = 4;
-const GLOBAL_HEADER: usize = 24;
-const RECORD_HEADER: usize = 16;
-const LINKTYPE_ETHERNET: u32 = 1;
 
 /// Reads a record: a classic pcap file, or CSV. CSV needs a first line with the column names `time_ns`, `octets` and
 /// optionally `queue`. The error says what is wrong, and where.
 pub fn parse(octets: &[u8]) -> Result<Records, String> {
-    match octets {
-        [0xd4, 0xc3, 0xb2, 0xa1, ..] => pcap(octets, true, 1_000),
-        [0xa1, 0xb2, 0xc3, 0xd4, ..] => pcap(octets, false, 1_000),
-        [0x4d, 0x3c, 0xb2, 0xa1, ..] => pcap(octets, true, 1),
-        [0xa1, 0xb2, 0x3c, 0x4d, ..] => pcap(octets, false, 1),
-        [0x0a, 0x0d, 0x0d, 0x0a, ..] => Err("is pcapng; convert it: editcap -F pcap FILE OUT.pcap".into()),
-        _ => csv(octets),
-    }
-}
-
-/// Reads classic pcap, in microseconds or nanoseconds and in either byte order. Source: draft-ietf-opsawg-pcap,
-/// sections 4 and 5. If a frame's timestamp is earlier than that of the previous frame (captures of several queues),
-/// both arrive together.
-fn pcap(octets: &[u8], little: bool, unit: u64) -> Result<Records, String> {
-    if octets.len() < GLOBAL_HEADER {
-        return Err("shorter than a pcap header (24 octets)".into());
-    }
-    let word = |at: usize| {
-        let bytes: [u8; 4] = octets[at..at + 4].try_into().unwrap_or_default();
-        if little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
+    let records = match pcap::is_capture(octets) {
+        true => capture(octets).map_err(|error| error.to_string())?,
+        false => csv(octets)?,
     };
-    let link = word(20) & 0xffff; // the upper bits carry FCS information
-    if link != LINKTYPE_ETHERNET {
-        return Err(format!("link type {link}; expected Ethernet (1)"));
-    }
-    let mut records = Vec::new();
-    let (mut at, mut first, mut latest) = (GLOBAL_HEADER, None, 0);
-    while at < octets.len() {
-        let number = records.len() + 1;
-        if octets.len() - at < RECORD_HEADER {
-            return Err(format!("frame {number}, octet {at}: the file ends within its header"));
-        }
-        let time = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4)) * unit;
-        let (captured, original) = (word(at + 8) as usize, word(at + 12));
-        let rest = octets.len() - at - RECORD_HEADER;
-        if captured > rest {
-            return Err(format!("frame {number}, octet {at}: {captured} octets captured, but {rest} are left"));
-        }
-        latest = time.saturating_sub(*first.get_or_insert(time)).max(latest);
-        // Shorter ones were captured before the port padded them; longer ones by a NIC that had joined some.
-        let size = original.saturating_add(CHECK_SEQUENCE).clamp(SHORTEST_FRAME, LONGEST_FRAME);
-        records.push(Record { offset: Nanos::from_nanos(latest), octets: size, queue: None });
-        at += RECORD_HEADER + captured;
-    }
-    finished(records)
+    if records.is_empty() { Err("holds no frame".into()) } else { Ok(records.into()) }
 }
 
-/// Reads a table with column names. Times ascend, but need not begin at 0.
-fn csv(octets: &[u8]) -> Result<Records, String> {
+/// A frame that is stamped earlier than the one before it (captures of several queues) comes with it.
+fn capture(octets: &[u8]) -> Result<Vec<Record>, pcap::Error> {
+    let mut reader = PcapReader::new("capture", octets)?;
+    let mut records = Vec::new();
+    while let Some(record) = reader.next_record()? {
+        // Shorter ones were captured before the port padded them; longer ones by a NIC that had joined some.
+        let octets = record.original_len.saturating_add(CHECK_SEQUENCE).clamp(SHORTEST_FRAME, LONGEST_FRAME);
+        records.push(Record { offset: record.offset, octets, queue: None });
+    }
+    Ok(records)
+}
+
+/// A table with a head. Times ascend; they need not begin at 0.
+fn csv(octets: &[u8]) -> Result<Vec<Record>, String> {
     const HEAD: &str = "expected pcap, or CSV whose first line names the columns time_ns, octets and perhaps queue";
     let text = std::str::from_utf8(octets).map_err(|_| HEAD)?;
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
@@ -117,11 +87,7 @@ fn csv(octets: &[u8]) -> Result<Records, String> {
         let offset = offset.ok_or_else(|| wrong("time_ns is less than in the line before"))?;
         records.push(Record { offset, octets, queue });
     }
-    finished(records)
-}
-
-fn finished(records: Vec<Record>) -> Result<Records, String> {
-    if records.is_empty() { Err("holds no frame".into()) } else { Ok(records.into()) }
+    Ok(records)
 }
 
 /// Plays a record.
@@ -167,26 +133,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn capture(magic: u32, records: &[(u32, u32, u32)]) -> Vec<u8> {
-        let mut out = Vec::new();
-        for word in [magic, 0x0004_0002, 0, 0, 65535, 1] {
-            out.extend(u32::to_le_bytes(word));
+    fn written(frames: &[(u64, usize)]) -> Vec<u8> {
+        let mut writer = pcap::PcapWriter::new("test", Vec::new(), pcap::Resolution::Nanos).unwrap();
+        for (at, len) in frames {
+            writer.write(Nanos::from_nanos(*at), &vec![0; *len]).unwrap();
         }
-        for (seconds, fraction, length) in records {
-            for word in [*seconds, *fraction, 2, *length] {
-                out.extend(u32::to_le_bytes(word));
-            }
-            out.extend([0, 0]);
-        }
-        out
+        writer.finish().unwrap()
     }
 
     #[test]
     fn a_capture_gives_offsets_and_sizes_with_check_sequence() {
-        let read = parse(&capture(0xa1b2_c3d4, &[(10, 999_999, 60), (11, 1, 1514), (11, 0, 20)])).unwrap();
+        let read = parse(&written(&[(5, 60), (2_005, 1514), (2_004, 20), (2_006, 9_300)])).unwrap();
         let seen: Vec<_> = read.iter().map(|r| (r.offset.as_nanos(), r.octets)).collect();
-        assert_eq!(seen, [(0, 64), (2_000, 1518), (2_000, 64)]);
-        assert_eq!(parse(&capture(0xa1b2_3c4d, &[(1, 5, 60), (1, 9, 60)])).unwrap()[1].offset, Nanos::from_nanos(4));
+        assert_eq!(seen, [(0, 64), (2_000, 1518), (2_000, 64), (2_001, LONGEST_FRAME)]);
     }
 
     #[test]
@@ -202,9 +161,9 @@ mod tests {
 
     #[test]
     fn says_where_a_record_is_wrong() {
-        let good = capture(0xa1b2_c3d4, &[(1, 0, 60)]);
-        assert!(parse(&good[..good.len() - 1]).unwrap_err().contains("frame 1, octet 24"));
-        assert!(parse(&good[..30]).unwrap_err().contains("ends within"));
+        let good = written(&[(1, 60)]);
+        assert!(parse(&good[..good.len() - 1]).unwrap_err().contains("record 1, offset 24"));
+        assert!(parse(&good[..30]).unwrap_err().contains("header ends after 6 of 16 octets"));
         assert!(parse(&good[..24]).unwrap_err().contains("no frame"));
         assert!(parse(&[0x0a, 0x0d, 0x0d, 0x0a]).unwrap_err().contains("editcap"));
         for (text, part) in [
@@ -223,7 +182,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_octets_are_read_or_refused(rest in prop::collection::vec(any::<u8>(), 0..200), with_head: bool) {
-            let mut octets = if with_head { capture(0xa1b2_c3d4, &[]) } else { b"time_ns,octets\n".to_vec() };
+            let mut octets = if with_head { written(&[]) } else { b"time_ns,octets\n".to_vec() };
             octets.extend(rest);
             let _ = parse(&octets);
         }

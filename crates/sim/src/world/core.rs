@@ -8,7 +8,7 @@
 
 use units::{Cycles, Hertz, Nanos};
 
-use super::ledger::{Activity, Book, Drawn, Ledger};
+use super::ledger::{Drawn, Ledger};
 use super::tally::Shares;
 use crate::At;
 use crate::hw::cstate::{CState, Wakeup};
@@ -19,7 +19,7 @@ use crate::hw::scheduler::Scheduler;
 use crate::hw::timer::Timer;
 use crate::hw::vcpu::Vcpu;
 use crate::machine::Disturbance;
-use crate::outcome::Term;
+use crate::outcome::{Activity, Book, Term};
 use crate::random::Random;
 
 /// Work of the tick on an idle core, an estimate.

@@ -19,14 +19,14 @@ use units::{Cycles, Nanos, Simulated};
 
 use super::Scaling;
 use super::core::{Core, Path, Whom};
-use super::ledger::Activity;
 use super::port::Port;
 use super::queue::{RESERVED, Waiting};
 use super::tally::{Shares, Tally};
-use super::user::{HEALTH_INTERVAL, Served, overlap};
+use super::user::{Served, overlap};
 use crate::At;
 use crate::hw::cpufreq::Load;
-use crate::outcome::{Drop, Term};
+use crate::outcome::{Activity, Drop, Moderated, Term};
+use crate::scenario::{HEALTH_INTERVAL, KernelModel};
 
 /// The largest number of frames of a queue that one poll takes: `NAPI_POLL_WEIGHT`, include/linux/netdevice.h.
 pub const WEIGHT: usize = 64;
@@ -34,29 +34,7 @@ pub const WEIGHT: usize = 64;
 /// (`net.core.netdev_budget`).
 pub const BUDGET: usize = 300;
 
-/// Costs of the kernel's path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KernelModel {
-    /// Cost of a poll of a queue, without its frames: soft interrupt, NAPI, completion.
-    pub poll: Cycles,
-    /// Cost of a frame: driver and stack, up to the wire or the socket.
-    pub frame: Cycles,
-    /// Cost of a frame in the application: the two system calls and the work between them. `None`: the kernel forwards
-    /// frames itself.
-    pub application: Option<Cycles>,
-    /// Number of frames that a socket holds. Linux's default is 212,992 bytes (`net.core.rmem_default`), and a small
-    /// frame with its bookkeeping takes 768 of them.
-    pub socket: u32,
-    /// Cost of programming another moderation profile.
-    pub program: Cycles,
-}
-
-impl KernelModel {
-    /// Number of frames that a socket of default size holds: 212,992 / 768.
-    pub const SOCKET: u32 = 277;
-}
-
-/// Configuration of the core.
+/// What the core is to do.
 #[derive(Debug)]
 pub struct Config {
     /// The queues that the core serves, with their receive moderation.
@@ -95,17 +73,6 @@ struct Napi {
     /// Time under each profile within the window.
     profiles: Vec<(Profile, Nanos)>,
     changes: u64,
-}
-
-/// The history of a queue's moderation within the window.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Moderated {
-    /// The number of the queue, from 0.
-    pub queue: usize,
-    /// The profiles that were in force, and for how long each.
-    pub profiles: Vec<(Profile, Nanos)>,
-    /// Number of times that a profile was programmed.
-    pub changes: u64,
 }
 
 const NO_DELAYS: Delays = Delays { packets: 0, shortest: Nanos::MAX, longest: Nanos::ZERO };

@@ -1,49 +1,11 @@
 //! Where a core's time and energy go: one entry per activity and frequency.
 
-use units::{Hertz, Microwatts, Nanojoules, Nanos};
+use units::{Hertz, Microwatts, Nanos};
 
 use crate::At;
 use crate::hw::cstate::{CStateModel, Gate};
 use crate::hw::power::{Meter, PowerModel};
-
-/// What a core does.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Activity {
-    /// Works on frames or for them: receives, sends, handles interrupts, switches threads.
-    Working,
-    /// Polls and finds nothing. Includes a host that polls for its virtual CPU.
-    Polling,
-    /// Waits in its cheapest running state (`pause`).
-    Pausing,
-    /// Executes nothing, because its frequency changes.
-    Stalled,
-    /// Returns from an idle state.
-    Waking,
-    /// Runs something else: a task that shares the core.
-    Other,
-    /// Is in the idle state with this index.
-    Idle(usize),
-}
-
-/// Time and power of one activity at one frequency.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Residency {
-    /// What the core did.
-    pub activity: Activity,
-    /// The core's frequency. In an idle state, the one that it has when it wakes.
-    pub frequency: Hertz,
-    /// Time spent in this activity within the window.
-    pub time: Nanos,
-    /// The power during this time.
-    pub power: Microwatts,
-}
-
-impl Residency {
-    /// The exact energy in femtojoules, which are microwatts times nanoseconds.
-    pub fn femtojoules(&self) -> u128 {
-        u128::from(self.power.as_microwatts()) * u128::from(self.time.as_nanos())
-    }
-}
+use crate::outcome::{Activity, Book, Residency};
 
 /// Energy since the beginning of the world, in femtojoules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -150,31 +112,5 @@ impl Ledger {
         entries.retain(|entry| entry.time > Nanos::ZERO);
         entries.sort_unstable_by_key(|entry| (entry.activity, entry.frequency));
         Book { entries, metered }
-    }
-}
-
-/// Closed accounts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Book {
-    /// Time and power per activity and frequency, without entries of zero time.
-    pub entries: Vec<Residency>,
-    /// The energy that was integrated over time, rounded down.
-    pub metered: Nanojoules,
-}
-
-impl Book {
-    /// The sum of all times: the length of the window.
-    pub fn time(&self) -> Nanos {
-        self.time_in(|_| true)
-    }
-
-    /// The time spent in activities for which `of` is true.
-    pub fn time_in(&self, of: impl Fn(Activity) -> bool) -> Nanos {
-        self.entries.iter().filter(|e| of(e.activity)).fold(Nanos::ZERO, |sum, e| sum + e.time)
-    }
-
-    /// The sum of all powers times their times, in femtojoules.
-    pub fn femtojoules(&self) -> u128 {
-        self.entries.iter().map(Residency::femtojoules).sum()
     }
 }

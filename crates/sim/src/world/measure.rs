@@ -8,6 +8,7 @@ use super::core::{Core, Whom};
 use crate::At;
 use crate::hw::nic::NicModel;
 use crate::outcome::Recorder;
+use crate::scenario::HEALTH_INTERVAL;
 
 /// Number of waits of each kind: enough for a p99.9.
 const WAITS: u64 = 4_000;
@@ -36,7 +37,7 @@ pub fn wake_costs(mut core: Core, nic: &NicModel) -> WakeCosts {
     let delivered = nic.receive + nic.jitter / 2;
     let mut frame = 0;
     let interrupt = quantiles(|| {
-        core.rest(now, now + super::HEALTH_INTERVAL, Whom::Thread);
+        core.rest(now, now + HEALTH_INTERVAL, Whom::Thread);
         // From half of the mean to one and a half.
         frame = (frame + 617) % 1_000;
         let arrival = now + FRAMES / 2 + FRAMES.scale(frame, 1_000);

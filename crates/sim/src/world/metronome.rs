@@ -15,9 +15,11 @@
 //! **Left out:** the additions of the extended version (arXiv 2103.13263v3), threads that change queues; caches that
 //! move from core to core with the lock; l3fwd's transmit buffer, which drains every 10 us.
 
-use units::{Cycles, Nanos};
+use units::Nanos;
 
 use crate::At;
+use crate::outcome::Cycle;
+use crate::scenario::MetronomeModel;
 
 /// Number of frames taken at once: `MAX_PKT_BURST`.
 pub const BURST: usize = 32;
@@ -27,27 +29,7 @@ const FIRST: Nanos = Nanos::from_micros(20);
 const ONE: u64 = 1 << 32;
 const NEVER: At = At::from_nanos(u64::MAX);
 
-/// Settings of the threads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MetronomeModel {
-    /// V: the mean time for which a queue is left alone.
-    pub vacation: Nanos,
-    /// T_L: the sleep of a thread that did not get the lock.
-    pub timeout: Nanos,
-    /// Cost of trying the lock.
-    pub lock: Cycles,
-}
-
-impl Default for MetronomeModel {
-    /// V = 10 us. With this value and three threads the authors lose nothing at 10 Gbit/s (`tests/l3fwd/README.md`).
-    /// The cost of the lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables",
-    /// Skylake), and fetching the line from another core's cache takes four times as long.
-    fn default() -> Self {
-        Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
-    }
-}
-
-/// What the threads of one queue share.
+/// What the threads of one queue have in common.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// Until when a thread has the lock. Far in the future while the thread works.
@@ -59,19 +41,6 @@ pub struct Shared {
     load: u64,
     /// Counts within the window.
     pub cycles: Cycle,
-}
-
-/// The cycles of a queue. Each is a vacation and the busy period after it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Cycle {
-    /// Number of cycles.
-    pub count: u64,
-    /// Number of times that a thread found the lock taken.
-    pub refused: u64,
-    /// Total time of the vacations.
-    pub vacation: Nanos,
-    /// Total time of the busy periods.
-    pub busy: Nanos,
 }
 
 impl Shared {

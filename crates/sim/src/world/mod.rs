@@ -14,19 +14,18 @@
 //! for a request does so when it has left. The receive path loses frames only if descriptors run out.
 
 mod core;
-pub(crate) mod kernel;
+mod kernel;
 mod ledger;
 mod measure;
 mod metronome;
-pub(crate) mod port;
+mod port;
 mod queue;
-pub(crate) mod tally;
-pub(crate) mod user;
+mod report;
+mod tally;
+mod user;
 
-pub use kernel::{KernelModel, Moderated, WEIGHT};
-pub use ledger::{Activity, Book, Residency};
-pub use metronome::{Cycle, MetronomeModel};
-pub use user::{BURST, HEALTH_INTERVAL};
+pub use kernel::WEIGHT;
+pub use user::BURST;
 
 use policy::frequency::{
     Fixed, Frequency, FrequencyPolicy as _, GoalFrequency, GoalFrequencyConfig, L3fwdPower, Platform, PowerTable,
@@ -325,16 +324,16 @@ impl World {
             cores.push(match worker {
                 Worker::User(mut user) => {
                     user.finish(self.end, &self.tally);
-                    crate::outcome::CoreOutcome::of_user(*user, self.end)
+                    report::of_user(*user, self.end)
                 }
                 Worker::Kernel(mut kernel) => {
                     moderated.extend(kernel.finish(&mut self.tally));
-                    crate::outcome::CoreOutcome::of_kernel(*kernel, self.end)
+                    report::of_kernel(*kernel, self.end)
                 }
             });
         }
         moderated.sort_by_key(|queue| queue.queue);
-        Outcome { steps: self.steps, ..Outcome::new(scenario, seed, self.tally, &self.port, cores, moderated) }
+        Outcome { steps: self.steps, ..report::outcome(scenario, seed, self.tally, &self.port, cores, moderated) }
     }
 }
 

@@ -19,7 +19,7 @@ use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue
 use units::{Cycles, Nanos, Simulated};
 
 use super::core::{Core, Path, Whom};
-use super::ledger::{Activity, Drawn};
+use super::ledger::Drawn;
 use super::metronome::Thread;
 use super::port::Port;
 use super::queue::Waiting;
@@ -27,13 +27,12 @@ use super::tally::{Shares, Tally};
 use crate::At;
 use crate::hw::cpufreq::Load;
 use crate::machine::WorkModel;
-use crate::outcome::{Drop, Term};
+use crate::outcome::{Activity, Drop, Term};
+use crate::scenario::HEALTH_INTERVAL;
 
 /// Number of frames taken from a queue at once: `live::worker::BURST`.
 pub const BURST: usize = 64;
-/// The longest sleep and the longest block: `live::worker::HEALTH_INTERVAL`.
-pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
-/// The largest distance between polls for policies that depend on time only.
+/// How far apart polls may be carried out where the policy goes by time alone.
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
 /// A real-time throttle is checked at least this often.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);

@@ -1,10 +1,10 @@
 //! Queueing theory beside the world. A mean is compared with its closed form by replications: it must lie within four
 //! of their standard errors, and that error must be small beside what is compared.
 
-use sim::outcome::{Drop, Outcome, Term};
+use sim::outcome::{Activity, Drop, Outcome, Term};
 use sim::random::Random;
 use sim::scenario::Scenario;
-use sim::world::{self, Activity};
+use sim::world;
 use units::{BitRate, Nanos};
 
 use crate::support::scenario;

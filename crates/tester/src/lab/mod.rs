@@ -26,7 +26,6 @@
 
 mod namespace;
 mod tools;
-pub mod vm;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

@@ -321,7 +321,7 @@ fn socket_buffer(facts: &Facts, context: &Context) -> Judged {
 #[cfg(test)]
 pub(crate) mod tests {
     use host::Fact;
-    use host::facts::{Coalesce, Facts, Generation, IdleState};
+    use host::facts::{Coalescing, Facts, Generation, IdleState};
 
     use super::*;
     use crate::testing::{Case, Host, host};
@@ -352,7 +352,7 @@ pub(crate) mod tests {
 
     /// Moderation of reception and transmission, in microseconds.
     pub(crate) fn moderated(facts: &mut Facts, rx: u32, tx: u32) {
-        let coalesce = Coalesce { rx_usecs: Some(rx), tx_usecs: Some(tx), ..Coalesce::default() };
+        let coalesce = Coalescing { rx_usecs: Some(rx), tx_usecs: Some(tx), ..Coalescing::default() };
         link(facts, |link| link.coalesce = Fact::known(coalesce, "ethtool -c eth0"));
     }
 

@@ -1,7 +1,7 @@
 //! Interrupt moderation: how long the card holds an interrupt back.
 
 use host::Facts;
-use host::facts::{Coalesce, Link};
+use host::facts::{Coalescing, Link};
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, offered};
@@ -197,7 +197,7 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
 }
 
 /// The longest interval of reception, of the interface and of its queues; `None` if it is not a time.
-fn longest(link: &Link, said: &Coalesce) -> Option<u32> {
+fn longest(link: &Link, said: &Coalescing) -> Option<u32> {
     let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
     of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()
 }

@@ -7,9 +7,9 @@ use audit::{Context, Intended};
 use host::facts::{CommandLine, CpuSet, Reading};
 
 use crate::args::audit::Cmdline;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::audit::{self as documents, CMDLINE_SCHEMA, CmdlineDocument};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Judges a kernel command line, or suggests one (`apus audit cmdline`).

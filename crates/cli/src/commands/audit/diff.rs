@@ -9,10 +9,10 @@ use host::facts::{Facts, Reading};
 use super::document;
 use crate::Status;
 use crate::args::audit::Diff;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::audit::{DIFF_SCHEMA, DiffDocument};
 use crate::terminal;
+use crate::terminal::print_json;
 
 /// Compares the audits of two hosts (`apus audit diff`).
 pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {

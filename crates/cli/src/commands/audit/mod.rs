@@ -16,7 +16,7 @@ use audit::{Level, Report, Selection, audit_with, read_baseline, rules, write_ba
 use host::Facts;
 
 use crate::args::audit::{Audit, Special};
-use crate::commands::print_json;
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 pub(super) use read::{facts_of, intent_of, read, stay_away};

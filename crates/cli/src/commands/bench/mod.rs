@@ -18,7 +18,7 @@ use tester::trial::{self, FloodConfig, TrialConfig};
 use units::{Nanos, PacketRate};
 
 use crate::args::bench::{Bed as BedArgs, Bench as Typed, Latency, Load};
-use crate::commands::print_json;
+use crate::terminal::print_json;
 use crate::terminal::{self, Clean};
 use crate::{Failure, Status};
 use bed::Bed;

@@ -10,10 +10,10 @@ use units::{Instant, Monotonic};
 
 use crate::Status;
 use crate::args::dim::{Dim, Mode, Replay as Typed};
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::dim::{Call, Document, Mismatch, SCHEMA, Summary};
 use crate::terminal;
+use crate::terminal::print_json;
 use calls::{Counters, Invalid, Row, STATE_COLUMNS, Step};
 
 /// Number of mismatches shown without `--json`.

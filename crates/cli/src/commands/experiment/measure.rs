@@ -6,7 +6,13 @@ use std::time::Instant;
 use live::os::Signals;
 use serde_json::Value;
 
-use super::plan::Measure;
+/// The command of a run.
+pub enum Measure {
+    /// `apus bench` with these words.
+    Bench(Vec<String>),
+    /// A command whose last line is a number.
+    Command(Vec<String>),
+}
 
 /// The number by which settings are compared.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,8 +18,8 @@ use tester::host::{HostState, Reading};
 use units::Nanos;
 
 use crate::args::experiment::Experiment as Typed;
-use crate::commands::print_json;
 use crate::documents::VERSION;
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 use plan::Plan;
 

@@ -10,7 +10,7 @@ use tester::experiment::{Design, Settings};
 use toml::Spanned;
 use units::Nanos;
 
-use super::measure::Metric;
+use super::measure::{Measure, Metric};
 use crate::Failure;
 use crate::args::values::{parts, span_with_hours};
 
@@ -70,14 +70,6 @@ pub struct Plan {
     pub baseline: Option<Profile>,
     /// Settings to try, one profile per factor.
     pub factors: Vec<Profile>,
-}
-
-/// The command that measures.
-pub enum Measure {
-    /// `apus bench` with these arguments.
-    Bench(Vec<String>),
-    /// A user's own command, whose last line of output is a number.
-    Command(Vec<String>),
 }
 
 impl Plan {

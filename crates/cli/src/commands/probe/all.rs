@@ -8,11 +8,12 @@ use probe::Control;
 use probe::platform::{self, Plan};
 use probe::report::Set;
 
-use super::{check_writable, host, html, keep, last, print_json, say, start, unloaded, watch};
+use super::{check_writable, host, html, keep, last, say, start, unloaded, watch};
 use crate::Status;
 use crate::args::probe::All;
 use crate::documents::probe::Platform;
 use crate::terminal;
+use crate::terminal::print_json;
 
 /// Runs `apus probe all`: measures and writes the platform profile.
 pub fn run(typed: &All) -> anyhow::Result<Status> {

@@ -11,9 +11,10 @@ use probe::report::{Set, comparison, verdict};
 use serde_json::Value;
 use tester::host::{HostState, Reading};
 
-use super::{check_writable, html, print_json};
+use super::{check_writable, html};
 use crate::args::probe::Compare;
 use crate::documents::probe::{Comparison, Document, PLATFORM, Platform, SCHEMA};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus probe compare`.

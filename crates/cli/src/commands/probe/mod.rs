@@ -20,7 +20,8 @@ use probe::idle::Idle;
 use probe::interrupt::{Bed, Interrupt, Wait};
 use probe::jitter::{Jitter, Traffic};
 use probe::load::Load;
-use probe::measured::{Mark, MarkKind, Name};
+use probe::mark::{Mark, MarkKind};
+use probe::measured::Name;
 use probe::report::Set;
 use probe::switch::{Switch, Via};
 use probe::timer::Timer;
@@ -29,9 +30,9 @@ use tester::host::HostState;
 use tester::report::model::Section;
 use units::Nanos;
 
-use super::print_json;
 use crate::args::probe::{self as args, Conditions, CpuList, Outputs, Probe as Typed};
 use crate::documents::probe::Document;
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus probe`.

@@ -3,12 +3,11 @@
 use std::io::{self, Write};
 
 use probe::Measured;
-use probe::clock::ClockDetail;
-use probe::frequency::FrequencyDetail;
-use probe::idle::IdleDetail;
-use probe::interrupt::InterruptDetail;
-use probe::jitter::{CauseTotal, JitterCpu, JitterDetail};
-use probe::measured::{Detail, Mark, MarkKind, Series, Term};
+use probe::detail::{
+    CauseTotal, ClockDetail, Detail, FrequencyDetail, IdleDetail, InterruptDetail, JitterCpu, JitterDetail,
+};
+use probe::mark::{Mark, MarkKind};
+use probe::measured::{Series, Term};
 use tester::host::Reading;
 use units::{Nanos, PacketRate};
 

@@ -15,8 +15,9 @@ use live::os::Signals;
 use live::port::{PortConfig, PortKind};
 
 use crate::args::Run as Typed;
-use crate::commands::{ports, print_json};
+use crate::commands::ports;
 use crate::failure::describe;
+use crate::terminal::print_json;
 use crate::terminal::{self, Clean};
 use crate::{Failure, Status};
 use meaning::Meaning;

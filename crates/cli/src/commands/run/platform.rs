@@ -4,7 +4,8 @@ use std::path::Path;
 
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use probe::Measured;
-use probe::measured::{Detail, Name, Series};
+use probe::detail::Detail;
+use probe::measured::{Name, Series};
 use tester::histogram::{HIGHEST_NS, Histogram};
 use tester::host::{HostState, Reading};
 use units::Nanos;

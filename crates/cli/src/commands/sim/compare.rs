@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use super::{read, report, say, status};
 use crate::Status;
 use crate::args::sim::Compare as Typed;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::sim::{COMPARE, Case, CompareDocument};
 use crate::terminal;
+use crate::terminal::print_json;
 
 /// Runs `apus sim compare`: simulates all scenarios, each on its own thread.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {

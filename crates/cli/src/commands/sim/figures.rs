@@ -12,8 +12,8 @@ use tester::report::model::{
 };
 
 use crate::args::sim::Figures as Typed;
-use crate::commands::print_json;
 use crate::documents::figures::Document;
+use crate::terminal::print_json;
 use crate::terminal::{Clean, Style};
 use crate::{Failure, Status, terminal};
 

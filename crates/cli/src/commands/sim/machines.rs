@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use sim::machine::{Machine, MachineError};
 
 use crate::args::sim::Machines as Typed;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::machines::{Document, MACHINES, Shown};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus sim machines`.

@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use super::{read, report, say, status};
 use crate::Status;
 use crate::args::sim::Run as Typed;
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::sim::{Least, RUN, RunDocument};
 use crate::terminal;
+use crate::terminal::print_json;
 
 /// Runs `apus sim run`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {

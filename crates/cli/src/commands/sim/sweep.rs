@@ -13,9 +13,9 @@ use sim::strict::Override;
 
 use super::{csv, read, seeds};
 use crate::args::sim::{Sweep as Typed, Vary};
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::sim::{Case, Combination, SWEEP, SweepDocument};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Time between two checks for a signal.

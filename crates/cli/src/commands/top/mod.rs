@@ -16,9 +16,9 @@ use units::Nanos;
 
 use self::sample::Sampler;
 use self::screen::{Palette, Screen};
-use super::{no_color, print_json};
 use crate::args::Top;
 use crate::documents::top::Document;
+use crate::terminal::{no_color, print_json};
 use crate::{Failure, Status, terminal};
 
 const ONCE: Nanos = Nanos::from_millis(500);

@@ -31,7 +31,7 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
         arguments.push("--keep-going".into());
     }
     if let Some(cpus) = &typed.target.isolated {
-        arguments.extend(["--isolated".into(), cpus.to_string()]);
+        arguments.extend(["--isolated".into(), cpus.to_list()]);
     }
     for interface in &typed.target.interfaces {
         arguments.extend(["--interface".into(), interface.clone()]);

@@ -15,9 +15,9 @@ use live::os::Signals;
 
 use super::{command_line, guard, machine_to_change, resolve, say};
 use crate::args::tune::{Apply, Manner, PowerSet, Rollback, Via as TypedVia};
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus tune apply`.

@@ -11,8 +11,11 @@ use crate::terminal::line;
 
 /// Prints what a profile would change.
 pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
-    let isolated = if resolved.isolated.is_empty() { "none".into() } else { resolved.isolated.to_string() };
-    writeln!(out, "{}: isolated CPUs {isolated}, housekeeping CPUs {}", resolved.plan.name, resolved.housekeeping)?;
+    writeln!(
+        out,
+        "{}: isolated CPUs {}, housekeeping {}",
+        resolved.plan.name, resolved.isolated, resolved.housekeeping
+    )?;
     let (mut same, mut absent) = (0, Vec::new());
     for preview in previews {
         let (label, wanted) = (line(&preview.item.setting.label()), &preview.item.wanted);

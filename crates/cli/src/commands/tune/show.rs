@@ -16,8 +16,8 @@ use units::Nanos;
 
 use super::{machine, resolve, say};
 use crate::args::tune::{Export, PlanArgs, Show, Target, Verify};
-use crate::commands::print_json;
 use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus tune plan`.

@@ -10,7 +10,7 @@ use netlink_socket2::NetlinkSocket;
 
 use super::{attempt, sys};
 use crate::facts::read::{Ethtool, Queues};
-use crate::facts::{Channels, Coalesce, DimLevel, Fact, Napi, Pause, QueueIrq, Rings, Source, TimeStamping, Why};
+use crate::facts::{Channels, Coalescing, DimLevel, Fact, Napi, Pause, QueueIrq, Rings, Source, TimeStamping, Why};
 
 /// Bitsets as words, not as lists of names (`ETHTOOL_FLAG_COMPACT_BITSETS`): long lists would not fit a reply.
 const COMPACT: u32 = 1;
@@ -176,12 +176,12 @@ impl Netlink {
         Queues { irqs: irqs.into_values().collect(), napi }
     }
 
-    fn coalesce(&mut self, index: u32) -> io::Result<Coalesce> {
+    fn coalesce(&mut self, index: u32) -> io::Result<Coalescing> {
         let request = ask!(op_coalesce_get_do, COALESCE_GET, index);
         let mut reply = self.socket.request(&request)?;
         let said = reply.recv_one()?;
         let bit = |value: Result<u8, _>| value.ok().map(|on: u8| on != 0);
-        Ok(Coalesce {
+        Ok(Coalescing {
             adaptive_rx: bit(said.get_use_adaptive_rx().map_err(drop)),
             adaptive_tx: bit(said.get_use_adaptive_tx().map_err(drop)),
             rx_usecs: said.get_rx_usecs().ok(),
@@ -356,7 +356,7 @@ fn queues_of(channels: &Fact<Channels>) -> Option<u32> {
 }
 
 /// Moderation by queue; empty where the driver does not have it by queue.
-fn per_queue(device: &sys::Ethtool, queues: u32, source: &Source) -> BTreeMap<u32, Fact<Coalesce>> {
+fn per_queue(device: &sys::Ethtool, queues: u32, source: &Source) -> BTreeMap<u32, Fact<Coalescing>> {
     let known = device.queue_coalesce(queues).unwrap_or_default();
     known.into_iter().map(|(queue, coalesce)| (queue, Fact::known(coalesce, source.clone()))).collect()
 }

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::facts::{Channels, Coalesce, Feature, Pause, Rings};
+use crate::facts::{Channels, Coalescing, Feature, Pause, Rings};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
@@ -185,7 +185,7 @@ impl Ethtool {
     }
 
     /// Moderation, as kernels before 5.6 tell it: a field that the driver does not have is 0.
-    pub(super) fn coalesce(&self) -> io::Result<Coalesce> {
+    pub(super) fn coalesce(&self) -> io::Result<Coalescing> {
         let mut buffer = [0; COALESCE];
         buffer[0] = ETHTOOL_GCOALESCE;
         self.ask(&mut buffer)?;
@@ -224,7 +224,7 @@ impl Ethtool {
     }
 
     /// Moderation of the first queues, one by one.
-    pub(super) fn queue_coalesce(&self, queues: u32) -> io::Result<BTreeMap<u32, Coalesce>> {
+    pub(super) fn queue_coalesce(&self, queues: u32) -> io::Result<BTreeMap<u32, Coalescing>> {
         let queues = queues.min(MAX_QUEUES);
         // Command, subcommand, a mask of 4096 bits, and a structure for each bit set.
         let mask = (MAX_QUEUES / 32) as usize;
@@ -238,10 +238,10 @@ impl Ethtool {
 }
 
 /// `struct ethtool_coalesce`, where a field of all ones is one that the driver does not have by queue.
-fn coalesce(fields: &[u32]) -> Coalesce {
+fn coalesce(fields: &[u32]) -> Coalescing {
     let field = |n: usize| Some(fields[n]).filter(|value| *value != u32::MAX);
     let bit = |n: usize| field(n).map(|value| value != 0);
-    Coalesce {
+    Coalescing {
         rx_usecs: field(1),
         rx_frames: field(2),
         rx_usecs_irq: field(3),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cpuinfo::{self, CpuInfo, Processor, generation};
 use super::{frequency, idle, memory};
-use crate::facts::{Context, Cpu, CpuSet, Cpus, Fact, MAX_CPUS, MachineCheck, Node, ResumeLatency, Root, Source};
+use crate::facts::{Context, Cpu, CpuSet, Cpus, Fact, MachineCheck, Node, ResumeLatency, Root, Source};
 
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
@@ -81,7 +81,7 @@ fn said<T>(processor: &Fact<&Processor>, get: impl FnOnce(&Processor) -> Option<
 
 fn cpus(context: &Context, info: &Fact<CpuInfo>) -> Vec<Cpu> {
     let root = context.root;
-    let mut set: CpuSet = numbered(root, CPUS, "cpu").into_iter().collect();
+    let mut set: CpuSet = root.numbered(CPUS, "cpu").into_iter().collect();
     for more in ["present", "online"] {
         set = set.union(&root.cpu_list(&format!("{CPUS}/{more}")).into_value().unwrap_or_default());
     }
@@ -185,7 +185,7 @@ fn siblings_by_core(list: &mut [Cpu]) {
 }
 
 fn nodes(root: &Root) -> Vec<Node> {
-    numbered(root, NODES, "node").into_iter().map(|id| node(root, id)).collect()
+    root.numbered(NODES, "node").into_iter().map(|id| node(root, id)).collect()
 }
 
 fn node(root: &Root, id: u32) -> Node {
@@ -217,15 +217,6 @@ fn node_memory(text: &str) -> BTreeMap<String, u64> {
         .map(|(_, rest)| format!("{}\n", rest.trim_start()))
         .collect();
     memory::meminfo(&lines)
-}
-
-/// The numbers N of the entries `prefixN` of a directory.
-pub(super) fn numbered(root: &Root, place: &str, prefix: &str) -> Vec<u32> {
-    let names = root.list(place).into_value().unwrap_or_default();
-    let number = |name: &String| name.strip_prefix(prefix)?.parse().ok().filter(|n| *n < MAX_CPUS);
-    let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
-    numbers.sort_unstable();
-    numbers
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use units::BitRate;
 
 use super::ethtool_text as text;
-use crate::facts::{Channels, Coalesce, DimLevel, Fact, Feature, Pause, Rings, Root, TimeStamping, Why};
+use crate::facts::{Channels, Coalescing, DimLevel, Fact, Feature, Pause, Rings, Root, TimeStamping, Why};
 
 /// The fields of [`crate::facts::Link`] that are not in sysfs.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -18,9 +18,9 @@ pub(crate) struct Ethtool {
     pub speed: Fact<BitRate>,
     pub duplex: Fact<String>,
     pub autoneg: Fact<bool>,
-    pub coalesce: Fact<Coalesce>,
+    pub coalesce: Fact<Coalescing>,
     pub rx_profile: Fact<Vec<DimLevel>>,
-    pub queue_coalesce: BTreeMap<u32, Fact<Coalesce>>,
+    pub queue_coalesce: BTreeMap<u32, Fact<Coalescing>>,
     pub rings: Fact<Rings>,
     pub channels: Fact<Channels>,
     pub features: Fact<BTreeMap<String, Feature>>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use units::BitRate;
 
-use crate::facts::{Channels, Coalesce, DimLevel, Feature, Pause, Rings, TimeStamping};
+use crate::facts::{Channels, Coalescing, DimLevel, Feature, Pause, Rings, TimeStamping};
 
 /// More lines than this are not read.
 const MAX_LINES: usize = 100_000;
@@ -37,8 +37,8 @@ pub(crate) fn speed(text: &str) -> Option<BitRate> {
 }
 
 /// `ethtool -c`.
-pub(crate) fn coalesce(text: &str) -> Option<Coalesce> {
-    let mut all = Coalesce::default();
+pub(crate) fn coalesce(text: &str) -> Option<Coalescing> {
+    let mut all = Coalescing::default();
     for line in text.lines().take(MAX_LINES) {
         let Some((key, value)) = line.trim().split_once(':') else { continue };
         let number = value.trim().parse::<u32>().ok();
@@ -52,7 +52,7 @@ pub(crate) fn coalesce(text: &str) -> Option<Coalesce> {
             }
         }
     }
-    (all != Coalesce::default()).then_some(all)
+    (all != Coalescing::default()).then_some(all)
 }
 
 /// `on  TX: off`.
@@ -69,7 +69,7 @@ fn state(text: &str) -> Option<bool> {
     }
 }
 
-impl Coalesce {
+impl Coalescing {
     /// The field that the tool prints under this name.
     pub(crate) fn field(&mut self, name: &str) -> Option<&mut Option<u32>> {
         Some(match name {
@@ -112,7 +112,7 @@ pub(crate) fn rx_profile(text: &str) -> Option<Vec<DimLevel>> {
 }
 
 /// `ethtool --per-queue X --show-coalesce`: blocks that begin with `Queue: 3`.
-pub(crate) fn queue_coalesce(text: &str) -> BTreeMap<u32, Coalesce> {
+pub(crate) fn queue_coalesce(text: &str) -> BTreeMap<u32, Coalescing> {
     let blocks = text.split("Queue:").skip(1);
     let block = |block: &str| {
         let (queue, rest) = block.split_once('\n')?;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use units::{Hertz, Nanos};
 
-use super::cpus::numbered;
 use crate::facts::{Context, CpuSet, Fact, Frequency, Root, Scaling};
 
 const CPUS: &str = "sys/devices/system/cpu";
@@ -31,7 +30,7 @@ pub(super) struct Policies {
 impl Policies {
     pub(super) fn read(root: &Root) -> Self {
         let mut of = BTreeMap::new();
-        for policy in numbered(root, &format!("{CPUS}/cpufreq"), "policy") {
+        for policy in root.numbered(&format!("{CPUS}/cpufreq"), "policy") {
             // Written with spaces: "0 1 2".
             let cpus = root
                 .text(&format!("{CPUS}/cpufreq/policy{policy}/affected_cpus"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::pci::is_address;
+use crate::facts::pci::is_address;
 use crate::facts::{CountTable, Fact, Irq, Irqs, Root, Source};
 
 /// More than this are not read.

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use units::BitRate;
 
-use super::cpus::numbered;
 use super::ethtool::{self, Ethtool};
-use super::pci::is_address;
 use super::queue_irqs;
+use crate::facts::pci::is_address;
 use crate::facts::{Context, Fact, Irqs, Link, Root, RxQueue, Source, TxQueue, Why, is_interface_name, live};
 
 const PLACE: &str = "sys/class/net";
@@ -170,13 +169,13 @@ fn rx_queues(root: &Root, place: &str) -> Vec<RxQueue> {
         rps_cpus: root.cpu_mask(&format!("{queues}/rx-{index}/rps_cpus")),
         rps_flow_cnt: root.number(&format!("{queues}/rx-{index}/rps_flow_cnt")),
     };
-    numbered(root, &queues, "rx-").into_iter().take(MAX_QUEUES).map(read).collect()
+    root.numbered(&queues, "rx-").into_iter().take(MAX_QUEUES).map(read).collect()
 }
 
 fn tx_queues(root: &Root, place: &str) -> Vec<TxQueue> {
     let queues = format!("{place}/queues");
     let read = |index| TxQueue { index, xps_cpus: root.cpu_mask(&format!("{queues}/tx-{index}/xps_cpus")) };
-    numbered(root, &queues, "tx-").into_iter().take(MAX_QUEUES).map(read).collect()
+    root.numbered(&queues, "tx-").into_iter().take(MAX_QUEUES).map(read).collect()
 }
 
 /// The counters of all interfaces: the kernel's, and the driver's with `ethtool.` before their names.

@@ -1,6 +1,6 @@
 //! PCI devices as `lspci -vv` prints them, for reports that hold no sysfs.
 
-use super::pci::megatransfers;
+use crate::facts::pci::{is_address, megatransfers};
 use crate::facts::{Aspm, Fact, PciDevice, Root};
 
 /// More devices than this are not read.
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str) -> Vec<PciDevice> {
 fn heading(line: &str) -> Option<PciDevice> {
     let (address, rest) = line.split_once(' ')?;
     let address = if address.len() == 7 { format!("0000:{address}") } else { address.to_owned() };
-    if !super::pci::is_address(&address) {
+    if !is_address(&address) {
         return None;
     }
     let hexadecimal = |text: &str| u32::from_str_radix(text, 16).ok();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::memory::chosen;
 use super::pci_config::Express;
 use super::{lspci, pci_config};
+use crate::facts::pci::{is_address, megatransfers};
 use crate::facts::{Context, Fact, Pci, PciDevice, Root, Source, Why};
 
 const PLACE: &str = "sys/bus/pci/devices";
@@ -102,14 +103,6 @@ fn speed(text: &str, place: &str) -> Fact<u32> {
     }
 }
 
-/// `8.0 GT/s` or `8GT/s`.
-pub(super) fn megatransfers(text: &str) -> Option<u32> {
-    let number = text.split("GT/s").next().filter(|number| number.len() < text.len())?.trim();
-    let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
-    let tenth: u32 = tenth.get(..1)?.parse().ok()?;
-    whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(tenth * 100)
-}
-
 /// 0 or 255 lanes stand for no link (drivers/pci/pci.h, `PCIE_LNK_WIDTH_UNKNOWN`).
 fn lanes(text: Fact<String>) -> Fact<u32> {
     text.parse(|text| match text.parse::<u32>() {
@@ -134,20 +127,6 @@ fn total(text: &str) -> Option<u64> {
 fn upstream(target: &str) -> Option<String> {
     let parent = target.rsplit('/').nth(1)?;
     is_address(parent).then(|| parent.to_owned())
-}
-
-/// `0000:01:00.0`; the domain can be longer than four digits (VMD).
-pub(super) fn is_address(text: &str) -> bool {
-    let Some((domain, rest)) = text.split_once(':') else { return false };
-    let hexadecimal = |text: &str| text.bytes().all(|c| c.is_ascii_hexdigit());
-    let shape = rest.len() == 7 && rest.as_bytes()[2] == b':' && rest.as_bytes()[5] == b'.';
-    (4..=8).contains(&domain.len())
-        && hexadecimal(domain)
-        && shape
-        && rest.is_ascii()
-        && hexadecimal(&rest[..2])
-        && hexadecimal(&rest[3..5])
-        && hexadecimal(&rest[6..])
 }
 
 #[cfg(test)]
@@ -188,13 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_speeds() {
-        assert!(is_address("0000:3b:00.1") && is_address("10000:e1:00.0"));
-        assert!(!is_address("pci0000:00") && !is_address("0000:3b:00") && !is_address("virtio0"));
-        assert_eq!(
-            (megatransfers("2.5 GT/s PCIe"), megatransfers("16GT/s"), megatransfers("Unknown")),
-            (Some(2500), Some(16000), None)
-        );
+    fn the_port_above() {
         assert_eq!(upstream("../../../devices/pci0000:00/0000:00:02.0/0000:01:00.0").as_deref(), Some("0000:00:02.0"));
         assert_eq!(upstream("../../../devices/pci0000:00/0000:00:02.0"), None);
     }

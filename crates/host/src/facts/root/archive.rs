@@ -7,8 +7,7 @@ use tar::{Archive, Entry, EntryType};
 
 use super::TABLE_LIMIT;
 use super::compression::unpacked;
-use super::layout::{MAX_DEPTH, SIGNS};
-use super::tree::Tree;
+use super::tree::{MAX_DEPTH, Tree};
 
 /// Bounds on what is read and kept.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +83,7 @@ pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Res
     let end = reader.read(Archive::new(Counted { stream, left: limits.unpacked }));
     let cut_short = end.is_err();
     let Reader { mut tree, mut notes, .. } = reader;
-    let found = tree.descend(&SIGNS, MAX_DEPTH);
+    let found = tree.descend();
     match (found, end) {
         (true, Ok(())) => {}
         (true, Err(error)) => notes.push(format!("the archive is truncated ({error}); the rest is not recorded")),

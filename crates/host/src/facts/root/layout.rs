@@ -4,12 +4,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::directory::Directory;
+use super::tree::{MAX_DEPTH, SIGNS};
 use super::{Files, Kind, Root, RootError, archive};
 
-/// What stands at a host's root, and says so.
-pub(super) const SIGNS: [&str; 5] = ["apus-snapshot", "sos_commands", "proc", "sys", "boot"];
-/// A host's root is looked for at most this deep.
-pub(super) const MAX_DEPTH: usize = 4;
 /// The archive that a must-gather holds for each node.
 const SYSINFO: &str = "sysinfo.tgz";
 /// No more folders than this are looked through for one.

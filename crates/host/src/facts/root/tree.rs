@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use super::Look;
 
+/// What stands at a host's root, and says so.
+pub(super) const SIGNS: [&str; 5] = ["apus-snapshot", "sos_commands", "proc", "sys", "boot"];
+/// A host's root is looked for at most this deep.
+pub(super) const MAX_DEPTH: usize = 4;
 /// Links are followed at most this often on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
 
@@ -59,11 +63,11 @@ impl Tree {
         self.links.insert(clean(path), target.to_owned());
     }
 
-    /// Makes the folder that holds one of these names the tree's top: the top itself, or the one below it,
-    /// as long as there is just one. Was one found?
-    pub(crate) fn descend(&mut self, signs: &[&str], depth: usize) -> bool {
-        for _ in 0..=depth {
-            if signs.iter().any(|sign| self.top.contains_key(*sign)) {
+    /// Makes the folder that holds one of the [`SIGNS`] the tree's top: the top itself, or the one below it,
+    /// as long as there is just one, at most [`MAX_DEPTH`] deep. Was one found?
+    pub(crate) fn descend(&mut self) -> bool {
+        for _ in 0..=MAX_DEPTH {
+            if SIGNS.iter().any(|sign| self.top.contains_key(*sign)) {
                 return true;
             }
             let folders: Vec<&Box<str>> =
@@ -244,11 +248,11 @@ mod tests {
     fn the_hosts_root_is_found_below_folders_of_their_own() {
         let mut tree = Tree::default();
         tree.insert_file("sosreport-x/host/proc/cmdline", b"quiet");
-        assert!(tree.descend(&["proc"], 4));
+        assert!(tree.descend());
         assert_eq!(text(&tree, "proc/cmdline"), "quiet");
         let mut two = Tree::default();
         two.insert_file("a/proc/x", b"");
         two.insert_file("b/proc/x", b"");
-        assert!(!two.descend(&["proc"], 4));
+        assert!(!two.descend());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use super::Root;
-use crate::facts::{CpuSet, Fact};
+use crate::facts::{CpuSet, Fact, MAX_CPUS};
 
 impl Root {
     /// A number.
@@ -29,6 +29,15 @@ impl Root {
     /// A mask of CPUs.
     pub(crate) fn cpu_mask(&self, path: &str) -> Fact<CpuSet> {
         self.text(path).parse(|text| CpuSet::parse_mask(&text))
+    }
+
+    /// The numbers N of the entries `prefixN` of a directory, ascending; numbers from [`MAX_CPUS`] on are left out.
+    pub(crate) fn numbered(&self, place: &str, prefix: &str) -> Vec<u32> {
+        let names = self.list(place).into_value().unwrap_or_default();
+        let number = |name: &String| name.strip_prefix(prefix)?.parse().ok().filter(|n| *n < MAX_CPUS);
+        let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 }
 

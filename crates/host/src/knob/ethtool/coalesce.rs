@@ -68,9 +68,6 @@ const FIELDS: [(&str, u16, bool); 27] = [
     ("tx-aggr-time-usecs", 28, false),
 ];
 
-/// How many of them a queue has.
-pub(super) const OF_A_QUEUE: usize = 22;
-
 impl Coalesce {
     /// Of the interface called `interface`.
     pub fn new(interface: impl Into<String>) -> Self {
@@ -207,7 +204,7 @@ impl Setting for CoalesceQueue {
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let what = format!("set {} to {value}", self.label());
         let mut fields = sys::read_queue(&self.interface, self.queue).map_err(|e| Error::of(&what, &e))?;
-        for (place, number) in numbers(&self.label(), value, OF_A_QUEUE)? {
+        for (place, number) in numbers(&self.label(), value, sys::QUEUE_FIELDS)? {
             fields[place] = number;
         }
         access
@@ -216,12 +213,12 @@ impl Setting for CoalesceQueue {
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
-        numbers(&self.label(), value, OF_A_QUEUE)?;
+        numbers(&self.label(), value, sys::QUEUE_FIELDS)?;
         check_wanted(&self.label(), value)
     }
 
     fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
-        numbers(&self.label(), before, OF_A_QUEUE).map(|_| ())
+        numbers(&self.label(), before, sys::QUEUE_FIELDS).map(|_| ())
     }
 
     fn capability(&self) -> CapabilitySet {
@@ -256,6 +253,9 @@ mod tests {
         ] {
             assert!(check(wrong).is_err(), "{wrong:?} was taken");
         }
-        assert!(numbers("x", &Value::fields([("cqe-mode-rx", 1)]), OF_A_QUEUE).is_err(), "a queue has no such field");
+        assert!(
+            numbers("x", &Value::fields([("cqe-mode-rx", 1)]), sys::QUEUE_FIELDS).is_err(),
+            "a queue has no such field"
+        );
     }
 }

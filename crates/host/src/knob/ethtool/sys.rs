@@ -15,6 +15,8 @@ const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_SCOALESCE: u32 = 0x0f;
 /// `MAX_NUM_QUEUE`.
 const MOST_QUEUES: u32 = 4096;
+/// The fields of `struct ethtool_coalesce` behind `cmd`: what a queue has.
+pub(super) const QUEUE_FIELDS: usize = 22;
 
 /// `struct ethtool_per_queue_op`, with the `struct ethtool_coalesce` of one queue behind it.
 #[repr(C)]
@@ -23,26 +25,21 @@ struct PerQueue {
     sub_command: u32,
     queue_mask: [u32; MOST_QUEUES as usize / 32],
     coalesce_command: u32,
-    fields: [u32; super::coalesce::OF_A_QUEUE],
+    fields: [u32; QUEUE_FIELDS],
 }
 
 const _: () = assert!(size_of::<PerQueue>() == 8 + 512 + 92);
 
 /// The fields of `struct ethtool_coalesce` after `cmd`, of one queue.
-pub(super) fn read_queue(interface: &str, queue: u32) -> io::Result<[u32; super::coalesce::OF_A_QUEUE]> {
-    ask(interface, queue, ETHTOOL_GCOALESCE, [0; super::coalesce::OF_A_QUEUE])
+pub(super) fn read_queue(interface: &str, queue: u32) -> io::Result<[u32; QUEUE_FIELDS]> {
+    ask(interface, queue, ETHTOOL_GCOALESCE, [0; QUEUE_FIELDS])
 }
 
-pub(super) fn write_queue(interface: &str, queue: u32, fields: [u32; super::coalesce::OF_A_QUEUE]) -> io::Result<()> {
+pub(super) fn write_queue(interface: &str, queue: u32, fields: [u32; QUEUE_FIELDS]) -> io::Result<()> {
     ask(interface, queue, ETHTOOL_SCOALESCE, fields).map(|_| ())
 }
 
-fn ask(
-    interface: &str,
-    queue: u32,
-    sub_command: u32,
-    fields: [u32; super::coalesce::OF_A_QUEUE],
-) -> io::Result<[u32; super::coalesce::OF_A_QUEUE]> {
+fn ask(interface: &str, queue: u32, sub_command: u32, fields: [u32; QUEUE_FIELDS]) -> io::Result<[u32; QUEUE_FIELDS]> {
     if queue >= MOST_QUEUES || interface.is_empty() || interface.len() >= libc::IFNAMSIZ {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }

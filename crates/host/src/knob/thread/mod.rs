@@ -5,12 +5,13 @@
 mod sys;
 
 use rustix::process::Pid;
-use rustix::thread::{CapabilitySet, CpuSet};
+use rustix::thread::{CapabilitySet, CpuSet as Affinity};
 use serde::{Deserialize, Serialize};
 
 use super::file::text;
 use super::irq::{check_list, same_list};
-use super::{Access, Cpus, Error, Setting, Value};
+use super::{Access, Error, Setting, Value};
+use crate::facts::CpuSet;
 
 /// A thread, named so that another one with its number is not taken for it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
@@ -64,8 +65,8 @@ pub(super) fn pinned(access: &Access) -> Result<Vec<Thread>, Error> {
     for thread in threads_if(access, |stat| !stat.ended && stat.flags & NO_SETAFFINITY == 0)? {
         let affinity = ThreadAffinity { thread };
         let cpus = affinity.read(access).ok().flatten();
-        let cpus = cpus.and_then(|cpus| cpus.as_text()?.parse::<Cpus>().ok());
-        if cpus.is_some_and(|cpus| !online.within(&cpus)) {
+        let cpus = cpus.and_then(|cpus| cpus.as_text()?.parse::<CpuSet>().ok());
+        if cpus.is_some_and(|cpus| !online.is_subset(&cpus)) {
             found.push(affinity.thread);
         }
     }
@@ -145,7 +146,8 @@ impl Setting for ThreadAffinity {
         }
         match rustix::thread::sched_getaffinity(self.thread.pid()) {
             Ok(set) => {
-                let cpus: Cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect();
+                let cpus: CpuSet =
+                    (0..Affinity::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect();
                 Ok(Some(Value::text(cpus)))
             }
             Err(rustix::io::Errno::SRCH) => Ok(None),
@@ -155,9 +157,9 @@ impl Setting for ThreadAffinity {
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let what = format!("set the {} to {value}", self.label());
-        let cpus: Cpus = text(&self.label(), value)?.parse().map_err(|e| Error::invalid(&what, format!("{e}")))?;
-        let mut set = CpuSet::new();
-        cpus.iter().filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu as usize));
+        let cpus: CpuSet = text(&self.label(), value)?.parse().map_err(|e| Error::invalid(&what, format!("{e}")))?;
+        let mut set = Affinity::new();
+        cpus.iter().filter(|cpu| (*cpu as usize) < Affinity::MAX_CPU).for_each(|cpu| set.set(cpu as usize));
         access
             .act("sched_setaffinity", &what, || rustix::thread::sched_setaffinity(self.thread.pid(), &set))
             .map_err(|e| Error::of(&what, &e.into()))
@@ -298,7 +300,7 @@ mod tests {
         let thread = Thread::find(&access, tid).unwrap().unwrap();
         let affinity = Knob(AnySetting::from(ThreadAffinity { thread: thread.clone() }));
         let before = affinity.read(&access).unwrap().unwrap();
-        let first = before.as_text().unwrap().parse::<Cpus>().unwrap().iter().next().unwrap();
+        let first = before.as_text().unwrap().parse::<CpuSet>().unwrap().iter().next().unwrap();
         let change = affinity.set(&access, &Value::text(first)).unwrap();
         assert!(change.verdict.is_good(), "{change:?}");
         affinity.restore(&access, &before, change.verdict.now(), Theirs::Keep).unwrap();

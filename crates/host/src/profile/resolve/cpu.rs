@@ -4,9 +4,10 @@ use toml::Spanned;
 use units::{Hertz, Nanos};
 
 use super::Work;
+use crate::facts::CpuSet;
 use crate::knob::{
-    CpuLatency, Cpus, Epp, Governor, IdleState, Limits, ResumeLatency, UncoreLimits, UncoreMsr, Value, policies,
-    policy_cpus, ratio, states, uncore_dies, uncore_domains,
+    CpuLatency, Epp, Governor, IdleState, Limits, ResumeLatency, UncoreLimits, UncoreMsr, Value, policies, policy_cpus,
+    ratio, states, uncore_dies, uncore_domains,
 };
 use crate::profile::Error;
 use crate::profile::file::{CpuSection, Layer};
@@ -33,7 +34,7 @@ impl Work<'_> {
         self.idle(layer, &cpus, section)
     }
 
-    fn frequency(&mut self, layer: &Layer, cpus: &Cpus, section: &CpuSection) -> Result<(), Error> {
+    fn frequency(&mut self, layer: &Layer, cpus: &CpuSet, section: &CpuSection) -> Result<(), Error> {
         let of_machine = |e: crate::knob::Error| Error { place: layer.name.clone(), why: e.to_string() };
         let all = policies(self.access).map_err(of_machine)?;
         if all.is_empty() {
@@ -45,7 +46,7 @@ impl Work<'_> {
         }
         for policy in all {
             let of_policy = policy_cpus(self.access, policy).map_err(of_machine)?;
-            if of_policy.and(cpus).is_empty() {
+            if of_policy.intersection(cpus).is_empty() {
                 continue;
             }
             // The governor first: under intel_pstate it resets the preference.
@@ -74,7 +75,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn idle(&mut self, layer: &Layer, cpus: &Cpus, section: &CpuSection) -> Result<(), Error> {
+    fn idle(&mut self, layer: &Layer, cpus: &CpuSet, section: &CpuSection) -> Result<(), Error> {
         if let Some(text) = &section.idle_latency {
             let limit: Nanos = text.get_ref().parse().map_err(|e| layer.wrong(text, e))?;
             let mut found = false;

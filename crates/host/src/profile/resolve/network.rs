@@ -4,8 +4,9 @@ use toml::Spanned;
 
 use super::pattern;
 use super::{Work, nanos_or_plain};
+use crate::facts::CpuSet;
 use crate::knob::{
-    AnySetting, Channels, Coalesce, CoalesceQueue, CpuMask, Cpus, Features, Knob, Napi, Pause, PrivateFlags, Rings,
+    AnySetting, Channels, Coalesce, CoalesceQueue, CpuMask, Features, Knob, Napi, Pause, PrivateFlags, Rings,
     Setting as _, Value, napi_queues,
 };
 use crate::profile::Error;
@@ -86,7 +87,7 @@ impl Work<'_> {
             }
         }
         for (queues, fields) in &section.coalesce_queue {
-            let numbers: Cpus =
+            let numbers: CpuSet =
                 queues.parse().map_err(|_| layer.wrong(fields, format!("{queues:?}: expected queues such as 0-3")))?;
             for queue in numbers.iter() {
                 let value = fields.get_ref().iter().map(|(field, value)| (field, word(value, false)));
@@ -149,7 +150,7 @@ impl Work<'_> {
     fn steering(&mut self, layer: &Layer, name: &str, section: &NetworkSection) -> Result<(), Error> {
         let Some(text) = &section.rps_cpus else { return Ok(()) };
         let cpus = match text.get_ref().as_str() {
-            "none" => Cpus::new(),
+            "none" => CpuSet::new(),
             _ => match self.cpus(layer, text)? {
                 Some(cpus) => cpus,
                 None => return Ok(()),

@@ -1,7 +1,7 @@
-use super::super::pcap::PcapReader;
 use super::*;
 use crate::device::memory::{LinkConfig, MemoryDevice, MemoryHandle};
 use crate::pool::PoolConfig;
+use pcap::PcapReader;
 
 fn path(test: &str) -> PathBuf {
     std::env::temp_dir().join(format!("apus-capture-{test}-{}.pcap", std::process::id()))

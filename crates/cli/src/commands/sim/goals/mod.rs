@@ -21,8 +21,8 @@ use sim::goals::{Bound, Case, Files, PlanError, RunError, Setting};
 use super::csv;
 use super::sweep::Progress;
 use crate::args::sim::Goals as Typed;
-use crate::commands::print_json;
 use crate::documents::goals::Document;
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Time between two checks for a signal.

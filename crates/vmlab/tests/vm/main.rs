@@ -4,11 +4,12 @@
 mod ends;
 /// What a guest with everything shows: kernel, P-states, C-states, cards, registers, channels.
 mod everything;
-mod harness;
 /// One CPU in virtual time.
 mod virtual_time;
 
 use std::process::ExitCode;
+
+use vmlab::harness;
 
 fn main() -> ExitCode {
     if ends::is_child() {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tester::lab::vm::{Error, Vm};
+use vmlab::{Error, Vm};
 
-use crate::harness::{Alone, ok};
+use vmlab::harness::{Alone, ok};
 
 pub(crate) const TESTS: [Alone; 5] = [
     ("ends::a_panic_is_told_with_the_console", panics),

@@ -1,21 +1,21 @@
 //! A `main` for tests in guests: one after the other, most of them on one guest, which is booted for the
-//! first test that wants it and ends with the last. Also used by the tests of the crate `cli`.
+//! first test that wants it and ends with the last.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::{Error, Guest, Vm};
 use libtest_mimic::{Arguments, Trial};
-use tester::lab::vm::{Error, Guest, Vm};
 
 /// A test on the shared guest, with its name.
-pub(crate) type OnShared = (&'static str, fn(&Guest));
+pub type OnShared = (&'static str, fn(&Guest));
 
 /// A test that boots its own guests, with its name.
-pub(crate) type Alone = (&'static str, fn());
+pub type Alone = (&'static str, fn());
 
 /// Runs the tests, which are ignored unless asked for: each guest takes the machine for many seconds.
-pub(crate) fn run(shared: fn() -> Vm, on_shared: &[OnShared], alone: &[Alone]) -> ExitCode {
+pub fn run(shared: fn() -> Vm, on_shared: &[OnShared], alone: &[Alone]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let wanted = arguments.ignored || arguments.include_ignored;
@@ -76,6 +76,6 @@ impl Shared {
 }
 
 /// What a fallible call of the lab gave; its error as text.
-pub(crate) fn ok<T>(result: Result<T, Error>) -> T {
+pub fn ok<T>(result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }

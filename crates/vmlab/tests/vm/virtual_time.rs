@@ -1,8 +1,8 @@
 use std::time::{Duration, Instant};
 
-use tester::lab::vm::Vm;
+use vmlab::Vm;
 
-use crate::harness::{Alone, ok};
+use vmlab::harness::{Alone, ok};
 
 pub(crate) const TESTS: [Alone; 1] = [("virtual_time::figures_are_exact", exact)];
 

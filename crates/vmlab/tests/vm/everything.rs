@@ -1,10 +1,10 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::time::{Duration, Instant};
 
-use tester::lab::vm::{CSTATES, Guest, Nic, PSTATES, PstateWrite, Vm};
 use units::{Hertz, Microwatts, Nanos, PacketRate};
+use vmlab::{CSTATES, Guest, Nic, PSTATES, PstateWrite, Vm};
 
-use crate::harness::{OnShared, ok};
+use vmlab::harness::{OnShared, ok};
 
 pub(crate) const TESTS: [OnShared; 11] = [
     ("everything::the_kernel_is_real_time_and_obeys_its_command_line", kernel),

@@ -5,13 +5,13 @@
 //! in it, and the rest of [`Guest`] tells what the machine saw, whatever the guest says.
 //!
 //! ```no_run
-//! use tester::lab::vm::{PSTATES, Vm};
+//! use vmlab::{PSTATES, Vm};
 //!
 //! let guest = Vm::new()?.cpus(2).pstates(&PSTATES).boot()?;
 //! guest.run("echo powersave >/sys/devices/system/cpu/cpufreq/policy1/scaling_governor")?;
 //! let writes = guest.pstate_writes()?;
 //! assert_eq!(writes.last().unwrap().frequency, PSTATES.last().unwrap().frequency);
-//! # Ok::<(), tester::lab::vm::Error>(())
+//! # Ok::<(), vmlab::Error>(())
 //! ```
 //!
 //! The guest is Debian's real-time kernel with a file system in memory; nothing is installed, and
@@ -19,12 +19,16 @@
 //! Everything runs without privilege.
 //!
 //! What it shows and what it cannot: `docs/vmlab.md`.
+//!
+//! **Law:** a dev-dependency only: no product code boots a machine (`laws.rs` compares the edges).
+#![forbid(unsafe_code)]
 
 mod aml;
 mod cpio;
 mod error;
 mod folder;
 mod guest;
+pub mod harness;
 mod image;
 mod modules;
 mod packages;

@@ -1,0 +1,117 @@
+//! What the world hands over at its end: an [`Outcome`] of what its parts counted.
+
+use super::kernel::Kernel;
+use super::port::Port;
+use super::tally::Tally;
+use super::user::User;
+use crate::At;
+use crate::hw::cstate::{CState, Count};
+use crate::outcome::{CoreOutcome, GoalOutcome, Moderated, Outcome, Package, QueueOutcome, Recorder};
+use crate::scenario::Scenario;
+
+/// What a core did that ran a worker in user space.
+pub fn of_user(user: User, end: At) -> CoreOutcome {
+    let (counts, core) = (user.counts, user.core);
+    let waits = std::array::from_fn(|kind| (counts.waits[kind], counts.waited[kind]));
+    let (wakeups, frequency_changes, frequency_requests) =
+        (core.wakeups, core.frequency_changes, core.frequency_requests);
+    let (book, idle) = core.finish(end);
+    CoreOutcome {
+        polls: counts.polls,
+        empty_polls: counts.empty_polls,
+        reasons: counts.reasons,
+        waits,
+        frequency_reasons: counts.frequency_reasons,
+        moderation_reasons: Default::default(),
+        wakeups,
+        frequency_changes,
+        frequency_requests,
+        book,
+        idle: named(&idle),
+    }
+}
+
+/// What a core did that the kernel drove.
+pub fn of_kernel(kernel: Kernel, end: At) -> CoreOutcome {
+    let (counts, core) = (kernel.counts, kernel.core);
+    let (wakeups, frequency_changes, frequency_requests) =
+        (core.wakeups, core.frequency_changes, core.frequency_requests);
+    let (book, idle) = core.finish(end);
+    CoreOutcome {
+        polls: counts.polls,
+        empty_polls: counts.empty_polls,
+        reasons: Default::default(),
+        waits: Default::default(),
+        frequency_reasons: counts.frequency_reasons,
+        moderation_reasons: counts.moderation_reasons,
+        wakeups,
+        frequency_changes,
+        frequency_requests,
+        book,
+        idle: named(&idle),
+    }
+}
+
+fn named(idle: &CState) -> Vec<(String, Count)> {
+    idle.model().states.iter().map(|state| state.name.clone()).zip(idle.counts().iter().copied()).collect()
+}
+
+/// All of it; what simulating took is not counted here.
+pub fn outcome(
+    scenario: &Scenario,
+    seed: u64,
+    tally: Tally,
+    port: &Port,
+    cores: Vec<CoreOutcome>,
+    moderated: Vec<Moderated>,
+) -> Outcome {
+    let mut moderated = moderated.into_iter().peekable();
+    let queues: Vec<QueueOutcome> = tally
+        .queues
+        .iter()
+        .enumerate()
+        .map(|(number, queue)| QueueOutcome {
+            offered: queue.offered,
+            departed: queue.departed,
+            dropped: queue.dropped,
+            in_flight: queue.in_flight,
+            interrupts: port.queues[number].interrupts,
+            moderation: moderated.next_if(|moderated| moderated.queue == number),
+            shared: port.queues[number].shared.cycles,
+        })
+        .collect();
+    let departed = queues.iter().map(|queue| queue.departed).sum();
+    let lost = queues.iter().flat_map(|queue| queue.dropped).sum();
+    Outcome {
+        seed,
+        duration: scenario.duration,
+        octets: tally.octets,
+        latency: tally.latency.finish(),
+        terms: tally.terms.into_iter().map(Recorder::finish).collect(),
+        goal: scenario.goal.map(|plan| GoalOutcome::new(plan.latency, plan.loss_ppm, departed, tally.late, lost)),
+        package: package(scenario, &cores),
+        queues,
+        cores,
+        unsound: tally.unsound,
+        steps: 0,
+    }
+}
+
+fn package(scenario: &Scenario, cores: &[CoreOutcome]) -> Package {
+    let host = &scenario.host;
+    let power = &host.processor.power;
+    let simulated: u128 = cores.iter().map(|core| core.book.femtojoules()).sum();
+    let time = u128::from(scenario.duration.as_nanos());
+    let alike = u128::from(scenario.worker.alike());
+    let idle = &host.processor.cstates;
+    let resting = power.idle(idle.states[idle.deepest].gate, host.processor.pstates.lowest);
+    let busy = cores.len() as u64 + u64::from(scenario.worker.alike());
+    let packages = scenario.packages();
+    let others = u128::from((packages * u64::from(power.cores)).saturating_sub(busy));
+    Package {
+        simulated,
+        alike: simulated * alike / (cores.len() as u128).max(1),
+        others: u128::from(resting.as_microwatts()) * time * others,
+        uncore: u128::from(power.uncore(host.uncore).as_microwatts()) * time * u128::from(packages),
+    }
+}
