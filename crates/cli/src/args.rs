@@ -5,7 +5,9 @@ pub mod audit;
 pub mod bench;
 pub mod dim;
 pub mod experiment;
+pub mod generate;
 pub mod lab;
+mod overview;
 pub mod probe;
 pub mod run;
 pub mod sim;
@@ -24,7 +26,7 @@ use units::Nanos;
 /// Exit status: 0 done and good; 1 findings or a goal missed; 2 wrong use or bad input; 3 the
 /// environment lacks something.
 #[derive(Parser, Debug)]
-#[command(name = "apus", version, max_term_width = 100)]
+#[command(name = "apus", version, max_term_width = overview::WIDTH, help_template = overview::template())]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -80,6 +82,9 @@ pub enum Command {
     Audit(Box<audit::Audit>),
     /// Shows what hits a CPU: interrupts and softirqs, per second, by source.
     Irqs(audit::Irqs),
+    /// Writes shell completions and manual pages, for packages; `make install` runs it.
+    #[command(subcommand, hide = true)]
+    Generate(generate::Generate),
 }
 
 /// `apus run`
