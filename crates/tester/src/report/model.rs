@@ -20,7 +20,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The figures and tables, in their order.
     pub sections: Vec<Section>,
-    /// The results from which all this was made, embedded as they are.
+    /// The results from which all this was made, embedded as they are; see [`super::without_histograms`].
     pub results: serde_json::Value,
 }
 
