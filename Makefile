@@ -2,17 +2,33 @@
 
 CARGO := PATH="$$PATH:$$HOME/.cargo/bin" cargo
 
-.PHONY: help demo build test test-vm fuzz bench fmt lint docs
+# Where cargo builds to.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# What is installed and packaged; variables for that: tools/install.sh.
+PROGRAM ?= $(TARGET)/release/apus
+export PROGRAM
+
+.PHONY: help demo build install uninstall package test test-vm fuzz bench fmt lint docs
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: build ## All ways of waiting beside each other, on this machine: demo-report.html (root; under three minutes)
-	target/release/apus demo -o demo-report.html
+	$(TARGET)/release/apus demo -o demo-report.html
 
 build: ## Build target/release/apus
 	@tools/setup.sh run
 	$(CARGO) build --release --bin apus
+
+install: ## Install what `make build` built, with completions, manual pages and units: PREFIX (/usr/local), DESTDIR
+	@tools/install.sh install
+
+uninstall: ## Remove what `make install` installed, with the same PREFIX and DESTDIR
+	@tools/install.sh uninstall
+
+package: build ## Debian packages in target/package: apus, and apus-dbgsym with the debug information
+	@tools/setup.sh package
+	@tools/package.sh
 
 test: ## All tests; what was skipped, and why, is listed at the end (APUS_REQUIRE=all: a skip fails)
 	@tools/setup.sh test

@@ -5,6 +5,7 @@
 #   tools/setup.sh test     ... and the tests, with real clients and Prometheus
 #   tools/setup.sh vm       ... and the VM lab: QEMU; it fetches the guest's packages itself, and installs none
 #   tools/setup.sh fuzz     ... and the fuzz targets
+#   tools/setup.sh package  ... and to make the Debian packages
 #   tools/setup.sh bench    ... and the comparison with DPDK
 #   tools/setup.sh ci       ... and all of it, with what rebuilds the XDP program and the fuzz targets
 #
@@ -20,9 +21,12 @@ bench=("${run[@]}" python3:python3 cyclictest:rt-tests dpdk-testpmd:dpdk-dev cla
 	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
 vm=("${run[@]}" qemu-system-x86_64:qemu-system-x86 setpriv:util-linux strip:binutils xz:xz-utils)
 fuzz=("${run[@]}" g++:g++)
+package=("${run[@]}" dh:debhelper dpkg-shlibdeps:dpkg-dev objcopy:binutils)
 # The engines that `apus tune export` writes for. Not with `test`: tuned's package starts it where systemd runs.
 engines=(systemd-analyze:systemd tuned:tuned /usr/bin/python3:python3-venv)
-ci=("${test[@]}" "${bench[@]}" "${vm[@]}" "${fuzz[@]}" "${engines[@]}")
+# What installs the package in a root of its own (tools/package-test.sh).
+roots=(mmdebstrap:mmdebstrap)
+ci=("${test[@]}" "${bench[@]}" "${vm[@]}" "${fuzz[@]}" "${engines[@]}" "${package[@]}" "${roots[@]}")
 
 case "${1:-run}" in
 run) wanted=("${run[@]}") ;;
@@ -30,9 +34,10 @@ test) wanted=("${test[@]}") ;;
 vm) wanted=("${vm[@]}") ;;
 fuzz) wanted=("${fuzz[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
+package) wanted=("${package[@]}") ;;
 ci) wanted=("${ci[@]}") ;;
 *)
-	echo "usage: $0 [run|test|vm|fuzz|bench|ci]" >&2
+	echo "usage: $0 [run|test|vm|fuzz|bench|package|ci]" >&2
 	exit 2
 	;;
 esac

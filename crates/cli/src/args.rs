@@ -5,7 +5,9 @@ pub mod audit;
 pub mod bench;
 pub mod dim;
 pub mod experiment;
+pub mod generate;
 pub mod lab;
+mod overview;
 pub mod probe;
 pub mod run;
 pub mod sim;
@@ -24,7 +26,7 @@ use units::Nanos;
 /// Exit status: 0 success; 1 the command found problems or a goal was missed; 2 wrong usage or invalid input; 3 the
 /// environment lacks something that the command needs.
 #[derive(Parser, Debug)]
-#[command(name = "apus", version, max_term_width = 100)]
+#[command(name = "apus", version, max_term_width = overview::WIDTH, help_template = overview::template())]
 pub struct Args {
     /// The command to run.
     #[command(subcommand)]
@@ -100,6 +102,9 @@ pub enum Command {
     Audit(Box<audit::Audit>),
     /// Shows which interrupts and softirqs hit a CPU, per second and by source.
     Irqs(audit::Irqs),
+    /// Writes shell completions and manual pages, for packages; `make install` runs it.
+    #[command(subcommand, hide = true)]
+    Generate(generate::Generate),
 }
 
 /// Arguments of `apus run`.

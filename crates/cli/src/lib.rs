@@ -27,6 +27,8 @@ pub fn main() -> ExitCode {
     let typed = match args::Args::try_parse() {
         Ok(typed) => typed,
         Err(error) => {
+            // `apus` alone is wrong use too, although it shows the help: a script whose command is an empty variable has
+            // done nothing, and must not go on as if it had.
             let status = if error.use_stderr() { Status::Wrong } else { Status::Good };
             // Nothing is left to be done if this cannot be printed either.
             let _ = match error.use_stderr() {

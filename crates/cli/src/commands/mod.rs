@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod dim;
 mod experiment;
+mod generate;
 mod irqs;
 mod lab;
 mod metrics;
@@ -41,5 +42,6 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
         Command::Power(typed) => tune::power(typed),
         Command::Audit(typed) => audit::run(*typed),
         Command::Irqs(typed) => irqs::run(&typed),
+        Command::Generate(typed) => generate::run(&typed),
     }
 }

@@ -16,6 +16,8 @@ mod lab;
 mod laws;
 /// `apus metrics`: HTTP, its limits, and a real Prometheus server.
 mod metrics;
+/// `apus` alone, `--help`, and the completions and manual pages made of the same definitions.
+mod overview;
 /// `apus probe`: documents, tables, wrong use, files of other tools.
 mod probe;
 /// `apus replay` and `apus report`: what they read.

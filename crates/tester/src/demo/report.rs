@@ -5,22 +5,19 @@ use super::result::{DemoResult, LoadDocument, NEAR};
 use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
 use super::table;
 use crate::Error;
-use crate::histogram::Histogram;
 use crate::host::{HostState, Reading};
 use crate::report::model::{
     Axis, Bar, Bars, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter,
-    ScatterPanel, ScatterPoint, Section, Table, TailLine, TailPoint,
+    ScatterPanel, ScatterPoint, Section, Table, TailLine,
 };
-
-/// Least distance of two points of a distribution's curve, as a factor in either direction: about a pixel in the
-/// figures.
-const APART: (f64, f64) = (1.01, 1.03);
+use crate::report::{tail, without_histograms};
 
 /// Builds the report of a demo.
 pub fn report(result: &DemoResult) -> Result<Report, Error> {
     let rows = rows(result)?;
     let rates = rates(result);
     let results = serde_json::to_value(result).expect("plain data with text keys always has a JSON form");
+    let results = without_histograms(results);
     Ok(Report {
         title: "Apus demo: latency against CPU time".into(),
         lead: lead(result, &rows),
@@ -54,7 +51,11 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
         title: load.title.clone(),
         lines: of(load)
             .into_iter()
-            .map(|row| TailLine { series: row.mode.name.clone(), all: tail(&row.all), clean: tail(&row.clean) })
+            .map(|row| TailLine {
+                series: row.mode.name.clone(),
+                all: tail(&row.all.to_document()),
+                clean: tail(&row.clean.to_document()),
+            })
             .collect(),
         // Their quantile is on the other axis, and short names fit side by side.
         goals: if load.id == NEAR { Vec::new() } else { bounds.clone() },
@@ -122,26 +123,6 @@ fn estimate(spread: Option<Spread>) -> Estimate {
         true => Estimate::between(s.median, s.least, s.greatest),
         false => Estimate::exact(s.median),
     })
-}
-
-/// The share of samples above each value, thinned out to what is visible.
-fn tail(histogram: &Histogram) -> Vec<TailPoint> {
-    let document = histogram.to_document();
-    let n = histogram.len();
-    let (mut points, mut below) = (Vec::<TailPoint>::new(), 0);
-    for (i, (value, count)) in document.counts.iter().enumerate() {
-        below += count;
-        let point = TailPoint { value: *value as f64 / 1e3, above: (n - below) as f64 / n as f64 };
-        let last = i + 1 == document.counts.len();
-        let apart = points
-            .last()
-            .is_none_or(|last: &TailPoint| point.value > last.value * APART.0 || last.above > point.above * APART.1);
-        // The very last one, above which nothing lies, has no place on a logarithmic axis but ends the line.
-        if apart || last {
-            points.push(point);
-        }
-    }
-    points
 }
 
 fn numbers(load: &LoadDocument, rows: &[&Row]) -> Table {

@@ -7,6 +7,7 @@ use super::plot::{self, Grid, Leftover, Named};
 use super::scale::{Mapped, Tick, drawable, number};
 use super::style::{Look, MARK, Styles};
 use super::svg::{Anchor, At, Markup, Rect, px};
+use crate::histogram::HistogramDocument;
 
 /// Quantiles marked on a curve, as the share above them, with their names.
 const MARKED: [(f64, &str); 6] =
@@ -48,6 +49,33 @@ pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) 
         }
     });
     plot::write_leftover(markup, &leftover);
+}
+
+/// Two points of a line are at least this far apart in one of the directions, as a factor: about a pixel in the figures,
+/// where five decades of values are 930 pixels wide and five of shares 330 high.
+const APART: (f64, f64) = (1.01, 1.03);
+
+/// The share of samples above each value that has any, thinned out to what can be seen; those in overflow lie above all.
+/// Values are in microseconds; shares have six digits.
+pub fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
+    let n = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
+    let (mut points, mut above) = (Vec::<TailPoint>::new(), n);
+    for (i, (value, count)) in histogram.counts.iter().enumerate() {
+        above -= count;
+        let point = TailPoint { value: *value as f64 / 1e3, above: six_digits(above as f64 / n as f64) };
+        let last = i + 1 == histogram.counts.len();
+        let apart = points.last().is_none_or(|l| point.value > l.value * APART.0 || l.above > point.above * APART.1);
+        // The very last one, above which nothing lies, has no place on a logarithmic axis but ends the line.
+        if apart || last {
+            points.push(point);
+        }
+    }
+    points
+}
+
+fn six_digits(share: f64) -> f64 {
+    // The text of a finite number is one.
+    format!("{share:.5e}").parse().unwrap_or(share)
 }
 
 struct Axes<'a> {

@@ -20,7 +20,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Figures and tables, in order.
     pub sections: Vec<Section>,
-    /// The results behind the report, embedded unchanged.
+    /// The results from which all this was made, embedded as they are; see [`super::without_histograms`].
     pub results: serde_json::Value,
 }
 

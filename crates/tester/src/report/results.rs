@@ -2,9 +2,9 @@
 
 use super::model::{
     Axis, Bar, Bars, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter,
-    ScatterPanel, ScatterPoint, Section, Table, TailLine, TailPoint,
+    ScatterPanel, ScatterPoint, Section, Table, TailLine,
 };
-use crate::histogram::HistogramDocument;
+use super::{tail, without_histograms};
 use crate::host::{HostState, Reading};
 use crate::result::{Document, FloodResult, LatencyResult, LoadResult, Measured};
 
@@ -44,7 +44,7 @@ pub fn of_results(title: &str, results: &[(String, Document)]) -> Report {
         notes: notes(results, &latencies),
         sections,
         // A document is plain data: making JSON of it cannot fail.
-        results: serde_json::to_value(documents).unwrap_or_default(),
+        results: without_histograms(serde_json::to_value(documents).unwrap_or_default()),
     }
 }
 
@@ -192,17 +192,6 @@ fn distribution(latencies: &[(&str, &LatencyResult)]) -> Distribution {
         x: Axis::log("latency", "us"),
         panels: schedules(latencies).into_iter().map(panel).collect(),
     }
-}
-
-/// The share of samples above each value; overflow counts as above all values.
-fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
-    let n: u64 = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
-    let mut above = n;
-    let point = |(value, count): &(u64, u64)| {
-        above -= count;
-        TailPoint { value: *value as f64 / US, above: above as f64 / n as f64 }
-    };
-    histogram.counts.iter().map(point).collect()
 }
 
 fn latency_table(latencies: &[(&str, &LatencyResult)]) -> Table {

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::model::*;
 use super::*;
+use crate::histogram::Histogram;
+use crate::random::Random;
 
 const MODES: [&str; 7] =
     ["poll", "interrupt", "backoff", "hybrid300", "adaptive p99=30us", "adaptive p99=60us", "adaptive p99=250us"];
@@ -325,6 +327,40 @@ fn the_embedded_data_are_what_was_given() {
     assert_eq!(data["report"]["title"], report.title.as_str());
     assert_eq!(data["schema"], "apus.report/1");
     assert_eq!(html.matches("</script>").count(), 1);
+}
+
+/// What is left out of a line lies within a pixel of what is drawn.
+#[test]
+fn a_line_has_what_can_be_seen_of_a_distribution() {
+    let mut histogram = Histogram::new();
+    let mut random = Random::new(7);
+    (0..200_000).for_each(|_| histogram.record((5_000.0 / random.unit().powf(0.7)) as u64));
+    let document = histogram.to_document();
+    let points = super::tail(&document);
+    assert!(points.len() < document.counts.len() / 2, "{} of {}", points.len(), document.counts.len());
+    assert!(points.windows(2).all(|w| w[0].value < w[1].value && w[0].above > w[1].above));
+    let n = histogram.len() as f64;
+    let mut above = n;
+    for (value, count) in &document.counts {
+        above -= *count as f64;
+        let (value, share) = (*value as f64 / 1e3, above / n);
+        let seen = points.iter().any(|p| {
+            let (right, down) = (value / p.value, (p.above / share).max(share / p.above));
+            (1.0..=1.0101).contains(&right) && (down <= 1.0301 || share == p.above)
+        });
+        assert!(seen, "{value} us, {share}");
+    }
+    assert_eq!(points.last().map(|p| (p.value, p.above)), document.counts.last().map(|(v, _)| (*v as f64 / 1e3, 0.0)));
+}
+
+#[test]
+fn results_are_embedded_without_histograms() {
+    let results =
+        serde_json::json!([{"n": 2, "histogram": {"counts": [[1, 2]]}, "inner": [{"histogram": {}}]}, "histogram"]);
+    let left = super::without_histograms(results);
+    assert_eq!(left, serde_json::json!([{"n": 2, "inner": [{}]}, "histogram"]));
+    let kept = serde_json::json!({"histogram": [[14_700, 3]]});
+    assert_eq!(super::without_histograms(kept.clone()), kept, "not a histogram's document");
 }
 
 /// A text that tries everything stands in every place that takes text.
