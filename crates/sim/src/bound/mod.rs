@@ -96,9 +96,7 @@ pub enum Why {
     #[error("a background task keeps the core awake")]
     Background,
     /// More packets are late than the goal allows, whatever the worker does.
-    #[error(
-        "no mode can meet the goal: {late} packets are late even if served at once, but only {allowed} may be"
-    )]
+    #[error("no mode can meet the goal: {late} packets are late even if served at once, but only {allowed} may be")]
     Impossible {
         /// Number of packets that cannot be served in time.
         late: u64,
