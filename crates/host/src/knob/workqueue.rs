@@ -10,31 +10,31 @@ use super::file::text;
 use super::irq::{check_mask, same_mask};
 use super::{Access, Cpus, Error, Setting, Value, is_file_of_network};
 
-/// A file of sysfs that holds a mask of CPUs.
+/// A file of sysfs that contains a mask of CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CpuMask {
-    /// Its path.
+    /// The path of the file.
     pub path: String,
 }
 
 impl CpuMask {
-    /// The mask in the file at `path`.
+    /// Makes the setting for the file at `path`.
     pub fn new(path: impl Into<String>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where work goes that is bound to no CPU.
+    /// The CPUs for work that is not bound to a CPU.
     pub fn workqueues() -> Self {
         Self::new("/sys/devices/virtual/workqueue/cpumask")
     }
 
-    /// Where the work of the workqueue `name` goes: `writeback`, `efi_runtime`.
+    /// The CPUs for the work of workqueue `name`: `writeback`, `efi_runtime`.
     pub fn workqueue(name: &str) -> Self {
         Self::new(format!("/sys/devices/virtual/workqueue/{name}/cpumask"))
     }
 
-    /// The value that means `cpus`.
+    /// The value for `cpus`.
     pub fn value(cpus: &Cpus) -> Value {
         Value::Text(cpus.to_mask())
     }
