@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn ring_time_of_the_design() {
-        // 1024 frames of 1500 octets at 40 Gbit/s last 307 us when only their own octets count.
+        // 1024 frames of 1500 bytes at 40 Gbit/s last 307 us when only their own bytes count.
         let rate = PacketRate::new(40_000_000_000 / (1500 * 8));
         assert_eq!(rate.time_for(1024).as_micros_floor(), 307);
         assert_eq!(PacketRate::new(0).time_for(1), Nanos::MAX);

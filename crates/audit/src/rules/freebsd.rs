@@ -818,7 +818,7 @@ mod tests {
         let found = |id| thread().judge(id).remove(0).found;
         assert!(found("fbsd.ring-time").contains("1024 slots takes 314.982us"), "{}", found("fbsd.ring-time"));
         assert!(
-            found("fbsd.tx-reclaim").starts_with("sent buffers come back each 244us"),
+            found("fbsd.tx-reclaim").starts_with("sent buffers are reclaimed every 244us"),
             "{}",
             found("fbsd.tx-reclaim")
         );

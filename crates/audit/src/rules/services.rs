@@ -341,7 +341,7 @@ fn this(facts: &Facts, context: &Context) -> Judged {
         });
     }
     let source = "this process";
-    let stayed = facts.origin.notes.iter().find(|note| note.starts_with("read from a recording"));
+    let stayed = facts.origin.notes.iter().find(|note| note.starts_with("read from where it was"));
     match stayed {
         Some(note) => Judgement::warn(&context.isolated.value, "this audit may have run there").see_as(note, source),
         None => {

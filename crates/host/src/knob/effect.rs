@@ -1,6 +1,7 @@
-//! Whether a setting has the effect for which it is set: a read-back only says that someone remembers it.
+//! Checks whether a setting has an effect. Reading it back only shows that the value was stored.
 //!
-//! Effects show in counters, between two looks. Looking is [`look`]; judging ([`judge`]) is pure.
+//! Effects show in counters, between two observations. [`look`] makes an observation; [`judge`] compares two and is
+//! pure.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +10,24 @@ use units::Nanos;
 use super::{Access, AnySetting, Error, ResumeLatency, Value, online, policies, policy_cpus, states};
 use crate::facts::CpuSet;
 
-/// What was seen at one look.
+/// One observation.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Look {
     counters: BTreeMap<String, u64>,
 }
 
-/// What two looks say about a setting's effect.
+/// The effect of a setting, judged by two observations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It is there.
+    /// The effect was seen; the text says how.
     Seen(String),
-    /// What happens is not what the setting says.
+    /// The host behaves differently from the setting; the text says how.
     NotSeen(String),
-    /// Nothing happened by which one could tell.
+    /// Nothing happened that would show the effect.
     Unknown(String),
 }
 
-/// A frequency this far from its limit is at it: mlnx_tune's threshold (Mellanox/mlnx-tools).
+/// A frequency this close to its limit counts as being at it: the threshold of mlnx_tune (Mellanox/mlnx-tools).
 const FREQUENCY_SLACK_KHZ: u64 = 100_000;
 
 /// Looks at what a setting's effect would show in; `None` if its effect cannot be observed.
@@ -75,7 +76,7 @@ fn limit_of(latency: ResumeLatency) -> Option<Nanos> {
     }
 }
 
-/// Judges by two looks that lie `span` apart.
+/// Judges by two observations that are `span` apart.
 pub fn judge(setting: &AnySetting, wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effect {
     match setting {
         AnySetting::IdleState(_) | AnySetting::CpuLatency(_) | AnySetting::DmaLatency(_) => {
@@ -218,7 +219,7 @@ impl Look {
 }
 
 impl Effect {
-    /// Whether the effect is there; `None` if one cannot tell.
+    /// Whether the effect was seen. `None` if that is not known.
     pub fn seen(&self) -> Option<bool> {
         match self {
             Self::Seen(_) => Some(true),
@@ -227,7 +228,7 @@ impl Effect {
         }
     }
 
-    /// What was seen.
+    /// What was seen, for people.
     pub fn text(&self) -> &str {
         match self {
             Self::Seen(text) | Self::NotSeen(text) | Self::Unknown(text) => text,

@@ -1,4 +1,4 @@
-//! Network interfaces behind settings: a name may be given to another device, a device may get another name.
+//! Network interfaces behind settings: a device can be renamed, and its old name can be given to another device.
 
 use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name, socket};
 
@@ -7,7 +7,7 @@ use super::{Access, AnySetting, CpuMask, Error, File, Setting as _, Sysctl};
 
 const FOLDER: &str = "/sys/class/net";
 
-/// The names of the interfaces that the machine's /sys shows; `None` if it has no such folder.
+/// The names of the interfaces in the machine's /sys. `None` if it has no such folder.
 pub fn interfaces(access: &Access) -> Result<Option<Vec<String>>, Error> {
     access.list(FOLDER)
 }

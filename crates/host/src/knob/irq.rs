@@ -1,4 +1,4 @@
-//! Where interrupts go.
+//! The CPUs that serve interrupts.
 //!
 //! Source: kernel documentation, core-api/irq/irq-affinity.
 
@@ -14,38 +14,38 @@ const FOLDER: &str = "/proc/irq";
 
 /// The CPUs that may serve interrupt `irq`, as a list.
 ///
-/// A managed interrupt (NVMe, virtio and others that spread their queues themselves) refuses with EIO.
-/// What is in force is `effective_affinity_list`: usually one CPU of those allowed.
+/// A managed interrupt (of NVMe, virtio and other drivers that spread their queues themselves) refuses a change with
+/// EIO. `effective_affinity_list` shows what is in force: usually one of the allowed CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqAffinity {
-    /// The interrupt's number.
+    /// The interrupt's number in Linux.
     pub irq: u32,
 }
 
-/// The CPU that serves interrupt `irq` now: an effect of its mask and of what the mask was before.
+/// The CPU that serves interrupt `irq` now. It follows from the current mask and from the one before.
 ///
-/// The kernel leaves an interrupt where it is when a wider mask has that CPU too (arch/x86/kernel/apic/vector.c,
-/// `assign_vector_locked`), so a mask that is restored does not bring it back.
+/// When a wider mask includes the current CPU, the kernel leaves the interrupt there (arch/x86/kernel/apic/vector.c,
+/// `assign_vector_locked`). So restoring a mask does not move the interrupt back.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqEffective {
-    /// The interrupt's number.
+    /// The interrupt's number in Linux.
     pub irq: u32,
 }
 
-/// The CPUs that interrupts get that are set up from now on, as a mask.
+/// The CPUs for interrupts that are set up in future, as a mask.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqDefaultAffinity {}
 
-/// The numbers of the machine's interrupts that have an affinity.
+/// The numbers of the interrupts that have an affinity.
 pub fn irqs(access: &Access) -> Result<Vec<u32>, Error> {
     access.numbered(FOLDER, "")
 }
 
 impl IrqAffinity {
-    /// Interrupt `irq`.
+    /// Makes the setting for interrupt `irq`.
     pub const fn new(irq: u32) -> Self {
         Self { irq }
     }
@@ -59,11 +59,12 @@ impl IrqAffinity {
         Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
     }
 
-    /// Why it cannot be moved, where the machine shows that before a write is tried.
+    /// Why it cannot be moved, if the machine shows that before a write is tried. `None` otherwise.
     ///
     /// From Linux 6.11 on, the files of such interrupts are read-only (kernel/irq/proc.c, `register_irq_proc`). Before
-    /// that, two of every PC are known by number and name: the timer (arch/x86/kernel/time.c, `IRQF_NOBALANCING`) and
-    /// the link of the second interrupt controller (arch/x86/kernel/i8259.c), which never arrives.
+    /// that, two interrupts of every PC are known by number and name: the timer (arch/x86/kernel/time.c,
+    /// `IRQF_NOBALANCING`), and the link of the second interrupt controller (arch/x86/kernel/i8259.c), which never
+    /// fires.
     pub fn fixed(&self, access: &Access) -> Result<Option<&'static str>, Error> {
         let of_kernel = |name: &str| access.line(&format!("/sys/kernel/irq/{}/{name}", self.irq));
         let platform = match self.irq {
@@ -141,7 +142,7 @@ impl Setting for IrqAffinity {
 }
 
 impl IrqEffective {
-    /// Interrupt `irq`.
+    /// Makes the setting for interrupt `irq`.
     pub const fn new(irq: u32) -> Self {
         Self { irq }
     }

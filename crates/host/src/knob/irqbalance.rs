@@ -1,4 +1,4 @@
-//! The CPUs that irqbalance keeps interrupts away from.
+//! The CPUs that irqbalance must not use.
 //!
 //! Source: irqbalance(1), `IRQBALANCE_BANNED_CPULIST`.
 
@@ -11,14 +11,14 @@ use crate::facts::CpuSet;
 
 /// `IRQBALANCE_BANNED_CPULIST` in the daemon's configuration: `unset`, or a list of CPUs.
 ///
-/// Unset, the daemon itself keeps away from the CPUs of `isolcpus=` and `nohz_full=`; **set, it does not**, so the
-/// list must name all that are to be banned, and an empty list bans none. It takes effect when the
-/// daemon is restarted.
+/// If it is unset, the daemon itself avoids the CPUs of `isolcpus=` and `nohz_full=`. **If it is set, it does not**, so
+/// the list must contain all banned CPUs, and an empty list bans none. A change takes effect when the daemon is
+/// restarted.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqbalanceBans {}
 
-/// Debian's file, and Red Hat's.
+/// The files of Debian and of Red Hat.
 const FILES: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"];
 const KEY: &str = "IRQBALANCE_BANNED_CPULIST=";
 const UNSET: &str = "unset";
@@ -56,7 +56,7 @@ impl Setting for IrqbalanceBans {
                 lines[at] = format!("{KEY}{wanted}{end}");
             }
             (None, UNSET) => {}
-            // In front, so that taking it out again leaves every other octet as it was.
+            // In front, so that taking it out again leaves every other byte as it was.
             (None, wanted) => lines.insert(0, format!("{KEY}{wanted}\n")),
         }
         config::replace(access, path, Some(&lines.concat()))

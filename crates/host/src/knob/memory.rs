@@ -1,4 +1,4 @@
-//! Memory: huge pages, transparent huge pages, merging of equal pages.
+//! Memory settings: huge pages, transparent huge pages, merging of equal pages.
 //!
 //! Source: kernel documentation, admin-guide/mm/hugetlbpage, admin-guide/mm/transhuge, admin-guide/mm/ksm.
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use super::file::text;
 use super::{Access, Error, File, Setting, Value};
 
-/// How many huge pages of one size are kept, on one NUMA node or on all.
+/// Number of huge pages of one size, on one NUMA node or on all.
 ///
-/// The kernel makes as many as it finds room for, and says nothing when those are fewer: fragmented memory. Gigabyte
-/// pages usually have to be reserved at boot.
+/// The kernel makes as many as it can, and does not report if there are fewer, because memory is fragmented. Pages of 1
+/// GB usually must be reserved at boot.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct HugePages {
-    /// The size of a page, in kB: 2048, 1048576.
+    /// Size of a page in kB: 2048 or 1048576.
     pub size_kb: u64,
-    /// The NUMA node; `None` spreads over all.
+    /// The NUMA node. `None` spreads the pages over all nodes.
     pub node: Option<u32>,
 }
 
 impl HugePages {
-    /// Pages of `size_kb` kB.
+    /// Makes the setting for pages of `size_kb` kB.
     pub const fn new(size_kb: u64, node: Option<u32>) -> Self {
         Self { size_kb, node }
     }
@@ -68,12 +68,12 @@ impl Setting for HugePages {
     }
 }
 
-/// Transparent huge pages: the file `enabled` (`always`, `madvise`, `never`) or `defrag`.
+/// The setting for transparent huge pages: the file `enabled` (`always`, `madvise`, `never`) or `defrag`.
 pub fn transparent_huge_pages(file: &str) -> File {
     File::new(format!("/sys/kernel/mm/transparent_hugepage/{file}"))
 }
 
-/// Merging of equal pages: `0` stops, `1` runs, `2` stops and separates what was merged.
+/// The setting for merging equal pages: `0` stops, `1` runs, `2` stops and separates merged pages.
 pub fn kernel_same_page_merging() -> File {
     File::new("/sys/kernel/mm/ksm/run")
 }

@@ -1,6 +1,6 @@
 //! Model-specific registers.
 //!
-//! On the running machine `/dev/cpu/N/msr`, eight octets at the register's address (msr(4)); below another
+//! On the running machine `/dev/cpu/N/msr`, eight bytes at the register's address (msr(4)); below another
 //! root the file `msr/0xADDRESS` with a line `CPU 0xVALUE` for each CPU, as recorded hosts have it.
 
 use std::os::unix::fs::FileExt as _;

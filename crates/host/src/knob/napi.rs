@@ -1,4 +1,4 @@
-//! NAPI settings, one instance at a time.
+//! NAPI settings, per instance.
 //!
 //! Source: kernel documentation, networking/napi, "Software IRQ coalescing", "IRQ suspension", "Threaded NAPI";
 //! Documentation/netlink/specs/netdev.yaml, napi-get, napi-set, queue-get.
@@ -14,33 +14,33 @@ use units::Nanos;
 use super::ethtool::{identity, index};
 use super::{Access, Error, Setting, Value};
 
-/// The NAPI instance of a receive queue: fields `defer-hard-irqs` (polls), `gro-flush-timeout`,
-/// `irq-suspend-timeout` (ns), `threaded` (0, 1; 2 for busy polling from Linux 6.19 on). Fields that the
-/// kernel does not have are not there (the first two came with 6.13).
+/// The NAPI instance of a receive queue: fields `defer-hard-irqs` (polls), `gro-flush-timeout`, `irq-suspend-timeout`
+/// (ns), `threaded` (0, 1; 2 for busy polling from Linux 6.19 on). Fields that the kernel does not have are missing
+/// (the first two came with 6.13).
 ///
 /// The first two act as a pair: a count without a timeout defers nothing. Instances get new numbers whenever the
-/// interface goes up, so they are named by their queue; where the driver does not say whose an instance is
-/// (veth), by their order.
+/// interface goes up, so they are named by their queue. If the driver does not say which instance belongs to which
+/// queue (veth), they are named by their order.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Napi {
     /// The interface's name.
     pub interface: String,
-    /// The receive queue's number.
+    /// The number of the receive queue.
     pub queue: u32,
 }
 
 /// The two settings of software interrupt moderation, which act as a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NapiDeferral {
-    /// Empty polls before the interrupt is let through again.
+    /// Number of empty polls before the interrupt is enabled again.
     pub defer_hard_irqs: u32,
-    /// How long after a poll the next one is, while the interrupt is off.
+    /// Time between two polls while the interrupt is off.
     pub gro_flush_timeout: Nanos,
 }
 
 impl NapiDeferral {
-    /// Refuses what the kernel does not take, or what would do nothing.
+    /// Returns an error if the kernel rejects the values, or if they have no effect.
     pub fn check(&self) -> Result<(), Error> {
         let Self { defer_hard_irqs, gro_flush_timeout } = *self;
         let invalid = |why: &str| Err(Error::invalid("NAPI deferral", why));
@@ -54,14 +54,15 @@ impl NapiDeferral {
         Ok(())
     }
 
-    /// As a knob's value.
+    /// The deferral as the value of a knob.
     pub fn value(&self) -> Value {
         Napi::deferral(self.defer_hard_irqs, self.gro_flush_timeout)
     }
 }
 
-/// The NAPI instances that serve the receive queues `queues` of an interface, as knobs with the kernel's ids; all of the
-/// interface's where the driver does not say whose they are (veth). None if it is down or has none.
+/// The NAPI instances that serve the receive queues `queues` of an interface, with the kernel's IDs. If the driver does
+/// not say which instance belongs to which queue (veth), all instances of the interface. Empty if the interface is down
+/// or has none.
 pub fn napis_of(access: &Access, interface: &str, queues: &[u32]) -> Result<Vec<(Napi, u32)>, Error> {
     if !access.is_live() {
         return Ok(Vec::new());
@@ -82,7 +83,7 @@ struct Instance {
 
 const FIELDS: [&str; 4] = ["defer-hard-irqs", "gro-flush-timeout", "irq-suspend-timeout", "threaded"];
 
-/// The receive queues of an interface that have a NAPI instance; none if it is down or has none.
+/// The receive queues of an interface that have a NAPI instance. Empty if it is down or has none.
 pub fn napi_queues(access: &Access, interface: &str) -> Result<Vec<u32>, Error> {
     if !access.is_live() {
         return Ok(Vec::new());
@@ -92,12 +93,12 @@ pub fn napi_queues(access: &Access, interface: &str) -> Result<Vec<u32>, Error> 
 }
 
 impl Napi {
-    /// Of receive queue `queue` of the interface called `interface`.
+    /// Makes the setting for receive queue `queue` of `interface`.
     pub fn new(interface: impl Into<String>, queue: u32) -> Self {
         Self { interface: interface.into(), queue }
     }
 
-    /// The value of a deferral: so many empty polls, and so long after them.
+    /// The value for a deferral: this many empty polls, and this time between polls.
     pub fn deferral(defer_hard_irqs: u32, gro_flush_timeout: Nanos) -> Value {
         Value::fields([
             ("defer-hard-irqs", u64::from(defer_hard_irqs)),

@@ -1,4 +1,4 @@
-//! PM QoS: how long waking up may take.
+//! PM QoS: the longest allowed wake-up time.
 //!
 //! Source: kernel documentation, power/pm_qos_interface and ABI/testing/sysfs-devices-power,
 //! `pm_qos_resume_latency_us`.
@@ -12,31 +12,31 @@ use units::Nanos;
 use super::file::text;
 use super::{Access, Error, Setting, Value};
 
-/// The exit latency allowed on one CPU: one request, which all of its users share.
+/// The exit latency allowed for one CPU: a single request that all users share.
 ///
-/// **The file's zero is inverted:** `0` is no limit at all, and `n/a` is a limit of zero. Use
-/// [`ResumeLatency`] rather than the text.
+/// **A zero in the file is inverted:** `0` means no limit, and `n/a` means a limit of zero. Use [`ResumeLatency`], not
+/// the text.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CpuLatency {
-    /// The CPU.
+    /// The number of the CPU.
     pub cpu: u32,
 }
 
-/// What `pm_qos_resume_latency_us` says.
+/// The meaning of `pm_qos_resume_latency_us`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResumeLatency {
-    /// Any idle state will do (the file says `0`).
+    /// Any idle state is allowed (the file says `0`).
     NoLimit,
-    /// No latency at all: the CPU polls (the file says `n/a`).
+    /// No latency is accepted: the CPU polls (the file says `n/a`).
     Zero,
-    /// At most this long, in whole microseconds.
+    /// At most this latency, in whole microseconds.
     AtMost(Nanos),
 }
 
 impl ResumeLatency {
-    /// What the file takes for it. A part of a microsecond is cut off, as a promise must be; less than one
-    /// microsecond is [`ResumeLatency::Zero`].
+    /// The text to write to the file. Rounded down to microseconds, because it is a promise; less than one microsecond
+    /// becomes [`ResumeLatency::Zero`].
     pub fn value(self) -> Value {
         Value::text(match self {
             Self::NoLimit => "0".into(),
@@ -45,7 +45,7 @@ impl ResumeLatency {
         })
     }
 
-    /// What a text of the file means; `None` if it is none.
+    /// The meaning of a text in the file. `None` if it has none.
     pub fn of_file(text: &str) -> Option<Self> {
         match text.trim() {
             "0" => Some(Self::NoLimit),
@@ -56,7 +56,7 @@ impl ResumeLatency {
     }
 }
 
-/// As people write it: `none`, `0us`, `20us`.
+/// Reads `none`, `0us` or `20us`.
 impl FromStr for ResumeLatency {
     type Err = units::ParseError;
     fn from_str(text: &str) -> Result<Self, units::ParseError> {
@@ -81,7 +81,7 @@ impl fmt::Display for ResumeLatency {
 }
 
 impl CpuLatency {
-    /// Of CPU `cpu`.
+    /// Makes the setting for CPU `cpu`.
     pub const fn new(cpu: u32) -> Self {
         Self { cpu }
     }

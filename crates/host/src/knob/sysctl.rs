@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use super::file::text;
 use super::{Access, Error, Setting, Value};
 
-/// A kernel parameter: `net.core.busy_poll`.
+/// A kernel parameter, such as `net.core.busy_poll`.
 ///
-/// Dots separate; a slash stands for a dot inside a part (`net.ipv4.conf.eth0/100.rp_filter`), as sysctl(8) has
-/// it. Those below `net` belong to the network namespace of the calling thread.
+/// Dots separate the parts. A slash stands for a dot inside a part (`net.ipv4.conf.eth0/100.rp_filter`), as in
+/// sysctl(8). Parameters below `net` belong to the network namespace of the calling thread.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Sysctl {
-    /// Its name.
+    /// Its dotted name.
     pub name: String,
 }
 
 impl Sysctl {
-    /// The parameter `name`.
+    /// Makes the setting for the parameter `name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into() }
     }
@@ -28,7 +28,7 @@ impl Sysctl {
         Self { name: swapped(path) }
     }
 
-    /// Its file.
+    /// The path of its file.
     pub fn path(&self) -> String {
         format!("/proc/sys/{}", swapped(&self.name))
     }

@@ -1,4 +1,4 @@
-//! The frequency of the uncore: mesh, last-level cache, memory controller.
+//! The frequency of the uncore: mesh, last-level cache and memory controller.
 //!
 //! Source: kernel documentation, admin-guide/pm/intel_uncore_frequency_scaling; MSR_UNCORE_RATIO_LIMIT (0x620):
 //! the upper ratio in bits 6:0, the lower in 14:8, in units of 100 MHz (drivers/platform/x86/intel/uncore-frequency).
@@ -13,18 +13,18 @@ use crate::facts::CpuSet;
 const FOLDER: &str = "/sys/devices/system/cpu/intel_uncore_frequency";
 const RATIO_LIMIT: u32 = 0x620;
 
-/// The limits of an uncore domain in sysfs, fields `min` and `max`, in kHz.
+/// The limits of an uncore domain in sysfs: fields `min` and `max`, in kHz.
 ///
-/// Parts that are controlled through TPMI have sysfs alone: there MSR 0x620 does nothing.
+/// Processors that are controlled through TPMI have only sysfs: MSR 0x620 has no effect there.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreLimits {
-    /// The domain's folder: `package_00_die_00`, `uncore03`.
+    /// The folder of the domain: `package_00_die_00`, `uncore03`.
     pub domain: String,
 }
 
-/// The limits of a die's uncore in MSR 0x620, fields `min` and `max`, in multiples of 100 MHz. All other
-/// bits of the register stay. The register is one for the die, whichever CPU reads it.
+/// The limits of a die's uncore in MSR 0x620: fields `min` and `max`, in multiples of 100 MHz. All other bits of the
+/// register stay. The die has one such register, whichever CPU reads it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreMsr {
@@ -32,7 +32,7 @@ pub struct UncoreMsr {
     pub cpu: u32,
 }
 
-/// The domains in sysfs; none where the driver is not loaded.
+/// The domains in sysfs. Empty if the driver is not loaded.
 pub fn uncore_domains(access: &Access) -> Result<Vec<String>, Error> {
     let names = access.list(FOLDER)?.unwrap_or_default();
     Ok(names.into_iter().filter(|name| name.starts_with("package_") || name.starts_with("uncore")).collect())
@@ -75,7 +75,7 @@ fn die_of(access: &Access, cpu: u32) -> Result<CpuSet, Error> {
 }
 
 impl UncoreLimits {
-    /// The domain called `domain`.
+    /// Makes the setting for the domain `domain`.
     pub fn new(domain: impl Into<String>) -> Self {
         Self { domain: domain.into() }
     }
@@ -129,7 +129,7 @@ impl Setting for UncoreLimits {
 }
 
 impl UncoreMsr {
-    /// Through CPU `cpu`.
+    /// Makes the setting for the die of CPU `cpu`.
     pub const fn new(cpu: u32) -> Self {
         Self { cpu }
     }

@@ -1,33 +1,33 @@
-//! What a setting is set to: one text, or several fields that belong together.
+//! The value of a setting: one text, or several fields that belong together.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of a setting. One that is not there is `None` around it, never a number that stands for that.
+/// The value of a setting. A missing setting is a `None` around it, never a special number.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(untagged)]
 pub enum Value {
-    /// One text, as the kernel shows and takes it, without the newline.
+    /// One text as the kernel shows and accepts it, without the newline.
     Text(String),
-    /// Fields that are read in one go and depend on each other, such as the smallest and the largest
-    /// frequency. As a wish it may name some of them; the others are to stay.
+    /// Fields that are read together and depend on each other, such as the lowest and the highest frequency. A wanted
+    /// value may name only some of them; the others do not change.
     Fields(BTreeMap<String, String>),
 }
 
 impl Value {
-    /// A text.
+    /// Makes a value that is one text.
     pub fn text(text: impl fmt::Display) -> Self {
         Self::Text(text.to_string())
     }
 
-    /// Fields.
+    /// Makes a value of several fields.
     pub fn fields<K: fmt::Display, V: fmt::Display>(fields: impl IntoIterator<Item = (K, V)>) -> Self {
         Self::Fields(fields.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
     }
 
-    /// The text, if it is one.
+    /// The text. `None` if the value consists of fields.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -35,7 +35,7 @@ impl Value {
         }
     }
 
-    /// The fields, if it is some.
+    /// The fields. `None` if the value is one text.
     pub fn as_fields(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Self::Fields(fields) => Some(fields),
@@ -43,13 +43,13 @@ impl Value {
         }
     }
 
-    /// A field's text.
+    /// The text of a field. `None` if there is none.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.as_fields()?.get(name).map(String::as_str)
     }
 }
 
-/// `performance`, or `max=3500000 min=800000`.
+/// Writes `performance`, or `max=3500000 min=800000`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -11,26 +11,26 @@ use super::irq::{check_mask, mask, same_mask};
 use super::{Access, Error, Setting, Value, is_file_of_network};
 use crate::facts::CpuSet;
 
-/// A file of sysfs that holds a mask of CPUs.
+/// A file of sysfs that contains a mask of CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CpuMask {
-    /// Its path.
+    /// The path of the file.
     pub path: String,
 }
 
 impl CpuMask {
-    /// The mask in the file at `path`.
+    /// Makes the setting for the file at `path`.
     pub fn new(path: impl Into<String>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where work goes that is bound to no CPU.
+    /// The CPUs for work that is not bound to a CPU.
     pub fn workqueues() -> Self {
         Self::new("/sys/devices/virtual/workqueue/cpumask")
     }
 
-    /// Where the work of the workqueue `name` goes: `writeback`, `efi_runtime`.
+    /// The CPUs for the work of workqueue `name`: `writeback`, `efi_runtime`.
     pub fn workqueue(name: &str) -> Self {
         Self::new(format!("/sys/devices/virtual/workqueue/{name}/cpumask"))
     }

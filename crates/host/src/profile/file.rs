@@ -1,4 +1,4 @@
-//! A profile as it is written: TOML, with nothing in it that is not known.
+//! The format of a profile: TOML in which every key must be known.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,51 +9,51 @@ use toml::Spanned;
 
 use super::Error;
 
-/// A profile's file.
+/// The contents of a profile's file.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileFile {
-    /// What it is for, in one line.
+    /// What the profile is for, in one line.
     pub summary: String,
-    /// Profiles that come before this one, by their name, or by a file's path relative to this one.
+    /// Profiles to apply before this one, by name, or by a path relative to this file.
     #[serde(default)]
     pub include: Vec<Spanned<String>>,
-    /// Texts that `{NAME}` stands for in this file and in those that it includes, unless whoever includes this one, or
-    /// the command line, says otherwise.
+    /// Texts for which `{NAME}` stands in this file and in those that it includes. A profile that includes this one, or
+    /// the command line, can override them.
     #[serde(default)]
     pub variables: BTreeMap<String, Spanned<Scalar>>,
     /// Kernel parameters: `"kernel.nmi_watchdog" = 0`.
     #[serde(default)]
     pub sysctl: BTreeMap<String, Spanned<Scalar>>,
-    /// Files below /sys and /proc.
+    /// Files below /sys and /proc, with their values.
     #[serde(default)]
     pub sysfs: BTreeMap<String, Spanned<Scalar>>,
-    /// CPUs, by `all`, `isolated`, `housekeeping` or a list.
+    /// Settings of CPUs, selected by `all`, `isolated`, `housekeeping` or a list.
     #[serde(default)]
     pub cpus: BTreeMap<String, CpuSection>,
-    /// What holds for the whole machine.
+    /// Settings of the whole machine.
     #[serde(default)]
     pub power: PowerSection,
-    /// Interrupts.
+    /// CPUs for interrupts.
     #[serde(default)]
     pub interrupts: InterruptSection,
-    /// Kernel work that is bound to no CPU.
+    /// CPUs for kernel work that is not bound to a CPU.
     #[serde(default)]
     pub workqueues: WorkqueueSection,
-    /// Threads, by the beginning of their name, or by a pattern: `irq/*-mlx5*`.
+    /// Settings of threads, selected by the beginning of their name, or by a pattern: `irq/*-mlx5*`.
     #[serde(default)]
     pub threads: BTreeMap<String, ThreadSection>,
-    /// Interfaces, by name, by a pattern (`ens*`; `*` is all that were named, or all with a device), or by their driver
-    /// (`driver:ice`).
+    /// Settings of interfaces, selected by name, by a pattern (`ens*`; `*` means all that were named, or all with a
+    /// device), or by driver (`driver:ice`).
     #[serde(default)]
     pub network: BTreeMap<String, NetworkSection>,
-    /// Memory.
+    /// Settings of memory.
     #[serde(default)]
     pub memory: MemorySection,
-    /// A partition of CPUs.
+    /// A partition of CPUs for the application.
     #[serde(default)]
     pub cpuset: Option<CpusetSection>,
-    /// The kernel's command line.
+    /// Arguments for the kernel's command line.
     #[serde(default)]
     pub kernel: KernelSection,
 }
@@ -62,7 +62,7 @@ pub struct ProfileFile {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Scalar {
-    /// 0 or 1, as the kernel writes them.
+    /// A boolean, which the kernel writes as 0 or 1.
     Boolean(bool),
     /// A whole number.
     Number(i64),
@@ -80,152 +80,152 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// `[cpus.…]`
+/// The section `[cpus.…]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuSection {
-    /// The frequency governor.
+    /// The name of the frequency governor.
     pub governor: Option<Spanned<String>>,
-    /// The lowest frequency: `min` and `max` of the hardware, `base`, or `2.1GHz`.
+    /// The lowest frequency: the hardware's `min`, `max` or `base`, or a value such as `2.1GHz`.
     pub min_frequency: Option<Spanned<String>>,
-    /// The highest frequency.
+    /// The highest frequency, in the same form.
     pub max_frequency: Option<Spanned<String>>,
     /// The energy-performance preference.
     pub preference: Option<Spanned<Scalar>>,
-    /// Idle states that take longer to leave are disabled.
+    /// Idle states with a longer exit latency are disabled.
     pub idle_latency: Option<Spanned<String>>,
-    /// PM QoS: the exit latency allowed; `none` for no limit, `0us` to poll.
+    /// PM QoS: the allowed exit latency. `none` for no limit, `0us` to poll.
     pub resume_latency: Option<Spanned<String>>,
 }
 
-/// `[power]`
+/// The section `[power]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerSection {
-    /// Frequencies above the nominal one.
+    /// Whether frequencies above the nominal one are allowed.
     pub turbo: Option<Spanned<bool>>,
-    /// The exit latency allowed on all CPUs: a request that a process holds.
+    /// The exit latency allowed for all CPUs. A process holds this request.
     pub latency: Option<Spanned<String>>,
-    /// The lowest frequency of the uncore: `min`, `max`, or `2.1GHz`.
+    /// The lowest frequency of the uncore: `min`, `max`, or a value such as `2.1GHz`.
     pub uncore_min: Option<Spanned<String>>,
-    /// The highest frequency of the uncore.
+    /// The highest frequency of the uncore, in the same form.
     pub uncore_max: Option<Spanned<String>>,
 }
 
-/// `[interrupts]`
+/// The section `[interrupts]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterruptSection {
-    /// CPUs of interrupts to come.
+    /// CPUs for future interrupts.
     pub default: Option<Spanned<String>>,
-    /// CPUs of all interrupts that can be moved.
+    /// CPUs for all interrupts that can be moved.
     pub all: Option<Spanned<String>>,
-    /// CPUs that irqbalance keeps away from.
+    /// CPUs that irqbalance must not use.
     pub banned: Option<Spanned<String>>,
 }
 
-/// `[workqueues]`
+/// The section `[workqueues]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkqueueSection {
-    /// CPUs of all of it.
+    /// CPUs for all unbound work.
     pub cpus: Option<Spanned<String>>,
-    /// CPUs of writeback.
+    /// CPUs for writeback.
     pub writeback: Option<Spanned<String>>,
 }
 
-/// `[threads."…"]`
+/// The section `[threads."…"]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadSection {
-    /// CPUs on which they may run.
+    /// CPUs on which the threads may run.
     pub cpus: Option<Spanned<String>>,
-    /// Scheduling class: `fifo 2`, `other 0`.
+    /// The scheduling class: `fifo 2`, `other 0`.
     pub class: Option<Spanned<String>>,
 }
 
 /// Fields of a group, such as `{ rx-usecs = 0 }`.
 pub type Fields = BTreeMap<String, Scalar>;
 
-/// `[network.…]`
+/// The section `[network.…]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkSection {
     /// Interrupt coalescing of the device.
     pub coalesce: Option<Spanned<Fields>>,
-    /// Interrupt coalescing of queues, by `0` or `0-3`.
+    /// Interrupt coalescing per queue, by `0` or `0-3`.
     #[serde(default)]
     pub coalesce_queue: BTreeMap<String, Spanned<Fields>>,
-    /// Descriptors.
+    /// Sizes of the descriptor rings.
     pub rings: Option<Spanned<Fields>>,
-    /// Queues.
+    /// Numbers of queues.
     pub channels: Option<Spanned<Fields>>,
-    /// Offloads, on or off.
+    /// Offloads to turn on or off.
     pub features: Option<Spanned<Fields>>,
-    /// The driver's own flags, on or off.
+    /// Flags of the driver to turn on or off.
     pub private_flags: Option<Spanned<Fields>>,
-    /// Flow control.
+    /// Ethernet flow control.
     pub pause: Option<Spanned<Fields>>,
-    /// NAPI of all receive queues; times may have a unit.
+    /// NAPI settings of all receive queues. Times may have a unit.
     pub napi: Option<Spanned<Fields>>,
-    /// CPUs of receive packet steering, `none` for off.
+    /// CPUs for receive packet steering; `none` turns it off.
     pub rps_cpus: Option<Spanned<String>>,
 }
 
-/// `[memory]`
+/// The section `[memory]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySection {
-    /// Transparent huge pages: always, madvise, never.
+    /// Mode of transparent huge pages: always, madvise, never.
     pub transparent_huge_pages: Option<Spanned<String>>,
-    /// Their defragmentation.
+    /// When transparent huge pages may compact memory.
     pub defrag: Option<Spanned<String>>,
-    /// Merging of equal pages: 0, 1, 2.
+    /// Merging of equal pages: 0, 1 or 2.
     pub same_page_merging: Option<Spanned<Scalar>>,
-    /// Huge pages.
+    /// Pools of huge pages.
     #[serde(default)]
     pub huge_pages: Vec<Spanned<HugePageSection>>,
 }
 
-/// `[[memory.huge_pages]]`
+/// The section `[[memory.huge_pages]]`.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HugePageSection {
-    /// `2MB` or `1GB`.
+    /// Page size: `2MB` or `1GB`.
     pub size: String,
-    /// How many.
+    /// Number of pages.
     pub count: u64,
-    /// On which NUMA node.
+    /// The NUMA node. `None` spreads the pages over all nodes.
     pub node: Option<u32>,
 }
 
-/// `[cpuset]`
+/// The section `[cpuset]`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpusetSection {
-    /// The control group's name.
+    /// The name of the control group.
     pub name: Spanned<String>,
-    /// Its CPUs.
+    /// The CPUs of the partition.
     pub cpus: Spanned<String>,
 }
 
-/// `[kernel]`
+/// The section `[kernel]`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelSection {
-    /// Arguments; `{isolated}` and `{housekeeping}` stand for lists of CPUs.
+    /// The arguments. `{isolated}` and `{housekeeping}` stand for lists of CPUs.
     #[serde(default)]
     pub arguments: Vec<Spanned<String>>,
 }
 
-/// A file that was read, and how to point at a place in it.
+/// A file that was read, with what is needed to refer to a place in it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Layer {
     /// Its name, for people.
     pub name: String,
-    /// Its folder, for what it includes; `None` for a built-in one.
+    /// Its folder, to find included files. `None` for a built-in profile.
     pub folder: Option<PathBuf>,
-    /// What it says.
+    /// Its contents.
     pub file: ProfileFile,
     text: String,
 }
@@ -259,12 +259,12 @@ pub(super) fn check_variable(name: &str, value: &str) -> Result<(), String> {
 }
 
 impl Layer {
-    /// Reads a profile's text.
+    /// Reads the text of a profile.
     pub fn parse(name: &str, folder: Option<&Path>, text: &str) -> Result<Self, Error> {
         Self::parse_with(name, folder, text, &Variables::new())
     }
 
-    /// The same, with variables that go before its own.
+    /// Reads the text of a profile. The variables in `outer` override its own.
     pub fn parse_with(name: &str, folder: Option<&Path>, text: &str, outer: &Variables) -> Result<Self, Error> {
         // One that is no TOML is refused below, with its place.
         let own = toml::from_str::<Head>(text).map(|head| head.variables).unwrap_or_default();
@@ -287,17 +287,17 @@ impl Layer {
         Ok(Self { name: name.into(), folder: folder.map(Path::to_owned), file, text: text.into() })
     }
 
-    /// A profile that stands in a larger file, whose text is `text`; its includes are relative to `folder`.
+    /// A profile that is part of a larger file with the text `text`. Its includes are relative to `folder`.
     pub fn within(name: &str, folder: Option<&Path>, text: &str, file: ProfileFile) -> Self {
         Self { name: name.into(), folder: folder.map(Path::to_owned), file, text: text.into() }
     }
 
-    /// Where something stands: `poll.toml:12`.
+    /// The place of an item: `poll.toml:12`.
     pub fn place<T>(&self, what: &Spanned<T>) -> String {
         place(&self.name, &self.text, Some(what.span().start))
     }
 
-    /// An error about something in the file.
+    /// An error about an item of the file.
     pub fn wrong<T>(&self, what: &Spanned<T>, why: impl fmt::Display) -> Error {
         Error { place: self.place(what), why: why.to_string() }
     }

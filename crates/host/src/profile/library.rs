@@ -1,4 +1,4 @@
-//! Where profiles come from: a file by its path, the site's own by their name, and those that come with Apus.
+//! The sources of profiles: a file by path, the site's own profiles by name, and the built-in ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use super::file::{Layer, Variables};
 use super::{Error, Profile, builtin};
 
-/// The profiles that can be named, and what their variables are to be.
+/// The profiles that can be named, and the values of their variables.
 ///
-/// A name means the site's file `FOLDER/NAME.toml`, or else the built-in profile. A path (it has a slash, or ends in
-/// `.toml`) means that file. A site's file may include the built-in profile of its own name.
+/// A name means the site's file `FOLDER/NAME.toml`, or else the built-in profile. A path (which contains a slash or
+/// ends in `.toml`) means that file. A site's file may include the built-in profile of the same name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Library {
     folder: PathBuf,
@@ -61,14 +61,14 @@ impl Library {
         Self { folder: root.join(FOLDER), variables: Variables::new() }
     }
 
-    /// The same, with these variables set to something else than their profiles say.
+    /// The same profiles, with these values for variables.
     #[must_use]
     pub fn with(mut self, variables: Variables) -> Self {
         self.variables = variables;
         self
     }
 
-    /// The site's own profiles and the built-in ones, each with its summary or why it cannot be read.
+    /// The site's profiles and the built-in ones, each with its summary, or with the reason why it cannot be read.
     pub fn list(&self) -> Vec<(String, Result<String, Error>)> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -81,7 +81,7 @@ impl Library {
         all.into_iter().map(|name| (name.clone(), self.load(&name).map(|profile| profile.summary))).collect()
     }
 
-    /// Loads a profile by its name, or by the path of its file, with all that it includes.
+    /// Loads a profile by its name or by the path of its file, with all that it includes.
     pub fn load(&self, name: &str) -> Result<Profile, Error> {
         let mut loading = Loading::default();
         self.add(name, None, "the command line", &self.variables, &mut loading)?;
@@ -96,7 +96,7 @@ impl Library {
         Ok(Profile { name, summary, layers: loading.layers, notes: loading.notes })
     }
 
-    /// A profile that stands in a larger file, with what it includes. Its name is its summary.
+    /// A profile that is part of a larger file, with all that it includes. Its name is its summary.
     pub fn within(&self, layer: Layer) -> Result<Profile, Error> {
         let summary = layer.file.summary.clone();
         let mut loading = Loading::default();
@@ -218,7 +218,7 @@ fn read(path: &Path, by_name: bool) -> io::Result<(String, Id)> {
     Ok((text, Id::File { device: found.dev(), inode: found.ino() }))
 }
 
-/// `NAME=VALUE`, as variables are set on a command line.
+/// Reads variables as they are set on a command line: `NAME=VALUE`.
 pub fn variables(words: &[String]) -> Result<Variables, Error> {
     let one = |word: &String| {
         let wrong = |why: &str| Error { place: format!("--set {word}"), why: why.into() };

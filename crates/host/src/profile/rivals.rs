@@ -1,4 +1,4 @@
-//! Other programs that set the same things, and would undo a profile.
+//! Other programs that change the same settings and would undo a profile.
 
 use crate::knob::{Access, AnySetting, Error};
 use crate::transaction::Plan;
@@ -69,7 +69,8 @@ const RIVALS: [Rival; 6] = [
     },
 ];
 
-/// What works against `plan` on this machine, for people: who, what it does, what to do. Empty if nothing is seen to run.
+/// The running programs that work against `plan` on this machine: which program, what it does, what to do about it.
+/// Empty if there are none.
 pub fn rivals(access: &Access, plan: &Plan) -> Result<Vec<String>, Error> {
     let mut running = Vec::new();
     for process in access.numbered("/proc", "")? {

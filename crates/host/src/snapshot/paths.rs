@@ -34,7 +34,7 @@ pub(super) enum How {
     Loader,
     /// Mounts of kinds that matter.
     Mounts,
-    /// The first 256 octets of a PCI configuration space: behind them are serial numbers.
+    /// The first 256 bytes of a PCI configuration space: behind them are serial numbers.
     PciConfig,
     /// The kernel's configuration, packed or not: switches and numbers.
     Config,

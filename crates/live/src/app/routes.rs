@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn prefix() -> impl Strategy<Value = IpNet> {
-        // Few distinct high octets, so that prefixes nest.
+        // Few distinct high bytes, so that prefixes nest.
         let v4 = (0u32..4, any::<u32>(), 0u8..=32).prop_map(|(high, low, len)| {
             IpNet::V4(Ipv4Net::new((high << 24 | low >> 8 & 0x3_00ff).into(), len).unwrap().trunc())
         });

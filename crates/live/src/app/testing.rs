@@ -166,7 +166,7 @@ impl Frame {
     }
 }
 
-/// An ARP packet from [`CLIENT`], padded to 60 octets.
+/// An ARP packet from [`CLIENT`], padded to 60 bytes.
 pub fn arp(destination: Mac, operation: u8, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     let mut frame = [&destination.octets()[..], &CLIENT.octets(), &[8, 6, 0, 1, 8, 0, 6, 4, 0, operation]].concat();
     frame.extend([&CLIENT.octets()[..], &sender, &[0; 6], &target].concat());

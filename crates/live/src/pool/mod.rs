@@ -5,8 +5,8 @@
 //! device's ring, or the worker.
 //!
 //! ```text
-//!   slot = frame_size octets, aligned to it
-//!   ├─ headroom (256, XDP_PACKET_HEADROOM) ─┬─ data, len octets ─┬─ rest ─┤
+//!   slot = frame_size bytes, aligned to it
+//!   ├─ headroom (256, XDP_PACKET_HEADROOM) ─┬─ data, len bytes ─┬─ rest ─┤
 //!                        arrival stamp (4) ─┘
 //! ```
 

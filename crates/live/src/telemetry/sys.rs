@@ -65,7 +65,7 @@ pub(super) fn copied(file: &File) -> Box<Page> {
         }
     }
     let mut page = Box::<Page>::new_uninit();
-    // SAFETY: source and target are `size_of::<Page>()` octets long and apart. A `Page` consists of atomics only, for
+    // SAFETY: source and target are `size_of::<Page>()` bytes long and apart. A `Page` consists of atomics only, for
     // which every content is valid, so it is initialised then.
     unsafe {
         std::ptr::copy_nonoverlapping(octets.as_ptr(), page.as_mut_ptr().cast(), octets.len());

@@ -216,7 +216,7 @@ fn inputs() -> Result<Vec<Input>, FigureError> {
 mod tests {
     use super::*;
 
-    /// One row and 0.8 ns an octet passes nearly all of both tables: what agrees there says little for the simulator.
+    /// One row and 0.8 ns an byte passes nearly all of both tables: what agrees there says little for the simulator.
     #[test]
     fn the_null_model_passes_nearly_all() {
         let mut agree = 0;

@@ -16,7 +16,7 @@
 //! [[traffic]]                       # as many as you like; the keys depend on the kind
 //! kind = "poisson"                  # constant, poisson, on-off, slots, request, self-similar, replay
 //! rate = "100kpps"                  # or "2.5Gbps" on the wire, or "99.8%" of the line rate
-//! frame = 64                        # octets with check sequence, or an IMIX genome "aaaaaaaddddg"
+//! frame = 64                        # bytes with check sequence, or an IMIX genome "aaaaaaaddddg"
 //!
 //! [queues]
 //! count = 1

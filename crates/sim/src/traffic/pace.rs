@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn line_rate_is_exact_over_time() {
-        // 64 octets at 10 Gbit/s: 67.2 ns each, 14,880,952.38 a second.
+        // 64 bytes at 10 Gbit/s: 67.2 ns each, 14,880,952.38 a second.
         let mut pace = Rate::Line(1_000_000).pace(BitRate::new(10_000_000_000));
         let total: u64 = (0..10_000_000).map(|_| pace.gap(64).as_nanos()).sum();
         assert_eq!(total, 672_000_000);

@@ -425,6 +425,6 @@ pub(crate) mod tests {
     fn the_sources_are_ranked_by_rate_times_cost() {
         let judgement = counted(10_000).judge("math.isolation-leak-rank").remove(0);
         assert_eq!(judgement.evidence[0].value, "LOC: 10000 times at 3us, 30ms");
-        assert!(judgement.found.contains("30ms (3000 millionths of the time) from CPU 3"), "{}", judgement.found);
+        assert!(judgement.found.contains("CPU 3 lost the most, 30ms (3000 ppm of its time)"), "{}", judgement.found);
     }
 }

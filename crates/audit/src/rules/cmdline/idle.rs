@@ -528,7 +528,7 @@ pub(crate) mod tests {
         assert!(bare("5.3.9", "quiet").for_good.is_empty());
         assert!(on_nodes(trusted("6.1.0"), 4).judge("cmd.tsc")[0].for_good.is_empty());
         let rule = crate::rules::find("cmd.tsc").unwrap();
-        assert!(rule.fix.persistent == Some("tsc=reliable") && rule.cost.contains("at boot"));
+        assert!(rule.fix.persistent == Some("tsc=reliable") && rule.cost.contains("At boot"));
         let old = trusted("5.10.83").judge("cmd.tsc").remove(0);
         assert_eq!(old.for_good, ["tsc=nowatchdog"]);
         let asked = trusted("6.18.0").cmdline("tsc=watchdog").judge("cmd.tsc").remove(0);
@@ -547,7 +547,7 @@ pub(crate) mod tests {
         assert_eq!(of("skew_tick=1").found, "the ticks of 80 CPUs are spread");
         for kept in ["idle=poll", "nohz=off"] {
             let judgement = of(kept);
-            assert_eq!(judgement.found, "the ticks of 80 CPUs fall together");
+            assert_eq!(judgement.found, "80 CPUs tick at the same moment");
             assert_eq!(judgement.verdict, crate::Verdict::Warn);
             assert!(judgement.evidence.iter().any(|seen| seen.value == kept), "{:?}", judgement.evidence);
         }

@@ -502,7 +502,7 @@ pub(crate) mod tests {
             );
             host().file("/proc/interrupts", &rows)
         };
-        assert!(found(counted(4)).contains("came to all 2 CPUs, as from the hard-lockup detector"));
+        assert!(found(counted(4)).contains("on all 2 CPUs, as the hard-lockup detector does"));
         assert!(found(counted(5)).starts_with("missing: unless kernel.nmi_watchdog is 0"));
         assert!(found(host()).starts_with("missing: unless kernel.nmi_watchdog is 0"));
         assert_eq!(found(host().file("/proc/sys/kernel/nmi_watchdog", "0\n")), "");

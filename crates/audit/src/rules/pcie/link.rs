@@ -348,7 +348,7 @@ pub(crate) mod tests {
         });
         let judgements = host.judge("pci.mps");
         assert_eq!(judgements[0].verdict, crate::Verdict::Fail, "{judgements:?}");
-        assert!(judgements[0].found.contains("takes 128"), "{judgements:?}");
+        assert!(judgements[0].found.contains("accepts 128"), "{judgements:?}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) const HOLDERS: &str = "/proc/*/fd: /dev/cpu_dma_latency";
 const MAX_MESSAGES: usize = 200_000;
 /// No more open files than this are looked at for who holds one.
 const MAX_FILES: usize = 200_000;
-/// Octets of threads' states after which no further process is looked at: some hundred thousand threads.
+/// Bytes of threads' states after which no further process is looked at: some hundred thousand threads.
 const MAX_THREAD_TEXT: usize = 32 << 20;
 
 /// The fact that an attempt gave.

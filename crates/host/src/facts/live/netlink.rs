@@ -48,7 +48,7 @@ struct Question<R> {
 }
 
 impl<R: NetlinkRequest> Question<R> {
-    /// The command is the first octet (`struct genlmsghdr`).
+    /// The command is the first byte (`struct genlmsghdr`).
     fn new(request: R, command: u8) -> Self {
         let mut payload = request.payload().to_vec();
         if let Some(first) = payload.first_mut() {

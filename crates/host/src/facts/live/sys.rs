@@ -30,7 +30,7 @@ const ETHTOOL_PERQUEUE: u32 = 0x4b;
 const ETH_SS_STATS: u32 = 1;
 const ETH_SS_PRIV_FLAGS: u32 = 2;
 const ETH_SS_FEATURES: u32 = 4;
-/// Octets of a name (`ETH_GSTRING_LEN`).
+/// Bytes of a name (`ETH_GSTRING_LEN`).
 const NAME: usize = 32;
 /// More names than this are refused. Drivers of the largest cards have some ten thousand counters.
 const MAX_NAMES: usize = 1 << 16;
@@ -87,7 +87,7 @@ impl Ethtool {
     }
 
     pub(super) fn driver(&self) -> io::Result<Driver> {
-        // The structure has 196 octets: command, five texts of 32, twelve reserved, five numbers.
+        // The structure has 196 bytes: command, five texts of 32, twelve reserved, five numbers.
         let mut buffer = [0; 49];
         buffer[0] = ETHTOOL_GDRVINFO;
         self.ask(&mut buffer)?;
@@ -177,7 +177,7 @@ impl Ethtool {
     }
 
     pub(super) fn flow_rules(&self) -> io::Result<u32> {
-        // `struct ethtool_rxnfc` has 192 octets; the number of rules is at 184.
+        // `struct ethtool_rxnfc` has 192 bytes; the number of rules is at 184.
         let mut buffer = [0; 48];
         buffer[0] = ETHTOOL_GRXCLSRLCNT;
         self.ask(&mut buffer)?;

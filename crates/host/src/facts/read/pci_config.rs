@@ -37,7 +37,7 @@ pub(crate) fn express(space: &[u8], source: Source) -> Fact<Express> {
         Some(_) => {}
     }
     let mut at = space.get(CAPABILITIES).map_or(0, |pointer| usize::from(pointer & !3));
-    // A list has at most 48 entries of 4 octets in the 192 behind the header; more is a loop.
+    // A list has at most 48 entries of 4 bytes in the 192 behind the header; more is a loop.
     for _ in 0..48 {
         if at == 0 {
             return Fact::absent(source);

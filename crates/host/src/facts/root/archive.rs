@@ -14,11 +14,11 @@ use super::tree::{MAX_DEPTH, Tree};
 pub(super) struct Limits {
     /// Entries.
     pub entries: usize,
-    /// Octets after unpacking, kept or not.
+    /// Bytes after unpacking, kept or not.
     pub unpacked: u64,
-    /// Octets kept.
+    /// Bytes kept.
     pub kept: usize,
-    /// Octets of one file.
+    /// Bytes of one file.
     pub file: usize,
 }
 
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_unpacks_to_too_much_ends_at_the_bound() {
-        // A megabyte of a file that nobody keeps, from some hundred octets.
+        // A megabyte of a file that nobody keeps, from some hundred bytes.
         let bomb = packed(&[("proc/cmdline", 5), ("usr/zeroes", 2 << 20)], 0);
         let unpacked = unpack(bomb).unwrap();
         assert!(

@@ -1,11 +1,11 @@
-//! Interrupt coalescing: of a device, and of one of its queues.
+//! Interrupt coalescing of a device or of one of its queues.
 //!
 //! Source: kernel documentation, networking/ethtool-netlink, "COALESCE_GET" and "COALESCE_SET";
 //! `struct ethtool_coalesce` of include/uapi/linux/ethtool.h.
 //!
-//! **Traps.** A driver may take a value and ignore it (amzn-drivers, issues 159 and 290): only the interrupt rate
-//! proves it. In ixgbe and igb `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting `rx-usecs` may
-//! switch `adaptive-rx` off, and a reset of the device may forget all of it.
+//! **Traps.** A driver may accept a value and ignore it (amzn-drivers, issues 159 and 290): only the interrupt rate
+//! shows the truth. In ixgbe and igb, `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting `rx-usecs` may turn
+//! `adaptive-rx` off, and a reset of the device may lose all of these settings.
 
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use crate::knob::{Access, Error, Setting, Value};
 const GET: u8 = 19;
 const SET: u8 = 20;
 
-/// Coalescing of a device: the fields of ethtool-netlink (`rx-usecs`, `rx-max-frames`, …), `adaptive-rx` and
+/// Coalescing of a device: the fields of ethtool-netlink (`rx-usecs`, `rx-max-frames`, …), and `adaptive-rx` and
 /// `adaptive-tx` (0 or 1).
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -26,13 +26,13 @@ pub struct Coalesce {
     pub interface: String,
 }
 
-/// Coalescing of one queue, where the driver can do that. The same fields, those of `struct ethtool_coalesce`.
+/// Coalescing of one queue, if the driver supports that. The fields are those of `struct ethtool_coalesce`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CoalesceQueue {
     /// The interface's name.
     pub interface: String,
-    /// The queue's number.
+    /// The number of the queue.
     pub queue: u32,
 }
 
@@ -69,7 +69,7 @@ const FIELDS: [(&str, u16, bool); 27] = [
 ];
 
 impl Coalesce {
-    /// Of the interface called `interface`.
+    /// Makes the setting for an interface.
     pub fn new(interface: impl Into<String>) -> Self {
         Self { interface: interface.into() }
     }
@@ -82,7 +82,7 @@ impl Coalesce {
 }
 
 impl CoalesceQueue {
-    /// Of queue `queue` of the interface called `interface`.
+    /// Makes the setting for queue `queue` of an interface.
     pub fn new(interface: impl Into<String>, queue: u32) -> Self {
         Self { interface: interface.into(), queue }
     }

@@ -1,4 +1,4 @@
-//! Offloads and private flags: what is on or off, by name.
+//! Offloads and private flags, which are on or off.
 //!
 //! Source: kernel documentation, networking/ethtool-netlink, "FEATURES_GET", "PRIVFLAGS_GET";
 //! networking/netdev-features for what is wanted and what is active.
@@ -10,8 +10,8 @@ use super::message::{Attributes, Bits, Message};
 use super::{get, identity};
 use crate::knob::{Access, Error, Setting, Value};
 
-/// Offloads of a device, by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, as `ethtool -k` shows them
-/// indented): `on` or `off`; `off (wanted on)` and the like where another setting decides otherwise for now.
+/// Offloads of a device by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, as `ethtool -k` shows them indented):
+/// `on` or `off`; or for example `off (wanted on)` while another setting overrides it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Features {
@@ -19,7 +19,7 @@ pub struct Features {
     pub interface: String,
 }
 
-/// A driver's own flags, by its names: `on` or `off`.
+/// Flags that a driver defines, by its names: `on` or `off`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct PrivateFlags {
@@ -54,7 +54,7 @@ const ALIASES: [(&str, &str); 12] = [
     ("rxhash", "rx-hashing"),
 ];
 
-/// Is this kernel name of an offload meant by `name`: by itself, or by a short name of ethtool(8) such as `tx`?
+/// Whether `name` selects this kernel name of an offload: directly, or as a short name of ethtool(8) such as `tx`.
 pub fn is_offload(name: &str, kernel_name: &str) -> bool {
     let meant = ALIASES.iter().find(|(short, _)| *short == name).map_or(name, |(_, meant)| *meant);
     match meant.split_once('*') {
@@ -66,13 +66,13 @@ pub fn is_offload(name: &str, kernel_name: &str) -> bool {
 }
 
 impl Features {
-    /// Of the interface called `interface`.
+    /// Makes the setting for an interface.
     pub fn new(interface: impl Into<String>) -> Self {
         Self { interface: interface.into() }
     }
 
-    /// Switches by the kernel's names: a short name of ethtool(8) becomes all those that it stands for and that the
-    /// driver lets be switched. What is not known stays as it is.
+    /// Replaces short names of ethtool(8) by the kernel names for which they stand and that the driver can switch.
+    /// Unknown names do not change.
     pub fn meant(&self, access: &Access, wanted: Value) -> Result<Value, Error> {
         let (Some(fields), Some(Value::Fields(now))) = (wanted.as_fields(), self.read(access)?) else {
             return Ok(wanted);
@@ -91,7 +91,7 @@ impl Features {
 }
 
 impl PrivateFlags {
-    /// Of the interface called `interface`.
+    /// Makes the setting for an interface.
     pub fn new(interface: impl Into<String>) -> Self {
         Self { interface: interface.into() }
     }

@@ -1,4 +1,4 @@
-//! Where a thread may run, and in which class.
+//! The CPUs and the scheduling class of threads.
 //!
 //! Source: sched(7), sched_setattr(2), sched_setaffinity(2).
 
@@ -13,13 +13,13 @@ use super::irq::{check_list, same_list};
 use super::{Access, Error, Setting, Value};
 use crate::facts::CpuSet;
 
-/// A thread, named so that another one with its number is not taken for it.
+/// A thread, identified so that another thread with the same number is not mistaken for it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Thread {
-    /// Its number.
+    /// The number of the thread.
     pub tid: u32,
-    /// When it started, in clock ticks after the boot (proc(5), /proc/pid/stat, field 22).
+    /// When it started, in clock ticks after boot (proc(5), /proc/pid/stat, field 22).
     pub started: u64,
     /// Its name, for people.
     pub name: String,
@@ -27,10 +27,10 @@ pub struct Thread {
 
 /// The CPUs on which a thread may run, as a list.
 ///
-/// Some kernel threads are bound to their CPU for good (`PF_NO_SETAFFINITY`) and refuse.
+/// Some kernel threads are bound to their CPU (`PF_NO_SETAFFINITY`) and refuse a change.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 pub struct ThreadAffinity {
-    /// Which thread.
+    /// The thread.
     #[serde(flatten)]
     pub thread: Thread,
 }
@@ -39,13 +39,12 @@ pub struct ThreadAffinity {
 /// `deadline RUNTIME/DEADLINE/PERIOD` (ns), with ` reset-on-fork` where that is set.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 pub struct ThreadClass {
-    /// Which thread.
+    /// The thread.
     #[serde(flatten)]
     pub thread: Thread,
 }
 
-/// When the living process `pid` started, in clock ticks after the boot; `None` if there is none, or nothing but a
-/// zombie that nobody has waited for.
+/// When process `pid` started, in clock ticks after boot. `None` if there is no such process, or only a zombie.
 pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> {
     let stat = access.read(&format!("/proc/{pid}/stat"))?;
     let stat = stat.as_deref().and_then(Stat::parse);
@@ -73,7 +72,7 @@ pub(super) fn pinned(access: &Access) -> Result<Vec<Thread>, Error> {
     Ok(found)
 }
 
-/// The threads whose name begins with `prefix`, or is it; all processes' threads.
+/// The threads of all processes whose name begins with `prefix`.
 pub fn threads(access: &Access, prefix: &str) -> Result<Vec<Thread>, Error> {
     threads_if(access, |stat| !stat.ended && stat.name.starts_with(prefix))
 }
@@ -118,7 +117,7 @@ impl Stat {
 }
 
 impl Thread {
-    /// The thread `tid`; `None` if there is none, or it has ended and nobody has waited for it.
+    /// The thread with number `tid`. `None` if there is none, or only a zombie.
     pub fn find(access: &Access, tid: u32) -> Result<Option<Self>, Error> {
         let stat = access.read(&format!("/proc/{tid}/stat"))?;
         let stat = stat.as_deref().and_then(Stat::parse).filter(|stat| !stat.ended);

@@ -5,7 +5,7 @@ use std::io;
 
 use super::Class;
 
-/// `struct sched_attr` of include/uapi/linux/sched/types.h, in its first version of 48 octets.
+/// `struct sched_attr` of include/uapi/linux/sched/types.h, in its first version of 48 bytes.
 #[repr(C)]
 #[derive(Default)]
 struct SchedAttr {
@@ -24,7 +24,7 @@ const RESET_ON_FORK: u64 = 1;
 
 pub(super) fn class_of(tid: u32) -> io::Result<Class> {
     let mut attributes = SchedAttr::default();
-    // SAFETY: the kernel writes at most `size` octets into `attributes`, which is that large.
+    // SAFETY: the kernel writes at most `size` bytes into `attributes`, which is that large.
     let result = unsafe {
         libc::syscall(
             libc::SYS_sched_getattr,
@@ -58,7 +58,7 @@ pub(super) fn set_class(tid: u32, class: &Class) -> io::Result<()> {
         deadline: class.times[1],
         period: class.times[2],
     };
-    // SAFETY: the kernel reads `size` octets of `attributes`, which is that large and lives through the call.
+    // SAFETY: the kernel reads `size` bytes of `attributes`, which is that large and lives through the call.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, std::ptr::from_ref(&attributes), 0u32) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -76,7 +76,7 @@ fn output(name: &str, text: &str) -> Option<String> {
     }
 }
 
-/// `NAME (PID)`; a name is of 15 octets at most (TASK_COMM_LEN).
+/// `NAME (PID)`; a name is of 15 bytes at most (TASK_COMM_LEN).
 fn holder(line: &str) -> Option<String> {
     let (name, pid) = line.strip_suffix(')')?.rsplit_once(" (")?;
     let name = if name.len() < 16 { thread(name) } else { MASK.to_owned() };

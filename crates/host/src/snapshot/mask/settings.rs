@@ -265,7 +265,7 @@ pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
     if path_of.ends_with(".gz") || path_of.starts_with("sys/bus/pci/") && path_of.ends_with("/config") {
         return contents;
     }
-    // A text in which an octet is wrong is a text.
+    // A text in which an byte is wrong is a text.
     let text = String::from_utf8_lossy(&contents).into_owned();
     let by_line = |mask: &dyn Fn(&str) -> String| -> String { text.split_inclusive('\n').map(mask).collect() };
     let ends = |ends: &[&str]| ends.iter().any(|end| path_of.ends_with(end));

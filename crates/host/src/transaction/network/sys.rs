@@ -13,7 +13,7 @@ pub(super) fn cookie() -> io::Result<u64> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     let mut cookie = 0_u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: `cookie` is `length` octets long, and both live through the call, which writes no more than that.
+    // SAFETY: `cookie` is `length` bytes long, and both live through the call, which writes no more than that.
     let got = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

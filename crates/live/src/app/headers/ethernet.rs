@@ -28,7 +28,7 @@ impl Ethernet {
         let header = frame.first_chunk::<{ Self::MIN_LEN }>().ok_or(Malformed)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
         let (mut ethertype, mut len) = (u16::from_be_bytes([t0, t1]), Self::MIN_LEN);
-        // A tag is two octets of control information, then the next EtherType.
+        // A tag is two bytes of control information, then the next EtherType.
         while ETHERTYPE_TAGS.contains(&ethertype) && len < Self::MIN_LEN + 8 {
             let tag = frame[len..].first_chunk::<4>().ok_or(Malformed)?;
             ethertype = be16(tag, 2);

@@ -164,7 +164,7 @@ impl Ipv6 {
                 Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::DESTINATION_OPTIONS => {}
                 _ => return Ok(upper),
             }
-            // All of them have at least 8 octets: next header, length beyond 8 octets in units of 8, ...
+            // All of them have at least 8 bytes: next header, length beyond 8 bytes in units of 8, ...
             let h = packet[upper.at..].first_chunk::<8>().ok_or(Malformed)?;
             let mut len = 8 + usize::from(h[1]) * 8;
             match upper.protocol {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_real_ipv4_header() {
-        // A UDP packet of 115 octets; its checksum is the one that the sender wrote.
+        // A UDP packet of 115 bytes; its checksum is the one that the sender wrote.
         let header = [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 192, 168, 0, 1, 192, 168, 0, 199];
         let mut packet = [0; 115];
         packet[..20].copy_from_slice(&header);

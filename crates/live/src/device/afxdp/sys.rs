@@ -110,7 +110,7 @@ impl<T: Entry> Drop for RingMemory<T> {
 /// setsockopt of an `int`, for options that rustix does not know.
 pub(super) fn set_int(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     let len = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: the kernel reads `len` octets from a live local.
+    // SAFETY: the kernel reads `len` bytes from a live local.
     let failed = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -118,7 +118,7 @@ pub(super) fn set_int(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_in
 /// getsockopt of an `int`, for options that rustix does not know.
 pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
     let (mut value, mut len) = (0 as c_int, size_of::<c_int>() as libc::socklen_t);
-    // SAFETY: the kernel writes at most `len` octets to a live local.
+    // SAFETY: the kernel writes at most `len` bytes to a live local.
     let failed = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
     if failed == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }

@@ -248,7 +248,7 @@ mod tests {
         NetDim::new(Direction::Rx, PeriodMode::Eqe, index).unwrap()
     }
 
-    /// Windows of 64 events, each with its duration in us and its packets of 100 octets, at once applied.
+    /// Windows of 64 events, each with its duration in us and its packets of 100 bytes, at once applied.
     fn windows(dim: &mut Dim, time_us: &mut u64, windows: &[(u64, u32)]) -> [u8; 8] {
         let (mut seen, mut packets, mut events) = ([u8::MAX; 8], 0u32, 0u16);
         dim.step(&sample(*time_us * 1_000, events, packets, packets * 100), Instant::from_nanos(*time_us * 1_000));
