@@ -270,7 +270,7 @@ mod tests {
             folder.put(&format!("{state}1/usage"), "9\n");
             let third = look(&access, setting, wanted).unwrap().unwrap();
             let effect = judge(setting, wanted, &first, &third, SECOND);
-            assert_eq!(effect, Effect::NotSeen("C6 of CPU 1 was asked for 2 times".into()));
+            assert_eq!(effect, Effect::NotSeen("C6 of CPU 1 was requested 2 times".into()));
             folder.put(&format!("{state}1/usage"), "7\n");
         }
         assert_eq!(look(&access, &limited, &ResumeLatency::NoLimit.value()).unwrap(), None, "no limit, no effect");

@@ -90,6 +90,6 @@ mod tests {
         let folder = Folder::new(&[(&pages.path(), "3\n")]);
         let verdict = Knob(pages).verify(&folder.access(), &Value::text(8), Some(&Value::text(0))).unwrap();
         let Verdict::Otherwise { why: Some(why), .. } = verdict else { panic!("{verdict:?}") };
-        assert!(why.contains("no room"), "{why}");
+        assert!(why.contains("found no free memory"), "{why}");
     }
 }

@@ -528,7 +528,7 @@ pub(crate) mod tests {
         assert!(bare("5.3.9", "quiet").for_good.is_empty());
         assert!(on_nodes(trusted("6.1.0"), 4).judge("cmd.tsc")[0].for_good.is_empty());
         let rule = crate::rules::find("cmd.tsc").unwrap();
-        assert!(rule.fix.persistent == Some("tsc=reliable") && rule.cost.contains("At boot"));
+        assert!(rule.fix.persistent == Some("tsc=reliable") && rule.cost.contains("at boot"));
         let old = trusted("5.10.83").judge("cmd.tsc").remove(0);
         assert_eq!(old.for_good, ["tsc=nowatchdog"]);
         let asked = trusted("6.18.0").cmdline("tsc=watchdog").judge("cmd.tsc").remove(0);

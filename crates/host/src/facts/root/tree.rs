@@ -239,7 +239,7 @@ mod tests {
         tree.insert_file("proc/long", &[b'x'; 101]);
         tree.insert_file("proc/long/below", b"");
         assert!(matches!(tree.read("sys/kernel/debug/sched/x", 9), Look::NotPermitted));
-        assert!(text(&tree, "proc/long").contains("longer than 100 octets"));
+        assert!(text(&tree, "proc/long").contains("longer than 100 bytes"));
         assert!(text(&tree, "proc").contains("directory"));
         assert!(matches!(tree.read("proc/long/below", 9), Look::Absent));
     }
