@@ -103,9 +103,7 @@ pub enum Why {
     #[error("a background task keeps the core awake")]
     Background,
     /// More packets are late than may be, whatever is done.
-    #[error(
-        "no mode can meet the goal: {late} packets are late even if served at once, but only {allowed} may be"
-    )]
+    #[error("no mode can meet the goal: {late} packets are late even if served at once, but only {allowed} may be")]
     Impossible {
         /// Those that nobody can serve in time.
         late: u64,

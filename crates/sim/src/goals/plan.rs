@@ -101,9 +101,7 @@ pub enum PlanError {
     #[error("{0} is not valid UTF-8")]
     NoText(String),
     /// Nothing is left.
-    #[error(
-        "the grid is empty: no machine has any of these idle states, or traffic from files has no peak to be told"
-    )]
+    #[error("the grid is empty: no machine has any of these idle states, or traffic from files has no peak to be told")]
     Empty,
 }
 

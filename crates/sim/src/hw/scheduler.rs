@@ -60,7 +60,9 @@ impl SchedulerModel {
     /// Refuses a throttle that gives more than all.
     pub fn validate(&self) -> Result<(), ModelError> {
         let sound = self.throttle.is_none_or(|t| t.runtime > Nanos::ZERO && t.runtime < t.period);
-        check(sound, "scheduler", || "the real-time runtime is not between 0 and its period: correct it or omit it".into())
+        check(sound, "scheduler", || {
+            "the real-time runtime is not between 0 and its period: correct it or omit it".into()
+        })
     }
 }
 

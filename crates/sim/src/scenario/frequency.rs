@@ -106,7 +106,9 @@ pub(super) fn frequency(
         FrequencyName::TwoLevel => FrequencyPlan::TwoLevel(range(&mut section, host, base)?),
         FrequencyName::L3fwdPower => FrequencyPlan::L3fwdPower(range(&mut section, host, base)?),
         FrequencyName::Goal if goal.is_none() => {
-            return Err(name.wrong("the frequency policy goal without a goal", "add [goal] with latency = \"p99.9=50us\""));
+            return Err(
+                name.wrong("the frequency policy goal without a goal", "add [goal] with latency = \"p99.9=50us\"")
+            );
         }
         FrequencyName::Goal => FrequencyPlan::Goal(range(&mut section, host, base)?),
         FrequencyName::Toggle => {

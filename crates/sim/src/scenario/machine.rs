@@ -113,10 +113,10 @@ pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
 fn named(spot: &Spot<String>, load: Load<'_>) -> Result<Machine, Error> {
     let name = &spot.value;
     let found = if name.ends_with(".toml") {
-        let octets =
-            load(name).map_err(|why| spot.wrong(format!("`{name}`: {why}"), "give a readable file"))?;
-        let text = String::from_utf8(octets)
-            .map_err(|_| spot.wrong(format!("`{name}` is not valid UTF-8"), "give a TOML file that describes a machine"))?;
+        let octets = load(name).map_err(|why| spot.wrong(format!("`{name}`: {why}"), "give a readable file"))?;
+        let text = String::from_utf8(octets).map_err(|_| {
+            spot.wrong(format!("`{name}` is not valid UTF-8"), "give a TOML file that describes a machine")
+        })?;
         Machine::from_toml(&text, name)
     } else {
         built_in(name)

@@ -93,7 +93,9 @@ pub(super) fn moderation(
         }
         ModerationName::Goal => {
             if goal.is_none() {
-                return Err(name.wrong("the moderation policy goal without a goal", "add [goal] with latency = \"p99.9=50us\""));
+                return Err(
+                    name.wrong("the moderation policy goal without a goal", "add [goal] with latency = \"p99.9=50us\"")
+                );
             }
             throttle(&mut section, host)?;
             ModerationPlan::Goal

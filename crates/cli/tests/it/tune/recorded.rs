@@ -142,7 +142,7 @@ fn a_damaged_journal_stops_everything() {
     let said = expect(&machine.apus(&["tune", "status"]), 1);
     assert!(said.contains("is damaged"), "{said}");
     let said = expect(&machine.apus(&["tune", "rollback"]), 3);
-    assert!(said.contains("nothing was touched") && said.contains("--damaged"), "{said}");
+    assert!(said.contains("nothing was changed") && said.contains("--damaged"), "{said}");
     assert_eq!(machine.files(), applied);
     expect(&machine.apus(&["tune", "rollback", "--damaged"]), 0);
 }
