@@ -240,6 +240,6 @@ fn a_lab_goes_up_and_down() {
     assert_eq!(exec.status.code(), Some(7), "the exit status is the command's");
     assert!(text(&exec.stdout).contains("dut0"));
     let down = bare(&["lab", "down", &name]);
-    assert_eq!((down.status.code(), text(&down.stdout).trim()), (Some(0), format!("lab {name} is down").as_str()));
+    assert_eq!((down.status.code(), text(&down.stdout).trim()), (Some(0), format!("lab {name} was removed").as_str()));
     assert_eq!(bare(&["lab", "down", &name]).status.code(), Some(0), "nothing there is fine");
 }

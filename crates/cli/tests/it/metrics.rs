@@ -84,7 +84,7 @@ fn a_port_in_use_is_3_and_names_the_remedy() {
     let output = run(&root, &["metrics", "--listen", &address]);
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
-    assert!(said.contains(&address) && said.contains("\n  fix: choose another port"), "{said}");
+    assert!(said.contains(&address) && said.contains("\n  fix: use another port"), "{said}");
     assert_eq!(run(&root, &["metrics", "--listen", "9469"]).status.code(), Some(2));
 }
 

@@ -95,7 +95,7 @@ fn a_scenario_as_a_document_a_text_and_a_report() {
 
     let output = bare(&["sim", "run", &file]);
     let said = text(&output.stdout);
-    assert!(said.contains("p99=200us held") && said.contains("budget, us") && said.contains("modelled"), "{said}");
+    assert!(said.contains("p99=200us held") && said.contains("budget, us") && said.contains("simulated"), "{said}");
     assert!(said.contains(" x the least possible ("), "{said}");
 }
 

@@ -53,7 +53,7 @@ fn goals_as_a_document_a_table_a_report_and_scenarios() {
         ["poll", "l3fwd-power", "backoff 20us", "backoff 50us", "backoff 100us", "interrupt", "adaptive"]
     );
     assert_eq!(bare(&words).stdout, bare(&[&words[..], &["--jobs", "1"]].concat()).stdout, "one thread, other bytes");
-    assert!(std::fs::read_to_string(&report).unwrap().contains("Power beside lateness"));
+    assert!(std::fs::read_to_string(&report).unwrap().contains("Power against late packets"));
     let rows = std::fs::read_to_string(&csv).unwrap();
     let verdict = format!(",{},", case["verdict"].as_str().unwrap());
     assert!(rows.starts_with("machine,nic,") && rows.lines().count() == 2 && rows.contains(&verdict), "{rows}");

@@ -73,7 +73,7 @@ fn the_table_has_a_row_a_worker() {
     assert!(output.status.success());
     let table = text(&output.stdout);
     assert!(table.starts_with("WORKER") && table.contains("\nedge/0  macswap  adaptive p99=40us  running"), "{table}");
-    let chose = "\nedge/0: chose block: 4.2us per packet (5.0 % CPU), expected late packets 0.3 %, owed 1.2 packets\n";
+    let chose = "\nedge/0: chose block: 4.2us per packet (5.0 % CPU), expected late 0.3 %, owed 1.2 packets\n";
     assert!(table.contains(chose), "{table}");
 }
 
@@ -105,7 +105,7 @@ fn wrong_use_is_2() {
     }
     let output = run(&root, &["top"]);
     assert_eq!(output.status.code(), Some(2), "the live view needs a terminal");
-    assert!(text(&output.stderr).contains("fix: apus top --once"));
+    assert!(text(&output.stderr).contains("fix: use apus top --once"));
 }
 
 #[test]

@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_last_line_is_the_number() {
         assert_eq!(own("echo hello; echo 12.5"), Ok(12.5));
-        assert!(own("echo x").unwrap_err().contains("no number"));
+        assert!(own("echo x").unwrap_err().contains("not a number"));
         assert!(own("echo no >&2; exit 3").unwrap_err().contains("no"));
     }
 

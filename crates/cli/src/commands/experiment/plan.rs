@@ -198,7 +198,7 @@ summary = "neutral"
             ("3%", "lots", "plan.toml:6", ""),
             ("[measure]", "[measur]", "plan.toml:7", "measur"),
             ("summary = \"neutral\"", "sumary = \"neutral\"", "plan.toml:18", "sumary"),
-            ("bench =", "less_is_better = true\nbench =", "plan.toml:3", "one's own"),
+            ("bench =", "less_is_better = true\nbench =", "plan.toml:3", "only for `command`"),
         ] {
             let error = parse(&GOOD.replacen(from, to, 1)).map(|_| ()).unwrap_err().to_string();
             assert!(error.starts_with(place) && error.contains(part), "{from} -> {to}: {error}");

@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_profile_without_timers_is_refused() {
-        assert!(costs(&[]).unwrap_err().contains("no timer"));
+        assert!(costs(&[]).unwrap_err().contains("no clock_nanosleep timer"));
         let few = timer(Nanos::from_micros(200), series(&[(5, 100)]));
         assert!(costs(&[few]).unwrap_err().contains("with a p99"));
     }

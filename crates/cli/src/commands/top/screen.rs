@@ -256,7 +256,7 @@ mod tests {
             "│why  periodic 80.0 %, traffic 20.0 %                                                              │",
             "│drop no_route 200pps                                                                              │",
             "│chose sleep 38us                                                                                  │",
-            "│     50us per packet (10.0 % CPU), expected late packets 0.3 %, owed 1.2 packets                  │",
+            "│     50us per packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets                          │",
             "└──────────────────────────────────────────────────────────────────────────────────────────────────┘",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));

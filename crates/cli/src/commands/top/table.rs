@@ -106,7 +106,7 @@ pub fn why(rate: &Rate) -> String {
 /// Age in ns above which the age of a choice is shown.
 const OLD: u64 = 100_000_000;
 
-/// The last choice, `chose block`, and its expectation: `4.2us per packet (21.0 % CPU), expected late packets 0.3 %,
+/// The last choice, `chose block`, and its expectation: `4.2us per packet (21.0 % CPU), expected late 0.3 %,
 /// owed 1.2 packets`.
 pub fn choice(choice: &Choice) -> (String, String) {
     let length = || span(Some(choice.wait_ns));
@@ -125,7 +125,7 @@ pub fn choice(choice: &Choice) -> (String, String) {
         None => "price not measured yet".to_owned(),
         price => format!("{} per packet ({} CPU)", span(price), percent(choice.core_ratio)),
     };
-    (chose, format!("{price}, expected late packets {}, {owed}", small_percent(late)))
+    (chose, format!("{price}, expected late {}, {owed}", small_percent(late)))
 }
 
 /// Lost frames, by the worker's reasons and by the devices.
@@ -195,7 +195,7 @@ mod tests {
 WORKER  APP    MODE                 STATE          RX        TX   DROPS     P50     P99  P99.9     MAX     CPU  WAKE-UPS
 edge/0  l2fwd  adaptive p99.9=50us  running  2.00kpps  1.80kpps  200pps  2.51us  2.99us      –  2.99us  12.0 %    2000/s
 edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffic 20.0 %; drops no_route 200pps
-edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets
+edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets
 ";
         assert_eq!(render(&document()), expected);
     }
@@ -234,21 +234,21 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
         for (line, expected) in [
             (
                 said("block", "interrupt", Some(4_200), Some(0.003)),
-                "chose block: 4.2us per packet (10.0 % CPU), expected late packets 0.3 %, owed 1.2 packets",
+                "chose block: 4.2us per packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets",
             ),
             (
                 said("block", "periodic", Some(4_200), Some(0.000_05)),
-                "chose to wake in 38us, before the next expected frame: 4.2us per packet (10.0 % CPU), expected late packets \
+                "chose to wake in 38us, before the next expected frame: 4.2us per packet (10.0 % CPU), expected late \
                  0.005 %, owed 1.2 packets",
             ),
             (
                 said("sleep", "loss_bound", None, Some(0.0)),
-                "chose sleep 38us: price not measured yet, expected late packets 0 %, owed 1.2 packets",
+                "chose sleep 38us: price not measured yet, expected late 0 %, owed 1.2 packets",
             ),
             (said("block", "idle", None, None), "chose block: idle (cost and lateness not compared), owed 1.2 packets"),
             (
                 said("poll", "late", Some(10_000), Some(0.000_001)),
-                "chose poll: 10us per packet (10.0 % CPU), expected late packets < 0.001 %, owed 1.2 packets",
+                "chose poll: 10us per packet (10.0 % CPU), expected late < 0.001 %, owed 1.2 packets",
             ),
         ] {
             assert_eq!(line, expected);

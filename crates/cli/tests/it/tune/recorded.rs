@@ -142,7 +142,7 @@ fn a_damaged_journal_stops_everything() {
     let said = expect(&machine.apus(&["tune", "status"]), 1);
     assert!(said.contains("is damaged"), "{said}");
     let said = expect(&machine.apus(&["tune", "rollback"]), 3);
-    assert!(said.contains("nothing was touched") && said.contains("--damaged"), "{said}");
+    assert!(said.contains("nothing was changed") && said.contains("--damaged"), "{said}");
     assert_eq!(machine.files(), applied);
     expect(&machine.apus(&["tune", "rollback", "--damaged"]), 0);
 }
@@ -231,7 +231,7 @@ fn the_sites_profiles_variables_and_rivals() {
     let said = expect(&machine.apus(&["tune", "plan"]), 0);
     assert!(said.contains("edge        our edge") && said.contains("powersave"), "{said}");
     let said = expect(&machine.apus(&["tune", "plan", "edge"]), 0);
-    assert!(said.contains("1 -> 20") && said.contains("note: tuned runs and may undo 1"), "{said}");
+    assert!(said.contains("1 -> 20") && said.contains("note: tuned is running and may undo 1"), "{said}");
     let said = expect(&machine.apus(&["tune", "plan", "edge", "--set", "interval=30"]), 0);
     assert!(said.contains("1 -> 30"), "{said}");
     let said = expect(&machine.apus(&["tune", "plan", "edge", "--set", "intervall=30"]), 2);
