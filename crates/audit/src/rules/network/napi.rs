@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
         why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout polls \
-         again. It is meant for applications that poll themselves; without one, packets wait for the timer. Each of \
+         again. It was made for applications that poll themselves; without one, packets wait for the timer. Each of \
          the two settings alone is a mistake: the first then has no effect, the second delays merged segments.",
         magnitude: Magnitude {
             text: "up to gro_flush_timeout per packet; 20 us to 2 ms are usual",

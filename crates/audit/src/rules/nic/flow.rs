@@ -101,7 +101,7 @@ pub const RULES: &[Rule] = &[
         title: "No private flag of the driver selects a slow path",
         applies: Applies::LINUX.with_nic(),
         judge: flags,
-        why: "legacy-rx of Intel's drivers copies each frame as older versions did. It is meant for debugging.",
+        why: "legacy-rx of Intel's drivers copies each frame as older versions did. It is a debugging aid.",
         magnitude: Magnitude {
             text: "a copy and an allocation per frame: about 0.1 to 0.5 us",
             effect: crate::Effect::Slower,
