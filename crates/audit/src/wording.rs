@@ -34,6 +34,7 @@ const DEEDS: &[(&str, &str)] = &[
     ("keep", "keeps"),
     ("set", "sets"),
     ("share", "shares"),
+    ("tick", "ticks"),
 ];
 
 /// Words that may stand between the number and the thing.

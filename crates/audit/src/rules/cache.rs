@@ -73,7 +73,7 @@ const ALLOCATION: &[Rule] = &[
         title: "The application's memory bandwidth is not throttled",
         applies: X86.isolated(),
         judge: bandwidth,
-        why: "Memory bandwidth allocation delays a group's requests between core and mesh. It is meant for noisy \
+        why: "Memory bandwidth allocation delays a group's requests between core and mesh. It was made to restrain noisy \
          neighbours. If the application's CPUs are in the throttled group, it delays each of their cache misses.",
         magnitude: Magnitude {
             text: "a delay per cache miss that grows with the throttling; at 10 % memory is many times slower",
