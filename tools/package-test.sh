@@ -25,12 +25,13 @@ inside() {
 		mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && exec chroot "$0" "$@"' "$root" "$@"
 }
 
-# Each file, folder and link with its kind, mode, owner, target and contents; not what dpkg and man-db note of their own work.
+# Each file, folder and link with its kind, mode, owner, target and contents; not what dpkg and man-db note of their own work,
+# nor /run, which a boot empties.
 state() {
 	(
 		cd "$1"
-		find . -path ./proc -prune -o -path ./sys -prune -o -printf '%y %m %u %g %p %l\n'
-		find . \( -path ./proc -o -path ./sys \) -prune -o -type f -print0 | xargs -0r sha256sum
+		find . \( -path ./proc -o -path ./run -o -path ./sys \) -prune -o -printf '%y %m %u %g %p %l\n'
+		find . \( -path ./proc -o -path ./run -o -path ./sys \) -prune -o -type f -print0 | xargs -0r sha256sum
 	) | grep -vE '(\./var/lib/dpkg/status(-old)?|\./var/log/dpkg\.log|\./var/cache/man/.*) ?$' | sort
 }
 
