@@ -11,6 +11,7 @@
 # ZSH        folder of zsh's completions below PREFIX (share/zsh/site-functions)
 # MANIFEST   where below PREFIX it notes what it created (share/apus/installed); empty: it notes nothing
 set -euo pipefail
+export LC_ALL=C
 cd "$(dirname "$0")/.."
 prefix=${PREFIX:-/usr/local}
 root=${DESTDIR:-}
@@ -52,7 +53,8 @@ stage() {
 # Removes what the manifest in $1 names, but for what $2, a list of the same form, names too. Folders go if they are empty.
 remove() {
 	local name
-	sort -r "$1" | comm -23 - <(sort -r "$2") --nocheck-order | while read -r name; do
+	# Backwards: what is in a folder goes before it.
+	comm -23 <(sort "$1") <(sort "$2") | sort -r | while read -r name; do
 		case $name in
 		*/) [ ! -d "$root$name" ] || rmdir --ignore-fail-on-non-empty "$root$name" ;;
 		*) rm -f "$root$name" ;;
