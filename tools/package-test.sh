@@ -114,7 +114,12 @@ state "$work/local" >"$work/before"
 DESTDIR="$work/local" tools/install.sh install >/dev/null
 "$work/local/usr/local/bin/apus" --version >/dev/null
 [ -f "$work/local/usr/local/share/man/man1/apus-run.1" ] || fail "make install installs no manual page of apus run"
+# A file of an earlier version goes with the next installation.
+mkdir "$work/local/usr/local/share/apus/old"
+touch "$work/local/usr/local/share/apus/old/file"
+printf '%s\n' /usr/local/share/apus/old/ /usr/local/share/apus/old/file >>"$work/local/usr/local/share/apus/installed"
 DESTDIR="$work/local" tools/install.sh install >/dev/null
+[ ! -e "$work/local/usr/local/share/apus/old" ] || fail "make install leaves what an earlier version had"
 DESTDIR="$work/local" tools/install.sh uninstall >/dev/null
 state "$work/local" >"$work/after"
 same "make uninstall"
