@@ -11,6 +11,7 @@
 # ZSH        folder of zsh's completions below PREFIX (share/zsh/site-functions)
 # MANIFEST   where below PREFIX it notes what it created (share/apus/installed); empty: it notes nothing
 set -euo pipefail
+export LC_ALL=C
 cd "$(dirname "$0")/.."
 prefix=${PREFIX:-/usr/local}
 root=${DESTDIR:-}
@@ -52,7 +53,8 @@ stage() {
 # Removes what the manifest in $1 names, but for what $2, a list of the same form, names too. Folders go if they are empty.
 remove() {
 	local name
-	sort -r "$1" | comm -23 - <(sort -r "$2") --nocheck-order | while read -r name; do
+	# Backwards: what is in a folder goes before it.
+	comm -23 <(sort "$1") <(sort "$2") | sort -r | while read -r name; do
 		case $name in
 		*/) [ ! -d "$root$name" ] || rmdir --ignore-fail-on-non-empty "$root$name" ;;
 		*) rm -f "$root$name" ;;
@@ -60,13 +62,12 @@ remove() {
 	done
 }
 
-# The folder and those above it that are not there yet, a line each.
-missing() {
-	local folder=$1
-	while [ -n "$folder" ] && [ ! -d "$root$folder" ]; do
-		echo "$folder/"
-		folder=${folder%/*}
-	done
+# The folders of the files on standard input, and those above them, a line each.
+folders() {
+	local name
+	while read -r name; do
+		while name=${name%/*} && [ -n "$name" ]; do echo "$name/"; done
+	done | sort -u
 }
 
 install_all() {
@@ -81,14 +82,17 @@ install_all() {
 	local before=$root$prefix/$manifest name mode
 	(cd "$staged/files" && find . -type f -printf "$prefix/%P\n") >"$staged/list"
 	[ -z "$manifest" ] || echo "$prefix/$manifest" >>"$staged/list"
-	while read -r name; do missing "${name%/*}"; done <"$staged/list" | sort -u >"$staged/folders"
-	# An earlier installation: its folders are ours still, its other files go.
+	# Ours are the folders that are not there yet, and of an earlier installation's those that still hold something.
+	folders <"$staged/list" >"$staged/folders"
+	touch "$staged/earlier"
 	if [ -n "$manifest" ] && [ -f "$before" ]; then
-		grep '/$' "$before" >>"$staged/folders" || true
-		cp "$before" "$staged/before"
+		sort -u "$before" >"$staged/earlier"
 	fi
-	sort -u "$staged/folders" >>"$staged/list"
-	[ ! -f "$staged/before" ] || remove "$staged/before" "$staged/list"
+	comm -12 "$staged/folders" "$staged/earlier" >>"$staged/list"
+	while read -r name; do
+		[ -d "$root$name" ] || echo "$name"
+	done <"$staged/folders" >>"$staged/list"
+	remove "$staged/earlier" "$staged/list"
 	# File by file: folders that are there already keep their owner and mode, and a running program its file.
 	(cd "$staged/files" && find . -type f -printf '%m %P\n') | while read -r mode name; do
 		install -D -m "$mode" "$staged/files/$name" "$root$prefix/$name"

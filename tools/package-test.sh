@@ -25,12 +25,13 @@ inside() {
 		mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && exec chroot "$0" "$@"' "$root" "$@"
 }
 
-# Each file, folder and link with its kind, mode, owner, target and contents; not what dpkg and man-db note of their own work.
+# Each file, folder and link with its kind, mode, owner, target and contents; not what dpkg and man-db note of their own work,
+# nor /run, which a boot empties.
 state() {
 	(
 		cd "$1"
-		find . -path ./proc -prune -o -path ./sys -prune -o -printf '%y %m %u %g %p %l\n'
-		find . \( -path ./proc -o -path ./sys \) -prune -o -type f -print0 | xargs -0r sha256sum
+		find . \( -path ./proc -o -path ./run -o -path ./sys \) -prune -o -printf '%y %m %u %g %p %l\n'
+		find . \( -path ./proc -o -path ./run -o -path ./sys \) -prune -o -type f -print0 | xargs -0r sha256sum
 	) | grep -vE '(\./var/lib/dpkg/status(-old)?|\./var/log/dpkg\.log|\./var/cache/man/.*) ?$' | sort
 }
 
@@ -113,7 +114,12 @@ state "$work/local" >"$work/before"
 DESTDIR="$work/local" tools/install.sh install >/dev/null
 "$work/local/usr/local/bin/apus" --version >/dev/null
 [ -f "$work/local/usr/local/share/man/man1/apus-run.1" ] || fail "make install installs no manual page of apus run"
+# A file of an earlier version goes with the next installation.
+mkdir "$work/local/usr/local/share/apus/old"
+touch "$work/local/usr/local/share/apus/old/file"
+printf '%s\n' /usr/local/share/apus/old/ /usr/local/share/apus/old/file >>"$work/local/usr/local/share/apus/installed"
 DESTDIR="$work/local" tools/install.sh install >/dev/null
+[ ! -e "$work/local/usr/local/share/apus/old" ] || fail "make install leaves what an earlier version had"
 DESTDIR="$work/local" tools/install.sh uninstall >/dev/null
 state "$work/local" >"$work/after"
 same "make uninstall"
