@@ -45,16 +45,6 @@ impl Finding {
         Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
     }
 
-    /// What it does to a packet, in documents: `late` or `slower`; `None` where no size is known.
-    pub fn effect_name(&self) -> Option<&'static str> {
-        let effect = match (self.effect, self.slower) {
-            (Some(time), _) => Effect::Late(time),
-            (None, true) => Effect::Slower,
-            (None, false) => Effect::Unsized,
-        };
-        effect.name()
-    }
-
     /// Does its fix give up power, safety or a feature for latency?
     pub fn trades(&self) -> bool {
         self.rule.fix.trade || self.cause().trades()

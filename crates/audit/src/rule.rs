@@ -56,15 +56,6 @@ impl Effect {
             Self::Slower | Self::Unsized => None,
         }
     }
-
-    /// Its name in documents; `None` where no size is known.
-    pub const fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Late(_) => Some("late"),
-            Self::Slower => Some("slower"),
-            Self::Unsized => None,
-        }
-    }
 }
 
 /// How much a mechanism takes from a packet's latency budget.

@@ -106,7 +106,7 @@ pub struct Top {
     /// Print one table, from two samples, and end.
     #[arg(long)]
     pub once: bool,
-    /// Print one JSON document (schema apus.top/1), from two samples, and end.
+    /// Print one JSON document (schema apus.top/2), from two samples, and end.
     #[arg(long)]
     pub json: bool,
     /// Time between two samples [default: 1s; with --once or --json 500ms].
@@ -140,7 +140,7 @@ pub struct Demo {
     /// Where the report goes: one HTML file with figures and numbers.
     #[arg(short, long, value_name = "FILE", default_value = "demo-report.html")]
     pub output: PathBuf,
-    /// Where the JSON document (schema apus.demo/1) goes; `-` prints it in place of the table.
+    /// Where the JSON document (schema apus.demo/2) goes; `-` prints it in place of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Time for all of it; less time means shorter and fewer runs.

@@ -65,22 +65,24 @@ pub struct PortReport {
     pub peak: Option<PeakRate>,
 }
 
-/// What only one kind of port has.
-#[derive(Clone, Debug)]
-pub enum PortKind {
-    /// A network interface.
-    AfXdp {
-        /// Where the XDP program runs.
-        xdp_mode: XdpMode,
-        /// Whether the driver receives straight into the pool.
-        zero_copy: bool,
-        /// The receive queues that are served.
-        queues: Vec<u32>,
-    },
-    /// A memory port.
-    Memory,
-    /// A file.
-    Pcap,
+units::named! {
+    /// What only one kind of port has.
+    #[derive(Clone, Debug)]
+    pub enum PortKind {
+        /// A network interface.
+        AfXdp {
+            /// Where the XDP program runs.
+            xdp_mode: XdpMode,
+            /// Whether the driver receives straight into the pool.
+            zero_copy: bool,
+            /// The receive queues that are served.
+            queues: Vec<u32>,
+        } = "af_xdp",
+        /// A memory port.
+        Memory = "memory",
+        /// A file.
+        Pcap = "pcap",
+    }
 }
 
 /// The highest rate at which packets may arrive at one queue.
@@ -92,15 +94,17 @@ pub struct PeakRate {
     pub from: PeakRateSource,
 }
 
-/// Where a peak rate comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PeakRateSource {
-    /// The user said it.
-    Given,
-    /// Shortest frames at the line rate that the driver states.
-    LineRate,
-    /// Shortest frames at [`ASSUMED_SPEED`], because the driver states none.
-    Assumed,
+units::named! {
+    /// Where a peak rate comes from.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PeakRateSource {
+        /// The user said it.
+        Given = "given",
+        /// Shortest frames at the line rate that the driver states.
+        LineRate = "line_rate",
+        /// Shortest frames at [`ASSUMED_SPEED`], because the driver states none.
+        Assumed = "assumed",
+    }
 }
 
 /// What is put around each device, from the inside outwards: faults, trace, capture.

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tester::histogram::{Histogram, HistogramDocument};
-use tester::quantile::{QuantileEstimate, REPORTED, estimate};
-use units::{Nanos, Quantile};
+use tester::document::Distribution;
+use units::Nanos;
 
 use crate::clock::ClockDetail;
 use crate::conditions::Conditions;
@@ -109,9 +108,9 @@ pub struct Term {
     /// Such as `lateness`; stable, so that profiles can be compared term by term.
     pub name: String,
     /// Each sample once.
-    pub raw: Series,
+    pub raw: Distribution,
     /// With a sample for each one that a stall swallowed; null where nothing can be swallowed.
-    pub back_filled: Option<Series>,
+    pub back_filled: Option<Distribution>,
     /// How much of the time was spent blocked; null where the term has no such share.
     pub blocked: Option<Blocked>,
     /// The same for each run, if there was more than one: the run is the sample of a comparison.
@@ -137,7 +136,8 @@ pub struct Blocked {
 #[serde(deny_unknown_fields)]
 pub struct Round {
     /// Samples, back-filled ones included.
-    pub n: u64,
+    #[serde(alias = "n")] // apus.probe/1, apus.platform/1
+    pub count: u64,
     /// Median of the back-filled series, or of the raw one where there is no other; null if refused.
     pub p50_ns: Option<u64>,
     /// The same of the 99th percentile.
@@ -146,91 +146,16 @@ pub struct Round {
     pub max_ns: Option<u64>,
 }
 
-/// A distribution of spans of time.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Series {
-    /// Samples, those of the overflow included.
-    pub n: u64,
-    /// The least.
-    pub min_ns: Option<u64>,
-    /// Arithmetic mean, rounded down.
-    pub mean_ns: Option<u64>,
-    /// Median; null if refused.
-    pub p50_ns: Option<u64>,
-    /// 90th percentile; null if refused.
-    pub p90_ns: Option<u64>,
-    /// 99th percentile; null if refused.
-    pub p99_ns: Option<u64>,
-    /// 99.9th percentile; null if refused.
-    pub p99_9_ns: Option<u64>,
-    /// 99.99th percentile; null if refused.
-    pub p99_99_ns: Option<u64>,
-    /// The greatest seen, exactly: a lower bound that grows with n and duration.
-    pub max_ns: Option<u64>,
-    /// The same quantiles with their 95 % confidence intervals, or why they are refused.
-    pub quantiles: Vec<QuantileEstimate>,
-    /// All of it.
-    pub histogram: HistogramDocument,
-}
-
-impl Series {
-    /// From a histogram; `extremes` are its least and greatest sample. With `refused`, no quantile is given.
-    pub fn new(
-        histogram: &Histogram,
-        extremes: Option<(u64, u64)>,
-        mean_ns: Option<u64>,
-        refused: Option<&str>,
-    ) -> Self {
-        let quantiles: Vec<QuantileEstimate> = REPORTED
-            .iter()
-            .map(|quantile| match refused {
-                Some(why) => QuantileEstimate {
-                    quantile: quantile.to_string(),
-                    latency_ns: None,
-                    ci95_low_ns: None,
-                    ci95_high_ns: None,
-                    refused_because: Some(why.into()),
-                },
-                None => within(estimate(histogram, *quantile), extremes),
-            })
-            .collect();
-        let of = |wanted: Quantile| {
-            REPORTED.iter().zip(&quantiles).find(|(q, _)| **q == wanted).and_then(|(_, found)| found.latency_ns)
-        };
-        Self {
-            n: histogram.len(),
-            min_ns: extremes.map(|(min, _)| min),
-            mean_ns,
-            p50_ns: of(Quantile::P50),
-            p90_ns: of(Quantile::P90),
-            p99_ns: of(Quantile::P99),
-            p99_9_ns: of(Quantile::P99_9),
-            p99_99_ns: of(Quantile::P99_99),
-            max_ns: extremes.map(|(_, max)| max),
-            histogram: histogram.to_document(),
-            quantiles,
-        }
-    }
-}
-
-/// A quantile is the upper end of its bucket: no quantile lies beyond the samples.
-fn within(estimate: QuantileEstimate, extremes: Option<(u64, u64)>) -> QuantileEstimate {
-    let Some((min, max)) = extremes else { return estimate };
-    let within = |ns: Option<u64>| ns.map(|ns| ns.clamp(min, max));
-    QuantileEstimate {
-        latency_ns: within(estimate.latency_ns),
-        ci95_low_ns: within(estimate.ci95_low_ns),
-        ci95_high_ns: within(estimate.ci95_high_ns),
-        ..estimate
-    }
-}
-
 impl Term {
     /// A term of one run.
-    pub fn new(name: impl Into<String>, raw: Series, back_filled: Option<Series>, blocked: Option<Blocked>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        raw: Distribution,
+        back_filled: Option<Distribution>,
+        blocked: Option<Blocked>,
+    ) -> Self {
         let of = back_filled.as_ref().unwrap_or(&raw);
-        let round = Round { n: of.n, p50_ns: of.p50_ns, p99_ns: of.p99_ns, max_ns: of.max_ns };
+        let round = Round { count: of.count, p50_ns: of.p50_ns, p99_ns: of.p99_ns, max_ns: of.max_ns };
         Self { name: name.into(), raw, back_filled, blocked, rounds: vec![round] }
     }
 }
@@ -266,7 +191,7 @@ impl Measured {
 impl Term {
     /// Adds another run, which took `more`; this one took `before`.
     fn merge(&mut self, other: &Self, refused: Option<&str>, (before, more): (u64, u64)) -> Result<(), crate::Error> {
-        let joined = |a: &Series, b: &Series| -> Result<Series, crate::Error> {
+        let joined = |a: &Distribution, b: &Distribution| -> Result<Distribution, crate::Error> {
             let mut recorder = Recorder::try_from(a)?;
             recorder.add(&Recorder::try_from(b)?);
             Ok(recorder.series(refused))
@@ -365,14 +290,14 @@ pub enum MarkKind {
 }
 
 /// What looks wrong about a series: zeros and equal samples are more often a broken clock than a perfect host.
-pub(crate) fn suspicion(name: &str, series: &Series) -> Option<Mark> {
+pub(crate) fn suspicion(name: &str, series: &Distribution) -> Option<Mark> {
     /// Samples from which it is no chance that all are equal to the nanosecond.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
-        _ if series.n == 0 => format!("{name}: not one sample: measure for longer, or see what keeps the CPU"),
-        (_, Some(0)) => format!("{name}: all {} samples are 0 ns", series.n),
-        (Some(min), Some(max)) if min == max && series.n >= MANY => {
-            format!("{name}: all {} samples are {}", series.n, Nanos::from_nanos(min))
+        _ if series.count == 0 => format!("{name}: not one sample: measure for longer, or see what keeps the CPU"),
+        (_, Some(0)) => format!("{name}: all {} samples are 0 ns", series.count),
+        (Some(min), Some(max)) if min == max && series.count >= MANY => {
+            format!("{name}: all {} samples are {}", series.count, Nanos::from_nanos(min))
         }
         _ => return None,
     };
@@ -383,7 +308,7 @@ pub(crate) fn suspicion(name: &str, series: &Series) -> Option<Mark> {
 mod tests {
     use super::*;
 
-    fn series(samples: impl IntoIterator<Item = u64>, refused: Option<&str>) -> Series {
+    fn series(samples: impl IntoIterator<Item = u64>, refused: Option<&str>) -> Distribution {
         let mut recorder = Recorder::new();
         samples.into_iter().for_each(|ns| recorder.record(Nanos::from_nanos(ns)));
         recorder.series(refused)
@@ -401,7 +326,7 @@ mod tests {
     #[test]
     fn a_refusal_takes_all_percentiles_and_leaves_the_samples() {
         let refused = series(1..=1000, Some("the clock was set"));
-        assert_eq!((refused.p50_ns, refused.p99_ns, refused.n, refused.max_ns), (None, None, 1000, Some(1000)));
+        assert_eq!((refused.p50_ns, refused.p99_ns, refused.count, refused.max_ns), (None, None, 1000, Some(1000)));
         assert!(refused.quantiles.iter().all(|q| q.refused_because.as_deref() == Some("the clock was set")));
         assert_eq!(refused.histogram.counts.iter().map(|(_, n)| n).sum::<u64>(), 1000);
     }
@@ -412,7 +337,7 @@ mod tests {
         let mut term = Term::new("x", series(1..=500, None), None, blocked(0.1));
         let other = Term::new("x", series(501..=1000, None), None, blocked(0.4));
         term.merge(&other, None, (1_000, 2_000)).unwrap();
-        assert_eq!((term.raw.n, term.raw.min_ns, term.raw.max_ns), (1000, Some(1), Some(1000)));
+        assert_eq!((term.raw.count, term.raw.min_ns, term.raw.max_ns), (1000, Some(1), Some(1000)));
         assert_eq!((term.rounds.len(), term.rounds[1].max_ns), (2, Some(1000)));
         let all = term.blocked.unwrap();
         assert!(all.stalls == 2 && (all.share.unwrap() - 0.3).abs() < 1e-12);

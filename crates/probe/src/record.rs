@@ -1,9 +1,8 @@
 //! Samples of a span of time: the tester's histogram, with the exact extremes and sum beside it.
 
+use tester::document::Distribution;
 use tester::histogram::Histogram;
 use units::Nanos;
-
-use crate::measured::Series;
 
 /// Collects samples. Not on the measured path of any probe.
 #[derive(Clone, Debug)]
@@ -74,7 +73,7 @@ impl Recorder {
         Nanos::from_nanos(u64::try_from(self.sum_ns).unwrap_or(u64::MAX))
     }
     /// The middle sample, to three digits and never beyond the extremes; `None` without samples in range. For a
-    /// probe's own use: what leaves the program is [`Series`], which refuses where samples are too few.
+    /// probe's own use: what leaves the program is [`Distribution`], which refuses where samples are too few.
     pub fn median(&self) -> Option<Nanos> {
         let [median] = self.histogram.at_ranks([self.len().div_ceil(2)]);
         median.map(|median| Nanos::from_nanos(median.clamp(self.min_ns, self.max_ns)))
@@ -89,21 +88,21 @@ impl Recorder {
     }
 
     /// The form that leaves the program. With `refused`, all quantiles are refused for that reason.
-    pub fn series(&self, refused: Option<&str>) -> Series {
+    pub fn series(&self, refused: Option<&str>) -> Distribution {
         let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
-        let extremes = (!self.is_empty()).then_some((self.min_ns, self.max_ns));
-        Series::new(&self.histogram, extremes, mean_ns, refused)
+        let [min_ns, max_ns] = [self.min_ns, self.max_ns].map(|ns| (!self.is_empty()).then_some(ns));
+        Distribution::new(self.histogram.to_document(), [min_ns, mean_ns, max_ns], refused)
     }
 }
 
 /// Reads back what left the program: min and max exactly, the sum to within the mean's rounding.
-impl TryFrom<&Series> for Recorder {
+impl TryFrom<&Distribution> for Recorder {
     type Error = crate::Error;
-    fn try_from(series: &Series) -> Result<Self, crate::Error> {
+    fn try_from(series: &Distribution) -> Result<Self, crate::Error> {
         let histogram = Histogram::try_from(&series.histogram)?;
         let wrong = |why: &str| crate::Error::invalid("a series of samples", why);
-        if histogram.len() != series.n {
-            return Err(wrong("its histogram does not hold n samples"));
+        if histogram.len() != series.count {
+            return Err(wrong("its histogram does not hold `count` samples"));
         }
         if histogram.is_empty() {
             return Ok(Self::new());
@@ -144,8 +143,8 @@ mod tests {
         let mut recorder = Recorder::new();
         recorder.record(Nanos::from_micros(3));
         let good = recorder.series(None);
-        assert!(Recorder::try_from(&Series { n: 2, ..good.clone() }).is_err());
-        assert!(Recorder::try_from(&Series { max_ns: None, ..good }).is_err());
+        assert!(Recorder::try_from(&Distribution { count: 2, ..good.clone() }).is_err());
+        assert!(Recorder::try_from(&Distribution { max_ns: None, ..good }).is_err());
         assert!(Recorder::try_from(&Recorder::new().series(None)).unwrap().is_empty());
     }
 }

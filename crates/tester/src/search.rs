@@ -98,15 +98,17 @@ pub struct Outcome {
     pub unsent: u64,
 }
 
-/// What an outcome means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The tested device forwarded enough.
-    Pass,
-    /// It lost too many.
-    Loss,
-    /// The tester did not send enough to tell.
-    TesterLimited,
+units::named! {
+    /// What an outcome means.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// The tested device forwarded enough.
+        Pass = "pass",
+        /// It lost too many.
+        Loss = "loss",
+        /// The tester did not send enough to tell.
+        TesterLimited = "tester_limited",
+    }
 }
 
 /// One trial that was done.

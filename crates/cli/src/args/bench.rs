@@ -6,14 +6,13 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use host::knob::NapiDeferral;
-use live::device::afxdp::Filter;
+use live::device::afxdp::{Filter, XdpMode, ZeroCopy};
 use policy::Goal;
 use tester::frame::{Encapsulation, FrameSize};
 use tester::schedule::Schedule;
 use units::{Nanos, PacketRate};
 
-use super::run::{Xdp, ZeroCopyName};
-use super::values::{deferral, filter, mac, parts, span};
+use super::values::{deferral, filter, mac, one_of, parts, span};
 
 /// What is measured.
 #[derive(Subcommand, Debug)]
@@ -103,11 +102,11 @@ pub struct Bed {
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
     /// Where our XDP program runs.
-    #[arg(long, value_enum, default_value_t = Xdp::Auto, help_heading = "Tester's port")]
-    pub xdp: Xdp,
+    #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Tester's port")]
+    pub xdp: XdpMode,
     /// Whether the driver receives straight into our memory.
-    #[arg(long, value_enum, default_value_t = ZeroCopyName::Auto, help_heading = "Tester's port")]
-    pub zero_copy: ZeroCopyName,
+    #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's port")]
+    pub zero_copy: ZeroCopy,
     /// Descriptors of each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's port")]
     pub ring: u32,
@@ -144,7 +143,7 @@ pub struct Bed {
     #[arg(long, conflicts_with = "instance", help_heading = "Device under test")]
     pub tid: Option<u32>,
 
-    /// Print the result as JSON (schema apus.bench/1).
+    /// Print the result as JSON (schema apus.bench/2).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
     /// Write the result as JSON to a file, for `apus report`.

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+
+use super::values::one_of;
 
 /// Linux's dynamic interrupt moderation (lib/dim), bit for bit.
 #[derive(Subcommand, Debug)]
@@ -25,37 +27,26 @@ pub struct Replay {
     #[arg(value_name = "FILE.csv")]
     pub file: PathBuf,
     /// Which of DIM's tables and variants.
-    #[arg(long, value_enum, default_value_t = Mode::RxEqe)]
+    #[arg(long, value_parser = one_of::<Mode>(), default_value_t = Mode::RxEqe)]
     pub mode: Mode,
     /// Print one JSON document (schema apus.dim-replay/1), with the state after each call.
     #[arg(long)]
     pub json: bool,
 }
 
-/// DIM's tables, and its RDMA variant.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Receive; the timer starts at the event.
-    RxEqe,
-    /// Receive; every completion starts the timer anew.
-    RxCqe,
-    /// Transmit; the timer starts at the event.
-    TxEqe,
-    /// Transmit; every completion starts the timer anew.
-    TxCqe,
-    /// RDMA completion queues.
-    Rdma,
-}
-
-impl Mode {
-    /// As it is typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RxEqe => "rx-eqe",
-            Self::RxCqe => "rx-cqe",
-            Self::TxEqe => "tx-eqe",
-            Self::TxCqe => "tx-cqe",
-            Self::Rdma => "rdma",
-        }
+units::named! {
+    /// DIM's tables, and its RDMA variant.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Mode {
+        /// Receive; the timer starts at the event.
+        RxEqe = "rx-eqe",
+        /// Receive; every completion starts the timer anew.
+        RxCqe = "rx-cqe",
+        /// Transmit; the timer starts at the event.
+        TxEqe = "tx-eqe",
+        /// Transmit; every completion starts the timer anew.
+        TxCqe = "tx-cqe",
+        /// RDMA completion queues.
+        Rdma = "rdma",
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use sim::strict::Override;
 
-pub use goals::{Goals, Grid};
+pub use goals::Goals;
 
 /// What to do in the modelled world.
 #[derive(Subcommand, Debug)]
@@ -62,7 +62,7 @@ pub struct Run {
     /// What stands in for what the scenario says.
     #[command(flatten)]
     pub instead: Instead,
-    /// Print one JSON document (schema apus.sim.run/1).
+    /// Print one JSON document (schema apus.sim.run/2).
     #[arg(long)]
     pub json: bool,
     /// Write a report with tables and plots: one HTML file that needs nothing else.
@@ -90,7 +90,7 @@ pub struct Compare {
     /// What stands in for what all of them say.
     #[command(flatten)]
     pub instead: Instead,
-    /// Print one JSON document (schema apus.sim.compare/1).
+    /// Print one JSON document (schema apus.sim.compare/2).
     #[arg(long)]
     pub json: bool,
     /// Write a report with tables and plots: one HTML file that needs nothing else.
@@ -115,7 +115,7 @@ pub struct Sweep {
     /// Cases to simulate at a time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Print one JSON document (schema apus.sim.sweep/1) in place of CSV.
+    /// Print one JSON document (schema apus.sim.sweep/2) in place of CSV.
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
     /// Keep the finished cases in this CSV file, and continue from those already in it.

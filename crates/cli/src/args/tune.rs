@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use host::knob::Cpus;
-use host::profile::Format;
+use host::profile::{Format, Via};
 use units::{Hertz, Nanos};
 
-use super::values::span_with_hours;
+use super::values::{one_of, span_with_hours};
 
 /// What to do with the machine's settings.
 #[derive(Subcommand, Debug)]
@@ -140,7 +140,7 @@ pub struct Manner {
     /// Print each operation that changes something, before it is done.
     #[arg(long)]
     pub trace: bool,
-    /// Print one JSON document.
+    /// Print one JSON document (schema apus.tune-apply/1, or apus.tune-rollback/1 of a rollback).
     #[arg(long)]
     pub json: bool,
 }
@@ -214,7 +214,7 @@ pub struct Show {
     /// Root folder of the machine.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Print one JSON document (schema apus.tune-status/1).
+    /// Print one JSON document (schema apus.tune-status/1, or apus.tune-recommend/1 of `recommend`).
     #[arg(long)]
     pub json: bool,
 }
@@ -273,7 +273,7 @@ pub struct PowerSet {
     #[arg(long, value_name = "FREQUENCY")]
     pub uncore: Option<Hertz>,
     /// By registers (MSR 0x774 of each core, 0x620 of each die), or by the kernel's limits.
-    #[arg(long, value_enum, default_value = "cpufreq")]
+    #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
     /// Root folder of the machine.
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -281,13 +281,4 @@ pub struct PowerSet {
     /// How it is done.
     #[command(flatten)]
     pub manner: Manner,
-}
-
-/// How a frequency is fixed.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Via {
-    /// HWP request and uncore ratio limit registers.
-    Hwp,
-    /// cpufreq and intel_uncore_frequency.
-    Cpufreq,
 }

@@ -1,7 +1,9 @@
 //! `apus audit --json`, `apus audit diff --json`, `apus audit cmdline --json`.
 
+use audit::{DifferenceKind, Risk, Subject, Verdict, Workload};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
 /// The schema's name.
 pub const SCHEMA: &str = "apus.audit/1";
@@ -69,8 +71,8 @@ pub struct Intent {
     pub nics: Vec<String>,
     /// How the interfaces are known.
     pub nics_from: Option<String>,
-    /// `poll`, `interrupt`, `rt`, `kvm-host`, `guest`.
-    pub workloads: Vec<String>,
+    /// What it is used as.
+    pub workloads: Vec<Name<Workload>>,
     /// How the uses are known.
     pub workloads_from: Option<String>,
     /// The goal, such as `p99.9=50us`.
@@ -83,11 +85,10 @@ pub struct Intent {
 pub struct Action {
     /// What is done, as an instruction.
     pub title: String,
-    /// `set` (`apus tune` makes it and rolls it back), `boot` (a changed kernel command line), `people` (somebody does
-    /// it by hand), `ask` (say first what the host is for).
-    pub kind: String,
+    /// What is done, and by whom.
+    pub kind: Name<ActionKind>,
     /// The root causes that it mends, by name.
-    pub causes: Vec<String>,
+    pub causes: Vec<Name<audit::Cause>>,
     /// The commands, or the whole kernel command line afterwards, or the advice.
     pub lines: Vec<String>,
     /// What changes on the kernel's command line: `+word`, `-word`; empty for other actions.
@@ -95,11 +96,45 @@ pub struct Action {
     /// What it gains.
     pub gain: Gain,
     /// What it puts at risk, as in a fix.
-    pub risks: Vec<String>,
+    pub risks: Vec<Name<Risk>>,
     /// What it costs, of each rule once.
     pub costs: Vec<String>,
     /// The keys of the findings that it mends, the worst first.
     pub findings: Vec<String>,
+}
+
+units::named! {
+    /// What is done, and by whom.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum ActionKind {
+        /// `apus tune` makes it and rolls it back.
+        Set = "set",
+        /// A changed kernel command line.
+        Boot = "boot",
+        /// Somebody does it by hand.
+        People = "people",
+        /// Say first what the host is for.
+        Ask = "ask",
+    }
+}
+
+units::named! {
+    /// What a finding does to a packet.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum EffectKind {
+        /// It waits, for `effect_ns`.
+        Late = "late",
+        /// The work on it takes longer.
+        Slower = "slower",
+    }
+}
+
+impl EffectKind {
+    /// `None` if the effect has no known size.
+    pub fn of(finding: &audit::Finding) -> Option<Self> {
+        let slower = finding.slower.then_some(Self::Slower);
+        finding.effect.map(|_| Self::Late).or(slower)
+    }
 }
 
 /// What an action gains.
@@ -133,11 +168,11 @@ pub struct Unlock {
 #[serde(deny_unknown_fields)]
 pub struct Cause {
     /// Its name, as in the findings.
-    pub cause: String,
+    pub cause: Name<audit::Cause>,
     /// What is the matter.
     pub problem: String,
     /// The worst verdict of its findings.
-    pub verdict: String,
+    pub verdict: Name<Verdict>,
     /// What its rules say; the same of several subjects is one entry.
     pub said: Vec<Said>,
 }
@@ -149,7 +184,7 @@ pub struct Said {
     /// The rule.
     pub id: String,
     /// The verdict.
-    pub verdict: String,
+    pub verdict: Name<Verdict>,
     /// Of what: CPUs together, others by name, the first three of many.
     pub subject: String,
     /// What was found.
@@ -164,7 +199,7 @@ pub struct Said {
 #[allow(missing_docs)]
 pub struct Group {
     /// The group's name.
-    pub group: String,
+    pub group: Name<audit::Group>,
     pub pass: u32,
     pub warn: u32,
     pub fail: u32,
@@ -182,17 +217,17 @@ pub struct Finding {
     /// The rule.
     pub id: String,
     /// Its group.
-    pub group: String,
+    pub group: Name<audit::Group>,
     /// Its root cause.
-    pub cause: String,
+    pub cause: Name<audit::Cause>,
     /// What the rule asks for.
     pub title: String,
-    /// `pass`, `warn`, `fail`, `unknown`, `not-applicable`, `sources-disagree`.
-    pub verdict: String,
+    /// What the rule says.
+    pub verdict: Name<Verdict>,
     /// Why nothing was judged; `null` if something was.
     pub reason: Option<String>,
-    /// What was judged: `host`, `cpus`, `link`, `irq`, `device`, `parameter`, `named`.
-    pub subject_kind: String,
+    /// What was judged.
+    pub subject_kind: Name<Subject>,
     /// Its name.
     pub subject: String,
     /// What was found.
@@ -205,9 +240,8 @@ pub struct Finding {
     pub magnitude: String,
     /// Who says so.
     pub magnitude_source: String,
-    /// What it does to a packet: `late` (it waits, for `effect_ns`), `slower` (the work on it takes longer), or `null`
-    /// if neither has a known size.
-    pub effect: Option<String>,
+    /// What it does to a packet; `null` if that has no known size.
+    pub effect: Option<Name<EffectKind>>,
     /// How long one packet waits; `null` if none waits, or no size is known.
     pub effect_ns: Option<u64>,
     /// Is `effect_ns` this host's own number? Otherwise it is a typical one of the rule's source.
@@ -250,9 +284,8 @@ pub struct Fix {
     pub reboot: bool,
     /// All lines of `runtime` and `persistent`, each with who can do it and what it puts at risk.
     pub steps: Vec<Step>,
-    /// What the steps put at risk: `reboot` (they act after one only), `network` (they interrupt an interface's
-    /// traffic), `security` (they weaken a protection).
-    pub risks: Vec<String>,
+    /// What the steps put at risk.
+    pub risks: Vec<Name<Risk>>,
 }
 
 /// One line of a fix.
@@ -261,12 +294,10 @@ pub struct Fix {
 pub struct Step {
     /// The command, the kernel parameters, or the advice.
     pub text: String,
-    /// `set` (`apus tune` makes it and rolls it back; `apus audit --fix` writes it), `arguments` (of the kernel's
-    /// command line), `run` (a command for people), `advise` (no command), `rerun` (an option of `apus audit` makes a
-    /// missing value known).
-    pub action: String,
+    /// What is to be done, and who can do it.
+    pub action: Name<audit::Action>,
     /// What it puts at risk, as for the whole fix.
-    pub risks: Vec<String>,
+    pub risks: Vec<Name<Risk>>,
 }
 
 /// What two audits say differently.
@@ -290,8 +321,8 @@ pub struct DiffDocument {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
-    /// `worse`, `changed`, `unclear`, `better`.
-    pub kind: String,
+    /// How they differ.
+    pub kind: Name<DifferenceKind>,
     /// Rule and subject.
     pub key: String,
     /// What the first says.
@@ -323,9 +354,8 @@ pub struct CmdlineDocument {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Remark {
-    /// `unknown-value`, `contradiction`, `sets-differ`, `not-mainline`, `missing`, `overridden`, `duplicate`,
-    /// `unknown-name`.
-    pub kind: String,
+    /// What kind of remark.
+    pub kind: Name<audit::cmdline::Kind>,
     /// The parameters as written; of a missing one, what to add.
     pub parameter: String,
     /// What is to be said.

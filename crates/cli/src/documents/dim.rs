@@ -2,6 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
+
+use crate::args::dim::Mode;
 
 /// The schema's name.
 pub const SCHEMA: &str = "apus.dim-replay/1";
@@ -17,8 +20,8 @@ pub struct Document {
     pub schema: String,
     /// The file with the calls.
     pub file: String,
-    /// rx-eqe, rx-cqe, tx-eqe, tx-cqe or rdma.
-    pub mode: String,
+    /// Which of DIM's tables and variants.
+    pub mode: Name<Mode>,
     /// The state after each call, in order. Rows that start an instance are no calls.
     pub calls: Vec<Call>,
     /// All of it in short.

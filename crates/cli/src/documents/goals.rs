@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::goals::{Case as Judged, Held, Plan, Tried, Verdict, quartiles};
+use sim::goals::{Case as Judged, Grid, Held, Plan, Tried, Verdict, quartiles};
+
+use tester::document::{Name, by_name};
 use units::Nanos;
+
+use super::top::Wait as Waits;
 
 /// The schema's name.
 pub const SCHEMA: &str = "apus.sim.goals/2";
@@ -20,8 +24,8 @@ pub struct Document {
     /// `apus.sim.goals/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The grid: `quick`, `classic`, `full`.
-    pub grid: String,
+    /// The grid.
+    pub grid: Name<Grid>,
     /// The first seed of all that is random.
     pub seed: u64,
     /// Seeds per case, counted up from the first.
@@ -53,7 +57,7 @@ pub struct Sample {
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     /// Cases by verdict.
-    pub verdicts: BTreeMap<String, u64>,
+    pub verdicts: BTreeMap<Name<Verdict>, u64>,
     /// Cases in which `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
     pub marginal: u64,
     /// The power of `adaptive` as a multiple of the best rival's that holds the goal too.
@@ -105,8 +109,8 @@ pub struct Case {
     pub goal: String,
     /// The window of each run.
     pub duration_ns: u64,
-    /// `won`, `tied`, `lost`, `lost_to_tuned`, `missed`, `nobody_holds` or `too_few_packets`.
-    pub verdict: String,
+    /// What became of it.
+    pub verdict: Name<Verdict>,
     /// Whether `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
     pub marginal: bool,
     /// The rival that beats `adaptive`, or the best of those that hold the goal; `null` if none holds it.
@@ -146,9 +150,8 @@ pub struct Way {
     pub late_ppm: f64,
     /// Its 95 % interval over the seeds; `null` with one.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// `yes`, `within_interval` (the share is above the allowed one, but its interval reaches it), `no` or
-    /// `too_few_packets`. A lost packet is a `no`.
-    pub held: String,
+    /// Whether it held the goal. A lost packet is a `no`.
+    pub held: Name<Held>,
     /// The delay at the goal's quantile, the middle one of the seeds, lost packets taken as late for ever; `null` if it
     /// lies among those, or if a run had too few packets.
     pub latency_ns: Option<u64>,
@@ -161,28 +164,18 @@ pub struct Way {
     /// Changes of frequency that were carried out.
     pub frequency_changes: u64,
     /// Waits by kind.
-    pub waits: BTreeMap<String, Waits>,
+    pub waits: BTreeMap<Name<WaitKind>, Waits>,
     /// Decisions by reason; those that came up.
-    pub reasons: BTreeMap<String, u64>,
-}
-
-/// Waits of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct Waits {
-    /// How many.
-    pub count: u64,
-    /// How long, together.
-    pub time_ns: u64,
+    pub reasons: BTreeMap<Name<Reason>, u64>,
 }
 
 impl Document {
     /// The document of these cases, of `planned` ones.
-    pub fn new(grid: &str, plan: &Plan, planned: usize, cases: &[Judged]) -> Self {
+    pub fn new(grid: Grid, plan: &Plan, planned: usize, cases: &[Judged]) -> Self {
         Self {
             apus: super::VERSION.to_owned(),
             schema: SCHEMA.to_owned(),
-            grid: grid.to_owned(),
+            grid: grid.into(),
             seed: plan.seed,
             seeds: plan.seeds,
             warm_up_ns: plan.warm_up.as_nanos(),
@@ -202,7 +195,7 @@ impl Summary {
             |case: &Judged| case.ours_holds().then(|| case.best_of_all().map(|best| case.ratio(best))).flatten();
         let first = |case: &Judged| tester::statistics::median(&case.first_second_multiples());
         Self {
-            verdicts: super::named(Verdict::ALL.map(|verdict| (verdict.name(), count(verdict)))),
+            verdicts: by_name(Verdict::ALL.map(|verdict| (verdict, count(verdict)))),
             marginal: cases.iter().filter(|case| case.is_marginal()).count() as u64,
             power_multiple: Quartiles::of(cases.iter().filter_map(power)),
             bound_multiple: Quartiles::of(cases.iter().filter_map(Judged::bound_multiple)),
@@ -234,7 +227,7 @@ impl From<&Judged> for Case {
             peak_pps: case.peak.map(units::PacketRate::as_pps),
             goal: case.goal.to_string(),
             duration_ns: setting.duration.as_nanos(),
-            verdict: case.verdict().name().to_owned(),
+            verdict: case.verdict().into(),
             marginal: case.is_marginal(),
             rival: rival.map(|rival| rival.way.to_string()),
             power_multiple: rival.map(|rival| case.ratio(rival)),
@@ -266,22 +259,14 @@ impl Way {
             late: tried.late(goal.latency),
             late_ppm: tried.late_share(goal.latency) * 1e6,
             late_ppm_ci95: tried.late_interval(goal.latency).map(|(low, high)| (low * 1e6, high * 1e6)),
-            held: match tried.held(goal) {
-                Held::Yes => "yes",
-                Held::WithinInterval => "within_interval",
-                Held::No => "no",
-                Held::TooFew => "too_few_packets",
-            }
-            .to_owned(),
+            held: tried.held(goal).into(),
             latency_ns: tried.latency(goal.quantile).map(Nanos::as_nanos),
             power_uw: tried.power(tried.runs.len()).round() as u64,
             busy_ppm: sum(|run| run.busy_ppm) / seeds.max(1),
             wakeups: sum(|run| run.wakeups),
             frequency_changes: sum(|run| run.frequency_changes),
-            waits: super::named(WaitKind::ALL.map(|kind| (kind.name(), waits(kind)))),
-            reasons: super::named(
-                Reason::ALL.map(|r| (r.name(), reason(r))).into_iter().filter(|(_, count)| *count > 0),
-            ),
+            waits: by_name(WaitKind::ALL.map(|kind| (kind, waits(kind)))),
+            reasons: by_name(Reason::ALL.map(|r| (r, reason(r))).into_iter().filter(|(_, count)| *count > 0)),
         }
     }
 }

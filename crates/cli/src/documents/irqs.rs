@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use audit::HitKind;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
 /// The schema's name.
 pub const SCHEMA: &str = "apus.irqs/1";
@@ -33,8 +35,8 @@ pub struct Source {
     pub label: String,
     /// Its users, or what it stands for.
     pub name: String,
-    /// `device`, `cpu`, `softirq`.
-    pub kind: String,
+    /// What kind of interruption.
+    pub kind: Name<HitKind>,
     /// How often on all of these CPUs.
     pub count: u64,
     /// The same per second; `null` since boot.

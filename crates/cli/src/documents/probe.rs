@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use tester::host::HostState;
 
 /// Name and version of the document's schema.
-pub const SCHEMA: &str = "apus.probe/1";
+pub const SCHEMA: &str = "apus.probe/2";
+
+/// The version before, which is read too: there the samples of a distribution were counted as `n`.
+pub const SCHEMA_1: &str = "apus.probe/1";
 
 /// What `apus probe` prints with `--json`.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
@@ -17,7 +20,7 @@ pub const SCHEMA: &str = "apus.probe/1";
 pub struct Document {
     /// Version of the program.
     pub apus: String,
-    /// `apus.probe/1`
+    /// `apus.probe/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The host on which it was measured. Its scheduling class is that of the thread that looked on; the
@@ -35,7 +38,10 @@ impl Document {
 }
 
 /// Name and version of the platform profile's schema.
-pub const PLATFORM: &str = "apus.platform/1";
+pub const PLATFORM: &str = "apus.platform/2";
+
+/// The version before, which is read too, as [`SCHEMA_1`].
+pub const PLATFORM_1: &str = "apus.platform/1";
 
 /// What `apus probe all` writes: what waking up costs on a host, term by term, in several rounds.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
@@ -43,7 +49,7 @@ pub const PLATFORM: &str = "apus.platform/1";
 pub struct Platform {
     /// Version of the program.
     pub apus: String,
-    /// `apus.platform/1`
+    /// `apus.platform/2`
     #[schemars(extend("const" = PLATFORM))]
     pub schema: String,
     /// The host.

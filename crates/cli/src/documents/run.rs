@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use live::app::AppConfig;
 use live::device::afxdp::XdpMode;
 use live::port::{PeakRateSource, PortKind, PortReport};
-use live::telemetry::Snapshot;
+use live::telemetry::{SchedulingClass, Snapshot};
 use policy::LossBound;
+use policy::wait::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
-use super::top::{Total, health};
+use super::top::{Port as DeviceCounts, Total, ports};
 
 /// The schema's name.
-pub const SCHEMA: &str = "apus.run/1";
+pub const SCHEMA: &str = "apus.run/2";
 
 /// How an instance ran.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
@@ -20,7 +23,7 @@ pub const SCHEMA: &str = "apus.run/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.run/1`
+    /// `apus.run/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// What was asked for, as it was understood.
@@ -30,8 +33,8 @@ pub struct Document {
     /// How long no worker may be away; `null` for modes that keep no such bound, and for ports that
     /// cannot lose frames.
     pub loss_bound: Option<Bound>,
-    /// Why it ended: `asked`, `duration`, `exhausted`, `failed`.
-    pub ended: String,
+    /// Why it ended.
+    pub ended: Name<Ended>,
     /// How long it ran; `null` if it did not start.
     pub ran_ns: Option<u64>,
     /// The workers, by number; empty if they did not start.
@@ -44,6 +47,34 @@ pub struct Document {
     pub error: Option<String>,
 }
 
+units::named! {
+    /// Why an instance ended.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Ended {
+        /// A signal asked it to.
+        Asked = "asked",
+        /// It ran for as long as `--duration` says.
+        Duration = "duration",
+        /// There was nothing more to receive.
+        Exhausted = "exhausted",
+        /// It could not start, or a worker failed.
+        Failed = "failed",
+    }
+}
+
+units::named! {
+    /// How a worker ended.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum WorkerEnded {
+        /// It was told to.
+        Stopped = "stopped",
+        /// There was nothing more to receive.
+        Exhausted = "exhausted",
+        /// By an error.
+        Failed = "failed",
+    }
+}
+
 /// What was asked for.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
@@ -51,11 +82,11 @@ pub struct Config {
     /// The instance's name.
     pub instance: String,
     /// What is done to each frame.
-    pub app: String,
+    pub app: Name<AppConfig>,
     /// The application's own options, as text.
     pub app_options: BTreeMap<String, String>,
     /// How to wait.
-    pub mode: String,
+    pub mode: Name<Mode>,
     /// The goal that it holds: the default if none was given; `null` for modes without one.
     pub goal: Option<String>,
     /// The platform profile that it started from; `null` without.
@@ -112,10 +143,10 @@ pub struct Deferral {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// `af_xdp`, `memory` or `pcap`.
-    pub kind: String,
-    /// Where the XDP program runs: `native` or `generic`; `null` without one.
-    pub xdp_mode: Option<String>,
+    /// What kind of port.
+    pub kind: Name<PortKind>,
+    /// Where the XDP program runs; `null` without one.
+    pub xdp_mode: Option<Name<XdpMode>>,
     /// Whether the driver receives straight into our memory; `null` without a driver.
     pub zero_copy: Option<bool>,
     /// The receive queues; empty without a driver.
@@ -126,40 +157,29 @@ pub struct Port {
     pub rx_descriptors: u32,
     /// The rate that the loss bound reckons with; `null` if nothing can be lost.
     pub peak_rate_pps: Option<u64>,
-    /// Where that rate comes from: `given`, `line_rate`, `assumed` (10 Gbit/s, because the driver
-    /// states none).
-    pub peak_rate_from: Option<String>,
+    /// Where that rate comes from; assumed are 10 Gbit/s.
+    pub peak_rate_from: Option<Name<PeakRateSource>>,
 }
 
 impl Port {
     /// A port, and its NAPIs whose interrupts are deferred.
     pub fn of(report: &PortReport, deferred_napis: &[u32]) -> Self {
-        let none = (None, None, Vec::new());
-        let (kind, (xdp_mode, zero_copy, queues)) = match &report.kind {
-            PortKind::Memory => ("memory", none),
-            PortKind::Pcap => ("pcap", none),
+        let (xdp_mode, zero_copy, queues) = match &report.kind {
+            PortKind::Memory | PortKind::Pcap => (None, None, Vec::new()),
             PortKind::AfXdp { xdp_mode, zero_copy, queues } => {
-                let mode = if *xdp_mode == XdpMode::Native { "native" } else { "generic" };
-                ("af_xdp", (Some(mode.to_owned()), Some(*zero_copy), queues.clone()))
+                (Some(xdp_mode.into()), Some(*zero_copy), queues.clone())
             }
         };
         Self {
             name: report.name.clone(),
-            kind: kind.to_owned(),
+            kind: (&report.kind).into(),
             xdp_mode,
             zero_copy,
             queues,
             deferred_napis: deferred_napis.to_vec(),
             rx_descriptors: report.rx_descriptors,
             peak_rate_pps: report.peak.map(|peak| peak.rate.as_pps()),
-            peak_rate_from: report.peak.map(|peak| {
-                let from = match peak.from {
-                    PeakRateSource::Given => "given",
-                    PeakRateSource::LineRate => "line_rate",
-                    PeakRateSource::Assumed => "assumed",
-                };
-                from.to_owned()
-            }),
+            peak_rate_from: report.peak.map(|peak| peak.from.into()),
         }
     }
 }
@@ -192,8 +212,8 @@ impl From<LossBound> for Bound {
 pub struct Worker {
     /// Its number.
     pub worker: usize,
-    /// How it ended: `stopped`, `exhausted` or `failed`.
-    pub ended: String,
+    /// How it ended.
+    pub ended: Name<WorkerEnded>,
     /// Why it failed; `null` if it did not.
     pub error: Option<String>,
     /// Its counters; `null` if it failed before it ran.
@@ -206,8 +226,8 @@ pub struct Worker {
 pub struct WorkerCounts {
     /// Its thread.
     pub tid: u32,
-    /// The kernel's scheduling class: `other`, `fifo`, …
-    pub scheduling: String,
+    /// The kernel's scheduling class.
+    pub scheduling: Name<SchedulingClass>,
     /// The real-time priority; 0 in other classes.
     pub priority: u64,
     /// From its making to its end.
@@ -222,52 +242,20 @@ pub struct WorkerCounts {
     pub devices: Vec<DeviceCounts>,
 }
 
-/// What a device says of itself: frames that never reached the worker, or never the wire.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct DeviceCounts {
-    /// The port.
-    pub name: String,
-    /// `up`, `down`, `finished`; `null` if not known.
-    pub health: Option<String>,
-    /// Whether busy polling has an effect; `null` if not asked for or not known yet.
-    pub busy_poll: Option<bool>,
-    /// Lost because the worker did not free the ring in time.
-    pub rx_ring_full_frames: u64,
-    /// Lost because no slot was free.
-    pub rx_no_buffer_frames: u64,
-    /// Lost on receipt for another reason.
-    pub rx_invalid_frames: u64,
-    /// Sent, and refused by the kernel as malformed.
-    pub tx_invalid_frames: u64,
-    /// Sent, and dropped by the driver.
-    pub tx_dropped_frames: u64,
-}
-
 impl WorkerCounts {
     /// Of the last snapshot.
     pub fn new(snapshot: &Snapshot, usage: Option<live::telemetry::Usage>) -> Self {
         let ran = snapshot.taken.since(snapshot.started).unwrap_or(units::Nanos::ZERO).as_nanos();
         let counts = &snapshot.counts;
-        let devices = counts.ports.iter().map(|port| DeviceCounts {
-            name: port.name.clone(),
-            health: port.health.map(health),
-            busy_poll: port.busy_poll,
-            rx_ring_full_frames: port.statistics.rx_ring_full,
-            rx_no_buffer_frames: port.statistics.rx_no_buffer,
-            rx_invalid_frames: port.statistics.rx_invalid,
-            tx_invalid_frames: port.statistics.tx_invalid,
-            tx_dropped_frames: port.statistics.tx_dropped,
-        });
         Self {
             tid: snapshot.tid,
-            scheduling: snapshot.scheduling.name().to_owned(),
+            scheduling: snapshot.scheduling.class().into(),
             priority: snapshot.scheduling.priority,
             ran_ns: ran,
             cpu_ratio: usage.filter(|_| ran > 0).map(|usage| usage.cpu.as_nanos() as f64 / ran as f64),
             accounted: counts.received_frames == counts.sent_frames + counts.dropped.iter().sum::<u64>(),
             total: Total::new(counts, usage),
-            devices: devices.collect(),
+            devices: ports(counts),
         }
     }
 }

@@ -7,22 +7,22 @@ use policy::moderation::{self, PeriodMode};
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::bound::{Bound, Why};
+use sim::bound::{Bound, By, Why};
 use sim::outcome::{CoreOutcome, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
-use sim::scenario::{Scenario, Worker};
+use sim::scenario::{ModerationPlan, Scenario, Worker};
 use sim::world::{Activity, Cycle};
-use tester::histogram::{Histogram, HistogramDocument};
-use tester::quantile::{QuantileEstimate, REPORTED, estimate};
+use tester::document::{Distribution, Name, by_name};
+use tester::histogram::HistogramDocument;
 use units::{Microwatts, Nanos, Quantile};
 
-use super::named;
+use super::top::Wait as Waits;
 
 /// The schema of a run.
-pub const RUN: &str = "apus.sim.run/1";
+pub const RUN: &str = "apus.sim.run/2";
 /// The schema of a comparison.
-pub const COMPARE: &str = "apus.sim.compare/1";
+pub const COMPARE: &str = "apus.sim.compare/2";
 /// The schema of a sweep.
-pub const SWEEP: &str = "apus.sim.sweep/1";
+pub const SWEEP: &str = "apus.sim.sweep/2";
 
 /// One scenario, simulated. All of it is modelled: nothing was measured.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
@@ -30,7 +30,7 @@ pub const SWEEP: &str = "apus.sim.sweep/1";
 pub struct RunDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.run/1`
+    /// `apus.sim.run/2`
     #[schemars(extend("const" = RUN))]
     pub schema: String,
     /// What was simulated, and what came of it.
@@ -43,7 +43,7 @@ pub struct RunDocument {
 pub struct CompareDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.compare/1`
+    /// `apus.sim.compare/2`
     #[schemars(extend("const" = COMPARE))]
     pub schema: String,
     /// The scenarios, in the order in which they were named.
@@ -56,7 +56,7 @@ pub struct CompareDocument {
 pub struct SweepDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.sweep/1`
+    /// `apus.sim.sweep/2`
     #[schemars(extend("const" = SWEEP))]
     pub schema: String,
     /// All combinations: the last key varies fastest, and seeds faster still.
@@ -105,12 +105,12 @@ pub struct Case {
     pub machine: String,
     /// The named model of the NIC.
     pub nic: String,
-    /// What moved the frames: `user` or `kernel`.
-    pub driver: String,
+    /// What moved the frames.
+    pub driver: Name<Driver>,
     /// The policy of waiting; `null` in the kernel.
     pub wait: Option<String>,
     /// The policy of moderation.
-    pub moderation: String,
+    pub moderation: Name<ModerationPlan>,
     /// The policy of the frequency.
     pub frequency: String,
     /// Whether the worker ran in a virtual machine.
@@ -124,9 +124,9 @@ pub struct Case {
     /// The frames that arrived within the window.
     pub frames: Frames,
     /// From a frame's last bit in to its answer's last bit out.
-    pub latency: Latency,
+    pub latency: Distribution,
     /// What the latency is made of: the terms add up to it, frame by frame. To two digits.
-    pub budget: BTreeMap<String, TermDocument>,
+    pub budget: BTreeMap<Name<Term>, TermDocument>,
     /// What was to be held; `null` if nothing was.
     pub goal: Option<GoalDocument>,
     /// Power and energy, modelled.
@@ -139,6 +139,17 @@ pub struct Case {
     pub cores: Vec<Core>,
 }
 
+units::named! {
+    /// What moves the frames.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Driver {
+        /// A loop in user space.
+        User = "user",
+        /// NAPI and the kernel's stack.
+        Kernel = "kernel",
+    }
+}
+
 /// Frames: offered = departed + dropped + in flight.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
@@ -148,31 +159,13 @@ pub struct Frames {
     /// Their answer left within the window.
     pub departed: u64,
     /// Lost, by reason.
-    pub dropped: BTreeMap<String, u64>,
+    pub dropped: BTreeMap<Name<Drop>, u64>,
     /// Still under way at the window's end.
     pub in_flight: u64,
     /// Octets that left, check sequences included.
     pub departed_octets: u64,
     /// Answers a second.
     pub departed_pps: f64,
-}
-
-/// A distribution of delays.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct Latency {
-    /// How many.
-    pub count: u64,
-    /// The shortest, exactly.
-    pub min_ns: Option<u64>,
-    /// The mean, of exact values, rounded down.
-    pub mean_ns: Option<u64>,
-    /// The longest, exactly.
-    pub max_ns: Option<u64>,
-    /// Quantiles, with their confidence intervals for independent samples.
-    pub quantiles: Vec<QuantileEstimate>,
-    /// The whole of it.
-    pub histogram: HistogramDocument,
 }
 
 /// One term of the latency budget.
@@ -230,8 +223,8 @@ pub struct Least {
     pub cores_uw: Option<u64>,
     /// The power of the simulated cores as a multiple of it. Below 1 only if the goal was missed.
     pub multiple: Option<f64>,
-    /// What sets it: `schedule`, the wake-ups that the deadlines ask for, or `work`, the cycles of the packets.
-    pub set_by: Option<String>,
+    /// What sets it: the wake-ups that the deadlines ask for, or the cycles of the packets.
+    pub set_by: Option<Name<By>>,
     /// Why there is none; `null` if there is one.
     pub unknown_because: Option<String>,
 }
@@ -243,7 +236,7 @@ impl Least {
             Ok(bound) => Self {
                 cores_uw: Some(bound.power.as_microwatts()),
                 multiple: Some(bound.multiple(Microwatts::new(cores_uw))),
-                set_by: Some(bound.by.name().to_owned()),
+                set_by: Some(bound.by.into()),
                 unknown_because: None,
             },
             Err(why) => Self { cores_uw: None, multiple: None, set_by: None, unknown_because: Some(why.to_string()) },
@@ -260,7 +253,7 @@ pub struct Queue {
     /// Frames whose answer left.
     pub departed: u64,
     /// Frames that were lost, by reason.
-    pub dropped: BTreeMap<String, u64>,
+    pub dropped: BTreeMap<Name<Drop>, u64>,
     /// Frames under way at the window's end.
     pub in_flight: u64,
     /// Interrupts.
@@ -295,8 +288,8 @@ pub struct Profile {
     pub usecs: u32,
     /// `rx-frames`
     pub frames: u32,
-    /// What the time counts from: `eqe`, the first frame, or `cqe`, the last.
-    pub mode: String,
+    /// What the time counts from.
+    pub mode: Name<PeriodMode>,
     /// How long it was in force.
     pub time_ns: u64,
 }
@@ -310,13 +303,13 @@ pub struct Core {
     /// Those that found nothing.
     pub empty_polls: u64,
     /// Decisions of the wait policy, by reason.
-    pub wait_reasons: BTreeMap<String, u64>,
+    pub wait_reasons: BTreeMap<Name<Reason>, u64>,
     /// Waits by kind.
-    pub waits: BTreeMap<String, Waits>,
+    pub waits: BTreeMap<Name<WaitKind>, Waits>,
     /// Decisions of the frequency policy, by reason.
-    pub frequency_reasons: BTreeMap<String, u64>,
+    pub frequency_reasons: BTreeMap<Name<frequency::Reason>, u64>,
     /// Decisions of the moderation policies, by reason.
-    pub moderation_reasons: BTreeMap<String, u64>,
+    pub moderation_reasons: BTreeMap<Name<moderation::Reason>, u64>,
     /// Times that it was woken.
     pub wakeups: u64,
     /// Requests for a frequency.
@@ -331,16 +324,6 @@ pub struct Core {
     pub residency: Vec<Residency>,
     /// What cpuidle would count of each idle state, from the world's beginning.
     pub idle_states: Vec<IdleState>,
-}
-
-/// Waits of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct Waits {
-    /// How many.
-    pub count: u64,
-    /// How long together.
-    pub time_ns: u64,
 }
 
 /// Time in one state at one frequency.
@@ -378,8 +361,8 @@ impl Case {
     /// What `outcome` is of `scenario`, some of whose values were `instead`.
     pub fn new(scenario: &Scenario, instead: BTreeMap<String, String>, outcome: &Outcome) -> Self {
         let (driver, wait) = match scenario.worker {
-            Worker::User { wait, .. } => ("user", Some(wait.name().to_owned())),
-            Worker::Kernel { .. } => ("kernel", None),
+            Worker::User { wait, .. } => (Driver::User, Some(wait.name().to_owned())),
+            Worker::Kernel { .. } => (Driver::Kernel, None),
         };
         let idle_names: Vec<String> =
             scenario.host.processor.cstates.states.iter().map(|state| state.name.clone()).collect();
@@ -390,9 +373,9 @@ impl Case {
             instead,
             machine: scenario.host.machine.clone(),
             nic: scenario.host.nic_name.clone(),
-            driver: driver.to_owned(),
+            driver: driver.into(),
             wait,
-            moderation: scenario.moderation.name().to_owned(),
+            moderation: scenario.moderation.into(),
             frequency: scenario.frequency.name().to_owned(),
             virtual_machine: scenario.host.vcpu.is_some(),
             seed: outcome.seed,
@@ -401,13 +384,13 @@ impl Case {
             frames: Frames {
                 offered: outcome.offered(),
                 departed: outcome.departed(),
-                dropped: named(Drop::ALL.map(|why| (why.name(), outcome.dropped(why)))),
+                dropped: by_name(Drop::ALL.map(|why| (why, outcome.dropped(why)))),
                 in_flight: outcome.in_flight(),
                 departed_octets: outcome.octets,
                 departed_pps: outcome.departed_per_second(),
             },
-            latency: Latency::new(&outcome.latency),
-            budget: named(Term::ALL.map(|term| (term.name(), TermDocument::new(outcome.term(term))))),
+            latency: distribution(&outcome.latency),
+            budget: by_name(Term::ALL.map(|term| (term, TermDocument::new(outcome.term(term))))),
             goal: outcome.goal.map(GoalDocument::from),
             power: Power {
                 cores_uw: outcome.core_power().as_microwatts(),
@@ -423,36 +406,25 @@ impl Case {
     }
 }
 
+/// The values that came up.
+fn counted<T: units::Named>(counts: impl IntoIterator<Item = (T, u64)>) -> BTreeMap<Name<T>, u64> {
+    by_name(counts.into_iter().filter(|(_, count)| *count > 0))
+}
+
 fn nanos(span: Option<Nanos>) -> Option<u64> {
     span.map(Nanos::as_nanos)
 }
 
-impl Latency {
-    fn new(delays: &sim::outcome::Distribution) -> Self {
-        let histogram = HistogramDocument {
-            significant_digits: sim::outcome::SIGNIFICANT_DIGITS,
-            lowest_ns: sim::outcome::LOWEST_NS,
-            highest_ns: sim::outcome::HIGHEST_NS,
-            counts: delays.counts().collect(),
-            overflow: delays.overflow(),
-        };
-        // Both sides count in buckets of the same bounds, so that nothing is lost on the way.
-        let read = Histogram::try_from(&histogram).unwrap_or_default();
-        Self {
-            count: delays.count(),
-            min_ns: nanos(delays.least()),
-            mean_ns: nanos(delays.mean()),
-            max_ns: nanos(delays.most()),
-            quantiles: REPORTED.map(|quantile| estimate(&read, quantile)).into(),
-            histogram,
-        }
-    }
-
-    /// One of the reported quantiles, if there are enough samples.
-    pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
-        let name = quantile.to_string();
-        self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)
-    }
+/// Sum and extremes are exact: the simulator keeps them.
+fn distribution(delays: &sim::outcome::Distribution) -> Distribution {
+    let histogram = HistogramDocument {
+        significant_digits: sim::outcome::SIGNIFICANT_DIGITS,
+        lowest_ns: sim::outcome::LOWEST_NS,
+        highest_ns: sim::outcome::HIGHEST_NS,
+        counts: delays.counts().collect(),
+        overflow: delays.overflow(),
+    };
+    Distribution::new(histogram, [delays.least(), delays.mean(), delays.most()].map(nanos), None)
 }
 
 impl TermDocument {
@@ -480,7 +452,7 @@ impl From<&QueueOutcome> for Queue {
         Self {
             offered: queue.offered,
             departed: queue.departed,
-            dropped: named(Drop::ALL.map(|why| (why.name(), queue.dropped[why as usize]))),
+            dropped: by_name(Drop::ALL.map(|why| (why, queue.dropped[why as usize]))),
             in_flight: queue.in_flight,
             interrupts: queue.interrupts,
             moderation_changes: queue.moderation.as_ref().map(|moderated| moderated.changes),
@@ -488,7 +460,7 @@ impl From<&QueueOutcome> for Queue {
                 .map(|(profile, time)| Profile {
                     usecs: profile.usecs,
                     frames: profile.frames,
-                    mode: if profile.mode == PeriodMode::Eqe { "eqe" } else { "cqe" }.to_owned(),
+                    mode: profile.mode.into(),
                     time_ns: time.as_nanos(),
                 })
                 .collect(),
@@ -513,19 +485,18 @@ impl Core {
     fn new(core: &CoreOutcome, idle_names: &[String], duration: Nanos) -> Self {
         let waits = WaitKind::ALL.map(|kind| {
             let (count, time) = core.waits[kind as usize];
-            (kind.name(), Waits { count, time_ns: time.as_nanos() })
+            (kind, Waits { count, time_ns: time.as_nanos() })
         });
-        let above_zero = |(_, count): &(&'static str, u64)| *count > 0;
-        let reasons = Reason::ALL.map(|reason| (reason.name(), core.reasons[reason as usize]));
-        let of_frequency = frequency::Reason::ALL.map(|r| (r.name(), core.frequency_reasons[r as usize]));
-        let of_moderation = moderation::Reason::ALL.map(|r| (r.name(), core.moderation_reasons[r as usize]));
+        let reasons = Reason::ALL.map(|reason| (reason, core.reasons[reason as usize]));
+        let of_frequency = frequency::Reason::ALL.map(|r| (r, core.frequency_reasons[r as usize]));
+        let of_moderation = moderation::Reason::ALL.map(|r| (r, core.moderation_reasons[r as usize]));
         Self {
             polls: core.polls,
             empty_polls: core.empty_polls,
-            wait_reasons: named(reasons.into_iter().filter(above_zero)),
-            waits: named(waits.into_iter().filter(|(_, waits)| waits.count > 0)),
-            frequency_reasons: named(of_frequency.into_iter().filter(above_zero)),
-            moderation_reasons: named(of_moderation.into_iter().filter(above_zero)),
+            wait_reasons: counted(reasons),
+            waits: by_name(waits.into_iter().filter(|(_, waits)| waits.count > 0)),
+            frequency_reasons: counted(of_frequency),
+            moderation_reasons: counted(of_moderation),
             wakeups: core.wakeups,
             frequency_requests: core.frequency_requests,
             frequency_changes: core.frequency_changes,

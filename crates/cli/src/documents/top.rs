@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use live::device::Health;
-use live::telemetry::{self, Counts, DropReason, Usage};
+use live::telemetry::{self, Counts, DropReason, SchedulingClass, State, Usage};
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::{Distribution, Name, by_name};
 use units::{Instant, Monotonic, Nanos};
 
-use super::distribution::Distribution;
-use super::named;
-
 /// The schema's name.
-pub const SCHEMA: &str = "apus.top/1";
+pub const SCHEMA: &str = "apus.top/2";
 
 /// What the running instances do.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
@@ -21,7 +19,7 @@ pub const SCHEMA: &str = "apus.top/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.top/1`
+    /// `apus.top/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The running instances, by name.
@@ -58,12 +56,12 @@ pub struct Worker {
     pub goal: Option<String>,
     /// The CPU that it is pinned to; `null` if it may move.
     pub cpu: Option<u32>,
-    /// The kernel's scheduling class: `other`, `fifo`, …
-    pub scheduling: String,
+    /// The kernel's scheduling class.
+    pub scheduling: Name<SchedulingClass>,
     /// The real-time priority; 0 in other classes.
     pub priority: u64,
-    /// `starting`, `running`, `link_down`, `stopping`, `stopped`, `failed`; `null` if not known.
-    pub state: Option<String>,
+    /// What it is about; `null` if not known.
+    pub state: Option<Name<State>>,
     /// Time since the worker was made.
     pub uptime_ns: u64,
     /// Time since the worker last said that it was alive; long while it waits.
@@ -85,10 +83,10 @@ pub struct Worker {
 pub struct Choice {
     /// Time since it was chosen: long while the core is in that wait, or takes frames without comparing waits.
     pub age_ns: u64,
-    /// The kind of wait: `poll`, `sleep`, `block`.
-    pub kind: String,
-    /// Why: `budget`, `periodic`, …
-    pub reason: String,
+    /// The kind of wait.
+    pub kind: Name<WaitKind>,
+    /// Why.
+    pub reason: Name<Reason>,
     /// How long the wait was to be; of a block, how long until the next frame was expected.
     pub wait_ns: u64,
     /// What it was expected to cost a packet, as the time of a core that polls, late packets apart. `null` before the first
@@ -112,8 +110,8 @@ pub struct Choice {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// `up`, `down`, `finished`; `null` if not known.
-    pub health: Option<String>,
+    /// Whether it is up; `null` if not known.
+    pub health: Option<Name<Health>>,
     /// Received frames lost because the worker did not free the ring in time.
     pub rx_ring_full_frames: u64,
     /// Received frames lost because no slot was free.
@@ -141,7 +139,7 @@ pub struct Total {
     /// Their octets.
     pub sent_bytes: u64,
     /// Received and not sent, by reason.
-    pub dropped_frames: BTreeMap<String, u64>,
+    pub dropped_frames: BTreeMap<Name<DropReason>, u64>,
     /// Polls of all queues.
     pub polls: u64,
     /// Those that found nothing.
@@ -149,9 +147,9 @@ pub struct Total {
     /// Time spent on frames.
     pub busy_ns: u64,
     /// Waits by kind.
-    pub waits: BTreeMap<String, Wait>,
+    pub waits: BTreeMap<Name<WaitKind>, Wait>,
     /// Decisions of the wait policy by reason.
-    pub decisions: BTreeMap<String, u64>,
+    pub decisions: BTreeMap<Name<Reason>, u64>,
     /// Times that the host took the core away.
     pub gaps: u64,
     /// How long it did so.
@@ -167,7 +165,7 @@ pub struct Total {
 }
 
 /// Waits of one kind.
-#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
     /// How many.
@@ -191,7 +189,7 @@ pub struct Rate {
     /// Bits sent a second.
     pub sent_bps: f64,
     /// Frames dropped a second, by reason; reasons without any are left out.
-    pub dropped_pps: BTreeMap<String, f64>,
+    pub dropped_pps: BTreeMap<Name<DropReason>, f64>,
     /// Frames that the devices lost a second, over all ports and causes.
     pub device_lost_pps: f64,
     /// Polls a second.
@@ -207,7 +205,7 @@ pub struct Rate {
     /// Share of the interval that lay in gaps.
     pub gap_ratio: f64,
     /// Share of the decisions by reason; reasons without any are left out.
-    pub decision_ratios: BTreeMap<String, f64>,
+    pub decision_ratios: BTreeMap<Name<Reason>, f64>,
     /// From a frame's arrival to its pick-up.
     pub pickup_lateness: Distribution,
     /// From a frame's pick-up to its sending.
@@ -254,12 +252,12 @@ impl Total {
             received_bytes: counts.received_bytes,
             sent_frames: counts.sent_frames,
             sent_bytes: counts.sent_bytes,
-            dropped_frames: named(DropReason::ALL.map(|reason| (reason.name(), counts.dropped(reason)))),
+            dropped_frames: by_name(DropReason::ALL.map(|reason| (reason, counts.dropped(reason)))),
             polls: counts.polls,
             empty_polls: counts.empty_polls,
             busy_ns: counts.busy.as_nanos(),
-            waits: named(WaitKind::ALL.map(|kind| (kind.name(), wait(kind)))),
-            decisions: named(Reason::ALL.map(|reason| (reason.name(), counts.reason(reason)))),
+            waits: by_name(WaitKind::ALL.map(|kind| (kind, wait(kind)))),
+            decisions: by_name(Reason::ALL.map(|reason| (reason, counts.reason(reason)))),
             gaps: counts.gaps,
             gap_time_ns: counts.gap_time.as_nanos(),
             cpu_time_ns: usage.map(|usage| usage.cpu.as_nanos()),
@@ -277,8 +275,8 @@ impl Choice {
         let ratio = |ppm: u64| ppm as f64 / 1e6;
         Self {
             age_ns: now.since(choice.at).unwrap_or(Nanos::ZERO).as_nanos(),
-            kind: choice.kind.name().to_owned(),
-            reason: choice.reason.name().to_owned(),
+            kind: choice.kind.into(),
+            reason: choice.reason.into(),
             wait_ns: belief.wait.as_nanos(),
             price_ns_per_packet: belief.price().map(Nanos::as_nanos),
             core_ratio: belief.core_ppm().map(ratio),
@@ -294,7 +292,7 @@ impl Choice {
 pub fn ports(counts: &Counts) -> Vec<Port> {
     let port = |port: &telemetry::PortCounts| Port {
         name: port.name.clone(),
-        health: port.health.map(health),
+        health: port.health.map(Name::from),
         rx_ring_full_frames: port.statistics.rx_ring_full,
         rx_no_buffer_frames: port.statistics.rx_no_buffer,
         rx_invalid_frames: port.statistics.rx_invalid,
@@ -303,13 +301,4 @@ pub fn ports(counts: &Counts) -> Vec<Port> {
         busy_poll: port.busy_poll,
     };
     counts.ports.iter().map(port).collect()
-}
-
-/// The name of a port's health.
-pub fn health(health: Health) -> String {
-    match health {
-        Health::Up => "up".to_owned(),
-        Health::Down => "down".to_owned(),
-        Health::Finished => "finished".to_owned(),
-    }
 }

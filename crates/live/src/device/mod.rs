@@ -95,15 +95,17 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
 }
 
-/// The state of a port that is still there. One that is gone is an [`Error::PortLost`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Health {
-    /// Frames can come and go.
-    Up,
-    /// The link is down: nothing comes, and what is sent is lost. It may come up again.
-    Down,
-    /// An end was set for this device (a pcap file) and has been reached.
-    Finished,
+units::named! {
+    /// The state of a port that is still there. One that is gone is an [`Error::PortLost`].
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Health {
+        /// Frames can come and go.
+        Up = "up",
+        /// The link is down: nothing comes, and what is sent is lost. It may come up again.
+        Down = "down",
+        /// An end was set for this device (a pcap file) and has been reached.
+        Finished = "finished",
+    }
 }
 
 /// What a device counted by itself: frames that never reached the worker.

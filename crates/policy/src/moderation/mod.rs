@@ -40,17 +40,19 @@ pub enum Direction {
     Tx,
 }
 
-/// What starts the timer of a profile. The numbers are those of `enum dim_cq_period_mode`
-/// (Linux `include/linux/dim.h`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum PeriodMode {
-    /// From the event: the timer starts with the first packet after the last interrupt, and no
-    /// packet waits longer than it.
-    Eqe = 0,
-    /// From the completion: every further packet starts the timer anew, so only the count of frames
-    /// bounds the wait.
-    Cqe = 1,
+units::named! {
+    /// What starts the timer of a profile. The numbers are those of `enum dim_cq_period_mode`
+    /// (Linux `include/linux/dim.h`).
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u8)]
+    pub enum PeriodMode {
+        /// From the event: the timer starts with the first packet after the last interrupt, and no
+        /// packet waits longer than it.
+        Eqe = "eqe",
+        /// From the completion: every further packet starts the timer anew, so only the count of frames
+        /// bounds the wait.
+        Cqe = "cqe",
+    }
 }
 
 /// When an interrupt is raised: after `usecs`, or as soon as `frames` packets wait, whichever is

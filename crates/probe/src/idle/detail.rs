@@ -6,17 +6,18 @@ use std::path::Path;
 use host::knob::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tester::document::Name;
 use tester::host::Reading;
 use units::Nanos;
 
-use super::{Done, How, name};
+use super::{Done, How, Source, name};
 
 /// What only the probe `idle` knows.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleDetail {
-    /// `alone` or `pm-qos`.
-    pub how: String,
+    /// How one state was had.
+    pub how: Name<How>,
     /// The idle states of the CPU, the shallowest first; none in a guest that halts.
     pub states: Vec<IdleFacts>,
     /// The cases, each with a term of its name.
@@ -48,7 +49,7 @@ pub struct IdleCase {
     /// The state's number; null: halted.
     pub state: Option<u32>,
     /// What ended the sleep.
-    pub source: String,
+    pub source: Name<Source>,
     /// For how long the CPU was idle before, by and large.
     pub sleep_ns: u64,
     /// Wake-ups.
@@ -109,7 +110,7 @@ pub(super) fn detail(
         IdleCase {
             term: of.name.clone(),
             state: of.state,
-            source: of.source.to_string(),
+            source: of.source.into(),
             sleep_ns: of.sleep.as_nanos(),
             wakeups: of.samples.len(),
             entered: of.entered.clone(),
@@ -118,7 +119,7 @@ pub(super) fn detail(
         }
     });
     IdleDetail {
-        how: how.to_string(),
+        how: how.into(),
         states: states
             .iter()
             .map(|state| IdleFacts {
@@ -136,7 +137,6 @@ pub(super) fn detail(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::idle::Source;
     use crate::record::Recorder;
 
     fn done(state: u32, source: Source, micros: u64) -> Done {

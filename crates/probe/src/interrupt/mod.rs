@@ -31,6 +31,7 @@ use std::time::Duration;
 use live::cpu::{Cpu as _, LinuxCpu};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use tester::lab::{self, Guard, Lab};
@@ -130,7 +131,7 @@ pub struct InterruptDetail {
     /// `lab`, or the port.
     pub bed: String,
     /// How the receiver waited.
-    pub wait: String,
+    pub wait: document::Name<Wait>,
     /// What stamped the arrival: `XDP`, or the kernel's `stack` (for UDP sockets).
     pub stamped_by: String,
     /// The sender's CPU, where on veth the receiver's NAPI runs too.
@@ -499,7 +500,7 @@ impl Interrupt {
                     Bed::Lab => "lab".into(),
                     Bed::Port { interface, queue, .. } => format!("{interface}:{queue}"),
                 },
-                wait: self.wait.to_string(),
+                wait: self.wait.into(),
                 stamped_by: stamp.trim_start_matches("the ").into(),
                 sender_cpu: if self.bed == Bed::Lab { self.sender } else { self.cpu },
                 receiver_cpu: self.cpu,

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use live::cpu::{Cpu as _, LinuxCpu};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
@@ -71,7 +72,7 @@ pub struct Switch {
 #[serde(deny_unknown_fields)]
 pub struct SwitchDetail {
     /// How the threads woke each other.
-    pub via: String,
+    pub via: document::Name<Via>,
     /// Whether both were on one CPU.
     pub same_cpu: bool,
     /// For how long a thread spun before it woke the other.
@@ -222,7 +223,7 @@ impl Probe for Switch {
             interrupted: control.stopped(),
             terms: vec![term],
             detail: Detail::Switch(SwitchDetail {
-                via: self.via.to_string(),
+                via: self.via.into(),
                 same_cpu: self.cpu == self.peer,
                 pause_ns: self.pause.as_nanos(),
             }),

@@ -25,6 +25,7 @@ use std::time::Duration;
 use live::cpu::{Cpu as _, LinuxCpu};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
@@ -134,7 +135,7 @@ impl Timer {
 #[serde(deny_unknown_fields)]
 pub struct TimerDetail {
     /// How the threads waited.
-    pub wait: String,
+    pub wait: document::Name<Wait>,
     /// From one activation to the next.
     pub interval_ns: u64,
     /// By CPU.
@@ -268,7 +269,7 @@ impl Probe for Timer {
             conditions,
             terms,
             detail: Detail::Timer(TimerDetail {
-                wait: self.wait.to_string(),
+                wait: self.wait.into(),
                 interval_ns: self.interval.as_nanos(),
                 cpus: ran
                     .iter()

@@ -23,13 +23,15 @@ pub struct Row {
     pub explanation: Option<String>,
 }
 
-/// How closely a number is meant to agree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// An average, a median, a rate, a power: within 15 %.
-    Typical,
-    /// A minimum or a maximum: within a factor of 2.
-    Extreme,
+units::named! {
+    /// How closely a number is meant to agree.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Kind {
+        /// An average, a median, a rate, a power: within 15 %.
+        Typical = "typical",
+        /// A minimum or a maximum: within a factor of 2.
+        Extreme = "extreme",
+    }
 }
 
 /// What a document says of a number.
@@ -62,17 +64,19 @@ units::named! {
     }
 }
 
-/// How a number turned out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// As closely as it was meant to.
-    Agrees,
-    /// Further off: the explanation says why.
-    Differs,
-    /// Set by this number.
-    Calibrated,
-    /// One of the two numbers is absent.
-    NotCompared,
+units::named! {
+    /// How a number turned out.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// As closely as it was meant to.
+        Agrees = "agrees",
+        /// Further off: the explanation says why.
+        Differs = "differs",
+        /// Set by this number.
+        Calibrated = "calibrated",
+        /// One of the two numbers is absent.
+        NotCompared = "not_compared",
+    }
 }
 
 /// Averages agree within this many percent.

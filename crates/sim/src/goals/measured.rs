@@ -104,17 +104,19 @@ pub struct Tried {
     pub runs: Vec<Measured>,
 }
 
-/// Whether a way held a goal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Held {
-    /// The share of late packets, of all seeds together, is at most the allowed one, and nothing was lost.
-    Yes,
-    /// It is above, but the 95 % interval of the share over the seeds reaches down to the allowed one; nothing was lost.
-    WithinInterval,
-    /// It is above by more than that, or packets were lost.
-    No,
-    /// All seeds together had fewer packets than the quantile needs ([`minimum_samples`]).
-    TooFew,
+units::named! {
+    /// Whether a way held a goal.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Held {
+        /// The share of late packets, of all seeds together, is at most the allowed one, and nothing was lost.
+        Yes = "yes",
+        /// It is above, but the 95 % interval of the share over the seeds reaches down to the allowed one; nothing was lost.
+        WithinInterval = "within_interval",
+        /// It is above by more than that, or packets were lost.
+        No = "no",
+        /// All seeds together had fewer packets than the quantile needs ([`minimum_samples`]).
+        TooFew = "too_few_packets",
+    }
 }
 
 impl Tried {

@@ -25,15 +25,18 @@ const FROM_A_FILE: Nanos = Nanos::from_secs(2);
 /// A way, and the packets a second that it can forward.
 type Rival = (Way, u64);
 
-/// A named grid.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Grid {
-    /// Two machines, four kinds of traffic, three loads: some minutes.
-    Quick,
-    /// Four machines, Poisson at four loads, three goals, one seed: what SPEC.md counts.
-    Classic,
-    /// All that there is: days. Draw a sample.
-    Full,
+units::named! {
+    /// A named grid.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Grid {
+        /// Two machines, four kinds of traffic at three loads, three goals, five seeds: some minutes.
+        Quick = "quick",
+        /// Four machines, Poisson traffic at four loads, three goals, one seed: what SPEC.md counts.
+        Classic = "classic",
+        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds:
+        /// days. Draw a sample.
+        Full = "full",
+    }
 }
 
 /// What a policy is told of the highest rate (`goal.peak`).

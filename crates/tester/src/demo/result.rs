@@ -1,4 +1,4 @@
-//! The document `apus.demo/1`: every run with its histograms, every search with its trials.
+//! The document `apus.demo/2`: every run with its histograms, every search with its trials.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::host::{HostState, Reading};
 use crate::result::{LatencyResult, LoadResult};
 
 /// Name and version of the document's schema.
-pub const SCHEMA: &str = "apus.demo/1";
+pub const SCHEMA: &str = "apus.demo/2";
 /// The id of the load that is another one for each mode.
 pub const NEAR: &str = "near_highest";
 
@@ -20,7 +20,7 @@ pub const NEAR: &str = "near_highest";
 pub struct DemoResult {
     /// Version of the program.
     pub apus: String,
-    /// `apus.demo/1`
+    /// `apus.demo/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The host on which it was measured.

@@ -5,9 +5,10 @@ use units::Quantile;
 use super::plan::spaced;
 use super::result::{DemoResult, LoadDocument, ModeDocument, Run};
 use crate::Error;
+use crate::document::Distribution;
 use crate::histogram::Histogram;
 use crate::quantile;
-use crate::result::{Distribution, SearchEnd};
+use crate::result::SearchEnd;
 use crate::statistics;
 
 /// From this share of a run on, in hundredths, in which the worker was ready but another thread had its

@@ -2,16 +2,18 @@
 
 use crate::Error;
 
-/// How factors are combined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Design {
-    /// Everything off, and then one factor on at a time: half as many runs as factors have levels, and blind to factors that
-    /// only help together.
-    OneAtATime,
-    /// Factors on and off in balanced combinations: finds pairs that help or hurt only together. All combinations of up
-    /// to four factors; from five on a fraction in which no main effect and no interaction of two is mixed up with
-    /// another (resolution V and above).
-    Factorial,
+units::named! {
+    /// How factors are combined.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Design {
+        /// Everything off, and then one factor on at a time: half as many runs as factors have levels, and blind to factors that
+        /// only help together.
+        OneAtATime = "one-at-a-time",
+        /// Factors on and off in balanced combinations: finds pairs that help or hurt only together. All combinations of up
+        /// to four factors; from five on a fraction in which no main effect and no interaction of two is mixed up with
+        /// another (resolution V and above).
+        Factorial = "factorial",
+    }
 }
 
 /// The most factors of a factorial design.

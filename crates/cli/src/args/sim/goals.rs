@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use policy::Goal;
-use sim::goals::{MOST_SEEDS, Pattern, Peak, Way};
+use sim::goals::{Grid, MOST_SEEDS, Pattern, Peak, Way};
 use units::{Nanos, Quantile};
+
+use crate::args::values::one_of;
 
 /// `apus sim goals`
 #[derive(Args, Debug)]
 pub struct Goals {
     /// What to compare.
-    #[arg(long, value_enum, default_value_t = Grid::Quick)]
+    #[arg(long, value_parser = one_of::<Grid>(), default_value_t = Grid::Quick)]
     pub grid: Grid,
     /// Judge only N cases, drawn at random from the grid.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -79,27 +81,6 @@ pub struct Goals {
     /// Write a report with tables and plots: one HTML file that needs nothing else.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-/// A named grid.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub enum Grid {
-    /// Two machines, four kinds of traffic at three loads, three goals, five seeds.
-    Quick,
-    /// Four machines, Poisson traffic at four loads, three goals, one seed.
-    Classic,
-    /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds.
-    Full,
-}
-
-impl From<Grid> for sim::goals::Grid {
-    fn from(grid: Grid) -> Self {
-        match grid {
-            Grid::Quick => Self::Quick,
-            Grid::Classic => Self::Classic,
-            Grid::Full => Self::Full,
-        }
-    }
 }
 
 /// A processor, and a network controller if one was named.

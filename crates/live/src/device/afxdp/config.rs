@@ -42,15 +42,17 @@ impl InterfaceConfig {
     }
 }
 
-/// Where the XDP program runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum XdpMode {
-    /// In the driver.
-    Native,
-    /// In the kernel's stack, after it has built an skb: works with any driver, and costs more.
-    Generic,
-    /// Native if the driver can, else generic; [`super::Interface::mode`] says which it became.
-    Auto,
+units::named! {
+    /// Where the XDP program runs.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum XdpMode {
+        /// In the driver, or fail.
+        Native = "native",
+        /// In the kernel's stack, after it has built an skb: works with any driver, and costs more.
+        Generic = "generic",
+        /// In the driver if it can, else in the stack; [`super::Interface::mode`] says which it became.
+        Auto = "auto",
+    }
 }
 
 /// Which frames are ours; the kernel's stack gets the others.
@@ -142,15 +144,17 @@ impl Default for RingSizes {
     }
 }
 
-/// Whether the driver receives straight into the pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ZeroCopy {
-    /// If the driver can; [`Capabilities`](crate::device::Capabilities) says which it became.
-    Auto,
-    /// Or else fail.
-    Force,
-    /// Never.
-    Off,
+units::named! {
+    /// Whether the driver receives straight into the pool.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum ZeroCopy {
+        /// If the driver can; [`Capabilities`](crate::device::Capabilities) says which it became.
+        Auto = "auto",
+        /// Or else fail.
+        Force = "force",
+        /// Never.
+        Off = "off",
+    }
 }
 
 #[cfg(test)]
