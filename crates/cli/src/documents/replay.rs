@@ -1,7 +1,9 @@
 //! `apus replay --json`.
 
+use policy::wait::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
 /// The schema's name.
 pub const SCHEMA: &str = "apus.replay/1";
@@ -18,7 +20,7 @@ pub struct Document {
     /// The recorded file.
     pub file: String,
     /// The mode that was recorded.
-    pub mode: String,
+    pub mode: Name<Mode>,
     /// Its goal, if one was given.
     pub goal: Option<String>,
     /// Decisions compared.

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sim::bound::{Bound, By, Why};
 use sim::outcome::{CoreOutcome, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
-use sim::scenario::{ModerationPlan, Scenario, Worker};
+use sim::scenario::{FrequencyPlan, ModerationPlan, Scenario, Wait, Worker};
 use sim::world::{Activity, Cycle};
 use tester::document::{Distribution, Name, by_name};
 use tester::histogram::HistogramDocument;
@@ -108,11 +108,11 @@ pub struct Case {
     /// What moved the frames.
     pub driver: Name<Driver>,
     /// The policy of waiting; `null` in the kernel.
-    pub wait: Option<String>,
+    pub wait: Option<Name<Wait>>,
     /// The policy of moderation.
     pub moderation: Name<ModerationPlan>,
     /// The policy of the frequency.
-    pub frequency: String,
+    pub frequency: Name<FrequencyPlan>,
     /// Whether the worker ran in a virtual machine.
     pub virtual_machine: bool,
     /// The seed of all that is random.
@@ -361,7 +361,7 @@ impl Case {
     /// What `outcome` is of `scenario`, some of whose values were `instead`.
     pub fn new(scenario: &Scenario, instead: BTreeMap<String, String>, outcome: &Outcome) -> Self {
         let (driver, wait) = match scenario.worker {
-            Worker::User { wait, .. } => (Driver::User, Some(wait.name().to_owned())),
+            Worker::User { wait, .. } => (Driver::User, Some(wait.into())),
             Worker::Kernel { .. } => (Driver::Kernel, None),
         };
         let idle_names: Vec<String> =
@@ -376,7 +376,7 @@ impl Case {
             driver: driver.into(),
             wait,
             moderation: scenario.moderation.into(),
-            frequency: scenario.frequency.name().to_owned(),
+            frequency: scenario.frequency.into(),
             virtual_machine: scenario.host.vcpu.is_some(),
             seed: outcome.seed,
             warm_up_ns: scenario.warm_up.as_nanos(),

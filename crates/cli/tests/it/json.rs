@@ -68,7 +68,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("tune rollback", Checked::Machine("")),
     ("tune recommend", Checked::Machine("")),
     ("power set", By("tune/recorded::frequencies_by_the_kernels_limits")),
-    ("demo", By("demo::DEMOTEST")),
+    ("demo", By("demo::a_short_demo_measures_everything_and_leaves_nothing")),
     ("experiment", By("experiment::what_is_known_is_ranked_rightly_in_the_lab")),
 ];
 
@@ -89,7 +89,7 @@ fn folder(root: &Root) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
-    put("routes.toml", "");
+    put("routes.toml", "[[route]]\nprefix = \"0.0.0.0/0\"\nport = 0\nmac = \"02:00:00:00:00:01\"\n");
     put("cyclictest.json", crate::probe::CYCLICTEST);
     put("calls.csv", "apply,time_ns,events,packets,bytes\nreset,0,0,0,0\n0,1000,1,64,4096\n0,2000000,65,128,8192\n");
     put("scenario.toml", &fs::read_to_string(scenario()).unwrap());

@@ -1,7 +1,7 @@
 //! What the cores do: `[worker]`.
 
 use policy::wait::{Backoff, Mode};
-use units::{Cycles, Nanos};
+use units::{Cycles, Named, Nanos};
 
 use super::machine::Host;
 use super::values::CycleCount;
@@ -36,6 +36,26 @@ impl Wait {
             Self::Metronome(_) => METRONOME,
         }
     }
+}
+
+impl Named for Wait {
+    const PATH: &'static str = concat!(module_path!(), "::Wait");
+    const NAMES: &'static [&'static str] = &with_one_more(Mode::NAMES, METRONOME);
+    const MEANINGS: &'static [&'static str] = &with_one_more(Mode::MEANINGS, "Threads that share a queue.");
+
+    fn name(&self) -> &'static str {
+        Self::name(*self)
+    }
+}
+
+const fn with_one_more(modes: &[&'static str], last: &'static str) -> [&'static str; Mode::NAMES.len() + 1] {
+    let mut all = [last; Mode::NAMES.len() + 1];
+    let mut place = 0;
+    while place < modes.len() {
+        all[place] = modes[place];
+        place += 1;
+    }
+    all
 }
 
 /// What the cores do. Queue n is served by core n modulo cores; with threads that share queues, core n serves queue n
