@@ -262,7 +262,7 @@ class Bench:
             raise RuntimeError(f"{contender.name}: {of['tested_cpu']['unknown_because']}")
         return {
             "traffic": traffic, "contender": contender.name, "round": round_,
-            "all": quantiles(of["all"]), "clean": quantiles(of["clean"]), "n": of["all"]["n"],
+            "all": quantiles(of["all"]), "clean": quantiles(of["clean"]), "n": of["all"]["count"],
             "cpu": 100 * used["cpu_ns"] / used["interval_ns"], "wakeups_per_s": used["wakeups_per_s"],
             "waiting_for_cpu": 100 * used["run_delay_ns"] / used["interval_ns"],
             "intended": exclusion["intended"], "excluded": exclusion["share_excluded"]["value"],

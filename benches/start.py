@@ -103,7 +103,7 @@ def piece(typed, binary, lab, telemetry, seed):
     of = json.loads(out)["result"]["latency"]
     of = of[0] if isinstance(of, list) else of
     bound, counts = of["goal"]["bound_ns"], of["clean"]["histogram"]["counts"]
-    return {"late": sum(n for ns, n in counts if ns > bound), "n": of["clean"]["n"]}
+    return {"late": sum(n for ns, n in counts if ns > bound), "n": of["clean"]["count"]}
 
 
 def share(pieces):

@@ -107,7 +107,7 @@ fn alike(finding: &Finding) -> Option<String> {
 /// One subject each of a kind, or the whole host against its part. Other parameters are other things.
 fn comparable(a: &Finding, b: &Finding) -> bool {
     let (a, b) = (&a.judgement.subject, &b.judgement.subject);
-    let same = a.kind() == b.kind() && !matches!(a, Subject::Parameter(_));
+    let same = a.name() == b.name() && !matches!(a, Subject::Parameter(_));
     same || matches!(a, Subject::Host) || matches!(b, Subject::Host)
 }
 

@@ -45,17 +45,7 @@ impl Finding {
         Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
     }
 
-    /// Its effect on a packet, in documents: `late` or `slower`. `None` if the size is not known.
-    pub fn effect_name(&self) -> Option<&'static str> {
-        let effect = match (self.effect, self.slower) {
-            (Some(time), _) => Effect::Late(time),
-            (None, true) => Effect::Slower,
-            (None, false) => Effect::Unsized,
-        };
-        effect.name()
-    }
-
-    /// Whether its fix trades power, safety or a feature for latency.
+    /// Does its fix give up power, safety or a feature for latency?
     pub fn trades(&self) -> bool {
         self.rule.fix.trade || self.cause().trades()
     }

@@ -232,37 +232,24 @@ pub struct Evidence {
     pub source: String,
 }
 
-/// What is judged.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Subject {
-    /// The host as a whole.
-    Host,
-    /// One or more CPUs with the same result.
-    Cpus(CpuSet),
-    /// An interface, by its name.
-    Link(String),
-    /// An interrupt, by its number and name.
-    Irq(u32, String),
-    /// A PCI device, by its address.
-    Device(String),
-    /// A kernel parameter, by its name.
-    Parameter(String),
-    /// Anything else, by its usual name: `uncore package_00_die_00`, `guest 4711`, `thread ovs-vswitchd (812)`.
-    Named(String),
-}
-
-impl Subject {
-    /// Its kind in documents.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cpus(_) => "cpus",
-            Self::Link(_) => "link",
-            Self::Irq(..) => "irq",
-            Self::Device(_) => "device",
-            Self::Parameter(_) => "parameter",
-            Self::Named(_) => "named",
-        }
+units::named! {
+    /// What is judged.
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Subject {
+        /// The host as a whole.
+        Host = "host",
+        /// One CPU or several that are alike.
+        Cpus(CpuSet) = "cpus",
+        /// An interface, by its name.
+        Link(String) = "link",
+        /// An interrupt: its number and its name.
+        Irq(u32, String) = "irq",
+        /// A PCI device, by its address.
+        Device(String) = "device",
+        /// A kernel parameter.
+        Parameter(String) = "parameter",
+        /// Anything else, as people call it: `uncore package_00_die_00`, `guest 4711`, `thread ovs-vswitchd (812)`.
+        Named(String) = "named",
     }
 }
 

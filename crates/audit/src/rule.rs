@@ -56,15 +56,6 @@ impl Effect {
             Self::Slower | Self::Unsized => None,
         }
     }
-
-    /// Its name in documents. `None` if the size is not known.
-    pub const fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Late(_) => Some("late"),
-            Self::Slower => Some("slower"),
-            Self::Unsized => None,
-        }
-    }
 }
 
 /// How much of a packet's latency budget a mechanism takes.

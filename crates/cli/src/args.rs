@@ -131,7 +131,7 @@ pub struct Top {
     /// Take two samples, print one table, and exit.
     #[arg(long)]
     pub once: bool,
-    /// Take two samples, print one JSON document (schema apus.top/1), and exit.
+    /// Print one JSON document (schema apus.top/2), from two samples, and end.
     #[arg(long)]
     pub json: bool,
     /// Time between two samples, from 10ms to 3600s [default: 1s; 500ms with --once or --json].
@@ -159,7 +159,7 @@ pub struct Demo {
     /// Write the report, one HTML file, to FILE.
     #[arg(short, long, value_name = "FILE", default_value = "demo-report.html")]
     pub output: PathBuf,
-    /// Write the JSON document (schema apus.demo/1) to FILE; `-` prints it instead of the table.
+    /// Where the JSON document (schema apus.demo/2) goes; `-` prints it in place of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Total time for all runs, at most 3600s. A smaller budget means shorter and fewer runs.

@@ -62,22 +62,24 @@ pub struct PortReport {
     pub peak: Option<PeakRate>,
 }
 
-/// The kind of a port, with the properties that only this kind has.
-#[derive(Clone, Debug)]
-pub enum PortKind {
-    /// A network interface, opened through AF_XDP.
-    AfXdp {
-        /// Where the XDP program runs.
-        xdp_mode: XdpMode,
-        /// Whether the driver receives directly into the worker's pool.
-        zero_copy: bool,
-        /// The receive queues that this instance serves.
-        queues: Vec<u32>,
-    },
-    /// An endless supply of one frame.
-    Memory,
-    /// A capture file.
-    Pcap,
+units::named! {
+    /// What only one kind of port has.
+    #[derive(Clone, Debug)]
+    pub enum PortKind {
+        /// A network interface.
+        AfXdp {
+            /// Where the XDP program runs.
+            xdp_mode: XdpMode,
+            /// Whether the driver receives straight into the pool.
+            zero_copy: bool,
+            /// The receive queues that are served.
+            queues: Vec<u32>,
+        } = "af_xdp",
+        /// A memory port.
+        Memory = "memory",
+        /// A file.
+        Pcap = "pcap",
+    }
 }
 
 /// The highest rate at which packets may arrive at one queue.
@@ -89,15 +91,17 @@ pub struct PeakRate {
     pub from: PeakRateSource,
 }
 
-/// How a peak rate was determined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PeakRateSource {
-    /// The user stated it.
-    Given,
-    /// The shortest frames at the line rate that the driver reports.
-    LineRate,
-    /// The shortest frames at [`ASSUMED_SPEED`], because the driver reports no line rate.
-    Assumed,
+units::named! {
+    /// Where a peak rate comes from.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PeakRateSource {
+        /// The user said it.
+        Given = "given",
+        /// Shortest frames at the line rate that the driver states.
+        LineRate = "line_rate",
+        /// Shortest frames at [`ASSUMED_SPEED`], because the driver states none.
+        Assumed = "assumed",
+    }
 }
 
 /// What is put around each device. From the inside to the outside: faults, trace, capture.

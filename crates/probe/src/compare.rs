@@ -243,7 +243,8 @@ mod tests {
         let term = |(name, rounds): &(&str, &[u64])| {
             let mut recorder = Recorder::new();
             rounds.iter().for_each(|us| recorder.record(Nanos::from_micros(*us)));
-            let round = |us: &u64| Round { n: 1000, p50_ns: Some(us * 1_000), p99_ns: Some(us * 2_000), max_ns: None };
+            let round =
+                |us: &u64| Round { count: 1000, p50_ns: Some(us * 1_000), p99_ns: Some(us * 2_000), max_ns: None };
             let mut term = Term::new(*name, recorder.series(None), None, None);
             term.rounds = rounds.iter().map(round).collect();
             term
@@ -258,7 +259,7 @@ mod tests {
             duration_ns: 1,
             interrupted: false,
             terms: terms.iter().map(term).collect(),
-            detail: Detail::Switch(SwitchDetail { via: "futex".into(), same_cpu: true, pause_ns: 1 }),
+            detail: Detail::Switch(SwitchDetail { via: crate::switch::Via::Futex.into(), same_cpu: true, pause_ns: 1 }),
             exceeded: None,
             marks: Vec::new(),
         }

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tester::histogram::{Histogram, HistogramDocument};
-use tester::quantile::{QuantileEstimate, REPORTED, estimate};
-use units::{Nanos, Quantile};
+use tester::document::Distribution;
+use units::Nanos;
 
 use crate::conditions::Conditions;
 use crate::detail::Detail;
@@ -102,10 +101,10 @@ pub struct Term {
     /// Name, such as `lateness`. Names are stable, so that profiles can be compared.
     pub name: String,
     /// Each sample once.
-    pub raw: Series,
-    /// The samples, plus one for each that a stall hid; null if none can be hidden.
-    pub back_filled: Option<Series>,
-    /// Share of time spent in stalls; null if the term has no such share.
+    pub raw: Distribution,
+    /// With a sample for each one that a stall swallowed; null where nothing can be swallowed.
+    pub back_filled: Option<Distribution>,
+    /// How much of the time was spent blocked; null where the term has no such share.
     pub blocked: Option<Blocked>,
     /// Results of each run, if there were several: the runs are the samples of a comparison.
     pub rounds: Vec<Round>,
@@ -129,9 +128,10 @@ pub struct Blocked {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Round {
-    /// Number of samples, including back-filled ones.
-    pub n: u64,
-    /// Median of the back-filled series, or of the raw one if there is no other; null if refused.
+    /// Samples, back-filled ones included.
+    #[serde(alias = "n")] // apus.probe/1, apus.platform/1
+    pub count: u64,
+    /// Median of the back-filled series, or of the raw one where there is no other; null if refused.
     pub p50_ns: Option<u64>,
     /// 99th percentile, of the same series as `p50_ns`; null if refused.
     pub p99_ns: Option<u64>,
@@ -139,94 +139,98 @@ pub struct Round {
     pub max_ns: Option<u64>,
 }
 
-/// A distribution of times.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Series {
-    /// Number of samples, including overflow.
-    pub n: u64,
-    /// Smallest sample.
-    pub min_ns: Option<u64>,
-    /// Arithmetic mean, rounded down.
-    pub mean_ns: Option<u64>,
-    /// Median; null if refused.
-    pub p50_ns: Option<u64>,
-    /// 90th percentile; null if refused.
-    pub p90_ns: Option<u64>,
-    /// 99th percentile; null if refused.
-    pub p99_ns: Option<u64>,
-    /// 99.9th percentile; null if refused.
-    pub p99_9_ns: Option<u64>,
-    /// 99.99th percentile; null if refused.
-    pub p99_99_ns: Option<u64>,
-    /// Largest sample, exact: a lower bound that grows with the number of samples and the duration.
-    pub max_ns: Option<u64>,
-    /// The quantiles with their 95 % confidence intervals, or why they are refused.
-    pub quantiles: Vec<QuantileEstimate>,
-    /// The whole histogram.
-    pub histogram: HistogramDocument,
-}
-
-impl Series {
-    /// Builds a series from a histogram; `extremes` are its smallest and largest sample. With `refused`, no quantile
-    /// is given.
+impl Term {
+    /// A term of one run.
     pub fn new(
-        histogram: &Histogram,
-        extremes: Option<(u64, u64)>,
-        mean_ns: Option<u64>,
-        refused: Option<&str>,
+        name: impl Into<String>,
+        raw: Distribution,
+        back_filled: Option<Distribution>,
+        blocked: Option<Blocked>,
     ) -> Self {
-        let quantiles: Vec<QuantileEstimate> = REPORTED
-            .iter()
-            .map(|quantile| match refused {
-                Some(why) => QuantileEstimate {
-                    quantile: quantile.to_string(),
-                    latency_ns: None,
-                    ci95_low_ns: None,
-                    ci95_high_ns: None,
-                    refused_because: Some(why.into()),
-                },
-                None => within(estimate(histogram, *quantile), extremes),
-            })
-            .collect();
-        let of = |wanted: Quantile| {
-            REPORTED.iter().zip(&quantiles).find(|(q, _)| **q == wanted).and_then(|(_, found)| found.latency_ns)
-        };
-        Self {
-            n: histogram.len(),
-            min_ns: extremes.map(|(min, _)| min),
-            mean_ns,
-            p50_ns: of(Quantile::P50),
-            p90_ns: of(Quantile::P90),
-            p99_ns: of(Quantile::P99),
-            p99_9_ns: of(Quantile::P99_9),
-            p99_99_ns: of(Quantile::P99_99),
-            max_ns: extremes.map(|(_, max)| max),
-            histogram: histogram.to_document(),
-            quantiles,
-        }
+        let of = back_filled.as_ref().unwrap_or(&raw);
+        let round = Round { count: of.count, p50_ns: of.p50_ns, p99_ns: of.p99_ns, max_ns: of.max_ns };
+        Self { name: name.into(), raw, back_filled, blocked, rounds: vec![round] }
     }
 }
 
-/// Limits a quantile, which is the upper end of its bucket, to the range of the samples.
-fn within(estimate: QuantileEstimate, extremes: Option<(u64, u64)>) -> QuantileEstimate {
-    let Some((min, max)) = extremes else { return estimate };
-    let within = |ns: Option<u64>| ns.map(|ns| ns.clamp(min, max));
-    QuantileEstimate {
-        latency_ns: within(estimate.latency_ns),
-        ci95_low_ns: within(estimate.ci95_low_ns),
-        ci95_high_ns: within(estimate.ci95_high_ns),
-        ..estimate
+impl Measured {
+    /// Adds another run of the same probe and variant. Distributions are joined, each run stays a round of its own;
+    /// what only the probe knows stays that of the first run.
+    pub fn merge(&mut self, other: &Self) -> Result<(), crate::Error> {
+        for mark in &other.marks {
+            if !self.marks.contains(mark) {
+                self.marks.push(mark.clone());
+            }
+        }
+        let steps: Vec<&str> =
+            self.marks.iter().filter(|mark| mark.kind == MarkKind::ClockStep).map(|mark| mark.text.as_str()).collect();
+        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be believed: {}", steps.join("; ")));
+        let (before, more) = (self.duration_ns, other.duration_ns);
+        for term in &other.terms {
+            match self.terms.iter_mut().find(|of| of.name == term.name) {
+                Some(of) => of.merge(term, refused.as_deref(), (before, more))?,
+                None => self.terms.push(term.clone()),
+            }
+        }
+        self.duration_ns += more;
+        self.interrupted |= other.interrupted;
+        if self.exceeded.is_none() {
+            self.exceeded.clone_from(&other.exceeded);
+        }
+        Ok(())
     }
 }
 
 impl Term {
-    /// Builds the term of one run.
-    pub fn new(name: impl Into<String>, raw: Series, back_filled: Option<Series>, blocked: Option<Blocked>) -> Self {
-        let of = back_filled.as_ref().unwrap_or(&raw);
-        let round = Round { n: of.n, p50_ns: of.p50_ns, p99_ns: of.p99_ns, max_ns: of.max_ns };
-        Self { name: name.into(), raw, back_filled, blocked, rounds: vec![round] }
+    /// Adds another run, which took `more`; this one took `before`.
+    fn merge(&mut self, other: &Self, refused: Option<&str>, (before, more): (u64, u64)) -> Result<(), crate::Error> {
+        let joined = |a: &Distribution, b: &Distribution| -> Result<Distribution, crate::Error> {
+            let mut recorder = Recorder::try_from(a)?;
+            recorder.add(&Recorder::try_from(b)?);
+            Ok(recorder.series(refused))
+        };
+        self.raw = joined(&self.raw, &other.raw)?;
+        self.back_filled = match (&self.back_filled, &other.back_filled) {
+            (Some(a), Some(b)) => Some(joined(a, b)?),
+            _ => None,
+        };
+        self.blocked = self.blocked.zip(other.blocked).map(|(a, b)| {
+            let weighted = |a: Option<f64>, b: Option<f64>| {
+                let sum = a? * before as f64 + b? * more as f64;
+                (before + more > 0).then(|| sum / (before + more) as f64)
+            };
+            Blocked {
+                stalls: a.stalls + b.stalls,
+                blocked_ns: a.blocked_ns + b.blocked_ns,
+                share: weighted(a.share, b.share),
+                late_share: weighted(a.late_share, b.late_share),
+            }
+        });
+        self.rounds.extend(&other.rounds);
+        Ok(())
     }
+}
+
+/// What only one probe knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Detail {
+    /// Of the probe `timer`.
+    Timer(TimerDetail),
+    /// Of the probe `jitter`.
+    Jitter(JitterDetail),
+    /// Of the probe `switch`.
+    Switch(SwitchDetail),
+    /// Of the probe `interrupt`.
+    Interrupt(InterruptDetail),
+    /// Of the probe `idle`.
+    Idle(IdleDetail),
+    /// Of the probe `frequency`.
+    Frequency(FrequencyDetail),
+    /// Of the probe `clock`.
+    Clock(ClockDetail),
+    /// Of another tool.
+    Imported(ImportDetail),
 }
 
 /// A sample above the threshold.
@@ -244,14 +248,14 @@ pub struct Exceeded {
 }
 
 /// What looks wrong about a series: zeros and equal samples are more often a broken clock than a perfect host.
-pub(crate) fn suspicion(name: &str, series: &Series) -> Option<Mark> {
-    /// Number of samples from which it cannot be chance that all are equal to the nanosecond.
+pub(crate) fn suspicion(name: &str, series: &Distribution) -> Option<Mark> {
+    /// Samples from which it is no chance that all are equal to the nanosecond.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
-        _ if series.n == 0 => format!("{name}: no sample: measure for longer, or find what occupies the CPU"),
-        (_, Some(0)) => format!("{name}: all {} samples are 0 ns", series.n),
-        (Some(min), Some(max)) if min == max && series.n >= MANY => {
-            format!("{name}: all {} samples are {}", series.n, Nanos::from_nanos(min))
+        _ if series.count == 0 => format!("{name}: not one sample: measure for longer, or see what keeps the CPU"),
+        (_, Some(0)) => format!("{name}: all {} samples are 0 ns", series.count),
+        (Some(min), Some(max)) if min == max && series.count >= MANY => {
+            format!("{name}: all {} samples are {}", series.count, Nanos::from_nanos(min))
         }
         _ => return None,
     };
@@ -263,7 +267,7 @@ mod tests {
     use super::*;
     use crate::record::Recorder;
 
-    fn series(samples: impl IntoIterator<Item = u64>, refused: Option<&str>) -> Series {
+    fn series(samples: impl IntoIterator<Item = u64>, refused: Option<&str>) -> Distribution {
         let mut recorder = Recorder::new();
         samples.into_iter().for_each(|ns| recorder.record(Nanos::from_nanos(ns)));
         recorder.series(refused)
@@ -281,9 +285,23 @@ mod tests {
     #[test]
     fn a_refusal_takes_all_percentiles_and_leaves_the_samples() {
         let refused = series(1..=1000, Some("the clock was set"));
-        assert_eq!((refused.p50_ns, refused.p99_ns, refused.n, refused.max_ns), (None, None, 1000, Some(1000)));
+        assert_eq!((refused.p50_ns, refused.p99_ns, refused.count, refused.max_ns), (None, None, 1000, Some(1000)));
         assert!(refused.quantiles.iter().all(|q| q.refused_because.as_deref() == Some("the clock was set")));
         assert_eq!(refused.histogram.counts.iter().map(|(_, n)| n).sum::<u64>(), 1000);
+    }
+
+    #[test]
+    fn runs_are_joined_and_stay_rounds() {
+        let blocked = |share| Some(Blocked { stalls: 1, blocked_ns: 5, share: Some(share), late_share: Some(share) });
+        let mut term = Term::new("x", series(1..=500, None), None, blocked(0.1));
+        let other = Term::new("x", series(501..=1000, None), None, blocked(0.4));
+        term.merge(&other, None, (1_000, 2_000)).unwrap();
+        assert_eq!((term.raw.count, term.raw.min_ns, term.raw.max_ns), (1000, Some(1), Some(1000)));
+        assert_eq!((term.rounds.len(), term.rounds[1].max_ns), (2, Some(1000)));
+        let all = term.blocked.unwrap();
+        assert!(all.stalls == 2 && (all.share.unwrap() - 0.3).abs() < 1e-12);
+        term.merge(&other, Some("the clock was set"), (1, 1)).unwrap();
+        assert_eq!(term.raw.p50_ns, None);
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Samples of a span of time: the tester's histogram, with the exact extremes and sum beside it.
 
+use tester::document::Distribution;
 use tester::histogram::Histogram;
 use units::Nanos;
 
-use crate::measured::Series;
-
-/// Collects samples. It is not on the measured path of any probe.
+/// Collects samples. Not on the measured path of any probe.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     histogram: Histogram,
@@ -73,8 +72,8 @@ impl Recorder {
     pub fn sum(&self) -> Nanos {
         Nanos::from_nanos(u64::try_from(self.sum_ns).unwrap_or(u64::MAX))
     }
-    /// Median, to three digits and within the extremes; `None` without samples in range. For a probe's own use:
-    /// results use [`Series`], which refuses a quantile if there are too few samples.
+    /// The middle sample, to three digits and never beyond the extremes; `None` without samples in range. For a
+    /// probe's own use: what leaves the program is [`Distribution`], which refuses where samples are too few.
     pub fn median(&self) -> Option<Nanos> {
         let [median] = self.histogram.at_ranks([self.len().div_ceil(2)]);
         median.map(|median| Nanos::from_nanos(median.clamp(self.min_ns, self.max_ns)))
@@ -88,22 +87,22 @@ impl Recorder {
         }
     }
 
-    /// The JSON form. With `refused`, all quantiles are refused for that reason.
-    pub fn series(&self, refused: Option<&str>) -> Series {
+    /// The form that leaves the program. With `refused`, all quantiles are refused for that reason.
+    pub fn series(&self, refused: Option<&str>) -> Distribution {
         let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
-        let extremes = (!self.is_empty()).then_some((self.min_ns, self.max_ns));
-        Series::new(&self.histogram, extremes, mean_ns, refused)
+        let [min_ns, max_ns] = [self.min_ns, self.max_ns].map(|ns| (!self.is_empty()).then_some(ns));
+        Distribution::new(self.histogram.to_document(), [min_ns, mean_ns, max_ns], refused)
     }
 }
 
-/// Restores a recorder from its JSON form: minimum and maximum are exact, the sum within the rounding of the mean.
-impl TryFrom<&Series> for Recorder {
+/// Reads back what left the program: min and max exactly, the sum to within the mean's rounding.
+impl TryFrom<&Distribution> for Recorder {
     type Error = crate::Error;
-    fn try_from(series: &Series) -> Result<Self, crate::Error> {
+    fn try_from(series: &Distribution) -> Result<Self, crate::Error> {
         let histogram = Histogram::try_from(&series.histogram)?;
         let wrong = |why: &str| crate::Error::invalid("a series of samples", why);
-        if histogram.len() != series.n {
-            return Err(wrong("its histogram does not hold n samples"));
+        if histogram.len() != series.count {
+            return Err(wrong("its histogram does not hold `count` samples"));
         }
         if histogram.is_empty() {
             return Ok(Self::new());
@@ -144,8 +143,8 @@ mod tests {
         let mut recorder = Recorder::new();
         recorder.record(Nanos::from_micros(3));
         let good = recorder.series(None);
-        assert!(Recorder::try_from(&Series { n: 2, ..good.clone() }).is_err());
-        assert!(Recorder::try_from(&Series { max_ns: None, ..good }).is_err());
+        assert!(Recorder::try_from(&Distribution { count: 2, ..good.clone() }).is_err());
+        assert!(Recorder::try_from(&Distribution { max_ns: None, ..good }).is_err());
         assert!(Recorder::try_from(&Recorder::new().series(None)).unwrap().is_empty());
     }
 }

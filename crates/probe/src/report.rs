@@ -1,5 +1,7 @@
 //! Measurements as a report: one self-contained HTML file, by the tester's means.
 
+use tester::document;
+use tester::histogram::HistogramDocument;
 use tester::host::{HostState, Reading};
 use tester::report::model::{
     Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Section, Table, TailLine, Trace,
@@ -8,9 +10,9 @@ use tester::report::model::{
 use tester::report::{tail, without_histograms};
 
 use crate::compare::{TermComparison, Verdict};
-use crate::detail::{Detail, FrequencyDetail, JitterDetail};
-use crate::mark::MarkKind;
-use crate::measured::{Measured, Name, Series, Term};
+use crate::frequency::FrequencyDetail;
+use crate::jitter::JitterDetail;
+use crate::measured::{Detail, MarkKind, Measured, Name, Term};
 
 /// Nanoseconds per microsecond.
 const US: f64 = 1e3;
@@ -150,8 +152,11 @@ fn lines(term: &Term, prefix: &str) -> Vec<TailLine> {
 }
 
 fn lines_of<'a>(term: &'a Term, prefix: &str) -> impl Iterator<Item = TailLine> + use<'a> {
-    let line =
-        |name: String, series: &Series| TailLine { series: name, all: tail(&series.histogram), clean: Vec::new() };
+    let line = |name: String, series: &document::Distribution| TailLine {
+        series: name,
+        all: tail(&series.histogram),
+        clean: Vec::new(),
+    };
     let raw = line(format!("{prefix}{}", term.name), &term.raw);
     let filled = term.back_filled.as_ref().filter(|filled| **filled != term.raw);
     let filled = filled.map(|filled| line(format!("{prefix}{}, stalls filled in", term.name), filled));
@@ -188,7 +193,7 @@ fn table(sets: &[Set<'_>]) -> Table {
                 let mut row = vec![
                     Cell::Text(label(set, measured)),
                     Cell::Text(name),
-                    Cell::Count(series.n),
+                    Cell::Count(series.count),
                     match term.blocked.and_then(|blocked| blocked.share) {
                         Some(share) => Cell::Number(Estimate::exact(share * 100.0)),
                         None => Cell::Unknown("not of this term".into()),
@@ -210,7 +215,7 @@ fn table(sets: &[Set<'_>]) -> Table {
     }
 }
 
-fn quantile(series: &Series, name: &str) -> Cell {
+fn quantile(series: &document::Distribution, name: &str) -> Cell {
     let Some(found) = series.quantiles.iter().find(|of| of.quantile == name) else {
         return Cell::Unknown("not recorded".into());
     };

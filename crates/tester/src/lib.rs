@@ -16,6 +16,7 @@ pub mod bed;
 pub mod clock;
 pub mod cpu;
 pub mod demo;
+pub mod document;
 mod error;
 pub mod experiment;
 pub mod frame;

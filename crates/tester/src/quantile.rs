@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Quantile;
 
-use crate::histogram::{HIGHEST_NS, Histogram};
+use crate::histogram::{Histogram, HistogramDocument};
 
 /// Probability outside the interval, on each side.
 const TAIL: f64 = 0.025;
@@ -36,9 +36,23 @@ pub struct QuantileEstimate {
     pub refused_because: Option<String>,
 }
 
-/// Up to this number of samples the probabilities are summed, at most a million of them. Above it the normal
-/// approximation is exact to a rank or two, and a file may claim any number of samples.
-const SUMMED: u64 = 10_000_000_000;
+impl QuantileEstimate {
+    /// No estimate, and why.
+    pub fn refused(quantile: Quantile, why: String) -> Self {
+        Self {
+            quantile: quantile.to_string(),
+            latency_ns: None,
+            ci95_low_ns: None,
+            ci95_high_ns: None,
+            refused_because: Some(why),
+        }
+    }
+}
+
+/// Up to so many samples the probabilities are summed, some 50,000 of them then at the most: `apus top` does it for each
+/// distribution that it shows. Above it the normal approximation is exact to a rank or two (a test compares them here), and a
+/// file may claim any number of samples.
+const SUMMED: u64 = 20_000_000;
 /// The 97.5th percentile of the normal distribution.
 const NORMAL: f64 = 1.959_964;
 
@@ -51,13 +65,12 @@ pub fn minimum_samples(quantile: Quantile) -> u64 {
 
 /// Estimates a quantile of the samples in `histogram`.
 pub fn estimate(histogram: &Histogram, quantile: Quantile) -> QuantileEstimate {
-    let refused = |why: String| QuantileEstimate {
-        quantile: quantile.to_string(),
-        latency_ns: None,
-        ci95_low_ns: None,
-        ci95_high_ns: None,
-        refused_because: Some(why),
-    };
+    estimate_in(&histogram.to_document(), quantile)
+}
+
+/// The same of a histogram in a document.
+pub fn estimate_in(histogram: &HistogramDocument, quantile: Quantile) -> QuantileEstimate {
+    let refused = |why: String| QuantileEstimate::refused(quantile, why);
     let (n, needed) = (histogram.len(), minimum_samples(quantile));
     if n < needed {
         return refused(format!("{n} samples; {quantile} needs {needed}"));
@@ -76,8 +89,8 @@ pub fn estimate(histogram: &Histogram, quantile: Quantile) -> QuantileEstimate {
             refused_because: None,
         },
         _ => refused(format!(
-            "{quantile} or its interval lies above {HIGHEST_NS} ns, where {} samples are only counted",
-            histogram.overflow()
+            "{quantile} or its interval lies above {} ns, where {} samples are only counted",
+            histogram.highest_ns, histogram.overflow
         )),
     }
 }

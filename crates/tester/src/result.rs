@@ -1,4 +1,4 @@
-//! The documents that leave the program: `apus.bench/1`.
+//! The documents that leave the program: `apus.bench/2`.
 //!
 //! Units stand in every name. What is unknown is null beside its reason ([`Reading`]), and a quantile
 //! without enough samples is refused ([`QuantileEstimate`]).
@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 use units::{Nanos, Quantile};
 
 use crate::cpu::CpuUse;
+use crate::document::{Distribution, Name};
 use crate::gaps::{Recovery, Split};
-use crate::histogram::{Histogram, HistogramDocument};
+use crate::histogram::Histogram;
 use crate::host::{HostState, Reading};
-use crate::quantile::{QuantileEstimate, REPORTED, estimate};
+use crate::quantile::{QuantileEstimate, estimate};
 use crate::search::{BinarySearch, End, Found, SearchConfig, SearchTrial, Verdict};
 use crate::trial::{Flood, FloodConfig, Trial, TrialConfig};
 
-/// Name and version of the schema.
-pub const SCHEMA: &str = "apus.bench/1";
+/// Name and version of the documents' schema.
+pub const SCHEMA: &str = "apus.bench/2";
 
 /// The JSON document of `apus bench`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -26,7 +27,7 @@ pub const SCHEMA: &str = "apus.bench/1";
 pub struct Document {
     /// Version of Apus.
     pub apus: String,
-    /// `apus.bench/1`
+    /// `apus.bench/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The host on which it was measured.
@@ -190,43 +191,7 @@ pub struct FrameCounts {
     pub foreign: u64,
 }
 
-/// A distribution of latencies.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Distribution {
-    /// Number of samples.
-    pub n: u64,
-    /// Smallest sample.
-    pub min_ns: Reading<u64>,
-    /// Mean of the samples in the histogram's range.
-    pub mean_ns: Reading<f64>,
-    /// Largest sample; it grows with the number of samples and the duration.
-    pub max_ns: Reading<u64>,
-    /// Quantiles, or why they are refused.
-    pub quantiles: Vec<QuantileEstimate>,
-    /// The whole histogram.
-    pub histogram: HistogramDocument,
-}
-
-impl From<&Histogram> for Distribution {
-    fn from(histogram: &Histogram) -> Self {
-        let why = if histogram.is_empty() { "no samples" } else { "all samples are above the histogram's range" };
-        let max = match histogram.overflow() {
-            0 => Reading::or_unknown(histogram.max_ns(), why),
-            n => Reading::unknown(format!("{n} samples are above the histogram's range")),
-        };
-        Self {
-            n: histogram.len(),
-            min_ns: Reading::or_unknown(histogram.min_ns(), why),
-            mean_ns: Reading::or_unknown(histogram.mean_ns(), why),
-            max_ns: max,
-            quantiles: REPORTED.iter().map(|quantile| estimate(histogram, *quantile)).collect(),
-            histogram: histogram.to_document(),
-        }
-    }
-}
-
-/// How disturbed samples were recognized, and how many were excluded.
+/// How samples were told apart, and how many.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {
@@ -469,17 +434,8 @@ pub struct LoadTrial {
     pub sent: u64,
     pub lost: u64,
     pub unsent: u64,
-    pub verdict: LoadVerdict,
-}
-
-/// What a trial means; see [`Verdict`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
-pub enum LoadVerdict {
-    Pass,
-    Loss,
-    TesterLimited,
+    /// What it means.
+    pub verdict: Name<Verdict>,
 }
 
 impl LoadResult {
@@ -527,11 +483,7 @@ impl From<&SearchTrial> for LoadTrial {
             sent: trial.outcome.sent,
             lost: trial.outcome.lost,
             unsent: trial.outcome.unsent,
-            verdict: match trial.verdict {
-                Verdict::Pass => LoadVerdict::Pass,
-                Verdict::Loss => LoadVerdict::Loss,
-                Verdict::TesterLimited => LoadVerdict::TesterLimited,
-            },
+            verdict: trial.verdict.into(),
         }
     }
 }

@@ -97,15 +97,17 @@ pub struct Outcome {
     pub unsent: u64,
 }
 
-/// What the result of a trial means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The device under test forwarded enough frames.
-    Pass,
-    /// The device under test lost too many frames.
-    Loss,
-    /// The tester did not send enough frames to judge.
-    TesterLimited,
+units::named! {
+    /// What an outcome means.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// The tested device forwarded enough.
+        Pass = "pass",
+        /// It lost too many.
+        Loss = "loss",
+        /// The tester did not send enough to tell.
+        TesterLimited = "tester_limited",
+    }
 }
 
 /// A trial of a search.

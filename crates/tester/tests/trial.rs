@@ -327,7 +327,7 @@ fn a_search_finds_the_devices_capacity_and_documents_it() {
     for measured in [Measured::Latency(latency.into()), Measured::Load(load.into())] {
         let document = Document::new(host.clone(), measured);
         let text = serde_json::to_string(&document).unwrap();
-        assert!(text.contains(r#""schema":"apus.bench/1""#));
+        assert!(text.contains(r#""schema":"apus.bench/2""#));
         let back: Document = serde_json::from_str(&text).unwrap();
         assert_eq!(back, document);
         let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();

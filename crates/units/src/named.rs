@@ -4,6 +4,8 @@ use core::fmt;
 
 /// A value of a closed set of names. Made by [`named!`](crate::named).
 pub trait Named {
+    /// Module and name of the enum: `policy::wait::WaitKind`.
+    const PATH: &'static str;
     /// All names, in the order of the variants.
     const NAMES: &'static [&'static str];
     /// The variants' doc comments, in the same order; empty where a variant has none.
@@ -88,6 +90,7 @@ macro_rules! named {
         }
 
         impl $crate::Named for $Enum {
+            const PATH: &'static str = ::core::concat!(::core::module_path!(), "::", ::core::stringify!($Enum));
             const NAMES: &'static [&'static str] = &[$($name),+];
             const MEANINGS: &'static [&'static str] = &[$(::core::concat!($($doc),*)),+];
 
@@ -134,6 +137,7 @@ macro_rules! named {
         }
 
         impl $crate::Named for $Enum {
+            const PATH: &'static str = ::core::concat!(::core::module_path!(), "::", ::core::stringify!($Enum));
             const NAMES: &'static [&'static str] = &[$($name),+];
             const MEANINGS: &'static [&'static str] = &[$(::core::concat!($($doc),*)),+];
 
@@ -180,6 +184,7 @@ mod tests {
         }
         let error = "One".parse::<Count>().unwrap_err();
         assert_eq!(error.to_string(), "expected one, two or more-than-two");
+        assert_eq!(Count::PATH, "units::named::tests::Count");
         assert_eq!(Count::MEANINGS, [" The first.", " The second of three.", ""]);
     }
 

@@ -6,14 +6,13 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use host::knob::NapiDeferral;
-use live::device::afxdp::Filter;
+use live::device::afxdp::{Filter, XdpMode, ZeroCopy};
 use policy::Goal;
 use tester::frame::{Encapsulation, FrameSize};
 use tester::schedule::Schedule;
 use units::{Nanos, PacketRate};
 
-use super::run::{Xdp, ZeroCopyName};
-use super::values::{deferral, filter, mac, parts, span};
+use super::values::{deferral, filter, mac, one_of, parts, span};
 
 /// What to measure.
 #[derive(Subcommand, Debug)]
@@ -103,13 +102,13 @@ pub struct Bed {
     /// [default: as the interface is set].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
-    /// Where to run the tester's XDP program.
-    #[arg(long, value_enum, default_value_t = Xdp::Auto, help_heading = "Tester's port")]
-    pub xdp: Xdp,
-    /// Whether the driver receives directly into the tester's memory (zero copy).
-    #[arg(long, value_enum, default_value_t = ZeroCopyName::Auto, help_heading = "Tester's port")]
-    pub zero_copy: ZeroCopyName,
-    /// Descriptors in each ring, a power of two.
+    /// Where our XDP program runs.
+    #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Tester's port")]
+    pub xdp: XdpMode,
+    /// Whether the driver receives straight into our memory.
+    #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's port")]
+    pub zero_copy: ZeroCopy,
+    /// Descriptors of each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's port")]
     pub ring: u32,
     /// Frames to take from the kernel: all, ethertype=0x88b5 or udp=7-9 [default: ethertype=0x88b5; all with --udp or
@@ -148,7 +147,7 @@ pub struct Bed {
     #[arg(long, conflicts_with = "instance", help_heading = "Device under test")]
     pub tid: Option<u32>,
 
-    /// Print the result as JSON (schema apus.bench/1).
+    /// Print the result as JSON (schema apus.bench/2).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
     /// Write the result as JSON to FILE, for `apus report`.

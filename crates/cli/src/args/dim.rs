@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+
+use super::values::one_of;
 
 /// Linux's dynamic interrupt moderation (lib/dim), bit for bit.
 #[derive(Subcommand, Debug)]
@@ -27,38 +29,27 @@ pub struct Replay {
     /// CSV file with the recorded calls of DIM.
     #[arg(value_name = "FILE.csv")]
     pub file: PathBuf,
-    /// DIM table and variant to use.
-    #[arg(long, value_enum, default_value_t = Mode::RxEqe)]
+    /// Which of DIM's tables and variants.
+    #[arg(long, value_parser = one_of::<Mode>(), default_value_t = Mode::RxEqe)]
     pub mode: Mode,
     /// Print one JSON document (schema apus.dim-replay/1) with the state after each call.
     #[arg(long)]
     pub json: bool,
 }
 
-/// DIM's tables of moderation profiles, and its RDMA variant.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Receive; the moderation timer starts at the first event.
-    RxEqe,
-    /// Receive; each completion restarts the moderation timer.
-    RxCqe,
-    /// Transmit; the moderation timer starts at the first event.
-    TxEqe,
-    /// Transmit; each completion restarts the moderation timer.
-    TxCqe,
-    /// RDMA completion queue.
-    Rdma,
-}
-
-impl Mode {
-    /// The value of `--mode` that selects it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RxEqe => "rx-eqe",
-            Self::RxCqe => "rx-cqe",
-            Self::TxEqe => "tx-eqe",
-            Self::TxCqe => "tx-cqe",
-            Self::Rdma => "rdma",
-        }
+units::named! {
+    /// DIM's tables, and its RDMA variant.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Mode {
+        /// Receive; the timer starts at the event.
+        RxEqe = "rx-eqe",
+        /// Receive; every completion starts the timer anew.
+        RxCqe = "rx-cqe",
+        /// Transmit; the timer starts at the event.
+        TxEqe = "tx-eqe",
+        /// Transmit; every completion starts the timer anew.
+        TxCqe = "tx-cqe",
+        /// RDMA completion queues.
+        Rdma = "rdma",
     }
 }

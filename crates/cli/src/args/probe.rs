@@ -50,7 +50,7 @@ pub enum Probe {
 /// Where the results go.
 #[derive(Args, Clone, Debug)]
 pub struct Outputs {
-    /// Print the result as JSON (schema apus.probe/1).
+    /// Print the result as JSON (schema apus.probe/2).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
     /// Write the result as JSON to FILE, for `apus report` and `apus probe compare`.
@@ -303,7 +303,7 @@ pub struct All {
     /// Time to measure each case in each round.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "500ms")]
     pub slice: Nanos,
-    /// Print the profile as JSON (schema apus.platform/1).
+    /// Print the profile as JSON (schema apus.platform/2).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
     /// Write the profile as JSON to FILE.

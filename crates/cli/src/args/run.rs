@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use host::knob::NapiDeferral;
 use live::app::AppConfig;
 use live::app::udp_echo::UdpPorts;
@@ -13,7 +13,7 @@ use policy::Goal;
 use policy::wait::Mode;
 use units::{Nanos, PacketRate};
 
-use super::values::{FaultText, PortText, deferral, filter, span};
+use super::values::{FaultText, PortText, deferral, filter, one_of, span};
 
 /// What the program does with each frame.
 #[derive(Subcommand, Debug)]
@@ -130,13 +130,13 @@ pub struct Common {
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Workers")]
     pub telemetry: PathBuf,
 
-    /// Where to run the XDP program: in the driver, in the kernel's network stack, or wherever it works.
-    #[arg(long, value_enum, default_value_t = Xdp::Auto, help_heading = "Ports")]
-    pub xdp: Xdp,
-    /// Whether the driver receives directly into this process's memory (zero copy).
-    #[arg(long, value_enum, default_value_t = ZeroCopyName::Auto, help_heading = "Ports")]
-    pub zero_copy: ZeroCopyName,
-    /// Descriptors in each ring, a power of two.
+    /// Where the XDP program runs: in the driver, in the kernel's stack, or whichever works.
+    #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Ports")]
+    pub xdp: XdpMode,
+    /// Whether the driver receives straight into our memory.
+    #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
+    pub zero_copy: ZeroCopy,
+    /// Descriptors of each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
     /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time; reports whether it
@@ -163,7 +163,7 @@ pub struct Common {
     /// Stop after DURATION [default: run until Ctrl-C].
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Results")]
     pub duration: Option<Nanos>,
-    /// Print one JSON document (schema apus.run/1) at the end.
+    /// Print one JSON document (schema apus.run/2) at the end.
     #[arg(long, help_heading = "Results")]
     pub json: bool,
     /// Record what the wait policy observed and decided to FILE, for `apus replay`. Needs exactly one worker.
@@ -195,46 +195,4 @@ fn modes() -> impl TypedValueParser<Value = Mode> {
         })
     };
     PossibleValuesParser::new(Mode::ALL.map(value)).try_map(|name| Mode::named(&name).ok_or("there is no such mode"))
-}
-
-/// Where the XDP program runs.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Xdp {
-    /// In the driver if it can, otherwise in the network stack.
-    Auto,
-    /// In the driver; fail if it cannot.
-    Native,
-    /// In the kernel's network stack.
-    Generic,
-}
-
-impl From<Xdp> for XdpMode {
-    fn from(typed: Xdp) -> Self {
-        match typed {
-            Xdp::Auto => Self::Auto,
-            Xdp::Native => Self::Native,
-            Xdp::Generic => Self::Generic,
-        }
-    }
-}
-
-/// Whether the driver receives directly into user memory.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ZeroCopyName {
-    /// Zero copy if the driver supports it.
-    Auto,
-    /// Zero copy; fail if the driver does not support it.
-    Force,
-    /// Never; the kernel copies each frame.
-    Off,
-}
-
-impl From<ZeroCopyName> for ZeroCopy {
-    fn from(typed: ZeroCopyName) -> Self {
-        match typed {
-            ZeroCopyName::Auto => Self::Auto,
-            ZeroCopyName::Force => Self::Force,
-            ZeroCopyName::Off => Self::Off,
-        }
-    }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use sim::strict::Override;
 
-pub use goals::{Goals, Grid};
+pub use goals::Goals;
 
 /// What to simulate.
 #[derive(Subcommand, Debug)]
@@ -64,7 +64,7 @@ pub struct Run {
     /// Values that replace those of the scenario.
     #[command(flatten)]
     pub instead: Instead,
-    /// Print one JSON document (schema apus.sim.run/1).
+    /// Print one JSON document (schema apus.sim.run/2).
     #[arg(long)]
     pub json: bool,
     /// Write a report with tables and plots, one self-contained HTML file, to FILE.
@@ -93,7 +93,7 @@ pub struct Compare {
     /// Values that replace those of every scenario.
     #[command(flatten)]
     pub instead: Instead,
-    /// Print one JSON document (schema apus.sim.compare/1).
+    /// Print one JSON document (schema apus.sim.compare/2).
     #[arg(long)]
     pub json: bool,
     /// Write a report with tables and plots, one self-contained HTML file, to FILE.
@@ -119,7 +119,7 @@ pub struct Sweep {
     /// Number of cases to simulate at the same time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Print one JSON document (schema apus.sim.sweep/1) instead of CSV.
+    /// Print one JSON document (schema apus.sim.sweep/2) in place of CSV.
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
     /// Write the finished cases to this CSV file, and skip those already in it.

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
-use host::facts::CpuSet;
-use host::profile::Format;
+use clap::{Args, Subcommand};
+use host::knob::Cpus;
+use host::profile::{Format, Via};
 use units::{Hertz, Nanos};
 
-use super::values::span_with_hours;
+use super::values::{one_of, span_with_hours};
 
 /// What to do with the host's settings.
 #[derive(Subcommand, Debug)]
@@ -142,7 +142,7 @@ pub struct Manner {
     /// Print each changing operation before it is done.
     #[arg(long)]
     pub trace: bool,
-    /// Print one JSON document.
+    /// Print one JSON document (schema apus.tune-apply/1, or apus.tune-rollback/1 of a rollback).
     #[arg(long)]
     pub json: bool,
 }
@@ -216,7 +216,7 @@ pub struct Show {
     /// Root folder of the host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Print one JSON document (schema apus.tune-status/1).
+    /// Print one JSON document (schema apus.tune-status/1, or apus.tune-recommend/1 of `recommend`).
     #[arg(long)]
     pub json: bool,
 }
@@ -275,8 +275,8 @@ pub struct PowerSet {
     /// Frequency of the uncore on all dies, such as 1.6GHz.
     #[arg(long, value_name = "FREQUENCY")]
     pub uncore: Option<Hertz>,
-    /// How to fix the frequency: through registers or through the kernel.
-    #[arg(long, value_enum, default_value = "cpufreq")]
+    /// By registers (MSR 0x774 of each core, 0x620 of each die), or by the kernel's limits.
+    #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
     /// Root folder of the host.
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -284,13 +284,4 @@ pub struct PowerSet {
     /// How to make the changes.
     #[command(flatten)]
     pub manner: Manner,
-}
-
-/// How a frequency is fixed.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Via {
-    /// Registers: the HWP request of each core (MSR 0x774) and the uncore ratio limit of each die (MSR 0x620).
-    Hwp,
-    /// Kernel limits: cpufreq and intel_uncore_frequency.
-    Cpufreq,
 }

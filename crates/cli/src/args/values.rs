@@ -4,12 +4,24 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use host::knob::NapiDeferral;
 use live::app::headers::Mac;
 use live::device::afxdp::Filter;
 use live::device::fault::{FaultPlan, FaultRates, Outage};
 use live::device::pcap::Timing;
-use units::Nanos;
+use tester::document::meanings;
+use units::{Named, Nanos, UnknownName};
+
+/// The values of a closed set, with what each means.
+pub fn one_of<T>() -> impl TypedValueParser<Value = T>
+where
+    T: Named + FromStr<Err = UnknownName> + Clone + Send + Sync + 'static,
+{
+    let meanings =
+        meanings::<T>().map(|(name, meaning)| PossibleValue::new(name).help(meaning.trim_end_matches('.').to_owned()));
+    PossibleValuesParser::new(meanings.collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
+}
 
 /// A port as typed: `eth0`, `eth0:0-3`, `eth0:0,2`, `memory:64[,frames=N]` or
 /// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.

@@ -74,7 +74,7 @@ fn document(cpus: &CpuSet, hits: &Hits) -> Document {
     let source = |hit: &audit::Hit| Source {
         label: hit.label.clone(),
         name: hit.name.clone(),
-        kind: hit.kind.name().to_owned(),
+        kind: hit.kind.into(),
         count: hit.total,
         per_second: hits.during.map(|during| per_second(hit.total, during)),
         by_cpu: hit.counts.iter().copied().collect(),

@@ -22,13 +22,14 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     })?;
     let found = replay(BufReader::new(file), &name)?;
     let difference = found.first_difference.map(|(line, recorded, now)| Difference { line, recorded, now });
-    let goal = typed.goal.or(found.mode.parse()?.goal());
+    let mode = found.mode.parse()?;
+    let goal = typed.goal.or(mode.goal());
     let document = Document {
         cpu: cpu(&found.account, goal),
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
         file: name,
-        mode: found.mode.mode,
+        mode: (&mode).into(),
         goal: found.mode.goal,
         decisions: found.decisions,
         left_out: found.left_out,

@@ -10,7 +10,7 @@ use tester::result::Document;
 
 use super::probe::{File, read_measurements};
 use crate::args::lab::Report as Typed;
-use crate::documents::probe::{PLATFORM, SCHEMA as PROBE};
+use crate::documents::probe::{PLATFORM, PLATFORM_1, SCHEMA as PROBE, SCHEMA_1 as PROBE_1};
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus report`.
@@ -72,7 +72,7 @@ fn is_of_probe(path: &Path) -> bool {
         let document: Value = serde_json::from_str(&text).ok()?;
         document["schema"].as_str().map(str::to_owned)
     });
-    schema.is_some_and(|schema| schema == PROBE || schema == PLATFORM)
+    schema.is_some_and(|schema| [PROBE, PROBE_1, PLATFORM, PLATFORM_1].contains(&schema.as_str()))
 }
 
 /// Reads a file with one document, or with several in a row (`--repeat`).
@@ -80,19 +80,21 @@ fn read(path: &Path) -> Result<Vec<Document>, Failure> {
     let what = || format!("read {}", path.display());
     let fix = "give a file that apus bench -o wrote";
     let text = fs::read_to_string(path).map_err(|e| Failure::wrong(what(), e.to_string(), fix))?;
-    let documents = serde_json::Deserializer::from_str(&text).into_iter::<Document>();
-    let documents: Vec<Document> =
+    let documents = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let documents: Vec<Value> =
         documents.collect::<Result<_, _>>().map_err(|e| Failure::wrong(what(), e.to_string(), fix))?;
-    match documents.iter().find(|document| document.schema != tester::result::SCHEMA) {
-        _ if documents.is_empty() => Err(Failure::wrong(what(), "the file contains no result", fix)),
+    if documents.is_empty() {
+        return Err(Failure::wrong(what(), "there is no result in it", fix));
+    }
+    // First the schema: a document of another version is not read as if it were this one.
+    let read = |document: Value| match document["schema"].as_str() {
+        Some(tester::result::SCHEMA) | None => {
+            serde_json::from_value(document).map_err(|e| Failure::wrong(what(), e.to_string(), fix))
+        }
         Some(other) => {
-            let why = format!(
-                "its schema is {:?}, but this version of Apus reads {:?}",
-                other.schema,
-                tester::result::SCHEMA
-            );
+            let why = format!("its schema is {other:?}, but this program reads {:?}", tester::result::SCHEMA);
             Err(Failure::wrong(what(), why, "measure again, or use the version of Apus that wrote it"))
         }
-        None => Ok(documents),
-    }
+    };
+    documents.into_iter().map(read).collect()
 }

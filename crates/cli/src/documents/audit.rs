@@ -1,7 +1,9 @@
 //! `apus audit --json`, `apus audit diff --json`, `apus audit cmdline --json`.
 
+use audit::{DifferenceKind, Risk, Subject, Verdict, Workload};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
 /// Name and version of the schema of an audit.
 pub const SCHEMA: &str = "apus.audit/1";
@@ -69,9 +71,9 @@ pub struct Intent {
     pub nics: Vec<String>,
     /// Where the interfaces come from; `null` if there are none.
     pub nics_from: Option<String>,
-    /// What the host does: `poll`, `interrupt`, `rt`, `kvm-host` or `guest`.
-    pub workloads: Vec<String>,
-    /// Where the workloads come from; `null` if there are none.
+    /// What it is used as.
+    pub workloads: Vec<Name<Workload>>,
+    /// How the uses are known.
     pub workloads_from: Option<String>,
     /// The latency goal, such as `p99.9=50us`; `null` if none was given.
     pub goal: Option<String>,
@@ -83,26 +85,59 @@ pub struct Intent {
 pub struct Action {
     /// The action as an instruction.
     pub title: String,
-    /// `set` (`apus tune` can do it and roll it back), `boot` (a new kernel command line), `people` (someone must do
-    /// it by hand) or `ask` (state first what the host is for).
-    pub kind: String,
-    /// Names of the root causes that it fixes.
-    pub causes: Vec<String>,
-    /// The commands, the complete new kernel command line, or the advice.
+    /// What is done, and by whom.
+    pub kind: Name<ActionKind>,
+    /// The root causes that it mends, by name.
+    pub causes: Vec<Name<audit::Cause>>,
+    /// The commands, or the whole kernel command line afterwards, or the advice.
     pub lines: Vec<String>,
     /// Changes of the kernel command line as `+word` and `-word`; empty for other actions.
     pub changes: Vec<String>,
     /// The benefit of the action.
     pub gain: Gain,
-    /// What it puts at risk, as the `risks` of a fix.
-    pub risks: Vec<String>,
-    /// What it costs, once per rule.
+    /// What it puts at risk, as in a fix.
+    pub risks: Vec<Name<Risk>>,
+    /// What it costs, of each rule once.
     pub costs: Vec<String>,
     /// Keys of the findings that it fixes, the worst first.
     pub findings: Vec<String>,
 }
 
-/// The benefit of an action.
+units::named! {
+    /// What is done, and by whom.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum ActionKind {
+        /// `apus tune` makes it and rolls it back.
+        Set = "set",
+        /// A changed kernel command line.
+        Boot = "boot",
+        /// Somebody does it by hand.
+        People = "people",
+        /// Say first what the host is for.
+        Ask = "ask",
+    }
+}
+
+units::named! {
+    /// What a finding does to a packet.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum EffectKind {
+        /// It waits, for `effect_ns`.
+        Late = "late",
+        /// The work on it takes longer.
+        Slower = "slower",
+    }
+}
+
+impl EffectKind {
+    /// `None` if the effect has no known size.
+    pub fn of(finding: &audit::Finding) -> Option<Self> {
+        let slower = finding.slower.then_some(Self::Slower);
+        finding.effect.map(|_| Self::Late).or(slower)
+    }
+}
+
+/// What an action gains.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Gain {
@@ -132,13 +167,13 @@ pub struct Unlock {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Cause {
-    /// Name of the root cause, as in the findings.
-    pub cause: String,
-    /// The problem in one sentence.
+    /// Its name, as in the findings.
+    pub cause: Name<audit::Cause>,
+    /// What is the matter.
     pub problem: String,
     /// The worst verdict of its findings.
-    pub verdict: String,
-    /// What its rules found; equal findings on several subjects are merged.
+    pub verdict: Name<Verdict>,
+    /// What its rules say; the same of several subjects is one entry.
     pub said: Vec<Said>,
 }
 
@@ -148,9 +183,9 @@ pub struct Cause {
 pub struct Said {
     /// Identifier of the rule.
     pub id: String,
-    /// Verdict: `warn` or `fail`.
-    pub verdict: String,
-    /// The subjects: a list of CPUs, or the first three names of many.
+    /// The verdict.
+    pub verdict: Name<Verdict>,
+    /// Of what: CPUs together, others by name, the first three of many.
     pub subject: String,
     /// What was found.
     pub found: String,
@@ -163,8 +198,8 @@ pub struct Said {
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Group {
-    /// Name of the group.
-    pub group: String,
+    /// The group's name.
+    pub group: Name<audit::Group>,
     pub pass: u32,
     pub warn: u32,
     pub fail: u32,
@@ -181,19 +216,19 @@ pub struct Group {
 pub struct Finding {
     /// Identifier of the rule.
     pub id: String,
-    /// Group of the rule.
-    pub group: String,
-    /// Root cause of the finding.
-    pub cause: String,
-    /// What the rule requires.
+    /// Its group.
+    pub group: Name<audit::Group>,
+    /// Its root cause.
+    pub cause: Name<audit::Cause>,
+    /// What the rule asks for.
     pub title: String,
-    /// `pass`, `warn`, `fail`, `unknown`, `not-applicable` or `sources-disagree`.
-    pub verdict: String,
-    /// Why nothing could be judged; `null` if it was judged.
+    /// What the rule says.
+    pub verdict: Name<Verdict>,
+    /// Why nothing was judged; `null` if something was.
     pub reason: Option<String>,
-    /// Kind of subject: `host`, `cpus`, `link`, `irq`, `device`, `parameter` or `named`.
-    pub subject_kind: String,
-    /// Name of the subject.
+    /// What was judged.
+    pub subject_kind: Name<Subject>,
+    /// Its name.
     pub subject: String,
     /// What was found.
     pub found: String,
@@ -205,10 +240,9 @@ pub struct Finding {
     pub magnitude: String,
     /// Source of that number.
     pub magnitude_source: String,
-    /// Effect on a packet: `late` (it waits, for `effect_ns`), `slower` (it takes longer to process), or `null` if
-    /// neither has a known size.
-    pub effect: Option<String>,
-    /// How long one packet waits; `null` if none waits or the time is unknown.
+    /// What it does to a packet; `null` if that has no known size.
+    pub effect: Option<Name<EffectKind>>,
+    /// How long one packet waits; `null` if none waits, or no size is known.
     pub effect_ns: Option<u64>,
     /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub effect_of_this_host: bool,
@@ -250,9 +284,8 @@ pub struct Fix {
     pub reboot: bool,
     /// All lines of `runtime` and `persistent`, each with who can do it and what it puts at risk.
     pub steps: Vec<Step>,
-    /// What the steps put at risk: `reboot` (effective only after one), `network` (interrupts the traffic of an
-    /// interface), `security` (weakens a protection).
-    pub risks: Vec<String>,
+    /// What the steps put at risk.
+    pub risks: Vec<Name<Risk>>,
 }
 
 /// One line of a fix.
@@ -261,12 +294,10 @@ pub struct Fix {
 pub struct Step {
     /// The command, the kernel parameters, or the advice.
     pub text: String,
-    /// `set` (`apus tune` can do it and roll it back; `apus audit --fix` writes it), `arguments` (kernel parameters),
-    /// `run` (a command for a person), `advise` (no command) or `rerun` (an option of `apus audit` that finds a
-    /// missing value).
-    pub action: String,
-    /// What it puts at risk, as the `risks` of a fix.
-    pub risks: Vec<String>,
+    /// What is to be done, and who can do it.
+    pub action: Name<audit::Action>,
+    /// What it puts at risk, as for the whole fix.
+    pub risks: Vec<Name<Risk>>,
 }
 
 /// The differences between two audits.
@@ -290,8 +321,8 @@ pub struct DiffDocument {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
-    /// `worse`, `changed`, `unclear` or `better`.
-    pub kind: String,
+    /// How they differ.
+    pub kind: Name<DifferenceKind>,
     /// Rule and subject.
     pub key: String,
     /// The finding on the first host; `null` if it has none.
@@ -323,10 +354,9 @@ pub struct CmdlineDocument {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Remark {
-    /// `unknown-value`, `contradiction`, `sets-differ`, `not-mainline`, `missing`, `overridden`, `duplicate` or
-    /// `unknown-name`.
-    pub kind: String,
-    /// The parameters as written; for a missing one, what to add.
+    /// What kind of remark.
+    pub kind: Name<audit::cmdline::Kind>,
+    /// The parameters as written; of a missing one, what to add.
     pub parameter: String,
     /// The problem in a sentence.
     pub text: String,

@@ -2,6 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
+
+use crate::args::dim::Mode;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.dim-replay/1";
@@ -17,9 +20,9 @@ pub struct Document {
     pub schema: String,
     /// Path of the replayed file.
     pub file: String,
-    /// `rx-eqe`, `rx-cqe`, `tx-eqe`, `tx-cqe` or `rdma`.
-    pub mode: String,
-    /// The state after each call, in order. Rows that start an instance are not calls.
+    /// Which of DIM's tables and variants.
+    pub mode: Name<Mode>,
+    /// The state after each call, in order. Rows that start an instance are no calls.
     pub calls: Vec<Call>,
     /// The counts over all calls.
     pub summary: Summary,

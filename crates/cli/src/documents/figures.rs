@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use sim::figures::{
-    Figure as Modelled, Kind, Row as ModelledRow, Sensitivity as ModelledSensitivity, Share as ModelledShare, Tally,
-    Theirs, Verdict,
+    Figure as Modelled, Kind, Role, Row as ModelledRow, Sensitivity as ModelledSensitivity, Share as ModelledShare,
+    Standing, Tally, Theirs, Verdict,
 };
+use tester::document::Name;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.sim.figures/2";
@@ -89,9 +90,9 @@ pub struct Sensitivity {
     pub parameter: String,
     /// Value with its unit.
     pub value: String,
-    /// Origin of the value: `fitted`, `estimate`, `assumption` or `stated`.
-    pub standing: &'static str,
-    /// Percentage by which it is lowered and raised.
+    /// How it came to that.
+    pub standing: Name<Standing>,
+    /// By how many percent it is lowered and raised.
     pub percent: u32,
     /// The rows with the parameter lowered.
     pub down: Shift,
@@ -133,21 +134,21 @@ pub struct Row {
     pub quantity: String,
     /// Unit of `theirs` and `modelled`; empty for a ratio.
     pub unit: String,
-    /// `typical` (agrees within 15 %) or `extreme` (agrees within a factor of 2).
-    pub kind: &'static str,
-    /// The number in the document; `null` if it has none.
+    /// How closely it is meant to agree.
+    pub kind: Name<Kind>,
+    /// What the document says; `null` if it shows no number.
     pub theirs: Option<Bounds>,
     /// The number from Apus; `null` if it has none.
     pub modelled: Option<f64>,
     /// Prediction of the null model; `null` if it has none for this row.
     pub null_model: Option<f64>,
-    /// Origin of `modelled`: `simulated`, `arithmetic`, `assumption` or `calibrated`.
-    pub role: &'static str,
-    /// Deviation in percent of the document's number; 0 within its range.
+    /// Where `modelled` is from.
+    pub role: Name<Role>,
+    /// How far off, in percent of the document's number; 0 within its range.
     pub deviation_percent: Option<f64>,
-    /// `agrees`, `differs`, `calibrated` or `not_compared`.
-    pub verdict: &'static str,
-    /// Why it differs or is missing; `null` if it agrees.
+    /// How it turned out.
+    pub verdict: Name<Verdict>,
+    /// Why it differs, or is absent.
     pub explanation: Option<String>,
 }
 
@@ -241,7 +242,7 @@ impl From<&ModelledSensitivity> for Sensitivity {
         Self {
             parameter: said.knob.parameter.to_owned(),
             value: said.value.clone(),
-            standing: said.knob.standing.name(),
+            standing: said.knob.standing.into(),
             percent: said.knob.percent,
             down: shift(&said.down),
             up: shift(&said.up),
@@ -291,16 +292,13 @@ impl From<&ModelledRow> for Row {
             case: row.case.clone(),
             quantity: row.quantity.to_owned(),
             unit: row.unit.to_owned(),
-            kind: match row.kind {
-                Kind::Typical => "typical",
-                Kind::Extreme => "extreme",
-            },
+            kind: row.kind.into(),
             theirs: bounds(row.theirs),
             modelled: row.modelled,
             null_model: row.null,
-            role: row.role.name(),
+            role: row.role.into(),
             deviation_percent: row.deviation_percent(),
-            verdict: verdict_name(row.verdict()),
+            verdict: row.verdict().into(),
             explanation: row.explanation.clone(),
         }
     }
@@ -315,14 +313,4 @@ fn bounds(theirs: Theirs) -> Option<Bounds> {
         Theirs::Nothing => return None,
     };
     Some(Bounds { least, most })
-}
-
-/// The verdict in snake case.
-pub fn verdict_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Agrees => "agrees",
-        Verdict::Differs => "differs",
-        Verdict::Calibrated => "calibrated",
-        Verdict::NotCompared => "not_compared",
-    }
 }

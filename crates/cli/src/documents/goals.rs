@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::goals::{Case as Judged, Held, Plan, Tried, Verdict, quartiles};
+use sim::goals::{Case as Judged, Grid, Held, Plan, Tried, Verdict, quartiles};
+
+use tester::document::{Name, by_name};
 use units::Nanos;
 
-/// Name and version of the schema.
+use super::top::Wait as Waits;
+
+/// The schema's name.
 pub const SCHEMA: &str = "apus.sim.goals/2";
 
 /// Which waiting mode meets a goal with the least power. All numbers are simulated.
@@ -20,9 +24,9 @@ pub struct Document {
     /// Name and version of this schema: `apus.sim.goals/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The grid: `quick`, `classic` or `full`.
-    pub grid: String,
-    /// First random seed of the simulation.
+    /// The grid.
+    pub grid: Name<Grid>,
+    /// The first seed of all that is random.
     pub seed: u64,
     /// Seeds per case, counting up from the first.
     pub seeds: u64,
@@ -52,9 +56,9 @@ pub struct Sample {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Number of cases by verdict.
-    pub verdicts: BTreeMap<String, u64>,
-    /// Number of cases in which `adaptive` meets the goal only within the 95 % interval over its seeds.
+    /// Cases by verdict.
+    pub verdicts: BTreeMap<Name<Verdict>, u64>,
+    /// Cases in which `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
     pub marginal: u64,
     /// Power of `adaptive` relative to the best rival that meets the goal; `null` without such a case.
     pub power_multiple: Option<Quartiles>,
@@ -105,9 +109,9 @@ pub struct Case {
     pub goal: String,
     /// Length of the counted window of each run.
     pub duration_ns: u64,
-    /// `won`, `tied`, `lost`, `lost_to_tuned`, `missed`, `nobody_holds` or `too_few_packets`.
-    pub verdict: String,
-    /// Whether `adaptive` meets the goal only within the 95 % interval over its seeds.
+    /// What became of it.
+    pub verdict: Name<Verdict>,
+    /// Whether `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
     pub marginal: bool,
     /// The rival that beats `adaptive`, otherwise the best of those that meet the goal; `null` if none does.
     pub rival: Option<String>,
@@ -146,11 +150,10 @@ pub struct Way {
     pub late_ppm: f64,
     /// Its 95 % interval over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// Whether it meets the goal: `yes`, `within_interval` (the share exceeds the allowed one, but its interval
-    /// includes it), `no` or `too_few_packets`. A lost packet means `no`.
-    pub held: String,
-    /// Delay at the goal's quantile, for the median seed, with lost packets as infinitely late. `null` if the
-    /// quantile falls among lost packets, or if a run had too few packets.
+    /// Whether it held the goal. A lost packet is a `no`.
+    pub held: Name<Held>,
+    /// The delay at the goal's quantile, the middle one of the seeds, lost packets taken as late for ever; `null` if it
+    /// lies among those, or if a run had too few packets.
     pub latency_ns: Option<u64>,
     /// Mean power of the core.
     pub power_uw: u64,
@@ -161,28 +164,18 @@ pub struct Way {
     /// Number of frequency changes that took effect.
     pub frequency_changes: u64,
     /// Waits by kind.
-    pub waits: BTreeMap<String, Waits>,
-    /// Decisions by reason; reasons that never occurred are left out.
-    pub reasons: BTreeMap<String, u64>,
-}
-
-/// Waits of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct Waits {
-    /// Number of waits.
-    pub count: u64,
-    /// Total time of these waits.
-    pub time_ns: u64,
+    pub waits: BTreeMap<Name<WaitKind>, Waits>,
+    /// Decisions by reason; those that came up.
+    pub reasons: BTreeMap<Name<Reason>, u64>,
 }
 
 impl Document {
-    /// Builds the document of these cases, out of `planned` ones.
-    pub fn new(grid: &str, plan: &Plan, planned: usize, cases: &[Judged]) -> Self {
+    /// The document of these cases, of `planned` ones.
+    pub fn new(grid: Grid, plan: &Plan, planned: usize, cases: &[Judged]) -> Self {
         Self {
             apus: super::VERSION.to_owned(),
             schema: SCHEMA.to_owned(),
-            grid: grid.to_owned(),
+            grid: grid.into(),
             seed: plan.seed,
             seeds: plan.seeds,
             warm_up_ns: plan.warm_up.as_nanos(),
@@ -202,7 +195,7 @@ impl Summary {
             |case: &Judged| case.ours_holds().then(|| case.best_of_all().map(|best| case.ratio(best))).flatten();
         let first = |case: &Judged| tester::statistics::median(&case.first_second_multiples());
         Self {
-            verdicts: super::named(Verdict::ALL.map(|verdict| (verdict.name(), count(verdict)))),
+            verdicts: by_name(Verdict::ALL.map(|verdict| (verdict, count(verdict)))),
             marginal: cases.iter().filter(|case| case.is_marginal()).count() as u64,
             power_multiple: Quartiles::of(cases.iter().filter_map(power)),
             bound_multiple: Quartiles::of(cases.iter().filter_map(Judged::bound_multiple)),
@@ -234,7 +227,7 @@ impl From<&Judged> for Case {
             peak_pps: case.peak.map(units::PacketRate::as_pps),
             goal: case.goal.to_string(),
             duration_ns: setting.duration.as_nanos(),
-            verdict: case.verdict().name().to_owned(),
+            verdict: case.verdict().into(),
             marginal: case.is_marginal(),
             rival: rival.map(|rival| rival.way.to_string()),
             power_multiple: rival.map(|rival| case.ratio(rival)),
@@ -266,22 +259,14 @@ impl Way {
             late: tried.late(goal.latency),
             late_ppm: tried.late_share(goal.latency) * 1e6,
             late_ppm_ci95: tried.late_interval(goal.latency).map(|(low, high)| (low * 1e6, high * 1e6)),
-            held: match tried.held(goal) {
-                Held::Yes => "yes",
-                Held::WithinInterval => "within_interval",
-                Held::No => "no",
-                Held::TooFew => "too_few_packets",
-            }
-            .to_owned(),
+            held: tried.held(goal).into(),
             latency_ns: tried.latency(goal.quantile).map(Nanos::as_nanos),
             power_uw: tried.power(tried.runs.len()).round() as u64,
             busy_ppm: sum(|run| run.busy_ppm) / seeds.max(1),
             wakeups: sum(|run| run.wakeups),
             frequency_changes: sum(|run| run.frequency_changes),
-            waits: super::named(WaitKind::ALL.map(|kind| (kind.name(), waits(kind)))),
-            reasons: super::named(
-                Reason::ALL.map(|r| (r.name(), reason(r))).into_iter().filter(|(_, count)| *count > 0),
-            ),
+            waits: by_name(WaitKind::ALL.map(|kind| (kind, waits(kind)))),
+            reasons: by_name(Reason::ALL.map(|r| (r, reason(r))).into_iter().filter(|(_, count)| *count > 0)),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use audit::HitKind;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.irqs/1";
@@ -33,9 +35,9 @@ pub struct Source {
     pub label: String,
     /// Users of the interrupt, or what the label means.
     pub name: String,
-    /// `device`, `cpu` or `softirq`.
-    pub kind: String,
-    /// Count over these CPUs.
+    /// What kind of interruption.
+    pub kind: Name<HitKind>,
+    /// How often on all of these CPUs.
     pub count: u64,
     /// Rate over these CPUs per second; `null` for counts since boot.
     pub per_second: Option<f64>,

@@ -4,7 +4,6 @@
 
 pub mod audit;
 pub mod dim;
-pub mod distribution;
 pub mod figures;
 pub mod goals;
 pub mod irqs;
@@ -18,10 +17,8 @@ pub mod snapshot;
 pub mod top;
 pub mod tune;
 
-use std::collections::BTreeMap;
-
 use schemars::Schema;
-use schemars::generate::SchemaSettings;
+use tester::document::schema_of;
 
 /// A document and its schema.
 pub struct Published {
@@ -68,17 +65,7 @@ pub const SCHEMAS: &[Published] = &[
 /// The version of Apus, written to every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The JSON Schema (2020-12) of a document as it is serialized.
-pub fn schema_of<T: schemars::JsonSchema>() -> Schema {
-    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
-}
-
-/// File name in `schemas/` for a schema: `apus.top/1` is in `apus.top.1.json`.
+/// The file in `schemas/` of the schema called `name`: `apus.top/2` lies in `apus.top.2.json`.
 pub fn schema_file(name: &str) -> String {
     format!("{}.json", name.replace('/', "."))
-}
-
-/// Collects values by the name of their key.
-pub(crate) fn named<T>(pairs: impl IntoIterator<Item = (&'static str, T)>) -> BTreeMap<String, T> {
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -8,8 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::host::HostState;
 
-/// Name and version of the schema of probe results.
-pub const SCHEMA: &str = "apus.probe/1";
+/// Name and version of the document's schema.
+pub const SCHEMA: &str = "apus.probe/2";
+
+/// The version before, which is read too: there the samples of a distribution were counted as `n`.
+pub const SCHEMA_1: &str = "apus.probe/1";
 
 /// The JSON document of `apus probe`.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
@@ -17,7 +20,7 @@ pub const SCHEMA: &str = "apus.probe/1";
 pub struct Document {
     /// Version of the program.
     pub apus: String,
-    /// Name and version of this schema: `apus.probe/1`.
+    /// `apus.probe/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The host on which it was measured. Its scheduling class is that of the observing thread; that of the measuring
@@ -34,8 +37,11 @@ impl Document {
     }
 }
 
-/// Name and version of the schema of the platform profile.
-pub const PLATFORM: &str = "apus.platform/1";
+/// Name and version of the platform profile's schema.
+pub const PLATFORM: &str = "apus.platform/2";
+
+/// The version before, which is read too, as [`SCHEMA_1`].
+pub const PLATFORM_1: &str = "apus.platform/1";
 
 /// The platform profile that `apus probe all` writes: the cost of waking up on a host, measured in several rounds.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
@@ -43,7 +49,7 @@ pub const PLATFORM: &str = "apus.platform/1";
 pub struct Platform {
     /// Version of the program.
     pub apus: String,
-    /// Name and version of this schema: `apus.platform/1`.
+    /// `apus.platform/2`
     #[schemars(extend("const" = PLATFORM))]
     pub schema: String,
     /// The host on which it was measured.

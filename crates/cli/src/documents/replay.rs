@@ -1,7 +1,9 @@
 //! `apus replay --json`.
 
+use policy::wait::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.replay/1";
@@ -17,9 +19,9 @@ pub struct Document {
     pub schema: String,
     /// Path of the recorded file.
     pub file: String,
-    /// The recorded waiting mode.
-    pub mode: String,
-    /// The goal of the recorded mode; `null` if it has none.
+    /// The mode that was recorded.
+    pub mode: Name<Mode>,
+    /// Its goal, if one was given.
     pub goal: Option<String>,
     /// Number of decisions compared.
     pub decisions: u64,

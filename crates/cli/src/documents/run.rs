@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use live::app::AppConfig;
 use live::device::afxdp::XdpMode;
 use live::port::{PeakRateSource, PortKind, PortReport};
-use live::telemetry::Snapshot;
+use live::telemetry::{SchedulingClass, Snapshot};
 use policy::LossBound;
+use policy::wait::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
-use super::top::{Total, health};
+use super::top::{Port as DeviceCounts, Total, ports};
 
-/// Name and version of the schema.
-pub const SCHEMA: &str = "apus.run/1";
+/// The schema's name.
+pub const SCHEMA: &str = "apus.run/2";
 
 /// How an instance ran.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
@@ -20,7 +23,7 @@ pub const SCHEMA: &str = "apus.run/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// Name and version of this schema: `apus.run/1`.
+    /// `apus.run/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The options, as they were understood.
@@ -30,8 +33,8 @@ pub struct Document {
     /// Limit on the waits of a worker, so that no ring overflows; `null` for modes without such a limit, and for
     /// ports that cannot lose frames.
     pub loss_bound: Option<Bound>,
-    /// Why it ended: `asked`, `duration`, `exhausted` or `failed`.
-    pub ended: String,
+    /// Why it ended.
+    pub ended: Name<Ended>,
     /// How long it ran; `null` if it did not start.
     pub ran_ns: Option<u64>,
     /// The workers, by number; empty if they did not start.
@@ -44,19 +47,47 @@ pub struct Document {
     pub error: Option<String>,
 }
 
-/// The options of a run, as they were understood.
+units::named! {
+    /// Why an instance ended.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Ended {
+        /// A signal asked it to.
+        Asked = "asked",
+        /// It ran for as long as `--duration` says.
+        Duration = "duration",
+        /// There was nothing more to receive.
+        Exhausted = "exhausted",
+        /// It could not start, or a worker failed.
+        Failed = "failed",
+    }
+}
+
+units::named! {
+    /// How a worker ended.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum WorkerEnded {
+        /// It was told to.
+        Stopped = "stopped",
+        /// There was nothing more to receive.
+        Exhausted = "exhausted",
+        /// By an error.
+        Failed = "failed",
+    }
+}
+
+/// What was asked for.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Name of the instance.
     pub instance: String,
-    /// Name of the application.
-    pub app: String,
-    /// Options of the application, as text.
+    /// What is done to each frame.
+    pub app: Name<AppConfig>,
+    /// The application's own options, as text.
     pub app_options: BTreeMap<String, String>,
-    /// Name of the waiting mode.
-    pub mode: String,
-    /// Its latency goal, given or default; `null` for modes without one.
+    /// How to wait.
+    pub mode: Name<Mode>,
+    /// The goal that it holds: the default if none was given; `null` for modes without one.
     pub goal: Option<String>,
     /// Platform profile that it started from; `null` if none.
     pub platform: Option<String>,
@@ -112,11 +143,11 @@ pub struct Deferral {
 pub struct Port {
     /// Name of the port.
     pub name: String,
-    /// `af_xdp`, `memory` or `pcap`.
-    pub kind: String,
-    /// Where the XDP program runs: `native` or `generic`; `null` without one.
-    pub xdp_mode: Option<String>,
-    /// Whether the driver receives directly into the pool (zero copy); `null` without a driver.
+    /// What kind of port.
+    pub kind: Name<PortKind>,
+    /// Where the XDP program runs; `null` without one.
+    pub xdp_mode: Option<Name<XdpMode>>,
+    /// Whether the driver receives straight into our memory; `null` without a driver.
     pub zero_copy: Option<bool>,
     /// Its receive queues; empty without a driver.
     pub queues: Vec<u32>,
@@ -126,39 +157,29 @@ pub struct Port {
     pub rx_descriptors: u32,
     /// Peak rate assumed for the limit on waits; `null` if no frame can be lost.
     pub peak_rate_pps: Option<u64>,
-    /// Origin of that rate: `given`, `line_rate` or `assumed` (10 Gbit/s, because the driver reports none).
-    pub peak_rate_from: Option<String>,
+    /// Where that rate comes from; assumed are 10 Gbit/s.
+    pub peak_rate_from: Option<Name<PeakRateSource>>,
 }
 
 impl Port {
     /// Describes a port, and its NAPI instances whose interrupts are deferred.
     pub fn of(report: &PortReport, deferred_napis: &[u32]) -> Self {
-        let none = (None, None, Vec::new());
-        let (kind, (xdp_mode, zero_copy, queues)) = match &report.kind {
-            PortKind::Memory => ("memory", none),
-            PortKind::Pcap => ("pcap", none),
+        let (xdp_mode, zero_copy, queues) = match &report.kind {
+            PortKind::Memory | PortKind::Pcap => (None, None, Vec::new()),
             PortKind::AfXdp { xdp_mode, zero_copy, queues } => {
-                let mode = if *xdp_mode == XdpMode::Native { "native" } else { "generic" };
-                ("af_xdp", (Some(mode.to_owned()), Some(*zero_copy), queues.clone()))
+                (Some(xdp_mode.into()), Some(*zero_copy), queues.clone())
             }
         };
         Self {
             name: report.name.clone(),
-            kind: kind.to_owned(),
+            kind: (&report.kind).into(),
             xdp_mode,
             zero_copy,
             queues,
             deferred_napis: deferred_napis.to_vec(),
             rx_descriptors: report.rx_descriptors,
             peak_rate_pps: report.peak.map(|peak| peak.rate.as_pps()),
-            peak_rate_from: report.peak.map(|peak| {
-                let from = match peak.from {
-                    PeakRateSource::Given => "given",
-                    PeakRateSource::LineRate => "line_rate",
-                    PeakRateSource::Assumed => "assumed",
-                };
-                from.to_owned()
-            }),
+            peak_rate_from: report.peak.map(|peak| peak.from.into()),
         }
     }
 }
@@ -191,9 +212,9 @@ impl From<LossBound> for Bound {
 pub struct Worker {
     /// Number of the worker, from 0.
     pub worker: usize,
-    /// How it ended: `stopped`, `exhausted` or `failed`.
-    pub ended: String,
-    /// Its error; `null` if it did not fail.
+    /// How it ended.
+    pub ended: Name<WorkerEnded>,
+    /// Why it failed; `null` if it did not.
     pub error: Option<String>,
     /// Its counters; `null` if it failed before it ran.
     pub counts: Option<WorkerCounts>,
@@ -205,9 +226,9 @@ pub struct Worker {
 pub struct WorkerCounts {
     /// Thread identifier.
     pub tid: u32,
-    /// Scheduling class of the kernel, such as `other` or `fifo`.
-    pub scheduling: String,
-    /// Real-time priority; 0 in other classes.
+    /// The kernel's scheduling class.
+    pub scheduling: Name<SchedulingClass>,
+    /// The real-time priority; 0 in other classes.
     pub priority: u64,
     /// Time from its start to its end.
     pub ran_ns: u64,
@@ -221,52 +242,20 @@ pub struct WorkerCounts {
     pub devices: Vec<DeviceCounts>,
 }
 
-/// Frames that a device lost before they reached the worker, or before they reached the wire.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct DeviceCounts {
-    /// Name of the port.
-    pub name: String,
-    /// `up`, `down` or `finished`; `null` if unknown.
-    pub health: Option<String>,
-    /// Whether busy polling has an effect; `null` if not requested or not yet known.
-    pub busy_poll: Option<bool>,
-    /// Received frames lost because the worker did not empty the ring in time.
-    pub rx_ring_full_frames: u64,
-    /// Received frames lost because no slot of the pool was free.
-    pub rx_no_buffer_frames: u64,
-    /// Received frames lost for other reasons.
-    pub rx_invalid_frames: u64,
-    /// Sent frames that the kernel refused as malformed.
-    pub tx_invalid_frames: u64,
-    /// Sent frames that the driver dropped.
-    pub tx_dropped_frames: u64,
-}
-
 impl WorkerCounts {
     /// Converts the last snapshot of a worker.
     pub fn new(snapshot: &Snapshot, usage: Option<live::telemetry::Usage>) -> Self {
         let ran = snapshot.taken.since(snapshot.started).unwrap_or(units::Nanos::ZERO).as_nanos();
         let counts = &snapshot.counts;
-        let devices = counts.ports.iter().map(|port| DeviceCounts {
-            name: port.name.clone(),
-            health: port.health.map(health),
-            busy_poll: port.busy_poll,
-            rx_ring_full_frames: port.statistics.rx_ring_full,
-            rx_no_buffer_frames: port.statistics.rx_no_buffer,
-            rx_invalid_frames: port.statistics.rx_invalid,
-            tx_invalid_frames: port.statistics.tx_invalid,
-            tx_dropped_frames: port.statistics.tx_dropped,
-        });
         Self {
             tid: snapshot.tid,
-            scheduling: snapshot.scheduling.name().to_owned(),
+            scheduling: snapshot.scheduling.class().into(),
             priority: snapshot.scheduling.priority,
             ran_ns: ran,
             cpu_ratio: usage.filter(|_| ran > 0).map(|usage| usage.cpu.as_nanos() as f64 / ran as f64),
             accounted: counts.received_frames == counts.sent_frames + counts.dropped.iter().sum::<u64>(),
             total: Total::new(counts, usage),
-            devices: devices.collect(),
+            devices: ports(counts),
         }
     }
 }

@@ -7,21 +7,22 @@ use policy::moderation::{self, PeriodMode};
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::bound::{Bound, Why};
-use sim::outcome::{Activity, CoreOutcome, Cycle, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
-use sim::scenario::{Scenario, Worker};
-use tester::histogram::{Histogram, HistogramDocument};
-use tester::quantile::{QuantileEstimate, REPORTED, estimate};
+use sim::bound::{Bound, By, Why};
+use sim::outcome::{CoreOutcome, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
+use sim::scenario::{FrequencyPlan, ModerationPlan, Scenario, Wait, Worker};
+use sim::world::{Activity, Cycle};
+use tester::document::{Distribution, Name, by_name};
+use tester::histogram::HistogramDocument;
 use units::{Microwatts, Nanos, Quantile};
 
-use super::named;
+use super::top::Wait as Waits;
 
-/// Name and version of the schema of one simulation.
-pub const RUN: &str = "apus.sim.run/1";
-/// Name and version of the schema of a comparison.
-pub const COMPARE: &str = "apus.sim.compare/1";
-/// Name and version of the schema of a sweep.
-pub const SWEEP: &str = "apus.sim.sweep/1";
+/// The schema of a run.
+pub const RUN: &str = "apus.sim.run/2";
+/// The schema of a comparison.
+pub const COMPARE: &str = "apus.sim.compare/2";
+/// The schema of a sweep.
+pub const SWEEP: &str = "apus.sim.sweep/2";
 
 /// One simulated scenario. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
@@ -29,7 +30,7 @@ pub const SWEEP: &str = "apus.sim.sweep/1";
 pub struct RunDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// Name and version of this schema: `apus.sim.run/1`.
+    /// `apus.sim.run/2`
     #[schemars(extend("const" = RUN))]
     pub schema: String,
     /// What was simulated, and the result.
@@ -42,7 +43,7 @@ pub struct RunDocument {
 pub struct CompareDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// Name and version of this schema: `apus.sim.compare/1`.
+    /// `apus.sim.compare/2`
     #[schemars(extend("const" = COMPARE))]
     pub schema: String,
     /// The scenarios, in the order typed.
@@ -55,7 +56,7 @@ pub struct CompareDocument {
 pub struct SweepDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// Name and version of this schema: `apus.sim.sweep/1`.
+    /// `apus.sim.sweep/2`
     #[schemars(extend("const" = SWEEP))]
     pub schema: String,
     /// All combinations: the last key varies fastest, and seeds faster still.
@@ -104,14 +105,14 @@ pub struct Case {
     pub machine: String,
     /// Name of the machine that models the NIC.
     pub nic: String,
-    /// What moved the frames: `user` or `kernel`.
-    pub driver: String,
-    /// The wait policy; `null` if the kernel moved the frames.
-    pub wait: Option<String>,
-    /// The moderation policy.
-    pub moderation: String,
-    /// The frequency policy.
-    pub frequency: String,
+    /// What moved the frames.
+    pub driver: Name<Driver>,
+    /// The policy of waiting; `null` in the kernel.
+    pub wait: Option<Name<Wait>>,
+    /// The policy of moderation.
+    pub moderation: Name<ModerationPlan>,
+    /// The policy of the frequency.
+    pub frequency: Name<FrequencyPlan>,
     /// Whether the worker ran in a virtual machine.
     pub virtual_machine: bool,
     /// Random seed of the simulation.
@@ -122,11 +123,11 @@ pub struct Case {
     pub duration_ns: u64,
     /// The frames that arrived within the window.
     pub frames: Frames,
-    /// Latency from the last bit of a frame received to the last bit of its answer sent.
-    pub latency: Latency,
-    /// The parts of the latency, to two digits: for each frame they add up to its latency.
-    pub budget: BTreeMap<String, TermDocument>,
-    /// The goal and its result; `null` if there was none.
+    /// From a frame's last bit in to its answer's last bit out.
+    pub latency: Distribution,
+    /// What the latency is made of: the terms add up to it, frame by frame. To two digits.
+    pub budget: BTreeMap<Name<Term>, TermDocument>,
+    /// What was to be held; `null` if nothing was.
     pub goal: Option<GoalDocument>,
     /// Simulated power and energy.
     pub power: Power,
@@ -138,6 +139,17 @@ pub struct Case {
     pub cores: Vec<Core>,
 }
 
+units::named! {
+    /// What moves the frames.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Driver {
+        /// A loop in user space.
+        User = "user",
+        /// NAPI and the kernel's stack.
+        Kernel = "kernel",
+    }
+}
+
 /// Frames: offered = departed + dropped + in flight.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
@@ -146,9 +158,9 @@ pub struct Frames {
     pub offered: u64,
     /// Frames whose answer left within the window.
     pub departed: u64,
-    /// Lost frames, by reason.
-    pub dropped: BTreeMap<String, u64>,
-    /// Frames still under way at the end of the window.
+    /// Lost, by reason.
+    pub dropped: BTreeMap<Name<Drop>, u64>,
+    /// Still under way at the window's end.
     pub in_flight: u64,
     /// Bytes sent, including check sequences.
     pub departed_octets: u64,
@@ -156,25 +168,7 @@ pub struct Frames {
     pub departed_pps: f64,
 }
 
-/// A distribution of delays.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct Latency {
-    /// Number of samples.
-    pub count: u64,
-    /// Exact minimum.
-    pub min_ns: Option<u64>,
-    /// Mean of exact values, rounded down.
-    pub mean_ns: Option<u64>,
-    /// Exact maximum.
-    pub max_ns: Option<u64>,
-    /// Quantiles, with confidence intervals for independent samples.
-    pub quantiles: Vec<QuantileEstimate>,
-    /// The whole histogram.
-    pub histogram: HistogramDocument,
-}
-
-/// One part of the latency.
+/// One term of the latency budget.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct TermDocument {
@@ -229,10 +223,9 @@ pub struct Least {
     pub cores_uw: Option<u64>,
     /// Power of the simulated cores relative to the bound. Below 1 only if the goal was missed.
     pub multiple: Option<f64>,
-    /// What determines the bound: `schedule`, the wake-ups that the deadlines require, or `work`, the cycles of the
-    /// packets.
-    pub set_by: Option<String>,
-    /// Why the bound is unknown; `null` if it is known.
+    /// What sets it: the wake-ups that the deadlines ask for, or the cycles of the packets.
+    pub set_by: Option<Name<By>>,
+    /// Why there is none; `null` if there is one.
     pub unknown_because: Option<String>,
 }
 
@@ -243,7 +236,7 @@ impl Least {
             Ok(bound) => Self {
                 cores_uw: Some(bound.power.as_microwatts()),
                 multiple: Some(bound.multiple(Microwatts::new(cores_uw))),
-                set_by: Some(bound.by.name().to_owned()),
+                set_by: Some(bound.by.into()),
                 unknown_because: None,
             },
             Err(why) => Self { cores_uw: None, multiple: None, set_by: None, unknown_because: Some(why.to_string()) },
@@ -259,9 +252,9 @@ pub struct Queue {
     pub offered: u64,
     /// Frames whose answer left.
     pub departed: u64,
-    /// Lost frames, by reason.
-    pub dropped: BTreeMap<String, u64>,
-    /// Frames under way at the end of the window.
+    /// Frames that were lost, by reason.
+    pub dropped: BTreeMap<Name<Drop>, u64>,
+    /// Frames under way at the window's end.
     pub in_flight: u64,
     /// Number of interrupts.
     pub interrupts: u64,
@@ -295,9 +288,9 @@ pub struct Profile {
     pub usecs: u32,
     /// `rx-frames` of the profile.
     pub frames: u32,
-    /// What the timer counts from: `eqe`, the first frame, or `cqe`, the last.
-    pub mode: String,
-    /// How long the profile was in effect.
+    /// What the time counts from.
+    pub mode: Name<PeriodMode>,
+    /// How long it was in force.
     pub time_ns: u64,
 }
 
@@ -310,14 +303,14 @@ pub struct Core {
     /// Polls that found no frame.
     pub empty_polls: u64,
     /// Decisions of the wait policy, by reason.
-    pub wait_reasons: BTreeMap<String, u64>,
+    pub wait_reasons: BTreeMap<Name<Reason>, u64>,
     /// Waits by kind.
-    pub waits: BTreeMap<String, Waits>,
+    pub waits: BTreeMap<Name<WaitKind>, Waits>,
     /// Decisions of the frequency policy, by reason.
-    pub frequency_reasons: BTreeMap<String, u64>,
+    pub frequency_reasons: BTreeMap<Name<frequency::Reason>, u64>,
     /// Decisions of the moderation policies, by reason.
-    pub moderation_reasons: BTreeMap<String, u64>,
-    /// Number of wake-ups.
+    pub moderation_reasons: BTreeMap<Name<moderation::Reason>, u64>,
+    /// Times that it was woken.
     pub wakeups: u64,
     /// Number of frequency requests.
     pub frequency_requests: u64,
@@ -331,16 +324,6 @@ pub struct Core {
     pub residency: Vec<Residency>,
     /// What cpuidle would count for each idle state, from the start of the simulation.
     pub idle_states: Vec<IdleState>,
-}
-
-/// Waits of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
-pub struct Waits {
-    /// Number of waits.
-    pub count: u64,
-    /// Total time of these waits.
-    pub time_ns: u64,
 }
 
 /// Time in one state at one frequency.
@@ -378,8 +361,8 @@ impl Case {
     /// Builds the document of a simulated scenario; `instead` holds the values that replaced its own.
     pub fn new(scenario: &Scenario, instead: BTreeMap<String, String>, outcome: &Outcome) -> Self {
         let (driver, wait) = match scenario.worker {
-            Worker::User { wait, .. } => ("user", Some(wait.name().to_owned())),
-            Worker::Kernel { .. } => ("kernel", None),
+            Worker::User { wait, .. } => (Driver::User, Some(wait.into())),
+            Worker::Kernel { .. } => (Driver::Kernel, None),
         };
         let idle_names: Vec<String> =
             scenario.host.processor.cstates.states.iter().map(|state| state.name.clone()).collect();
@@ -390,10 +373,10 @@ impl Case {
             instead,
             machine: scenario.host.machine.clone(),
             nic: scenario.host.nic_name.clone(),
-            driver: driver.to_owned(),
+            driver: driver.into(),
             wait,
-            moderation: scenario.moderation.name().to_owned(),
-            frequency: scenario.frequency.name().to_owned(),
+            moderation: scenario.moderation.into(),
+            frequency: scenario.frequency.into(),
             virtual_machine: scenario.host.vcpu.is_some(),
             seed: outcome.seed,
             warm_up_ns: scenario.warm_up.as_nanos(),
@@ -401,13 +384,13 @@ impl Case {
             frames: Frames {
                 offered: outcome.offered(),
                 departed: outcome.departed(),
-                dropped: named(Drop::ALL.map(|why| (why.name(), outcome.dropped(why)))),
+                dropped: by_name(Drop::ALL.map(|why| (why, outcome.dropped(why)))),
                 in_flight: outcome.in_flight(),
                 departed_octets: outcome.octets,
                 departed_pps: outcome.departed_per_second(),
             },
-            latency: Latency::new(&outcome.latency),
-            budget: named(Term::ALL.map(|term| (term.name(), TermDocument::new(outcome.term(term))))),
+            latency: distribution(&outcome.latency),
+            budget: by_name(Term::ALL.map(|term| (term, TermDocument::new(outcome.term(term))))),
             goal: outcome.goal.map(GoalDocument::from),
             power: Power {
                 cores_uw: outcome.core_power().as_microwatts(),
@@ -423,36 +406,25 @@ impl Case {
     }
 }
 
+/// The values that came up.
+fn counted<T: units::Named>(counts: impl IntoIterator<Item = (T, u64)>) -> BTreeMap<Name<T>, u64> {
+    by_name(counts.into_iter().filter(|(_, count)| *count > 0))
+}
+
 fn nanos(span: Option<Nanos>) -> Option<u64> {
     span.map(Nanos::as_nanos)
 }
 
-impl Latency {
-    fn new(delays: &sim::outcome::Distribution) -> Self {
-        let histogram = HistogramDocument {
-            significant_digits: sim::outcome::SIGNIFICANT_DIGITS,
-            lowest_ns: sim::outcome::LOWEST_NS,
-            highest_ns: sim::outcome::HIGHEST_NS,
-            counts: delays.counts().collect(),
-            overflow: delays.overflow(),
-        };
-        // Both sides count in buckets of the same bounds, so that nothing is lost on the way.
-        let read = Histogram::try_from(&histogram).unwrap_or_default();
-        Self {
-            count: delays.count(),
-            min_ns: nanos(delays.least()),
-            mean_ns: nanos(delays.mean()),
-            max_ns: nanos(delays.most()),
-            quantiles: REPORTED.map(|quantile| estimate(&read, quantile)).into(),
-            histogram,
-        }
-    }
-
-    /// One of the reported quantiles; `None` if there are too few samples.
-    pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
-        let name = quantile.to_string();
-        self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)
-    }
+/// Sum and extremes are exact: the simulator keeps them.
+fn distribution(delays: &sim::outcome::Distribution) -> Distribution {
+    let histogram = HistogramDocument {
+        significant_digits: sim::outcome::SIGNIFICANT_DIGITS,
+        lowest_ns: sim::outcome::LOWEST_NS,
+        highest_ns: sim::outcome::HIGHEST_NS,
+        counts: delays.counts().collect(),
+        overflow: delays.overflow(),
+    };
+    Distribution::new(histogram, [delays.least(), delays.mean(), delays.most()].map(nanos), None)
 }
 
 impl TermDocument {
@@ -480,7 +452,7 @@ impl From<&QueueOutcome> for Queue {
         Self {
             offered: queue.offered,
             departed: queue.departed,
-            dropped: named(Drop::ALL.map(|why| (why.name(), queue.dropped[why as usize]))),
+            dropped: by_name(Drop::ALL.map(|why| (why, queue.dropped[why as usize]))),
             in_flight: queue.in_flight,
             interrupts: queue.interrupts,
             moderation_changes: queue.moderation.as_ref().map(|moderated| moderated.changes),
@@ -488,7 +460,7 @@ impl From<&QueueOutcome> for Queue {
                 .map(|(profile, time)| Profile {
                     usecs: profile.usecs,
                     frames: profile.frames,
-                    mode: if profile.mode == PeriodMode::Eqe { "eqe" } else { "cqe" }.to_owned(),
+                    mode: profile.mode.into(),
                     time_ns: time.as_nanos(),
                 })
                 .collect(),
@@ -513,19 +485,18 @@ impl Core {
     fn new(core: &CoreOutcome, idle_names: &[String], duration: Nanos) -> Self {
         let waits = WaitKind::ALL.map(|kind| {
             let (count, time) = core.waits[kind as usize];
-            (kind.name(), Waits { count, time_ns: time.as_nanos() })
+            (kind, Waits { count, time_ns: time.as_nanos() })
         });
-        let above_zero = |(_, count): &(&'static str, u64)| *count > 0;
-        let reasons = Reason::ALL.map(|reason| (reason.name(), core.reasons[reason as usize]));
-        let of_frequency = frequency::Reason::ALL.map(|r| (r.name(), core.frequency_reasons[r as usize]));
-        let of_moderation = moderation::Reason::ALL.map(|r| (r.name(), core.moderation_reasons[r as usize]));
+        let reasons = Reason::ALL.map(|reason| (reason, core.reasons[reason as usize]));
+        let of_frequency = frequency::Reason::ALL.map(|r| (r, core.frequency_reasons[r as usize]));
+        let of_moderation = moderation::Reason::ALL.map(|r| (r, core.moderation_reasons[r as usize]));
         Self {
             polls: core.polls,
             empty_polls: core.empty_polls,
-            wait_reasons: named(reasons.into_iter().filter(above_zero)),
-            waits: named(waits.into_iter().filter(|(_, waits)| waits.count > 0)),
-            frequency_reasons: named(of_frequency.into_iter().filter(above_zero)),
-            moderation_reasons: named(of_moderation.into_iter().filter(above_zero)),
+            wait_reasons: counted(reasons),
+            waits: by_name(waits.into_iter().filter(|(_, waits)| waits.count > 0)),
+            frequency_reasons: counted(of_frequency),
+            moderation_reasons: counted(of_moderation),
             wakeups: core.wakeups,
             frequency_requests: core.frequency_requests,
             frequency_changes: core.frequency_changes,

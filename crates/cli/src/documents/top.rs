@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use live::device::Health;
-use live::telemetry::{self, Counts, DropReason, Usage};
+use live::telemetry::{self, Counts, DropReason, SchedulingClass, State, Usage};
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::{Distribution, Name, by_name};
 use units::{Instant, Monotonic, Nanos};
 
-use super::distribution::Distribution;
-use super::named;
-
-/// Name and version of the schema.
-pub const SCHEMA: &str = "apus.top/1";
+/// The schema's name.
+pub const SCHEMA: &str = "apus.top/2";
 
 /// What the running instances do.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
@@ -21,7 +19,7 @@ pub const SCHEMA: &str = "apus.top/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// Name and version of this schema: `apus.top/1`.
+    /// `apus.top/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The running instances, sorted by name.
@@ -58,13 +56,13 @@ pub struct Worker {
     pub goal: Option<String>,
     /// CPU that it is pinned to; `null` if not pinned.
     pub cpu: Option<u32>,
-    /// Scheduling class of the kernel, such as `other` or `fifo`.
-    pub scheduling: String,
-    /// Real-time priority; 0 in other classes.
+    /// The kernel's scheduling class.
+    pub scheduling: Name<SchedulingClass>,
+    /// The real-time priority; 0 in other classes.
     pub priority: u64,
-    /// `starting`, `running`, `link_down`, `stopping`, `stopped` or `failed`; `null` if unknown.
-    pub state: Option<String>,
-    /// Time since the worker started.
+    /// What it is about; `null` if not known.
+    pub state: Option<Name<State>>,
+    /// Time since the worker was made.
     pub uptime_ns: u64,
     /// Time since the worker's last sign of life; long while it waits.
     pub silent_ns: u64,
@@ -86,11 +84,11 @@ pub struct Worker {
 pub struct Choice {
     /// Time since the choice; long while the core is in that wait, or takes frames without comparing waits.
     pub age_ns: u64,
-    /// Kind of wait: `poll`, `sleep` or `block`.
-    pub kind: String,
-    /// Reason, such as `budget` or `periodic`.
-    pub reason: String,
-    /// Planned length of the wait; for a block, the expected time until the next frame.
+    /// The kind of wait.
+    pub kind: Name<WaitKind>,
+    /// Why.
+    pub reason: Name<Reason>,
+    /// How long the wait was to be; of a block, how long until the next frame was expected.
     pub wait_ns: u64,
     /// Expected cost per packet, as time of a polling core, without the price of late packets. `null` before the
     /// first measured wait, and in an idle core, which compares nothing.
@@ -114,9 +112,9 @@ pub struct Choice {
 pub struct Port {
     /// Name of the port.
     pub name: String,
-    /// `up`, `down` or `finished`; `null` if unknown.
-    pub health: Option<String>,
-    /// Received frames lost because the worker did not empty the ring in time.
+    /// Whether it is up; `null` if not known.
+    pub health: Option<Name<Health>>,
+    /// Received frames lost because the worker did not free the ring in time.
     pub rx_ring_full_frames: u64,
     /// Received frames lost because no slot of the pool was free.
     pub rx_no_buffer_frames: u64,
@@ -142,8 +140,8 @@ pub struct Total {
     pub sent_frames: u64,
     /// Bytes of the sent frames.
     pub sent_bytes: u64,
-    /// Frames received but not sent, by reason.
-    pub dropped_frames: BTreeMap<String, u64>,
+    /// Received and not sent, by reason.
+    pub dropped_frames: BTreeMap<Name<DropReason>, u64>,
     /// Polls of all queues.
     pub polls: u64,
     /// Polls that found no frame.
@@ -151,10 +149,10 @@ pub struct Total {
     /// Time spent on processing frames.
     pub busy_ns: u64,
     /// Waits by kind.
-    pub waits: BTreeMap<String, Wait>,
-    /// Decisions of the wait policy, by reason.
-    pub decisions: BTreeMap<String, u64>,
-    /// Number of times that the host stopped the core.
+    pub waits: BTreeMap<Name<WaitKind>, Wait>,
+    /// Decisions of the wait policy by reason.
+    pub decisions: BTreeMap<Name<Reason>, u64>,
+    /// Times that the host took the core away.
     pub gaps: u64,
     /// Time for which the host stopped the core.
     pub gap_time_ns: u64,
@@ -169,7 +167,7 @@ pub struct Total {
 }
 
 /// Waits of one kind.
-#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
     /// Number of waits.
@@ -192,9 +190,9 @@ pub struct Rate {
     pub sent_pps: f64,
     /// Bits sent per second.
     pub sent_bps: f64,
-    /// Frames dropped per second, by reason; reasons that did not occur are left out.
-    pub dropped_pps: BTreeMap<String, f64>,
-    /// Frames lost by the devices per second, over all ports and causes.
+    /// Frames dropped a second, by reason; reasons without any are left out.
+    pub dropped_pps: BTreeMap<Name<DropReason>, f64>,
+    /// Frames that the devices lost a second, over all ports and causes.
     pub device_lost_pps: f64,
     /// Polls per second.
     pub polls_per_second: f64,
@@ -208,9 +206,9 @@ pub struct Rate {
     pub gaps_per_second: f64,
     /// Share of the interval in which the host had stopped the core.
     pub gap_ratio: f64,
-    /// Share of the decisions by reason; reasons that did not occur are left out.
-    pub decision_ratios: BTreeMap<String, f64>,
-    /// Time from the arrival of a frame to its pick-up.
+    /// Share of the decisions by reason; reasons without any are left out.
+    pub decision_ratios: BTreeMap<Name<Reason>, f64>,
+    /// From a frame's arrival to its pick-up.
     pub pickup_lateness: Distribution,
     /// Time from the pick-up of a frame to its sending.
     pub service_time: Distribution,
@@ -256,12 +254,12 @@ impl Total {
             received_bytes: counts.received_bytes,
             sent_frames: counts.sent_frames,
             sent_bytes: counts.sent_bytes,
-            dropped_frames: named(DropReason::ALL.map(|reason| (reason.name(), counts.dropped(reason)))),
+            dropped_frames: by_name(DropReason::ALL.map(|reason| (reason, counts.dropped(reason)))),
             polls: counts.polls,
             empty_polls: counts.empty_polls,
             busy_ns: counts.busy.as_nanos(),
-            waits: named(WaitKind::ALL.map(|kind| (kind.name(), wait(kind)))),
-            decisions: named(Reason::ALL.map(|reason| (reason.name(), counts.reason(reason)))),
+            waits: by_name(WaitKind::ALL.map(|kind| (kind, wait(kind)))),
+            decisions: by_name(Reason::ALL.map(|reason| (reason, counts.reason(reason)))),
             gaps: counts.gaps,
             gap_time_ns: counts.gap_time.as_nanos(),
             cpu_time_ns: usage.map(|usage| usage.cpu.as_nanos()),
@@ -279,8 +277,8 @@ impl Choice {
         let ratio = |ppm: u64| ppm as f64 / 1e6;
         Self {
             age_ns: now.since(choice.at).unwrap_or(Nanos::ZERO).as_nanos(),
-            kind: choice.kind.name().to_owned(),
-            reason: choice.reason.name().to_owned(),
+            kind: choice.kind.into(),
+            reason: choice.reason.into(),
             wait_ns: belief.wait.as_nanos(),
             price_ns_per_packet: belief.price().map(Nanos::as_nanos),
             core_ratio: belief.core_ppm().map(ratio),
@@ -296,7 +294,7 @@ impl Choice {
 pub fn ports(counts: &Counts) -> Vec<Port> {
     let port = |port: &telemetry::PortCounts| Port {
         name: port.name.clone(),
-        health: port.health.map(health),
+        health: port.health.map(Name::from),
         rx_ring_full_frames: port.statistics.rx_ring_full,
         rx_no_buffer_frames: port.statistics.rx_no_buffer,
         rx_invalid_frames: port.statistics.rx_invalid,
@@ -305,13 +303,4 @@ pub fn ports(counts: &Counts) -> Vec<Port> {
         busy_poll: port.busy_poll,
     };
     counts.ports.iter().map(port).collect()
-}
-
-/// The name of a port's health.
-pub fn health(health: Health) -> String {
-    match health {
-        Health::Up => "up".to_owned(),
-        Health::Down => "down".to_owned(),
-        Health::Finished => "finished".to_owned(),
-    }
 }

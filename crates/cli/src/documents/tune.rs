@@ -9,6 +9,7 @@ use host::transaction::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
+use tester::document::Name;
 
 use super::VERSION;
 
@@ -98,9 +99,9 @@ pub struct PlanItem {
     pub setting: String,
     /// The value that the profile wants.
     pub wanted: Value,
-    /// `change`, `as_wanted`, `not_there` (not on this host) or `refused`.
-    pub meets: String,
-    /// The current value; `null` if it does not exist or is not readable.
+    /// What it meets on the machine.
+    pub meets: Name<Meets>,
+    /// What it is; `null` if it is not there, or cannot be read.
     pub now: Option<Value>,
     /// Why it would be refused; `null` otherwise.
     pub reason: Option<String>,
@@ -169,10 +170,9 @@ pub struct AppliedItem {
     pub setting: String,
     /// The requested value.
     pub wanted: Value,
-    /// `changed`, `already` (had the value), `otherwise` (has another value), `not_there` (not on this host) or
-    /// `refused`.
-    pub became: String,
-    /// Value before; `null` if unknown.
+    /// What became of it.
+    pub became: Name<Became>,
+    /// What it was.
     pub before: Option<Value>,
     /// Value now; `null` if unknown.
     pub now: Option<Value>,
@@ -219,11 +219,9 @@ pub struct RolledBackItem {
     pub setting: String,
     /// The value before the change, to be restored.
     pub before: Value,
-    /// `restored`, `already` (had that value), `past` (reset by a reboot), `theirs` (something else changed it),
-    /// `gone`, `ended` (with its thread), `namespace_gone`, `another` (another device has the name), `stayed` (an
-    /// interrupt that stays on its CPU) or `failed`.
-    pub outcome: String,
-    /// Whether it was not requested, but changed together with a requested setting.
+    /// What became of it.
+    pub outcome: Name<Outcome>,
+    /// Whether nobody asked for it: it changed with another.
     pub along: bool,
     /// The value that something else set; `null` otherwise.
     pub theirs: Option<Value>,
@@ -287,11 +285,9 @@ pub struct OpenItem {
     pub wanted: Value,
     /// Value now; `null` if it no longer exists or is not readable.
     pub now: Option<Value>,
-    /// `ours` (as applied), `before` (as before), `theirs` (something else changed it), `refused` (when it was
-    /// applied), `gone`, `ended` (with its thread), `past` (reset by a reboot), `elsewhere` (in another network
-    /// namespace), `namespace_gone` or `unknown`.
-    pub stands: String,
-    /// Whether it has the wanted value; `null` if it is not readable.
+    /// How it stands on the machine now.
+    pub stands: Name<Standing>,
+    /// Whether it is as wanted; `null` if it cannot be read.
     pub as_wanted: Option<bool>,
     /// Why it does not have the wanted value, if the host says so.
     pub reason: Option<String>,
@@ -301,7 +297,34 @@ pub struct OpenItem {
     pub effect: Option<Effect>,
 }
 
-/// The observed effect of a setting.
+units::named! {
+    /// How a setting of a transaction stands.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Standing {
+        /// As the transaction made it.
+        Ours = "ours",
+        /// As it was before.
+        Before = "before",
+        /// Someone else changed it.
+        Theirs = "theirs",
+        /// It was refused when the transaction was applied.
+        Refused = "refused",
+        /// It, or what it belonged to, is gone.
+        Gone = "gone",
+        /// It ended with its thread.
+        Ended = "ended",
+        /// The reboot undid it.
+        Past = "past",
+        /// It belongs to another network namespace.
+        Elsewhere = "elsewhere",
+        /// It ended with its network namespace.
+        NamespaceGone = "namespace_gone",
+        /// It cannot be read.
+        Unknown = "unknown",
+    }
+}
+
+/// What was seen of a setting's effect.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
@@ -332,16 +355,15 @@ impl Plan {
     /// Builds the document of a plan.
     pub fn of(resolved: &Resolved, previews: &[Preview]) -> Self {
         let item = |preview: &Preview| {
-            let (meets, now, why) = match &preview.meets {
-                Meets::Other { now } => ("change", some(now), None),
-                Meets::AsWanted { now } => ("as_wanted", some(now), None),
-                Meets::NotThere => ("not_there", None, None),
-                Meets::Refused(error) => ("refused", None, reason(error)),
+            let (now, why) = match &preview.meets {
+                Meets::Other { now } | Meets::AsWanted { now } => (some(now), None),
+                Meets::NotThere => (None, None),
+                Meets::Refused(error) => (None, reason(error)),
             };
             PlanItem {
                 setting: preview.item.setting.label(),
                 wanted: (&preview.item.wanted).into(),
-                meets: meets.into(),
+                meets: (&preview.meets).into(),
                 now,
                 reason: why,
                 from: preview.item.from.clone(),
@@ -364,15 +386,15 @@ impl Apply {
     /// Builds the document of an applied profile.
     pub fn of(name: &str, applied: &Applied, notes: &[String]) -> Self {
         let items = applied.items.iter().map(|(item, became)| {
-            let (word, before, now, reason) = match became {
-                Became::Changed { before, now } => ("changed", some(before), some(now), None),
-                Became::Already { now } => ("already", some(now), some(now), None),
-                Became::Otherwise { before, now, why } => ("otherwise", some(before), some(now), why.clone()),
-                Became::NotThere => ("not_there", None, None, None),
-                Became::Refused(error) => ("refused", None, None, reason(error)),
+            let (before, now, reason) = match became {
+                Became::Changed { before, now } => (some(before), some(now), None),
+                Became::Already { now } => (some(now), some(now), None),
+                Became::Otherwise { before, now, why } => (some(before), some(now), why.clone()),
+                Became::NotThere => (None, None, None),
+                Became::Refused(error) => (None, None, reason(error)),
             };
             let (setting, wanted) = (item.setting.label(), (&item.wanted).into());
-            AppliedItem { setting, wanted, became: word.into(), before, now, reason }
+            AppliedItem { setting, wanted, became: became.into(), before, now, reason }
         });
         Self {
             apus: VERSION.into(),
@@ -427,21 +449,15 @@ impl Rollback {
                 .entries
                 .iter()
                 .map(|(entry, outcome)| {
-                    let (word, theirs, reason) = match outcome {
-                        Outcome::Restored => ("restored", None, None),
-                        Outcome::Already => ("already", None, None),
-                        Outcome::Past => ("past", None, None),
-                        Outcome::Theirs { now } => ("theirs", some(now), None),
-                        Outcome::Gone => ("gone", None, None),
-                        Outcome::NamespaceGone => ("namespace_gone", None, None),
-                        Outcome::Ended => ("ended", None, None),
-                        Outcome::Stayed { .. } => ("stayed", None, Some(outcome.to_string())),
-                        Outcome::Another => ("another", None, None),
-                        Outcome::Failed(error) => ("failed", None, reason(error)),
+                    let (theirs, reason) = match outcome {
+                        Outcome::Theirs { now } => (some(now), None),
+                        Outcome::Stayed { .. } => (None, Some(outcome.to_string())),
+                        Outcome::Failed(error) => (None, reason(error)),
+                        _ => (None, None),
                     };
                     let (setting, before) = (entry.intent.setting.label(), (&entry.intent.before).into());
                     let along = entry.intent.along.is_some();
-                    RolledBackItem { setting, before, outcome: word.into(), along, theirs, reason }
+                    RolledBackItem { setting, before, outcome: outcome.into(), along, theirs, reason }
                 })
                 .collect(),
         };
@@ -469,18 +485,18 @@ impl OpenTransaction {
             let intent = &entry.intent;
             let stands = entry.stands(access, one.is_past, &place);
             let (word, now) = match &stands {
-                Stands::Ours { now } => ("ours", some(now)),
-                Stands::Before { now } => ("before", some(now)),
-                Stands::Theirs { now } => ("theirs", some(now)),
-                Stands::Gone => ("gone", None),
-                Stands::Ended => ("ended", None),
-                Stands::Past => ("past", None),
+                Stands::Ours { now } => (Standing::Ours, some(now)),
+                Stands::Before { now } => (Standing::Before, some(now)),
+                Stands::Theirs { now } => (Standing::Theirs, some(now)),
+                Stands::Gone => (Standing::Gone, None),
+                Stands::Ended => (Standing::Ended, None),
+                Stands::Past => (Standing::Past, None),
                 Stands::Elsewhere | Stands::NamespaceGone => {
                     let mut item = OpenItem::not_here(&intent.setting.label(), &intent.wanted, &place);
                     item.before = some(&intent.before);
                     return item;
                 }
-                Stands::Unknown(_) => ("unknown", None),
+                Stands::Unknown(_) => (Standing::Unknown, None),
             };
             let verdict = Knob(&intent.setting).verify(access, &intent.wanted, Some(&intent.before));
             let mut item = OpenItem::of(&intent.setting.label(), &intent.wanted, word, verdict);
@@ -495,10 +511,10 @@ impl OpenTransaction {
             }
             let verdict = Knob(setting).verify(access, wanted, None);
             let word = match &verdict {
-                Ok(verdict) if verdict.is_good() => "ours",
-                Ok(Verdict::Gone) => "gone",
-                Ok(_) => "theirs",
-                Err(_) => "unknown",
+                Ok(verdict) if verdict.is_good() => Standing::Ours,
+                Ok(Verdict::Gone) => Standing::Gone,
+                Ok(_) => Standing::Theirs,
+                Err(_) => Standing::Unknown,
             };
             let mut item = OpenItem::of(&setting.label(), wanted, word, verdict);
             item.waits_for = waits_for(access, setting, wanted);
@@ -509,7 +525,7 @@ impl OpenTransaction {
                 return OpenItem::not_here(&setting.label(), wanted, &place);
             }
             let mut item =
-                OpenItem::of(&setting.label(), wanted, "refused", Knob(setting).verify(access, wanted, None));
+                OpenItem::of(&setting.label(), wanted, Standing::Refused, Knob(setting).verify(access, wanted, None));
             if item.as_wanted != Some(true) {
                 item.reason = Some(why.replace('\n', "; "));
             }
@@ -563,7 +579,11 @@ impl OpenItem {
             before: None,
             wanted: wanted.into(),
             now: None,
-            stands: if matches!(place, Whereabouts::Gone { .. }) { "namespace_gone" } else { "elsewhere" }.into(),
+            stands: match place {
+                Whereabouts::Gone { .. } => Standing::NamespaceGone,
+                _ => Standing::Elsewhere,
+            }
+            .into(),
             as_wanted: None,
             reason: Some(format!("it belongs to {place}")),
             waits_for: None,
@@ -573,15 +593,15 @@ impl OpenItem {
 
     /// Whether it belongs to another network namespace.
     pub fn is_elsewhere(&self) -> bool {
-        matches!(self.stands.as_str(), "elsewhere" | "namespace_gone")
+        [Standing::Elsewhere, Standing::NamespaceGone].map(Name::from).contains(&self.stands)
     }
 
     /// Whether it can be checked from here, and still has to be.
     pub fn is_here(&self) -> bool {
-        !self.is_elsewhere() && self.stands != "ended"
+        !self.is_elsewhere() && self.stands != Name::of(&Standing::Ended)
     }
 
-    fn of(setting: &str, wanted: &Set, stands: &str, verdict: Result<Verdict, KnobError>) -> Self {
+    fn of(setting: &str, wanted: &Set, stands: Standing, verdict: Result<Verdict, KnobError>) -> Self {
         let (as_wanted, now, reason) = match &verdict {
             Ok(Verdict::AsWanted { now }) => (Some(true), some(now), None),
             Ok(Verdict::Otherwise { now, why } | Verdict::Unmoved { now, why }) => {

@@ -199,7 +199,7 @@ fn without_an_answer_nothing_was_measured_and_longer_frames_than_fit_are_refused
     let root = Root::new();
     let words = ["bench", "latency", "--schedule", "constant:1ms", "--duration", "300ms"];
     let (code, result) = bench(&root, &lab, &words);
-    assert_eq!((code, &result["result"]["latency"]["all"]["n"]), (Some(1), &0.into()));
+    assert_eq!((code, &result["result"]["latency"]["all"]["count"]), (Some(1), &0.into()));
     let netns = lab.namespace("tx");
     let typed = [&words[..], &["--port", "tx0", "--netns", &netns, "--frame", "1519"]].concat();
     let output = bare(&typed);

@@ -10,6 +10,8 @@ mod dim;
 mod experiment;
 /// A host, an archive and inputs that try to act on the terminal, for every command.
 mod hostile;
+/// Every command with `--json`: its document is as its schema says.
+mod json;
 /// `apus run` and `apus bench` on real interfaces in a lab; as root only.
 mod lab;
 /// What the crates may depend on and contain.

@@ -21,7 +21,7 @@ fn json(output: &std::process::Output) -> Value {
 }
 
 /// What cyclictest wrote, shortened: of 1,000 samples 10 were above its histogram.
-const CYCLICTEST: &str = r#"{"file_version": 1, "cmdline:": "cyclictest -h 60", "rt_test_version:": "2.40",
+pub const CYCLICTEST: &str = r#"{"file_version": 1, "cmdline:": "cyclictest -h 60", "rt_test_version:": "2.40",
     "sysinfo": {"release": "6.1"}, "num_threads": 1, "resolution_in_ns": 0, "thread": {"0": {
     "histogram": {"5": 590, "10": 400}, "cycles": 1000, "min": 5, "max": 1417, "avg": 17.26, "cpu": 1, "node": 0}}}"#;
 
@@ -48,7 +48,7 @@ fn every_probe_without_privilege_gives_its_document() {
             if output.status.code() == Some(0) && !why.contains("p50 needs") {
                 break;
             }
-            let nothing = document["measured"][0]["terms"][0]["raw"]["n"] == 0;
+            let nothing = document["measured"][0]["terms"][0]["raw"]["count"] == 0;
             assert!(nothing && output.status.code() == Some(3) || why.contains("p50 needs"), "{words:?}: {document}");
             (output, document) = run(ms * longer);
         }
@@ -62,7 +62,7 @@ fn every_probe_without_privilege_gives_its_document() {
         assert!(raw["max_ns"].is_u64() && raw["p50_ns"].is_u64(), "{words:?}: {raw}");
         let counted: u64 =
             raw["histogram"]["counts"].as_array().unwrap().iter().map(|pair| pair[1].as_u64().unwrap()).sum();
-        assert_eq!(counted + raw["histogram"]["overflow"].as_u64().unwrap(), raw["n"].as_u64().unwrap());
+        assert_eq!(counted + raw["histogram"]["overflow"].as_u64().unwrap(), raw["count"].as_u64().unwrap());
         if measured["conditions"]["virtualised"]["value"] == true {
             let marks = measured["marks"].as_array().unwrap();
             assert!(marks.iter().any(|mark| mark["kind"] == "virtual_machine"), "{words:?}: not marked");
@@ -135,7 +135,7 @@ fn what_a_file_holds_is_kept_until_there_is_something_to_write() {
     fs::write(&old, CYCLICTEST).unwrap();
     let output = probe(&["import", &old, "-o", &old]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(fs::read_to_string(&old).unwrap().contains("apus.probe/1"));
+    assert!(fs::read_to_string(&old).unwrap().contains("apus.probe/2"));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn an_interrupted_probe_says_what_it_measured_so_far() {
     validate(&document);
     let measured = &document["measured"][0];
     assert_eq!(measured["interrupted"], true);
-    assert!(measured["terms"][0]["raw"]["n"].as_u64().unwrap() > 50);
+    assert!(measured["terms"][0]["raw"]["count"].as_u64().unwrap() > 50);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn files_are_imported_compared_and_reported() {
     let imported = probe(&["import", &path("ct.json"), "-o", &path("other.json"), "--json"]);
     let document = json(&imported);
     let raw = &document["measured"][0]["terms"][0]["raw"];
-    assert_eq!((raw["n"].as_u64(), raw["histogram"]["overflow"].as_u64()), (Some(1_000), Some(10)));
+    assert_eq!((raw["count"].as_u64(), raw["histogram"]["overflow"].as_u64()), (Some(1_000), Some(10)));
     assert_eq!(document["host"]["kernel"]["value"], "6.1");
 
     for name in ["a.json", "b.json"] {
@@ -223,6 +223,30 @@ fn files_are_imported_compared_and_reported() {
     let wrong = probe(&["compare", &path("a.json"), &path("ct.json")]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("it has no schema"), "{}", text(&wrong.stderr));
+}
+
+/// A result as version 1 wrote it: `apus probe timer --duration 100ms --interval 200us -o`, of the last commit with that version.
+const VERSION_1: &str = include_str!("data/apus.probe.1.json");
+
+#[test]
+fn results_and_profiles_of_version_1_are_read() {
+    let root = Root::new();
+    let path = |name: &str| root.0.join(name).display().to_string();
+    fs::write(path("probe.json"), VERSION_1).unwrap();
+    let of: Value = serde_json::from_str(VERSION_1).unwrap();
+    let platform = serde_json::json!({"apus": "0.1.0", "schema": "apus.platform/1", "host": of["host"], "rounds": 1,
+        "interrupted": false, "measured": of["measured"], "missing": []});
+    fs::write(path("platform.json"), platform.to_string()).unwrap();
+    let compared = json(&probe(&["compare", &path("probe.json"), &path("platform.json"), "--json"]));
+    let p50 = &of["measured"][0]["terms"][0]["rounds"][0]["p50_ns"];
+    assert_eq!(compared["terms"][0]["a_ns"].as_f64(), p50.as_f64());
+    for name in ["probe.json", "platform.json"] {
+        let report = bare(&["report", &path(name), "-o", &path("r.html")]);
+        assert_eq!(report.status.code(), Some(0), "{name}: {}", text(&report.stderr));
+        let words = ["run", "drop", "memory:64,frames=1000", "--platform", &path(name), "--json"];
+        let output = crate::support::run(&root, &words);
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
+    }
 }
 
 #[test]

@@ -73,6 +73,10 @@ fn what_is_no_record_or_no_result_is_2() {
         }
     }
     assert_eq!(bare(&["replay", "/nonexistent"]).status.code(), Some(2));
+    // Of another version: what to do is said, not which key is wrong.
+    std::fs::write(&file, "{\"apus\":\"0.1.0\",\"schema\":\"apus.bench/1\",\"host\":{},\"result\":{}}").unwrap();
+    let said = text(&bare(&["report", &file]).stderr).to_owned();
+    assert!(said.contains("its schema is \"apus.bench/1\"") && said.contains("measure again"), "{said}");
 }
 
 /// A record of interrupts: a frame each 100 us, picked up 3 us after it came; a wake-up costs 5 us, and a frame and the empty

@@ -146,7 +146,7 @@ fn timer() {
         let detail = &measured["detail"]["timer"]["cpus"][0];
         let raw = &measured["terms"][0]["raw"];
         assert_eq!(number(&detail["swallowed"]), 0, "{detail}");
-        assert!((2_999..=3_000).contains(&number(&raw["n"])), "{}", raw["n"]);
+        assert!((2_999..=3_000).contains(&number(&raw["count"])), "{}", raw["count"]);
         ["min_ns", "p50_ns", "p99_ns"].map(|name| number(&raw[name]))
     };
     let (first, second) = (run(), run());

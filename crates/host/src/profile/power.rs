@@ -22,13 +22,15 @@ pub struct Power {
     pub via: Via,
 }
 
-/// The interface by which a frequency is fixed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Via {
-    /// Registers: the HWP request (0x774) of each core, and the uncore ratio limit (0x620) of each die.
-    Hwp,
-    /// The kernel: the limits of the frequency policies and of the uncore's domains.
-    Cpufreq,
+units::named! {
+    /// How a frequency is fixed.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Via {
+        /// By registers: the HWP request (0x774) of each core, the uncore ratio limit (0x620) of each die.
+        Hwp = "hwp",
+        /// By the kernel: the limits of the frequency policies, and of the uncore's domains.
+        Cpufreq = "cpufreq",
+    }
 }
 
 impl Power {

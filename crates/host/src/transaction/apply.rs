@@ -58,34 +58,36 @@ pub struct Along {
     pub now: Option<Value>,
 }
 
-/// The result of one item of a plan.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Became {
-    /// The setting was changed and has the wanted value.
-    Changed {
-        /// The previous value.
-        before: Value,
-        /// The current value.
-        now: Value,
-    },
-    /// The setting already had the wanted value.
-    Already {
-        /// The current value.
-        now: Value,
-    },
-    /// The setting was changed, but not to the wanted value.
-    Otherwise {
-        /// The previous value.
-        before: Value,
-        /// The current value.
-        now: Value,
-        /// The reason. `None` if the machine does not report it.
-        why: Option<String>,
-    },
-    /// The machine has no such setting.
-    NotThere,
-    /// The setting was not changed: the change was refused or had no effect.
-    Refused(KnobError),
+units::named! {
+    /// What became of an item.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Became {
+        /// Changed, and as wanted.
+        Changed {
+            /// What it was.
+            before: Value,
+            /// What it is.
+            now: Value,
+        } = "changed",
+        /// It was as wanted.
+        Already {
+            /// What it is.
+            now: Value,
+        } = "already",
+        /// Changed, but to something else than wanted.
+        Otherwise {
+            /// What it was.
+            before: Value,
+            /// What it is.
+            now: Value,
+            /// The reason, where the machine says it.
+            why: Option<String>,
+        } = "otherwise",
+        /// The machine has no such setting.
+        NotThere = "not_there",
+        /// It is as it was: the change was refused, or had no effect.
+        Refused(KnobError) = "refused",
+    }
 }
 
 impl Became {

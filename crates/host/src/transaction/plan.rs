@@ -49,23 +49,25 @@ pub struct Preview {
     pub meets: Meets,
 }
 
-/// What an item meets on the machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Meets {
-    /// It would be changed.
-    Other {
-        /// What it is.
-        now: Value,
-    },
-    /// It is as wanted.
-    AsWanted {
-        /// What it is.
-        now: Value,
-    },
-    /// The machine has no such setting.
-    NotThere,
-    /// It cannot be read, or the value cannot be.
-    Refused(Error),
+units::named! {
+    /// What an item meets on the machine.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Meets {
+        /// It would be changed.
+        Other {
+            /// What it is.
+            now: Value,
+        } = "change",
+        /// It is as wanted.
+        AsWanted {
+            /// What it is.
+            now: Value,
+        } = "as_wanted",
+        /// The machine has no such setting.
+        NotThere = "not_there",
+        /// It cannot be read, or the value cannot be.
+        Refused(Error) = "refused",
+    }
 }
 
 impl Plan {

@@ -54,35 +54,37 @@ pub struct RolledBack {
     pub left_alone: Option<String>,
 }
 
-/// What became of a change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// It is as before; it was written.
-    Restored,
-    /// It was as before already.
-    Already,
-    /// The reboot had undone it.
-    Past,
-    /// Someone else changed it since; that was kept.
-    Theirs {
-        /// What it is.
-        now: Value,
-    },
-    /// It is gone.
-    Gone,
-    /// It ended with its network namespace.
-    NamespaceGone,
-    /// It ended with its thread, for good.
-    Ended,
-    /// The name now belongs to another device, which has its own settings; nothing is restored.
-    Another,
-    /// What caused it is restored, and the effect is not: the interrupt stays on its CPU.
-    Stayed {
-        /// What it is.
-        now: Value,
-    },
-    /// The machine did not take the old value.
-    Failed(KnobError),
+units::named! {
+    /// What became of a change.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Outcome {
+        /// It is as before; it was written.
+        Restored = "restored",
+        /// It was as before already.
+        Already = "already",
+        /// The reboot had undone it.
+        Past = "past",
+        /// Someone else changed it since; that was kept.
+        Theirs {
+            /// What it is.
+            now: Value,
+        } = "theirs",
+        /// It is gone.
+        Gone = "gone",
+        /// It ended with its network namespace.
+        NamespaceGone = "namespace_gone",
+        /// It ended with its thread, for good.
+        Ended = "ended",
+        /// Its name belongs to another device now, which has settings of its own.
+        Another = "another",
+        /// What caused it is restored, and the effect is not: the interrupt stays on its CPU.
+        Stayed {
+            /// What it is.
+            now: Value,
+        } = "stayed",
+        /// The machine did not take the old value.
+        Failed(KnobError) = "failed",
+    }
 }
 
 impl Outcome {

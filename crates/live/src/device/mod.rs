@@ -95,15 +95,17 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
 }
 
-/// The state of a port that still exists. A port that is gone is an [`Error::PortLost`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Health {
-    /// Frames pass in both directions.
-    Up,
-    /// The link is down: no frames arrive, and sent frames are lost. It may come up again.
-    Down,
-    /// The device has reached its end (a capture file was played).
-    Finished,
+units::named! {
+    /// The state of a port that is still there. One that is gone is an [`Error::PortLost`].
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Health {
+        /// Frames can come and go.
+        Up = "up",
+        /// The link is down: nothing comes, and what is sent is lost. It may come up again.
+        Down = "down",
+        /// An end was set for this device (a pcap file) and has been reached.
+        Finished = "finished",
+    }
 }
 
 /// The device's own counters, mostly of frames that never reached the worker.

@@ -21,7 +21,7 @@ mod writer;
 pub use folder::own;
 pub use histogram::Histogram;
 pub use layout::{PORTS as MOST_PORTS, VERSION as FILE_VERSION};
-pub use process::{Process, Scheduling, Usage};
+pub use process::{Process, Scheduling, SchedulingClass, Usage};
 pub use reader::{Choice, Counts, Gaps, Leftover, PortCounts, Reader, Snapshot, Wait, instances, remove_leftovers};
 pub use writer::Telemetry;
 

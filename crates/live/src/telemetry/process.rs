@@ -48,17 +48,38 @@ impl Usage {
     }
 }
 
+units::named! {
+    /// A scheduling policy of the kernel, sched(7).
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum SchedulingClass {
+        /// The normal one.
+        Other = "other",
+        /// Real time: until it gives the CPU away.
+        Fifo = "fifo",
+        /// Real time, in turns.
+        Rr = "rr",
+        /// Normal, without the bonus of threads that wake up often.
+        Batch = "batch",
+        /// Below all others.
+        Idle = "idle",
+        /// Real time: earliest deadline first.
+        Deadline = "deadline",
+        /// One that this version does not know.
+        Unknown = "unknown",
+    }
+}
+
 impl Scheduling {
-    /// The name of the scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `unknown`.
-    pub const fn name(self) -> &'static str {
+    /// The policy, by its number (Linux `include/uapi/linux/sched.h`).
+    pub const fn class(self) -> SchedulingClass {
         match self.policy {
-            0 => "other",
-            1 => "fifo",
-            2 => "rr",
-            3 => "batch",
-            5 => "idle",
-            6 => "deadline",
-            _ => "unknown",
+            0 => SchedulingClass::Other,
+            1 => SchedulingClass::Fifo,
+            2 => SchedulingClass::Rr,
+            3 => SchedulingClass::Batch,
+            5 => SchedulingClass::Idle,
+            6 => SchedulingClass::Deadline,
+            _ => SchedulingClass::Unknown,
         }
     }
 }
@@ -147,6 +168,6 @@ mod tests {
     #[test]
     fn this_thread_is_scheduled_somehow() {
         let (tid, scheduling) = current_thread().unwrap();
-        assert!(tid > 0 && scheduling.name() != "unknown");
+        assert!(tid > 0 && scheduling.class() != SchedulingClass::Unknown);
     }
 }

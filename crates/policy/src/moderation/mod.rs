@@ -39,15 +39,19 @@ pub enum Direction {
     Tx,
 }
 
-/// What starts a profile's timer. The numbers are those of `enum dim_cq_period_mode` (Linux `include/linux/dim.h`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum PeriodMode {
-    /// From the event: the timer starts with the first packet after the last interrupt. No packet waits longer than the
-    /// timer.
-    Eqe = 0,
-    /// From the completion: every further packet restarts the timer. So only the frame count bounds the wait.
-    Cqe = 1,
+units::named! {
+    /// What starts the timer of a profile. The numbers are those of `enum dim_cq_period_mode`
+    /// (Linux `include/linux/dim.h`).
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u8)]
+    pub enum PeriodMode {
+        /// From the event: the timer starts with the first packet after the last interrupt, and no
+        /// packet waits longer than it.
+        Eqe = "eqe",
+        /// From the completion: every further packet starts the timer anew, so only the count of frames
+        /// bounds the wait.
+        Cqe = "cqe",
+    }
 }
 
 /// When the NIC raises an interrupt: after `usecs`, or once `frames` packets wait, whichever comes first.

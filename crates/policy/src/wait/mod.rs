@@ -133,13 +133,13 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum WaitKind {
-        /// [`Action::Poll`]
+        /// Polls again at once.
         Poll = "poll",
-        /// [`Action::Pause`]
+        /// Keeps the core, in its cheapest running state.
         Pause = "pause",
-        /// [`Action::SleepUntil`]
+        /// Gives the core away until a time.
         Sleep = "sleep",
-        /// [`Action::BlockUntil`]
+        /// Gives the core away until a frame arrives.
         Block = "block",
     }
 }

@@ -4,11 +4,72 @@ use std::fs;
 use std::path::Path;
 
 use host::knob::State;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::document::Name;
 use tester::host::Reading;
 use units::Nanos;
 
-use super::{Done, How, name};
-use crate::detail::{HaltPolling, IdleCase, IdleDetail, IdleFacts};
+use super::{Done, How, Source, name};
+
+/// What only the probe `idle` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdleDetail {
+    /// How one state was had.
+    pub how: Name<How>,
+    /// The idle states of the CPU, the shallowest first; none in a guest that halts.
+    pub states: Vec<IdleFacts>,
+    /// The cases, each with a term of its name.
+    pub cases: Vec<IdleCase>,
+    /// Whether, and for how long, the guest itself polls before it halts.
+    pub guest_halt_polling: Reading<HaltPolling>,
+}
+
+/// An idle state as the driver describes it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdleFacts {
+    /// Its number.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// The exit latency that the driver claims; null where it gives none.
+    pub claimed_exit_ns: Option<u64>,
+    /// Whether it was disabled before the measurement; null where that cannot be read.
+    pub was_disabled: Option<bool>,
+}
+
+/// One combination of state, idle time and source.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdleCase {
+    /// The term's name.
+    pub term: String,
+    /// The state's number; null: halted.
+    pub state: Option<u32>,
+    /// What ended the sleep.
+    pub source: Name<Source>,
+    /// For how long the CPU was idle before, by and large.
+    pub sleep_ns: u64,
+    /// Wake-ups.
+    pub wakeups: u64,
+    /// How often the kernel asked for the state meanwhile; far fewer than wake-ups: the figures are not this state's.
+    pub entered: Reading<u64>,
+    /// The median, above that of the first state with this source (after the same sleep, if it had one as long): what
+    /// the state itself costs. Without states, as in a guest: above that after the first sleep. Null without samples.
+    pub median_above_first_ns: Option<u64>,
+    /// The same above the claimed exit latency of the state (negative: less than claimed); null where none is claimed.
+    pub median_above_claim_ns: Option<i64>,
+}
+
+/// Parameters of the guest's own halt polling (kernel documentation, virt/guest-halt-polling).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HaltPolling {
+    /// The longest that a CPU polls before it halts.
+    pub guest_halt_poll_ns: u64,
+}
 
 impl HaltPolling {
     /// Reads the parameters below `root`. They exist as soon as the module is loaded, but take effect only under the
@@ -49,7 +110,7 @@ pub(super) fn detail(
         IdleCase {
             term: of.name.clone(),
             state: of.state,
-            source: of.source.to_string(),
+            source: of.source.into(),
             sleep_ns: of.sleep.as_nanos(),
             wakeups: of.samples.len(),
             entered: of.entered.clone(),
@@ -58,7 +119,7 @@ pub(super) fn detail(
         }
     });
     IdleDetail {
-        how: how.to_string(),
+        how: how.into(),
         states: states
             .iter()
             .map(|state| IdleFacts {
@@ -76,7 +137,6 @@ pub(super) fn detail(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::idle::Source;
     use crate::record::Recorder;
 
     fn done(state: u32, source: Source, micros: u64) -> Done {

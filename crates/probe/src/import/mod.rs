@@ -11,6 +11,9 @@ mod rtla;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::document::Distribution;
 use tester::histogram::HIGHEST_NS;
 use tester::host::{HostState, Reading};
 use tester::quantile::{QuantileEstimate, minimum_samples};
@@ -18,9 +21,7 @@ use units::Nanos;
 
 use crate::Error;
 use crate::conditions::Conditions;
-use crate::detail::{Detail, ImportDetail};
-use crate::mark::Mark;
-use crate::measured::{Counter, Measured, Name, Series, Term};
+use crate::measured::{Counter, Detail, Mark, Measured, Name, Term};
 use crate::record::Recorder;
 
 /// A result, and what its file says of the host.
@@ -70,10 +71,10 @@ impl Column {
         recorder.record_n(Nanos::from_nanos(HIGHEST_NS + 1), self.above);
         let mut series = recorder.series(None);
         series.quantiles.iter_mut().for_each(|quantile| self.say_what_was_lost(quantile, recorder.len()));
-        let known = (series.n > 0).then_some(());
+        let known = (series.count > 0).then_some(());
         let or =
             |stated: Option<u64>, ours: Option<u64>| known.and_then(|()| stated.or(ours.filter(|_| self.above == 0)));
-        let series = Series {
+        let series = Distribution {
             min_ns: or(self.min_ns, series.min_ns),
             max_ns: or(self.max_ns, series.max_ns),
             mean_ns: or(self.mean_ns, series.mean_ns),
@@ -179,7 +180,7 @@ mod tests {
         let buckets = vec![(1_000, 900), (2_000, 50)];
         let column = Column { name: "x".into(), buckets, above: 50, max_ns: Some(7_000_000), ..Column::default() };
         let term = column.term();
-        assert_eq!((term.raw.n, term.raw.p50_ns, term.raw.p99_ns), (1_000, Some(1_000), None));
+        assert_eq!((term.raw.count, term.raw.p50_ns, term.raw.p99_ns), (1_000, Some(1_000), None));
         assert_eq!((term.raw.max_ns, term.raw.min_ns), (Some(7_000_000), None));
         assert_eq!(term.raw.histogram.overflow, 50);
         let why = |name: &str| {

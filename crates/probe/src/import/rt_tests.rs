@@ -164,7 +164,10 @@ mod tests {
         let raw = &measured.terms[0].raw;
         // Quantiles are known to three digits.
         let us = |ns: Option<u64>| ns.map(|ns| ns / 1_000);
-        assert_eq!((raw.n, us(raw.p50_ns), raw.max_ns, raw.mean_ns), (1_000, Some(5), Some(1_417_000), Some(17_260)));
+        assert_eq!(
+            (raw.count, us(raw.p50_ns), raw.max_ns, raw.mean_ns),
+            (1_000, Some(5), Some(1_417_000), Some(17_260))
+        );
         assert_eq!((us(raw.p90_ns), raw.histogram.overflow), (Some(10), 8));
         // The sample of rank 990 is known, 10 us. But the interval of the p99 of 1,000 samples ends at rank 996 or
         // so, among the lost: there is no p99 with a confidence interval, and without one none is given.
@@ -182,7 +185,7 @@ mod tests {
         );
         let measured = super::super::read("os.json", &text).unwrap().measured;
         let raw = &measured.terms[0].raw;
-        assert_eq!((raw.n, raw.histogram.overflow, raw.max_ns), (13_333, 188, Some(192_041_000)));
+        assert_eq!((raw.count, raw.histogram.overflow, raw.max_ns), (13_333, 188, Some(192_041_000)));
         assert_eq!((measured.duration_ns, raw.p50_ns), (1_998_000_000, Some(1_000)));
         // 1.4 % are only known to be long, so there is no 99th percentile.
         assert_eq!(raw.p99_ns, None);

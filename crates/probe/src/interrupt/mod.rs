@@ -29,6 +29,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use tester::lab::{self, Guard, Lab};
@@ -121,6 +124,36 @@ pub struct Interrupt {
     pub duration: Nanos,
     /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
+}
+
+/// What only the probe `interrupt` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterruptDetail {
+    /// `lab`, or the port.
+    pub bed: String,
+    /// How the receiver waited.
+    pub wait: document::Name<Wait>,
+    /// What stamped the arrival: `XDP`, or the kernel's `stack` (for UDP sockets).
+    pub stamped_by: String,
+    /// The sender's CPU, where on veth the receiver's NAPI runs too.
+    pub sender_cpu: usize,
+    /// The receiver's CPU.
+    pub receiver_cpu: usize,
+    /// Frames sent, those of the warm-up left out.
+    pub sent: u64,
+    /// Frames of these that came back in time.
+    pub received: u64,
+    /// Frames of these that did not.
+    pub lost: u64,
+    /// Times at which a frame was due while an earlier one was still under way: not sent.
+    pub missed: u64,
+    /// Frames whose stamps were incomplete or in the wrong order: not counted.
+    pub unusable: u64,
+    /// The sum of the parts' medians; null without samples.
+    pub sum_of_medians_ns: Option<u64>,
+    /// Whether polling reached the driver, where that was asked for.
+    pub polls_driver: Reading<bool>,
 }
 
 /// What the threads bring home.
@@ -466,7 +499,7 @@ impl Interrupt {
                     Bed::Lab => "lab".into(),
                     Bed::Port { interface, queue, .. } => format!("{interface}:{queue}"),
                 },
-                wait: self.wait.to_string(),
+                wait: self.wait.into(),
                 stamped_by: stamp.trim_start_matches("the ").into(),
                 sender_cpu: if self.bed == Bed::Lab { self.sender } else { self.cpu },
                 receiver_cpu: self.cpu,

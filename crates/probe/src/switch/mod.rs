@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use live::cpu::{Cpu as _, LinuxCpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
@@ -64,6 +67,18 @@ pub struct Switch {
     pub duration: Nanos,
     /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
+}
+
+/// What only the probe `switch` knows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchDetail {
+    /// How the threads woke each other.
+    pub via: document::Name<Via>,
+    /// Whether both were on one CPU.
+    pub same_cpu: bool,
+    /// For how long a thread spun before it woke the other.
+    pub pause_ns: u64,
 }
 
 impl Switch {
@@ -209,7 +224,7 @@ impl Probe for Switch {
             interrupted: control.stopped(),
             terms: vec![term],
             detail: Detail::Switch(SwitchDetail {
-                via: self.via.to_string(),
+                via: self.via.into(),
                 same_cpu: self.cpu == self.peer,
                 pause_ns: self.pause.as_nanos(),
             }),

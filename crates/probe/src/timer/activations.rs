@@ -1,8 +1,8 @@
 //! What became of each activation: pure, so that stalls can be made up.
 
+use tester::document::Distribution;
 use units::{Instant, Monotonic, Nanos};
 
-use crate::measured::Series;
 use crate::record::Recorder;
 
 /// Number of stalls that are stored until the end, so that filling them in delays no activation.
@@ -96,7 +96,7 @@ impl Activations {
     }
 
     /// The raw and the back-filled series. With `refused`, without quantiles.
-    pub fn series(&self, refused: Option<&str>) -> (Series, Series) {
+    pub fn series(&self, refused: Option<&str>) -> (Distribution, Distribution) {
         let mut all = self.clone();
         all.fill();
         all.filled.add(&all.raw);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(activations.woke(at(60)), Some(Nanos::from_micros(10)));
         assert_eq!(activations.due(), at(70));
         let (raw, filled) = activations.series(None);
-        assert_eq!((raw.n, filled.n), (3, 6));
+        assert_eq!((raw.count, filled.count), (3, 6));
         assert_eq!((activations.served(), activations.swallowed(), activations.stalls()), (3, 3, 2));
         assert_eq!(activations.blocked(), Nanos::from_micros(35));
         assert_eq!(activations.late(), Nanos::from_micros(37));
@@ -179,7 +179,7 @@ mod tests {
         let (raw, filled) = activations.series(None);
         assert!(raw.p99_ns.unwrap() < 13_000, "{:?}", raw.p99_ns);
         assert!(filled.p99_ns.unwrap() > 900_000_000, "{:?}", filled.p99_ns);
-        assert_eq!(raw.n + activations.swallowed(), filled.n);
+        assert_eq!(raw.count + activations.swallowed(), filled.count);
         assert_eq!(activations.blocked(), Nanos::from_nanos(1_000_012_000));
     }
 
@@ -197,7 +197,7 @@ mod tests {
             let passed = now.since(START).unwrap().as_nanos() / interval.as_nanos();
             prop_assert_eq!(activations.served() + activations.swallowed(), passed);
             let (_, filled) = activations.series(None);
-            prop_assert_eq!(filled.n, passed);
+            prop_assert_eq!(filled.count, passed);
         }
     }
 }

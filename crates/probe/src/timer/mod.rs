@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
@@ -127,6 +130,32 @@ impl Timer {
         settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
         settings
     }
+}
+
+/// What only the probe `timer` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimerDetail {
+    /// How the threads waited.
+    pub wait: document::Name<Wait>,
+    /// From one activation to the next.
+    pub interval_ns: u64,
+    /// By CPU.
+    pub cpus: Vec<TimerCpu>,
+}
+
+/// One CPU's activations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimerCpu {
+    /// The CPU.
+    pub cpu: usize,
+    /// Activations that the thread ran for.
+    pub activations: u64,
+    /// Activations that a stall swallowed: in the back-filled series only.
+    pub swallowed: u64,
+    /// Returns before the time: waited for again, and no samples.
+    pub early: u64,
 }
 
 /// What a measuring thread brings home.
@@ -240,7 +269,7 @@ impl Probe for Timer {
             conditions,
             terms,
             detail: Detail::Timer(TimerDetail {
-                wait: self.wait.to_string(),
+                wait: self.wait.into(),
                 interval_ns: self.interval.as_nanos(),
                 cpus: ran
                     .iter()

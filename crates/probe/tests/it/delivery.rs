@@ -42,7 +42,7 @@ fn threads_hand_over_in_every_way() {
             let switch = Switch { priority, duration: Nanos::from_millis(100), ..Switch::new(last, peer, via) };
             // A machine that others share gives a thread no CPU at all in some tenths of a second.
             let mut runs = std::iter::repeat_with(|| run(&switch).unwrap()).take(50);
-            let measured = runs.find(|measured| measured.terms[0].raw.n > 100).expect("a hundred samples");
+            let measured = runs.find(|measured| measured.terms[0].raw.count > 100).expect("a hundred samples");
             let term = &measured.terms[0];
             // Both clock readings and the waking call lie within every sample.
             let least: u64 = measured.overhead.iter().map(|of| of.median_ns).sum();
@@ -132,7 +132,11 @@ fn a_port_that_brings_its_frames_back() {
         let interrupt = Interrupt { bed, duration: Nanos::from_millis(300), ..Interrupt::new(Wait::Block, cpu, cpu) };
         let measured = run(&interrupt).unwrap();
         // The reflector is ours, so it stamps the frames as the lab's far end does.
-        assert!(measured.terms.iter().any(|term| term.name == "round trip" && term.raw.n > 0), "{:?}", measured.marks);
+        assert!(
+            measured.terms.iter().any(|term| term.name == "round trip" && term.raw.count > 0),
+            "{:?}",
+            measured.marks
+        );
         let suspend = run(&Interrupt { wait: Wait::Suspend, ..interrupt });
         assert!(suspend.unwrap_err().lacks());
     });

@@ -63,7 +63,7 @@ fn a_process_that_is_stopped_for_a_second_of_five_shows_it() {
         assert!(filled.p99_ns.unwrap() > 900_000_000, "{wait}: {:?}", filled.p99_ns);
         // What a tool without back-filling says of the same run.
         assert!(term.raw.p99_ns.unwrap() < 100_000_000, "{wait}: {:?}", term.raw.p99_ns);
-        assert!(filled.n.abs_diff(5_000) < 50, "{wait}: {} activations", filled.n);
+        assert!(filled.count.abs_diff(5_000) < 50, "{wait}: {} activations", filled.count);
     }
 }
 
@@ -93,7 +93,7 @@ fn a_run_in_which_the_clocks_changed_has_no_percentiles() {
     assert!(steady.terms[0].raw.p50_ns.is_some(), "{:?}", steady.marks);
     let raw = &changed.terms[0].raw;
     assert_eq!((raw.p50_ns, changed.terms[0].back_filled.as_ref().unwrap().p50_ns), (None, None));
-    assert!(raw.n > 100 && raw.max_ns.is_some(), "the samples stay");
+    assert!(raw.count > 100 && raw.max_ns.is_some(), "the samples stay");
     let why = raw.quantiles[0].refused_because.as_ref().unwrap();
     assert!(why.contains("the clock source changed from tsc to hpet"), "{why}");
     assert!(changed.marks.iter().any(|mark| mark.kind == probe::mark::MarkKind::ClockStep));
@@ -160,6 +160,6 @@ fn the_spinning_loops_own_cost_is_as_stated_and_no_time_is_lost() {
     println!("stated {stated} ns, {} rounds of {mean} ns", cpu.rounds);
     assert!(stated < mean * 2 && mean < stated * 2, "stated {stated}, is {mean}");
     // The series agrees with the sums.
-    assert_eq!(measured.terms[0].raw.n, cpu.gaps);
+    assert_eq!(measured.terms[0].raw.count, cpu.gaps);
     assert_eq!(measured.terms[0].blocked.unwrap().blocked_ns, cpu.gaps_ns);
 }

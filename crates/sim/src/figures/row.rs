@@ -23,13 +23,15 @@ pub struct Row {
     pub explanation: Option<String>,
 }
 
-/// How closely a number should agree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// An average, a median, a rate or a power: within 15 %.
-    Typical,
-    /// A minimum or a maximum: within a factor of 2.
-    Extreme,
+units::named! {
+    /// How closely a number is meant to agree.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Kind {
+        /// An average, a median, a rate, a power: within 15 %.
+        Typical = "typical",
+        /// A minimum or a maximum: within a factor of 2.
+        Extreme = "extreme",
+    }
 }
 
 /// A document's statement about a number.
@@ -62,17 +64,19 @@ units::named! {
     }
 }
 
-/// The result of a comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The values agree as closely as they should.
-    Agrees,
-    /// The values differ by more. The explanation says why.
-    Differs,
-    /// A parameter was set by this number.
-    Calibrated,
-    /// One of the two values is missing.
-    NotCompared,
+units::named! {
+    /// How a number turned out.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// As closely as it was meant to.
+        Agrees = "agrees",
+        /// Further off: the explanation says why.
+        Differs = "differs",
+        /// Set by this number.
+        Calibrated = "calibrated",
+        /// One of the two numbers is absent.
+        NotCompared = "not_compared",
+    }
 }
 
 /// Typical values agree within this many percent.

@@ -25,15 +25,18 @@ const FROM_A_FILE: Nanos = Nanos::from_secs(2);
 /// A way, and the number of packets per second that it can forward.
 type Rival = (Way, u64);
 
-/// A named grid.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Grid {
-    /// Two machines, four kinds of traffic and three loads. Takes some minutes.
-    Quick,
-    /// Four machines, Poisson traffic at four loads, three goals and one seed: the grid that SPEC.md counts.
-    Classic,
-    /// All combinations. Takes days, so draw a sample.
-    Full,
+units::named! {
+    /// A named grid.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Grid {
+        /// Two machines, four kinds of traffic at three loads, three goals, five seeds: some minutes.
+        Quick = "quick",
+        /// Four machines, Poisson traffic at four loads, three goals, one seed: what SPEC.md counts.
+        Classic = "classic",
+        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds:
+        /// days. Draw a sample.
+        Full = "full",
+    }
 }
 
 /// The peak rate that a policy is told (`goal.peak`).

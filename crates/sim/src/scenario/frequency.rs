@@ -1,7 +1,7 @@
 //! How the cores' frequency is chosen: the section `[frequency]`.
 
 use policy::frequency::PStates;
-use units::{Hertz, Nanos};
+use units::{Hertz, Named, Nanos};
 
 use super::GoalPlan;
 use super::machine::Host;
@@ -51,6 +51,24 @@ impl FrequencyPlan {
             Self::Governor(model, _) => model.name(),
             Self::Toggle { .. } => "toggle",
         }
+    }
+}
+
+impl Named for FrequencyPlan {
+    const PATH: &'static str = concat!(module_path!(), "::FrequencyPlan");
+    const NAMES: &'static [&'static str] = &{
+        let mut all = [""; FREQUENCIES.len()];
+        let mut place = 0;
+        while place < all.len() {
+            all[place] = FREQUENCIES[place].0;
+            place += 1;
+        }
+        all
+    };
+    const MEANINGS: &'static [&'static str] = &[""; FREQUENCIES.len()];
+
+    fn name(&self) -> &'static str {
+        self.name()
     }
 }
 

@@ -6,7 +6,7 @@
 //!                                                                                       └─► report (HTML)
 //! ```
 //! [`plan`] is data and arithmetic, [`run()`] does it on a [`Bed`], [`result`] is the document
-//! `apus.demo/1` with every run, [`summary`] makes medians of it, [`table`] and [`report`] show them.
+//! `apus.demo/2` with every run, [`summary`] makes medians of it, [`table`] and [`report`] show them.
 
 pub mod plan;
 pub mod report;

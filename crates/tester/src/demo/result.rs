@@ -1,4 +1,4 @@
-//! The document `apus.demo/1`: every run with its histograms, every search with its trials.
+//! The document `apus.demo/2`: every run with its histograms, every search with its trials.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::host::{HostState, Reading};
 use crate::result::{LatencyResult, LoadResult};
 
 /// Name and version of the document's schema.
-pub const SCHEMA: &str = "apus.demo/1";
-/// Identifier of the load near the highest loss-free rate, which differs for each mode.
+pub const SCHEMA: &str = "apus.demo/2";
+/// The id of the load that is another one for each mode.
 pub const NEAR: &str = "near_highest";
 
 /// The result of a demo.
@@ -20,7 +20,7 @@ pub const NEAR: &str = "near_highest";
 pub struct DemoResult {
     /// Version of Apus.
     pub apus: String,
-    /// `apus.demo/1`
+    /// `apus.demo/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The host on which it was measured.

@@ -5,9 +5,10 @@ use units::Quantile;
 use super::plan::spaced;
 use super::result::{DemoResult, LoadDocument, ModeDocument, Run};
 use crate::Error;
+use crate::document::Distribution;
 use crate::histogram::Histogram;
 use crate::quantile;
-use crate::result::{Distribution, SearchEnd};
+use crate::result::SearchEnd;
 use crate::statistics;
 
 /// Percentage of a run from which it counts as disturbed: the worker was ready, but another thread had its CPU. A

@@ -9,13 +9,14 @@ use super::result::{BedDocument, NEAR, PlanDocument, Run, SCHEMA, Search};
 use super::summary::{lead, rates, rows};
 use super::*;
 use crate::bed::BedConfig;
+use crate::document::Distribution;
 use crate::frame::{Encapsulation, FrameSize, Layout};
 use crate::histogram::Histogram;
 use crate::host::Reading;
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::report::model::{Section, TailPoint};
-use crate::result::{CpuDocument, Distribution, LatencyResult, LoadResult};
+use crate::result::{CpuDocument, LatencyResult, LoadResult};
 use crate::search::{BinarySearch, Outcome};
 use crate::trial::{Counts, LoopCost, Trial, TrialConfig};
 

@@ -45,20 +45,22 @@ pub struct Found {
     pub p: f64,
 }
 
-/// What an effect means.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Verdict {
-    /// The factor improves the metric.
-    Helps,
-    /// The factor worsens the metric.
-    Hurts,
-    /// No difference was found; if there is one, it is smaller than this.
-    NoDifference {
-        /// Bound of the undetected difference, as a share of the baseline.
-        smaller_than: f64,
-    },
-    /// There are too few runs to judge.
-    Unknown,
+units::named! {
+    /// What an effect means.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    pub enum Verdict {
+        /// It helps.
+        Helps = "helps",
+        /// It hurts.
+        Hurts = "hurts",
+        /// No difference was found; if there is one, it is smaller than this share.
+        NoDifference {
+            /// The share.
+            smaller_than: f64,
+        } = "no_difference",
+        /// Too few runs to say anything.
+        Unknown = "unknown",
+    }
 }
 
 /// A contrast with its estimated value.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Design, Ended, Entry, Experiment, Found, Verdict};
+use crate::document::Name;
 use crate::host::{HostState, Reading};
 use crate::report::model::{Bar, Bars, Cell, Column, Estimate, Fact, Known, Report, Section, Table};
 
@@ -29,15 +30,15 @@ pub struct ExperimentResult {
     pub metric: String,
     /// Whether lower values are better.
     pub less_is_better: bool,
-    /// `one-at-a-time` or `factorial`.
-    pub design: String,
-    /// Smallest effect of interest, in percent.
+    /// How factors were combined.
+    pub design: Name<Design>,
+    /// Effects below this percentage were of no interest.
     pub smallest_percent: f64,
     /// Allowed probability of a false effect, in percent.
     pub alpha_percent: f64,
-    /// Why it ended: `decided`, `budget`, `replicates`, `failed` or `interrupted`.
-    pub ended: String,
-    /// Number of complete replicates, which are the samples.
+    /// Why it ended.
+    pub ended: Name<Ending>,
+    /// Whole replicates: the samples.
     pub replicates: u64,
     /// Difference between two sets of baseline runs.
     pub noise_floor: Reading<Effect>,
@@ -51,7 +52,24 @@ pub struct ExperimentResult {
     pub failures: Vec<String>,
 }
 
-/// An effect, in percent of the baseline.
+units::named! {
+    /// Why an experiment ended.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Ending {
+        /// Everything is decided.
+        Decided = "decided",
+        /// There was no time for another replicate.
+        Budget = "budget",
+        /// As many replicates as there are looks.
+        Replicates = "replicates",
+        /// One run after the other failed.
+        Failed = "failed",
+        /// It was stopped before its end.
+        Interrupted = "interrupted",
+    }
+}
+
+/// An effect, in percent of everything off.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
@@ -73,8 +91,8 @@ pub struct Ranked {
     pub factors: Vec<String>,
     /// Name of a factor that must be off for this effect; null if it depends on none.
     pub without: Option<String>,
-    /// `helps`, `hurts`, `no_difference` or `unknown`.
-    pub verdict: String,
+    /// What it means.
+    pub verdict: Name<Verdict>,
     /// The verdict in words.
     pub says: String,
     /// The estimated effect, or why there is none.
@@ -129,11 +147,11 @@ impl ExperimentResult {
         };
         let few = "too few replicates";
         let ended = match experiment.ended() {
-            _ if interrupted => "interrupted",
-            Some(Ended::Decided) => "decided",
-            Some(Ended::Replicates) => "replicates",
-            Some(Ended::Failed) => "failed",
-            Some(Ended::Budget) | None => "budget",
+            _ if interrupted => Ending::Interrupted,
+            Some(Ended::Decided) => Ending::Decided,
+            Some(Ended::Replicates) => Ending::Replicates,
+            Some(Ended::Failed) => Ending::Failed,
+            Some(Ended::Budget) | None => Ending::Budget,
         };
         Self {
             apus: env!("CARGO_PKG_VERSION").into(),
@@ -142,10 +160,7 @@ impl ExperimentResult {
             name: about.name.clone(),
             metric: about.metric.clone(),
             less_is_better: settings.less_is_better,
-            design: match settings.design {
-                Design::OneAtATime => "one-at-a-time".into(),
-                Design::Factorial => "factorial".into(),
-            },
+            design: settings.design.into(),
             smallest_percent: settings.smallest * 100.0,
             alpha_percent: settings.alpha * 100.0,
             ended: ended.into(),
@@ -233,9 +248,9 @@ impl ExperimentResult {
             ),
             host: Vec::new(),
             conditions: vec![
-                fact("Design", self.design.clone()),
+                fact("Design", self.design.to_string()),
                 fact("Replicates", self.replicates.to_string()),
-                fact("Ended", self.ended.clone()),
+                fact("Ended", self.ended.to_string()),
                 fact("Smallest effect of interest", format!("{} %", self.smallest_percent)),
             ],
             notes: if self.noise_floor_is_sound {
@@ -265,21 +280,18 @@ impl ExperimentResult {
 
 impl Ranked {
     fn of(entry: &Entry, factors: &[String]) -> Self {
-        let (verdict, smaller_than) = match entry.verdict {
-            Verdict::Helps => ("helps", None),
-            Verdict::Hurts => ("hurts", None),
-            Verdict::NoDifference { smaller_than } => ("no_difference", Some(smaller_than * 100.0)),
-            Verdict::Unknown => ("unknown", None),
-        };
-        let says = match (verdict, smaller_than) {
-            ("no_difference", Some(bound)) => format!("no difference found; it is below {bound:.1} %"),
-            ("unknown", _) => "too few replicates".into(),
-            (word, _) => word.into(),
+        let (says, smaller_than) = match entry.verdict {
+            Verdict::NoDifference { smaller_than } => {
+                let bound = smaller_than * 100.0;
+                (format!("no difference found, smaller than {bound:.1} %"), Some(bound))
+            }
+            Verdict::Unknown => ("too few replicates".into(), None),
+            Verdict::Helps | Verdict::Hurts => (entry.verdict.name().into(), None),
         };
         Self {
             factors: entry.factors.iter().map(|factor| factors[*factor].clone()).collect(),
             without: entry.without.map(|factor| factors[factor].clone()),
-            verdict: verdict.into(),
+            verdict: (&entry.verdict).into(),
             says,
             effect: Reading::or_unknown(entry.found.map(Effect::from), "too few replicates"),
             smaller_than_percent: smaller_than,

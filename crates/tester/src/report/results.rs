@@ -206,7 +206,10 @@ fn latency_table(latencies: &[(&str, &LatencyResult)]) -> Table {
     let row = |(name, result): &(&str, &LatencyResult)| {
         let mut cells = vec![Cell::Text((*name).into()), Cell::Text(result.schedule.clone())];
         cells.extend(quantiles.map(|name| quantile(result, name).map_or_else(Cell::Unknown, Cell::Number)));
-        cells.push(number(&result.clean.max_ns, |ns| ns as f64 / US));
+        cells.push(match result.clean.max_ns {
+            Some(ns) => Cell::Number(Estimate::exact(ns as f64 / US)),
+            None => Cell::Unknown("no samples, or some above the histogram's range".into()),
+        });
         cells.push(cpu(&result.tested_cpu));
         cells.push(match result.tested_cpu.value {
             Some(used) => match used.wakeups_per_s {

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use policy::Goal;
-use sim::goals::{MOST_SEEDS, Pattern, Peak, Way};
+use sim::goals::{Grid, MOST_SEEDS, Pattern, Peak, Way};
 use units::{Nanos, Quantile};
 
-/// Arguments of `apus sim goals`.
+use crate::args::values::one_of;
+
+/// `apus sim goals`
 #[derive(Args, Debug)]
 pub struct Goals {
-    /// Named set of cases to compare.
-    #[arg(long, value_enum, default_value_t = Grid::Quick)]
+    /// What to compare.
+    #[arg(long, value_parser = one_of::<Grid>(), default_value_t = Grid::Quick)]
     pub grid: Grid,
     /// Judge only N cases, drawn at random from the grid [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -87,29 +89,7 @@ pub struct Goals {
     pub output: Option<PathBuf>,
 }
 
-/// A named set of cases.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub enum Grid {
-    /// Two machines, four kinds of traffic at three loads, three goals, five seeds.
-    Quick,
-    /// Four machines, Poisson traffic at four loads, three goals, one seed.
-    Classic,
-    /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five
-    /// seeds.
-    Full,
-}
-
-impl From<Grid> for sim::goals::Grid {
-    fn from(grid: Grid) -> Self {
-        match grid {
-            Grid::Quick => Self::Quick,
-            Grid::Classic => Self::Classic,
-            Grid::Full => Self::Full,
-        }
-    }
-}
-
-/// A processor, and optionally a network controller.
+/// A processor, and a network controller if one was named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// Name of a known machine, or FILE.toml.

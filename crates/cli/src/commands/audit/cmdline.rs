@@ -104,7 +104,7 @@ fn leaves_some(what: &str, isolated: &CpuSet, present: &CpuSet) -> Result<(), Fa
 
 fn document(line: String, remarks: &[Remark], suggestion: Suggestion) -> CmdlineDocument {
     let remarks = remarks.iter().map(|remark| documents::Remark {
-        kind: remark.kind.name().to_owned(),
+        kind: remark.kind.into(),
         parameter: remark.parameter.clone(),
         text: remark.text.clone(),
         instead: remark.instead.clone(),

@@ -69,7 +69,7 @@ pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
 
 fn one(difference: &Difference<'_>) -> crate::documents::audit::Difference {
     crate::documents::audit::Difference {
-        kind: difference.kind.name().to_owned(),
+        kind: difference.kind.into(),
         key: difference.key.clone(),
         before: difference.before.map(document::finding),
         after: difference.after.map(document::finding),

@@ -2,9 +2,12 @@
 
 use audit::{Advised, Caused, Doing, Goal, How, Intended, Level, Report, Unlock, advise};
 use host::Facts;
+use tester::document::Name;
 
 use crate::documents::VERSION;
-use crate::documents::audit::{self as documents, Document, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA, Step};
+use crate::documents::audit::{
+    self as documents, ActionKind, Document, EffectKind, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA, Step,
+};
 
 /// Builds the JSON document of a report, with the findings of `level` and above.
 pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Level, unused: Vec<String>) -> Document {
@@ -18,7 +21,7 @@ pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Leve
         do_first: advice.actions.iter().map(action).collect(),
         do_later: advice.more as u64,
         unlocks: unlocks.iter().map(unlock).collect(),
-        causes: advice.causes.iter().map(cause).collect(),
+        causes: advice.causes.iter().filter_map(cause).collect(),
         findings: findings.map(finding).collect(),
         groups: audit::Group::ALL.into_iter().filter_map(|one| group(report, one)).collect(),
         baseline_unused: unused,
@@ -53,7 +56,7 @@ fn intent(report: &Report) -> Intent {
         isolated_from: from(isolated),
         nics: context.nics.value.clone(),
         nics_from: from(&context.nics),
-        workloads: context.workloads.value.iter().map(ToString::to_string).collect(),
+        workloads: context.workloads.value.iter().map(Name::of).collect(),
         workloads_from: from(&context.workloads),
         goal: context.goal.map(show),
     }
@@ -76,7 +79,7 @@ pub(super) fn show(goal: Goal) -> String {
 fn group(report: &Report, group: audit::Group) -> Option<Group> {
     let tally = report.tally(Some(group));
     (tally != audit::Tally::default()).then(|| Group {
-        group: group.name().to_owned(),
+        group: group.into(),
         pass: tally.pass,
         warn: tally.warn,
         fail: tally.fail,
@@ -92,13 +95,13 @@ fn action(action: &Advised<'_>) -> documents::Action {
     documents::Action {
         title: action.title().to_owned(),
         kind: match action.step {
-            Doing::Set(..) => "set",
-            Doing::Boot { .. } => "boot",
-            Doing::People(..) => "people",
-            Doing::Ask => "ask",
+            Doing::Set(..) => ActionKind::Set,
+            Doing::Boot { .. } => ActionKind::Boot,
+            Doing::People(..) => ActionKind::People,
+            Doing::Ask => ActionKind::Ask,
         }
-        .to_owned(),
-        causes: action.causes().into_iter().map(|cause| cause.name().to_owned()).collect(),
+        .into(),
+        causes: action.causes().into_iter().map(Name::from).collect(),
         lines: action.lines(),
         changes: action.changes(),
         gain: documents::Gain {
@@ -107,7 +110,7 @@ fn action(action: &Advised<'_>) -> documents::Action {
             of_this_host: gain.of_this_host,
             finding: gain.finding.key(),
         },
-        risks: action.risks().iter().map(ToString::to_string).collect(),
+        risks: action.risks().iter().map(Name::of).collect(),
         costs: action.costs().into_iter().map(str::to_owned).collect(),
         findings: action.from.iter().map(|finding| finding.key()).collect(),
     }
@@ -117,31 +120,27 @@ fn unlock(unlock: &Unlock) -> documents::Unlock {
     documents::Unlock { option: unlock.option.to_owned(), value: unlock.value.clone(), rules: unlock.rules as u64 }
 }
 
-fn cause(caused: &Caused<'_>) -> documents::Cause {
+fn cause(caused: &Caused<'_>) -> Option<documents::Cause> {
     let said = caused.rules.iter().flat_map(|by_rule| &by_rule.said);
-    documents::Cause {
-        cause: caused.cause.name().to_owned(),
+    Some(documents::Cause {
+        cause: caused.cause.into(),
         problem: caused.cause.problem().to_owned(),
-        verdict: caused.verdict().map_or("", audit::Verdict::name).to_owned(),
+        verdict: caused.verdict()?.into(),
         said: said
             .map(|said| documents::Said {
                 id: said.first().rule.id.to_owned(),
-                verdict: said.first().judgement.verdict.name().to_owned(),
+                verdict: (&said.first().judgement.verdict).into(),
                 subject: said.subject(),
                 found: said.first().judgement.found.clone(),
                 findings: said.findings.iter().map(|finding| finding.key()).collect(),
             })
             .collect(),
-    }
+    })
 }
 
 /// Converts one line of a fix.
 fn step(step: &audit::Step) -> Step {
-    Step {
-        text: step.to_string(),
-        action: step.action.name().to_owned(),
-        risks: step.risks.iter().map(ToString::to_string).collect(),
-    }
+    Step { text: step.to_string(), action: (&step.action).into(), risks: step.risks.iter().map(Name::of).collect() }
 }
 
 /// Converts one finding.
@@ -151,12 +150,12 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
     let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
     Finding {
         id: rule.id.to_owned(),
-        group: rule.group.name().to_owned(),
-        cause: finding.cause().name().to_owned(),
+        group: rule.group.into(),
+        cause: finding.cause().into(),
         title: rule.title.to_owned(),
-        verdict: judgement.verdict.name().to_owned(),
+        verdict: (&judgement.verdict).into(),
         reason: judgement.verdict.reason().map(str::to_owned),
-        subject_kind: judgement.subject.kind().to_owned(),
+        subject_kind: (&judgement.subject).into(),
         subject: judgement.subject.to_string(),
         found: judgement.found.clone(),
         evidence: judgement
@@ -167,7 +166,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
         why: rule.why.to_owned(),
         magnitude,
         magnitude_source,
-        effect: finding.effect_name().map(str::to_owned),
+        effect: EffectKind::of(finding).map(Name::from),
         effect_ns: finding.effect.map(units::Nanos::as_nanos),
         effect_of_this_host: finding.own_delay().is_some(),
         fix: Fix {
@@ -176,7 +175,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
             persistent: finding.fix.persistent.iter().map(ToString::to_string).collect(),
             reboot: finding.fix.reboot && !finding.fix.persistent.is_empty(),
             steps: finding.fix.steps().map(step).collect(),
-            risks: finding.fix.risks().iter().map(ToString::to_string).collect(),
+            risks: finding.fix.risks().iter().map(Name::of).collect(),
         },
         cost: finding.cost().to_owned(),
         references: texts(rule.references),

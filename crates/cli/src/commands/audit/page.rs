@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use tester::document::Name;
+
 use super::text::{SIZES, capital, delay, spaced};
 use crate::documents::audit::{Document, Finding};
 
@@ -94,9 +96,9 @@ fn first(page: &mut String, document: &Document) {
     }
 }
 
-/// Names what a fix puts at risk.
-fn risks(names: &[String]) -> String {
-    let known = audit::Risk::ALL.into_iter().filter(|risk| names.iter().any(|name| name == risk.name()));
+/// What a fix puts at risk, in words.
+fn risks(names: &[Name<audit::Risk>]) -> String {
+    let known = audit::Risk::ALL.into_iter().filter(|risk| names.contains(&risk.into()));
     known.map(audit::Risk::text).collect::<Vec<_>>().join("; ")
 }
 
@@ -123,6 +125,7 @@ fn facts(page: &mut String, document: &Document) {
         None => format!("{value} found"),
     };
     let list = |list: &[String]| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+    let workloads: Vec<String> = intent.workloads.iter().map(ToString::to_string).collect();
     let cpus = host.cpus.map(|cpus| cpus.to_string());
     let rows = [
         ("Release", host.release.clone()),
@@ -130,7 +133,7 @@ fn facts(page: &mut String, document: &Document) {
         ("Taken", host.taken.clone()),
         ("Isolated CPUs", Some(with(intent.isolated.as_deref().unwrap_or("none"), &intent.isolated_from))),
         ("Interfaces", Some(with(&list(&intent.nics), &intent.nics_from))),
-        ("Used as", Some(with(&list(&intent.workloads), &intent.workloads_from))),
+        ("Used as", Some(with(&list(&workloads), &intent.workloads_from))),
         ("Goal", intent.goal.clone()),
     ];
     page.push_str("<table>\n");
@@ -180,7 +183,7 @@ fn groups(page: &mut String, document: &Document) {
     }
     page.push_str("</tr>\n");
     for group in &document.groups {
-        let title = audit::Group::ALL.into_iter().find(|one| one.name() == group.group).map_or("", audit::Group::title);
+        let title = audit::Group::ALL.into_iter().find(|one| group.group == one.name()).map_or("", audit::Group::title);
         let _ = write!(page, "<tr><td>{}</td>", escaped(title));
         let counts = [
             group.fail,

@@ -88,7 +88,7 @@ fn texts(steps: &[Step]) -> Vec<String> {
 fn location(finding: &Finding) -> Value {
     let subject = &finding.judgement.subject;
     let mut location = json!({
-        "logicalLocations": [{ "name": subject.to_string(), "kind": subject.kind() }],
+        "logicalLocations": [{ "name": subject.to_string(), "kind": subject.name() }],
     });
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
     let file = finding.judgement.evidence.iter().map(|evidence| evidence.source.as_str());

@@ -67,7 +67,7 @@ impl Bed {
         let interface = Interface::attach(&InterfaceConfig {
             name: typed.port.clone(),
             queues: vec![typed.queue],
-            mode: typed.xdp.into(),
+            mode: typed.xdp,
             filter: typed.filter.clone().unwrap_or(usual),
         })?;
         let facts = os::interface_facts(&typed.port)?;
@@ -78,7 +78,7 @@ impl Bed {
         let ring = typed.ring;
         let sockets = SocketConfig {
             rings: RingSizes { fill: ring, rx: ring, tx: ring, completion: ring },
-            zero_copy: typed.zero_copy.into(),
+            zero_copy: typed.zero_copy,
             ..SocketConfig::default()
         };
         let frames = sockets.slots_per_queue() + 1024;

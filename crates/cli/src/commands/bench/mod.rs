@@ -50,7 +50,7 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
             status = Status::Findings;
         }
         // Nothing came back: nothing was measured, whatever was asked for.
-        if result.all.n == 0 && !result.interrupted {
+        if result.all.count == 0 && !result.interrupted {
             status = Status::Findings;
         }
         let document = Document::new(host(), Measured::Latency(Box::new(result)));

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
+use tester::document::Distribution;
 use tester::host::Reading;
-use tester::result::{CpuDocument, Distribution, FloodResult, LatencyResult, LoadResult, Measured, SearchEnd};
+use tester::result::{CpuDocument, FloodResult, LatencyResult, LoadResult, Measured, SearchEnd};
 use units::{Nanos, PacketRate};
 
 /// Prints a result as a small table.
@@ -40,9 +41,9 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
             value(all.latency_ns)
         )?;
     }
-    let max = |distribution: &Distribution| distribution.max_ns.value.map_or("-".to_owned(), us);
+    let max = |distribution: &Distribution| distribution.max_ns.map_or("-".to_owned(), us);
     writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "max", max(&result.clean), "", max(&result.all))?;
-    writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "samples", result.clean.n, "", result.all.n)?;
+    writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "samples", result.clean.count, "", result.all.count)?;
     let exclusion = &result.exclusion;
     let share = reading(&exclusion.share_excluded, |share| format!("{:.2} %", share * 100.0));
     let tested = reading(&exclusion.tested_gaps, |n| format!("{n} gaps of the device under test"));
@@ -59,7 +60,7 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
         frames.reordered,
         frames.corrupted
     )?;
-    if frames.sent > 0 && result.all.n == 0 {
+    if frames.sent > 0 && result.all.count == 0 {
         writeln!(
             out,
             "          no frame came back: does the other end return frames (apus run macswap), and do frames of {} bytes fit its MTU?",

@@ -32,7 +32,7 @@ fn replay(typed: &Typed) -> anyhow::Result<Status> {
     let (calls, summary) = replay_rows(&rows, typed.mode).map_err(|invalid| invalid.in_file(&file))?;
     let status = if summary.mismatches.is_empty() { Status::Good } else { Status::Findings };
     if typed.json {
-        let (apus, schema, mode) = (VERSION.to_owned(), SCHEMA.to_owned(), typed.mode.name().to_owned());
+        let (apus, schema, mode) = (VERSION.to_owned(), SCHEMA.to_owned(), typed.mode.into());
         print_json(&Document { apus, schema, file, mode, calls, summary })?;
     } else {
         say(&summary, &file, typed.mode)?;

@@ -13,8 +13,7 @@ use tester::host::{HostState, Reading};
 
 use super::{check_writable, html};
 use crate::args::probe::Compare;
-use crate::documents::probe::{Comparison, Document, PLATFORM, Platform, SCHEMA};
-use crate::terminal::print_json;
+use crate::documents::probe::{Comparison, Document, PLATFORM, PLATFORM_1, Platform, SCHEMA, SCHEMA_1};
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus probe compare`.
@@ -80,10 +79,10 @@ pub fn read(path: &Path) -> Result<File, Failure> {
     let text = fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
     let document: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     match document["schema"].as_str() {
-        Some(PLATFORM) => serde_json::from_value(document)
+        Some(PLATFORM | PLATFORM_1) => serde_json::from_value(document)
             .map(|Platform { host, measured, .. }| File { host, measured })
             .map_err(|e| wrong(e.to_string())),
-        Some(SCHEMA) => serde_json::from_value(document)
+        Some(SCHEMA | SCHEMA_1) => serde_json::from_value(document)
             .map(|Document { host, measured, .. }| File { host, measured })
             .map_err(|e| wrong(e.to_string())),
         Some(other) => {

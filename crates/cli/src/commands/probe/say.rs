@@ -3,11 +3,13 @@
 use std::io::{self, Write};
 
 use probe::Measured;
-use probe::detail::{
-    CauseTotal, ClockDetail, Detail, FrequencyDetail, IdleDetail, InterruptDetail, JitterCpu, JitterDetail,
-};
-use probe::mark::{Mark, MarkKind};
-use probe::measured::{Series, Term};
+use probe::clock::ClockDetail;
+use probe::frequency::FrequencyDetail;
+use probe::idle::IdleDetail;
+use probe::interrupt::InterruptDetail;
+use probe::jitter::{CauseTotal, JitterCpu, JitterDetail};
+use probe::measured::{Detail, Mark, MarkKind, Term};
+use tester::document::Distribution;
 use tester::host::Reading;
 use units::{Nanos, PacketRate};
 
@@ -109,12 +111,12 @@ fn terms(term: &Term, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn series(name: &str, series: &Series, out: &mut impl Write) -> io::Result<()> {
+fn series(name: &str, series: &Distribution, out: &mut impl Write) -> io::Result<()> {
     let show = |ns: Option<u64>| ns.map_or("-".to_owned(), us);
-    let Series { n, min_ns, p50_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns, .. } = series;
+    let Distribution { count, min_ns, p50_ns, p99_ns, p99_9_ns, p99_99_ns, max_ns, .. } = series;
     writeln!(
         out,
-        "{name:<34}{n:>9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "{name:<34}{count:>9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
         show(*min_ns),
         show(*p50_ns),
         show(*p99_ns),
@@ -126,7 +128,7 @@ fn series(name: &str, series: &Series, out: &mut impl Write) -> io::Result<()> {
     let p99 = series.quantiles.iter().find(|of| of.quantile == "p99");
     let refusal = p99.and_then(|of| of.refused_because.as_deref());
     match refusal {
-        Some(why) if p99_ns.is_none() && series.n > 0 => writeln!(out, "  -: {why}"),
+        Some(why) if p99_ns.is_none() && series.count > 0 => writeln!(out, "  -: {why}"),
         _ => Ok(()),
     }
 }

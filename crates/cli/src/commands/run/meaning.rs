@@ -60,12 +60,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     let instance = InstanceConfig {
         name: name.clone(),
         ports: ports.collect::<Result<_, _>>()?,
-        sockets: SocketConfig {
-            rings,
-            zero_copy: common.zero_copy.into(),
-            need_wakeup: true,
-            busy_poll: common.busy_poll,
-        },
+        sockets: SocketConfig { rings, zero_copy: common.zero_copy, need_wakeup: true, busy_poll: common.busy_poll },
         mode,
         costs: platform.as_ref().map(|platform| platform.costs),
         peak_rate: common.peak_rate,
@@ -85,9 +80,9 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     };
     let config = Config {
         instance: name,
-        app: instance.app.name().to_owned(),
+        app: (&instance.app).into(),
         app_options: app_options(&instance.app),
-        mode: mode.name().to_owned(),
+        mode: (&mode).into(),
         goal: mode.goal().map(|goal| goal.to_string()),
         sleep_max_ns: if let Mode::Backoff { max } = mode { Some(max.as_nanos()) } else { None },
         platform: common.platform.as_ref().map(|path| path.display().to_string()),
@@ -207,7 +202,7 @@ fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, 
         PortText::Interface { name, queues } => PortConfig::AfXdp(InterfaceConfig {
             name: name.clone(),
             queues: queues.clone(),
-            mode: common.xdp.into(),
+            mode: common.xdp,
             filter: common.filter.clone(),
         }),
         PortText::Memory { octets, frames } => {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use probe::Measured;
-use probe::detail::Detail;
-use probe::measured::{Name, Series};
+use probe::measured::{Detail, Name};
+use tester::document::Distribution;
 use tester::histogram::{HIGHEST_NS, Histogram};
 use tester::host::{HostState, Reading};
 use units::Nanos;
@@ -75,8 +75,8 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     Ok(costs)
 }
 
-/// Quantiles of a series; `None` if it has too few samples for a p99, so that the cost is learned instead.
-fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
+/// The quantiles of a series; `None` where its p99 is refused: what is not known well enough is learned.
+fn lateness(series: &Distribution) -> Result<Option<Lateness>, String> {
     if series.p99_ns.is_none() {
         return Ok(None);
     }
@@ -129,14 +129,14 @@ mod tests {
     use probe::timer::Timer;
     use probe::{Control, Probe};
 
-    fn series(samples: &[(u64, u64)]) -> Series {
+    fn series(samples: &[(u64, u64)]) -> Distribution {
         let mut recorder = Recorder::new();
         samples.iter().for_each(|(us, n)| recorder.record_n(Nanos::from_micros(*us), *n));
         recorder.series(None)
     }
 
     /// A timer's result, with the samples put in its place.
-    fn timer(interval: Nanos, raw: Series) -> Measured {
+    fn timer(interval: Nanos, raw: Distribution) -> Measured {
         let cpu = *probe::place::allowed().unwrap().last().unwrap();
         let probe = Timer { interval, duration: interval * 2, ..Timer::new(cpu) };
         // In a thread of its own: it changes the affinity and the class of the one that calls it.

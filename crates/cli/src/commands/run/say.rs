@@ -8,12 +8,12 @@ use live::port::{PeakRateSource, PortKind, PortReport};
 use live::telemetry::Snapshot;
 use live::worker::Finish;
 use policy::wait::Mode;
+use tester::document::{Distribution, Name};
 use units::Nanos;
 
 use super::meaning::Meaning;
 use crate::documents::VERSION;
-use crate::documents::distribution::Distribution;
-use crate::documents::run::{Document, Port, SCHEMA, Worker, WorkerCounts};
+use crate::documents::run::{Document, Ended, Port, SCHEMA, Worker, WorkerCounts, WorkerEnded};
 use crate::documents::top::Total;
 use crate::failure::describe;
 
@@ -42,7 +42,7 @@ fn port(report: &PortReport, deferred: &[u32]) -> String {
         PortKind::Pcap => format!("{}: frames from a capture file", report.name),
         PortKind::AfXdp { zero_copy, queues, .. } => {
             let document = Port::of(report, deferred);
-            let mode = document.xdp_mode.unwrap_or_default();
+            let mode = document.xdp_mode.map_or("", Name::as_str);
             let copy = if *zero_copy { "zero-copy" } else { "copying" };
             let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
             let deferred = match deferred.len() {
@@ -82,7 +82,7 @@ pub fn not_started(meaning: &Meaning, error: String) -> Document {
         config: meaning.config.clone(),
         ports: Vec::new(),
         loss_bound: None,
-        ended: "failed".to_owned(),
+        ended: Ended::Failed.into(),
         ran_ns: None,
         workers: Vec::new(),
         accounted: true,
@@ -103,10 +103,10 @@ pub fn document(
     let workers: Vec<Worker> = outcome.workers.iter().enumerate().map(|(number, end)| worker(number, end)).collect();
     let error = workers.iter().find_map(|worker| worker.error.clone());
     let ended = match (outcome.cause, &error) {
-        (_, Some(_)) => "failed",
-        (Cause::Asked, None) => "asked",
-        (Cause::Duration, None) => "duration",
-        (Cause::Worker, None) => "exhausted",
+        (_, Some(_)) => Ended::Failed,
+        (Cause::Asked, None) => Ended::Asked,
+        (Cause::Duration, None) => Ended::Duration,
+        (Cause::Worker, None) => Ended::Exhausted,
     };
     let snapshots: Vec<Snapshot> = outcome.workers.iter().filter_map(|worker| worker.counts.clone()).collect();
     let mut warnings = meaning.warnings.clone();
@@ -128,7 +128,7 @@ pub fn document(
         config: meaning.config.clone(),
         ports: ports.iter().zip(deferred).map(|(report, napis)| Port::of(report, napis)).collect(),
         loss_bound: if let Mode::Adaptive(config) = mode { config.loss.map(Into::into) } else { None },
-        ended: ended.to_owned(),
+        ended: ended.into(),
         ran_ns: workers.iter().filter_map(|worker| worker.counts.as_ref()).map(|counts| counts.ran_ns).max(),
         accounted: workers.iter().filter_map(|w| w.counts.as_ref()).all(|counts| counts.accounted),
         workers,
@@ -139,12 +139,12 @@ pub fn document(
 
 fn worker(number: usize, end: &live::instance::WorkerEnd) -> Worker {
     let (ended, error) = match &end.result {
-        Ok(Finish::Stopped) => ("stopped", None),
-        Ok(Finish::Exhausted) => ("exhausted", None),
-        Err(error) => ("failed", Some(text(error))),
+        Ok(Finish::Stopped) => (WorkerEnded::Stopped, None),
+        Ok(Finish::Exhausted) => (WorkerEnded::Exhausted, None),
+        Err(error) => (WorkerEnded::Failed, Some(text(error))),
     };
     let counts = end.counts.as_ref().map(|snapshot| WorkerCounts::new(snapshot, end.usage));
-    Worker { worker: number, ended: ended.to_owned(), error, counts }
+    Worker { worker: number, ended: ended.into(), error, counts }
 }
 
 fn text(error: &Error) -> String {

@@ -138,7 +138,7 @@ pub fn name(case: &Case) -> String {
 
 /// Names the policies in use.
 pub fn policies(case: &Case) -> String {
-    let wait = case.wait.as_deref().unwrap_or(&case.driver);
+    let wait = case.wait.as_deref().unwrap_or(case.driver.as_str());
     let place = if case.virtual_machine { ", in a virtual machine" } else { "" };
     format!("{wait}, moderation {}, frequency {}{place}", case.moderation, case.frequency)
 }

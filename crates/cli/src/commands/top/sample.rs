@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use live::telemetry::{self, Counts, DropReason, Snapshot, State, Usage};
+use live::telemetry::{self, Counts, DropReason, Snapshot, Usage};
 use policy::wait::{Reason, WaitKind};
+use tester::document::{Name, by_name};
 use units::Nanos;
 
 use crate::documents::VERSION;
-use crate::documents::named;
 use crate::documents::top::{Choice, Document, Instance, Leftover, Rate, SCHEMA, TimeShares, Total, Worker, ports};
 
 /// Reads all workers, and keeps the last reading to compute rates.
@@ -88,9 +88,9 @@ pub fn worker(now: &Sample, before: Option<&Sample>) -> Worker {
         mode: id.mode.clone(),
         goal: id.goal.clone(),
         cpu: id.cpu,
-        scheduling: snapshot.scheduling.name().to_owned(),
+        scheduling: snapshot.scheduling.class().into(),
         priority: snapshot.scheduling.priority,
-        state: snapshot.state.map(State::name).map(str::to_owned),
+        state: snapshot.state.map(Name::from),
         uptime_ns: since(snapshot.started),
         silent_ns: since(snapshot.updated),
         ports: ports(&snapshot.counts),
@@ -112,18 +112,16 @@ fn rate(now: &Sample, before: &Sample) -> Option<Rate> {
     let lost = counts.ports.iter().map(|port| port.statistics).map(|s| {
         [s.rx_ring_full, s.rx_no_buffer, s.rx_invalid, s.tx_invalid, s.tx_dropped].map(|n| n as f64).iter().sum::<f64>()
     });
-    let drops = DropReason::ALL.map(|reason| (reason.name(), counts.dropped(reason)));
-    let reasons = Reason::ALL.map(|reason| (reason.name(), counts.reason(reason)));
-    let some = |pairs: &[(&'static str, u64)], scale: &dyn Fn(u64) -> f64| {
-        named(pairs.iter().filter(|(_, n)| *n > 0).map(|&(name, n)| (name, scale(n))))
-    };
+    let drops = DropReason::ALL.map(|reason| (reason, counts.dropped(reason)));
+    let reasons = Reason::ALL.map(|reason| (reason, counts.reason(reason)));
+    let reasons = reasons.into_iter().filter(|(_, n)| *n > 0);
     Some(Rate {
         interval_ns: interval.as_nanos(),
         received_pps: per_second(counts.received_frames),
         received_bps: per_second(counts.received_bytes) * 8.0,
         sent_pps: per_second(counts.sent_frames),
         sent_bps: per_second(counts.sent_bytes) * 8.0,
-        dropped_pps: some(&drops, &per_second),
+        dropped_pps: by_name(drops.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason, per_second(n)))),
         device_lost_pps: lost.sum::<f64>() / seconds,
         polls_per_second: per_second(counts.polls),
         time: time_shares(&counts, interval),
@@ -131,7 +129,7 @@ fn rate(now: &Sample, before: &Sample) -> Option<Rate> {
         wakeups_per_second: usage.map(|(now, then)| per_second(now.wakeups.saturating_sub(then.wakeups))),
         gaps_per_second: per_second(counts.gaps),
         gap_ratio: share(counts.gap_time),
-        decision_ratios: some(&reasons, &|n| n as f64 / decisions as f64),
+        decision_ratios: by_name(reasons.map(|(reason, n)| (reason, n as f64 / decisions as f64))),
         pickup_lateness: (&counts.lateness).into(),
         service_time: (&counts.service).into(),
     })
@@ -159,7 +157,7 @@ fn time_shares(counts: &Counts, interval: Nanos) -> TimeShares {
 pub mod tests {
     use super::*;
     use live::device::Health;
-    use live::telemetry::{Identity, Process, Scheduling, histogram::Histogram};
+    use live::telemetry::{Identity, Process, Scheduling, State, histogram::Histogram};
     use policy::wait::Belief;
     use units::Instant;
 

@@ -203,7 +203,7 @@ impl Screen {
 fn place(worker: &Worker) -> String {
     let cpu = worker.cpu.map_or_else(|| "any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let class = match worker.priority {
-        0 => worker.scheduling.clone(),
+        0 => worker.scheduling.to_string(),
         priority => format!("{}:{priority}", worker.scheduling),
     };
     format!("tid {}  {cpu}  {class}", worker.tid)

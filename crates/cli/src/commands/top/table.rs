@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use tester::document::Distribution;
 use units::{Nanos, PacketRate};
 
-use crate::documents::distribution::Distribution;
 use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
 use crate::terminal::line;
 
@@ -188,6 +188,7 @@ pub fn span(ns: Option<u64>) -> String {
 mod tests {
     use super::super::sample::tests::document;
     use super::*;
+    use tester::document::Name;
 
     #[test]
     fn the_table() {
@@ -225,7 +226,7 @@ edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owe
     fn a_choice_in_one_line_and_what_is_unknown_of_it() {
         let one = document().instances[0].workers[0].choice.clone().unwrap();
         let said = |kind: &str, reason: &str, price_ns_per_packet, expected_late_ratio| {
-            let (kind, reason) = (kind.to_owned(), reason.to_owned());
+            let (kind, reason) = (Name::read(kind).unwrap(), Name::read(reason).unwrap());
             let (chose, by) = choice(&Choice { kind, reason, price_ns_per_packet, expected_late_ratio, ..one.clone() });
             // Each has a line of a terminal of 80 columns, less the frame.
             assert!(chose.len() <= 78 && by.len() <= 73, "{chose}: {by}");

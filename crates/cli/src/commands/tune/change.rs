@@ -6,7 +6,7 @@ use std::time::Duration;
 use host::journal::Lease;
 use host::knob::{Access, AnySetting, Setting as _, Theirs, Value};
 use host::privilege;
-use host::profile::{Power, Via};
+use host::profile::Power;
 use host::transaction::{
     Applied, ApplyOptions, Became, Meets, Plan, RollbackOptions, Transaction, Which, apply as apply_plan,
     rollback as take_back, transactions,
@@ -14,7 +14,8 @@ use host::transaction::{
 use live::os::Signals;
 
 use super::{command_line, guard, machine_to_change, resolve, say};
-use crate::args::tune::{Apply, Manner, PowerSet, Rollback, Via as TypedVia};
+use crate::args::tune::{Apply, Manner, PowerSet, Rollback};
+use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
 use crate::terminal::print_json;
@@ -74,10 +75,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
         cpus: typed.cpu.clone().unwrap_or_default(),
         frequency: typed.frequency,
         uncore: typed.uncore,
-        via: match typed.via {
-            TypedVia::Hwp => Via::Hwp,
-            TypedVia::Cpufreq => Via::Cpufreq,
-        },
+        via: typed.via,
     };
     let plan = wish.plan(&access)?;
     let notes = wish.notes(&access)?;

@@ -42,15 +42,17 @@ impl InterfaceConfig {
     }
 }
 
-/// Where the XDP program runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum XdpMode {
-    /// In the driver.
-    Native,
-    /// In the kernel's stack, after it has built an skb. Works with any driver, but costs more.
-    Generic,
-    /// Native if the driver supports it, otherwise generic. [`super::Interface::mode`] returns the result.
-    Auto,
+units::named! {
+    /// Where the XDP program runs.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum XdpMode {
+        /// In the driver, or fail.
+        Native = "native",
+        /// In the kernel's stack, after it has built an skb: works with any driver, and costs more.
+        Generic = "generic",
+        /// In the driver if it can, else in the stack; [`super::Interface::mode`] says which it became.
+        Auto = "auto",
+    }
 }
 
 /// Which frames go to the application. The kernel's stack gets all others.
@@ -145,15 +147,17 @@ impl Default for RingSizes {
     }
 }
 
-/// Whether the driver receives directly into the pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ZeroCopy {
-    /// If the driver supports it. [`Capabilities`](crate::device::Capabilities) says whether it does.
-    Auto,
-    /// Yes; opening fails if the driver does not support it.
-    Force,
-    /// No; frames are copied.
-    Off,
+units::named! {
+    /// Whether the driver receives straight into the pool.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum ZeroCopy {
+        /// If the driver can; [`Capabilities`](crate::device::Capabilities) says which it became.
+        Auto = "auto",
+        /// Or else fail.
+        Force = "force",
+        /// Never.
+        Off = "off",
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::ValueEnum as _;
 use live::os::Signals;
 use sim::goals::{Bound, Case, Files, PlanError, RunError, Setting};
 
@@ -49,8 +48,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     }
     let planned = settings.iter().map(|setting| setting.goals.len()).sum();
     let (cases, interrupted) = simulate(&settings, &plan.files, typed.jobs.map(usize::from), &signals)?;
-    let grid = typed.grid.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    let document = Document::new(&grid, &plan, planned, &cases);
+    let document = Document::new(typed.grid, &plan, planned, &cases);
     if let Some(path) = &typed.csv {
         csv::write_file(path, &rows::head(), &document.cases.iter().map(rows::row).collect::<Vec<_>>())?;
     }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use sim::goals::{Files, Grid, Idle, MACHINES, Pattern, Plan};
+use sim::goals::{Files, Idle, MACHINES, Pattern, Plan};
 
 use crate::Failure;
 use crate::args::sim::Goals as Typed;
 
 /// Builds the plan, and reads the files that it names.
 pub fn plan(typed: &Typed) -> Result<Plan, Failure> {
-    let mut plan = Grid::from(typed.grid).plan();
+    let mut plan = typed.grid.plan();
     let mut files = Files::new();
     if !typed.machine.is_empty() {
         plan.machines.clear();

@@ -31,7 +31,7 @@ pub fn report(document: &Document, results: serde_json::Value) -> Report {
         ),
         host: Vec::new(),
         conditions: vec![
-            Fact::new("Grid", document.grid.clone()),
+            Fact::new("Grid", document.grid.as_str()),
             Fact::new("Seeds", format!("{}, from {}", document.seeds, document.seed)),
             Fact::new("Warm-up", Nanos::from_nanos(document.warm_up_ns).to_string()),
         ],

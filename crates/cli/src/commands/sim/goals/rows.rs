@@ -55,7 +55,7 @@ pub fn row(case: &Case) -> Vec<String> {
         known(case.peak_pps),
         case.goal.clone(),
         case.duration_ns.to_string(),
-        case.verdict.clone(),
+        case.verdict.to_string(),
         case.marginal.to_string(),
         known(ours.map(|ours| ours.power_uw)),
         real(ours.map(|ours| ours.late_ppm)),

@@ -144,7 +144,7 @@ fn doings(case: &Case, ours: &Way) -> String {
         parts.push(format!("{} lost", ours.lost));
     }
     let all: u64 = ours.reasons.values().sum();
-    let mut reasons: Vec<(&String, &u64)> = ours.reasons.iter().filter(|(_, count)| **count * 100 >= all).collect();
+    let mut reasons: Vec<_> = ours.reasons.iter().filter(|(_, count)| **count * 100 >= all).collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     parts.extend(reasons.iter().take(3).map(|(name, count)| format!("{name} {}", *count * 100 / all.max(1))));
     parts.join(", ")

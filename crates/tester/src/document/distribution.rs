@@ -1,0 +1,166 @@
+//! A distribution of times: one form for what was measured, counted by a worker, or simulated.
+
+use live::telemetry::{self, histogram};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Nanos, Quantile};
+
+use crate::histogram::{Histogram, HistogramDocument};
+use crate::quantile::{QuantileEstimate, REPORTED, estimate_in};
+
+/// A distribution of times.
+///
+/// A quantile is the sample of rank ceil(q n), to the histogram's digits and never less than the sample. It is `null` where it
+/// is refused; `quantiles` says why.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Distribution {
+    /// Samples, those of the overflow included.
+    #[serde(alias = "n")] // apus.probe/1, apus.platform/1
+    pub count: u64,
+    /// The least sample: exact where a probe or the simulator kept it, else to the histogram's digits. `null` without samples
+    /// in the histogram's range.
+    pub min_ns: Option<u64>,
+    /// Arithmetic mean, rounded down; `null` without samples, and where samples of the overflow were not summed up.
+    pub mean_ns: Option<u64>,
+    /// Median; from 6 samples on.
+    pub p50_ns: Option<u64>,
+    /// 90th percentile; from 36 samples on.
+    pub p90_ns: Option<u64>,
+    /// 99th percentile; from 368 samples on.
+    pub p99_ns: Option<u64>,
+    /// 99.9th percentile; from 3,688 samples on.
+    pub p99_9_ns: Option<u64>,
+    /// 99.99th percentile; from 36,887 samples on.
+    pub p99_99_ns: Option<u64>,
+    /// The greatest sample; `null` without samples, and where it lies in the overflow and was not kept.
+    pub max_ns: Option<u64>,
+    /// The same quantiles with their 95 % confidence intervals, or why they are refused.
+    pub quantiles: Vec<QuantileEstimate>,
+    /// All samples, in buckets.
+    pub histogram: HistogramDocument,
+}
+
+impl Distribution {
+    /// From counts, with what is known better than they tell. With `refused`, all quantiles are refused for that reason.
+    pub fn new(
+        histogram: HistogramDocument,
+        [min_ns, mean_ns, max_ns]: [Option<u64>; 3],
+        refused: Option<&str>,
+    ) -> Self {
+        let quantiles = REPORTED.map(|quantile| match refused {
+            Some(why) => QuantileEstimate::refused(quantile, why.to_owned()),
+            None => within(estimate_in(&histogram, quantile), min_ns, max_ns),
+        });
+        let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns] = quantiles.each_ref().map(|found| found.latency_ns);
+        Self {
+            count: histogram.len(),
+            min_ns,
+            mean_ns,
+            p50_ns,
+            p90_ns,
+            p99_ns,
+            p99_9_ns,
+            p99_99_ns,
+            max_ns,
+            quantiles: quantiles.into(),
+            histogram,
+        }
+    }
+
+    /// One of the reported quantiles ([`REPORTED`]); `None` if it is refused, or is none of them.
+    pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
+        let name = quantile.to_string();
+        self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)
+    }
+}
+
+/// A quantile is the upper end of its bucket: no quantile lies beyond the samples.
+fn within(estimate: QuantileEstimate, min_ns: Option<u64>, max_ns: Option<u64>) -> QuantileEstimate {
+    let within = |ns: Option<u64>| ns.map(|ns| ns.min(max_ns.unwrap_or(ns)).max(min_ns.unwrap_or(ns)));
+    QuantileEstimate {
+        latency_ns: within(estimate.latency_ns),
+        ci95_low_ns: within(estimate.ci95_low_ns),
+        ci95_high_ns: within(estimate.ci95_high_ns),
+        ..estimate
+    }
+}
+
+impl From<&Histogram> for Distribution {
+    fn from(histogram: &Histogram) -> Self {
+        let complete = histogram.overflow() == 0;
+        let mean = histogram.mean_ns().filter(|_| complete).map(|mean| mean as u64);
+        let known = [histogram.min_ns(), mean, histogram.max_ns().filter(|_| complete)];
+        Self::new(histogram.to_document(), known, None)
+    }
+}
+
+/// What a worker counted. Its sum and its highest value are exact, those of the overflow included; in a difference of two
+/// samples the highest is the upper end of its bucket.
+impl From<&telemetry::Histogram> for Distribution {
+    fn from(counted: &telemetry::Histogram) -> Self {
+        let document = HistogramDocument {
+            significant_digits: 1, // an octave has SUB_BUCKETS (64) buckets: an error of at most 1.6 %
+            lowest_ns: 1,
+            highest_ns: histogram::OVERFLOW_NS - 1,
+            counts: counted.buckets().map(|bucket| (bucket.high.as_nanos(), bucket.count)).collect(),
+            overflow: counted.overflow(),
+        };
+        let least = counted.buckets().next().map(|bucket| bucket.low.as_nanos());
+        let known = [least, counted.mean().map(Nanos::as_nanos), counted.max().map(Nanos::as_nanos)];
+        Self::new(document, known, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_samples_have_no_quantile() {
+        let mut counted = telemetry::Histogram::new();
+        (0..367).for_each(|_| counted.record(Nanos::from_micros(5)));
+        let few = Distribution::from(&counted);
+        assert_eq!((few.p50_ns, few.p99_ns), (Some(5_000), None));
+        assert_eq!(few.quantiles[2].refused_because.as_deref(), Some("367 samples; p99 needs 368"));
+        counted.record(Nanos::from_micros(5));
+        let enough = Distribution::from(&counted);
+        assert_eq!((enough.p99_ns, enough.p99_9_ns, enough.count), (Some(5_000), None, 368));
+    }
+
+    #[test]
+    fn what_a_worker_and_the_tester_counted_have_one_form() {
+        let (mut counted, mut measured) = (telemetry::Histogram::new(), Histogram::new());
+        for nanos in 1_000..2_000 {
+            counted.record(Nanos::from_nanos(nanos));
+            measured.record(nanos);
+        }
+        let (counted, measured) = (Distribution::from(&counted), Distribution::from(&measured));
+        for (of, digits, most) in [(&counted, 1, 1.0 / 64.0), (&measured, 3, 0.001)] {
+            assert_eq!((of.count, of.histogram.significant_digits, of.mean_ns), (1_000, digits, Some(1_499)));
+            let p99 = of.p99_ns.unwrap();
+            assert!(p99 >= 1_989 && (p99 as f64) < 1_989.0 * (1.0 + most) + 1.0, "{p99}");
+            assert_eq!(of.p99_ns, of.quantile(Quantile::P99));
+        }
+        assert_eq!(counted.max_ns, Some(1_999));
+    }
+
+    #[test]
+    fn what_lies_in_the_overflow_is_not_made_up() {
+        let mut measured = Histogram::new();
+        (0..400).for_each(|_| measured.record(5_000));
+        measured.record(u64::MAX);
+        let of = Distribution::from(&measured);
+        assert_eq!((of.count, of.histogram.overflow, of.min_ns), (401, 1, Some(5_000)));
+        assert_eq!((of.mean_ns, of.max_ns, of.p50_ns), (None, None, Some(5_003)));
+    }
+
+    #[test]
+    fn a_refusal_takes_all_quantiles_and_leaves_the_samples() {
+        let mut measured = Histogram::new();
+        (1..=1_000).for_each(|ns| measured.record(ns));
+        let of = Distribution::new(measured.to_document(), [Some(1), None, Some(1_000)], Some("the clock was set"));
+        assert_eq!((of.p50_ns, of.count, of.max_ns), (None, 1_000, Some(1_000)));
+        assert!(of.quantiles.iter().all(|q| q.refused_because.as_deref() == Some("the clock was set")));
+    }
+}

@@ -1,0 +1,10 @@
+//! What the documents of all commands share, so that each thing has one form in JSON: a [`Name`] of a closed set, a
+//! [`Distribution`] of times, and the schema made of them.
+
+mod distribution;
+mod name;
+mod schema;
+
+pub use distribution::Distribution;
+pub use name::{Name, by_name, meanings};
+pub use schema::{OneEnum, schema_of};
