@@ -230,9 +230,9 @@ pub fn rounds_needed(tests: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::conditions::Conditions;
-    use crate::detail::{Detail, SwitchDetail};
-    use crate::measured::{Counter, Term};
+    use crate::measured::{Counter, Detail, Term};
     use crate::record::Recorder;
+    use crate::switch::SwitchDetail;
     use std::collections::BTreeMap;
     use std::path::Path;
     use tester::host::Reading;

@@ -8,9 +8,16 @@ use serde::{Deserialize, Serialize};
 use tester::document::Distribution;
 use units::Nanos;
 
+use crate::clock::ClockDetail;
 use crate::conditions::Conditions;
-use crate::detail::Detail;
-use crate::mark::{Mark, MarkKind};
+use crate::frequency::FrequencyDetail;
+use crate::idle::IdleDetail;
+use crate::import::ImportDetail;
+use crate::interrupt::InterruptDetail;
+use crate::jitter::JitterDetail;
+use crate::record::Recorder;
+use crate::switch::SwitchDetail;
+use crate::timer::TimerDetail;
 
 /// The result of one variant of a probe.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -154,8 +161,8 @@ impl Term {
 }
 
 impl Measured {
-    /// Adds another run of the same probe and variant. Distributions are joined, each run stays a round of its own;
-    /// what only the probe knows stays that of the first run.
+    /// Adds another run of the same probe and variant. Distributions are merged, and each run stays available as a
+    /// round; the probe's own details stay those of the first run.
     pub fn merge(&mut self, other: &Self) -> Result<(), crate::Error> {
         for mark in &other.marks {
             if !self.marks.contains(mark) {
@@ -164,7 +171,7 @@ impl Measured {
         }
         let steps: Vec<&str> =
             self.marks.iter().filter(|mark| mark.kind == MarkKind::ClockStep).map(|mark| mark.text.as_str()).collect();
-        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be believed: {}", steps.join("; ")));
+        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be trusted: {}", steps.join("; ")));
         let (before, more) = (self.duration_ns, other.duration_ns);
         for term in &other.terms {
             match self.terms.iter_mut().find(|of| of.name == term.name) {
@@ -182,7 +189,7 @@ impl Measured {
 }
 
 impl Term {
-    /// Adds another run, which took `more`; this one took `before`.
+    /// Adds another run of length `more` to this one of length `before`.
     fn merge(&mut self, other: &Self, refused: Option<&str>, (before, more): (u64, u64)) -> Result<(), crate::Error> {
         let joined = |a: &Distribution, b: &Distribution| -> Result<Distribution, crate::Error> {
             let mut recorder = Recorder::try_from(a)?;
@@ -211,7 +218,7 @@ impl Term {
     }
 }
 
-/// What only one probe knows.
+/// Results that only one probe has.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {
@@ -229,7 +236,7 @@ pub enum Detail {
     Frequency(FrequencyDetail),
     /// Of the probe `clock`.
     Clock(ClockDetail),
-    /// Of another tool.
+    /// Of a result measured by another tool.
     Imported(ImportDetail),
 }
 
@@ -245,6 +252,41 @@ pub struct Exceeded {
     pub at_ns: u64,
     /// What happened during the sample, in words.
     pub explained: String,
+}
+
+/// Something to consider when reading the numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    /// Kind of mark.
+    pub kind: MarkKind,
+    /// The mark in words.
+    pub text: String,
+}
+
+impl Mark {
+    /// Creates a mark.
+    pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+}
+
+/// Kinds of [`Mark`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MarkKind {
+    /// Measured in a virtual machine, so no figure describes the hardware.
+    VirtualMachine,
+    /// The kernel withholds the CPU from real-time threads for a part of each period.
+    RealTimeThrottling,
+    /// A clock was set, slewed, stopped or changed, so no quantile is given.
+    ClockStep,
+    /// All samples are equal or zero: the clock or the probe may be broken.
+    Suspect,
+    /// Something that was requested is not available.
+    NotAvailable,
+    /// Any other note.
+    Note,
 }
 
 /// What looks wrong about a series: zeros and equal samples are more often a broken clock than a perfect host.
@@ -265,7 +307,6 @@ pub(crate) fn suspicion(name: &str, series: &Distribution) -> Option<Mark> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Recorder;
 
     fn series(samples: impl IntoIterator<Item = u64>, refused: Option<&str>) -> Distribution {
         let mut recorder = Recorder::new();

@@ -7,7 +7,7 @@ use tester::host::Reading;
 
 use crate::clockcheck::Readings;
 use crate::conditions::{Conditions, steal_ms};
-use crate::mark::{Mark, MarkKind};
+use crate::measured::{Mark, MarkKind};
 use crate::place::Elsewhere;
 use crate::{Control, Error, place};
 

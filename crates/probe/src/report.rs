@@ -4,10 +4,9 @@ use tester::document;
 use tester::histogram::HistogramDocument;
 use tester::host::{HostState, Reading};
 use tester::report::model::{
-    Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Section, Table, TailLine, Trace,
-    TraceEvent, TraceLine, TracePanel,
+    Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Section, Table, TailLine,
+    TailPoint, Trace, TraceEvent, TraceLine, TracePanel,
 };
-use tester::report::{tail, without_histograms};
 
 use crate::compare::{TermComparison, Verdict};
 use crate::frequency::FrequencyDetail;
@@ -30,7 +29,7 @@ pub struct Set<'a> {
     pub measured: &'a [Measured],
 }
 
-/// A report of one set, or of several beside each other. `results` is embedded without its histograms.
+/// Builds the report of one set, or of several side by side. `results` is embedded unchanged.
 pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Report {
     let mut sections = Vec::new();
     let mut probes: Vec<Name> = sets.iter().flat_map(|set| set.measured).map(|of| of.probe).collect();
@@ -59,7 +58,7 @@ pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Repo
         conditions: conditions(sets),
         notes: notes(sets),
         sections,
-        results: without_histograms(results),
+        results,
     }
 }
 
@@ -161,6 +160,17 @@ fn lines_of<'a>(term: &'a Term, prefix: &str) -> impl Iterator<Item = TailLine> 
     let filled = term.back_filled.as_ref().filter(|filled| **filled != term.raw);
     let filled = filled.map(|filled| line(format!("{prefix}{}, stalls filled in", term.name), filled));
     [Some(raw), filled].into_iter().flatten()
+}
+
+/// The share of samples above each value; overflow counts as above all values.
+fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
+    let n: u64 = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
+    let mut above = n;
+    let point = |(value, count): &(u64, u64)| {
+        above -= count;
+        TailPoint { value: *value as f64 / US, above: above as f64 / n as f64 }
+    };
+    histogram.counts.iter().map(point).collect()
 }
 
 fn goals(measured: &Measured) -> Vec<Goal> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use host::knob::Cpus;
+use host::facts::CpuSet;
 use host::profile::{Format, Via};
 use units::{Hertz, Nanos};
 

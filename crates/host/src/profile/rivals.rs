@@ -116,7 +116,10 @@ mod tests {
         folder.put("run/tlp/last_pwr", "0\n");
         let told = rivals(&folder.access(), &plan).unwrap();
         assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].starts_with("tuned is running (profile balanced) and may undo 3 of these settings"), "{told:?}");
+        assert!(
+            told[0].starts_with("tuned is running (profile balanced) and may undo 3 of these settings"),
+            "{told:?}"
+        );
         assert!(told[1].starts_with("irqbalance is running and may undo 1 "), "{told:?}");
         assert!(told[2].starts_with("TLP is running and may undo 1 "), "{told:?}");
         let sysctl = Plan::new("p").with(Sysctl::new("a.b"), Value::text(1));

@@ -12,7 +12,7 @@ use units::Nanos;
 
 use super::{Done, How, Source, name};
 
-/// What only the probe `idle` knows.
+/// Results of the probe `idle` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleDetail {
@@ -22,44 +22,46 @@ pub struct IdleDetail {
     pub states: Vec<IdleFacts>,
     /// The cases, each with a term of its name.
     pub cases: Vec<IdleCase>,
-    /// Whether, and for how long, the guest itself polls before it halts.
+    /// Whether the guest itself polls before it halts, and for how long.
     pub guest_halt_polling: Reading<HaltPolling>,
 }
 
-/// An idle state as the driver describes it.
+/// An idle state as its driver describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleFacts {
-    /// Its number.
+    /// Number of the state.
     pub number: u32,
-    /// Its name.
+    /// Name of the state.
     pub name: String,
-    /// The exit latency that the driver claims; null where it gives none.
+    /// Exit latency according to the driver; null if it gives none.
     pub claimed_exit_ns: Option<u64>,
-    /// Whether it was disabled before the measurement; null where that cannot be read.
+    /// Whether it was disabled before the measurement; null if that is not readable.
     pub was_disabled: Option<bool>,
 }
 
-/// One combination of state, idle time and source.
+/// One combination of idle state, idle time and source.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleCase {
-    /// The term's name.
+    /// Name of its term.
     pub term: String,
-    /// The state's number; null: halted.
+    /// Number of the state; null if the CPU halted.
     pub state: Option<u32>,
     /// What ended the sleep.
     pub source: Name<Source>,
     /// For how long the CPU was idle before, by and large.
     pub sleep_ns: u64,
-    /// Wake-ups.
+    /// Number of wake-ups.
     pub wakeups: u64,
-    /// How often the kernel asked for the state meanwhile; far fewer than wake-ups: the figures are not this state's.
+    /// How often the kernel requested the state meanwhile; if far fewer than wake-ups, the figures do not describe
+    /// this state.
     pub entered: Reading<u64>,
-    /// The median, above that of the first state with this source (after the same sleep, if it had one as long): what
-    /// the state itself costs. Without states, as in a guest: above that after the first sleep. Null without samples.
+    /// Median above that of the first state with this source (after the same sleep, if it had one that long): the
+    /// cost of the state itself. Without states, as in a guest, above that after the first sleep. Null without
+    /// samples.
     pub median_above_first_ns: Option<u64>,
-    /// The same above the claimed exit latency of the state (negative: less than claimed); null where none is claimed.
+    /// Median above the exit latency according to the driver (negative: below it); null if it gives none.
     pub median_above_claim_ns: Option<i64>,
 }
 
@@ -67,7 +69,7 @@ pub struct IdleCase {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HaltPolling {
-    /// The longest that a CPU polls before it halts.
+    /// Longest time that a CPU polls before it halts.
     pub guest_halt_poll_ns: u64,
 }
 

@@ -31,15 +31,15 @@ use tester::host::Reading;
 use units::Nanos;
 
 use crate::conditions::Conditions;
-use crate::detail::{Detail, HaltPolling};
 use crate::interrupt::{Interrupt, Wait};
-use crate::mark::{Mark, MarkKind};
-use crate::measured::{Counter, Measured, Name, Overhead, Term, suspicion};
+use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
 use crate::observe::{Observation, first_line};
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
 
-/// Idle times in a guest, by which the host's halt polling shows: from below its usual limit (200 us, arch/x86/kvm
+pub use detail::{HaltPolling, IdleCase, IdleDetail, IdleFacts};
+
+/// Idle times in a guest that reveal the halt polling of its host: from below its usual limit (200 us, arch/x86/kvm
 /// KVM_HALT_POLL_NS_DEFAULT) to far above it.
 const LADDER: [Nanos; 5] = [
     Nanos::from_micros(50),

@@ -24,7 +24,19 @@ use crate::conditions::Conditions;
 use crate::measured::{Counter, Detail, Mark, Measured, Name, Term};
 use crate::record::Recorder;
 
-/// A result, and what its file says of the host.
+/// What is known of a result that another tool measured.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportDetail {
+    /// The tool, with its version if the file has it.
+    pub tool: String,
+    /// The command line; null if not in the file.
+    pub command: Option<String>,
+    /// Width of a bucket of its histogram.
+    pub bucket_ns: u64,
+}
+
+/// A result, and what its file says about the host.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Imported {
     /// The host, as far as it is known.

@@ -8,7 +8,7 @@ use tester::host::Reading;
 
 use super::{Column, Found, Imported};
 use crate::Error;
-use crate::mark::{Mark, MarkKind};
+use crate::measured::{Mark, MarkKind};
 
 /// The keys that matter; others are ignored.
 #[derive(Deserialize)]

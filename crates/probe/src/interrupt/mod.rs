@@ -39,9 +39,7 @@ use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::detail::{Detail, InterruptDetail};
-use crate::mark::{Mark, MarkKind};
-use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, suspicion};
+use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, suspicion};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -126,37 +124,37 @@ pub struct Interrupt {
     pub load: String,
 }
 
-/// What only the probe `interrupt` knows.
+/// Results of the probe `interrupt` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterruptDetail {
-    /// `lab`, or the port.
+    /// `lab`, or the name of the port.
     pub bed: String,
     /// How the receiver waited.
     pub wait: document::Name<Wait>,
     /// What stamped the arrival: `XDP`, or the kernel's `stack` (for UDP sockets).
     pub stamped_by: String,
-    /// The sender's CPU, where on veth the receiver's NAPI runs too.
+    /// CPU of the sender, which on veth also runs the receiver's NAPI.
     pub sender_cpu: usize,
-    /// The receiver's CPU.
+    /// CPU of the receiver.
     pub receiver_cpu: usize,
-    /// Frames sent, those of the warm-up left out.
+    /// Frames sent, without those of the warm-up.
     pub sent: u64,
-    /// Frames of these that came back in time.
+    /// Number of these that came back in time.
     pub received: u64,
-    /// Frames of these that did not.
+    /// Number of these that did not come back in time.
     pub lost: u64,
-    /// Times at which a frame was due while an earlier one was still under way: not sent.
+    /// Frames not sent because an earlier one was still under way when they were due.
     pub missed: u64,
-    /// Frames whose stamps were incomplete or in the wrong order: not counted.
+    /// Frames not counted because stamps were missing or in the wrong order.
     pub unusable: u64,
-    /// The sum of the parts' medians; null without samples.
+    /// Sum of the medians of the parts; null without samples.
     pub sum_of_medians_ns: Option<u64>,
-    /// Whether polling reached the driver, where that was asked for.
+    /// Whether polling ran the driver, if that was requested.
     pub polls_driver: Reading<bool>,
 }
 
-/// What the threads bring home.
+/// Results of the threads.
 struct Ran {
     legs: Legs,
     sent: u64,

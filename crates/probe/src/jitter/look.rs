@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use units::{Instant, Monotonic, Nanos};
 
-use super::Jitter;
 use super::spin::Disturbance;
+use super::{CauseTotal, Explained, Jitter};
 use crate::Control;
 use crate::cause::{Cause, Evidence, Explanation, Watcher};
-use crate::detail::{CauseTotal, Explained};
 use crate::ring::Ring;
 
 /// Disturbances that may wait to be explained.

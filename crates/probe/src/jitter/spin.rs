@@ -3,8 +3,7 @@
 use live::cpu::Cpu;
 use units::{Instant, Monotonic, Nanos};
 
-use super::packets::{Backlog, Traffic};
-use crate::detail::Packets;
+use super::packets::{Backlog, Packets, Traffic};
 use crate::record::Recorder;
 use crate::ring::Ring;
 

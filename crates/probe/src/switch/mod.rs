@@ -27,9 +27,7 @@ use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::detail::{Detail, SwitchDetail};
-use crate::mark::{Mark, MarkKind};
-use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
+use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -69,7 +67,7 @@ pub struct Switch {
     pub load: String,
 }
 
-/// What only the probe `switch` knows.
+/// Results of the probe `switch` that are not distributions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchDetail {
@@ -77,7 +75,7 @@ pub struct SwitchDetail {
     pub via: document::Name<Via>,
     /// Whether both were on one CPU.
     pub same_cpu: bool,
-    /// For how long a thread spun before it woke the other.
+    /// Time that a thread busy-looped before it woke the other.
     pub pause_ns: u64,
 }
 

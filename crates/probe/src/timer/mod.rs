@@ -32,9 +32,7 @@ use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::detail::{Detail, TimerCpu, TimerDetail};
-use crate::mark::{Mark, MarkKind};
-use crate::measured::{Blocked, Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
+use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -132,7 +130,7 @@ impl Timer {
     }
 }
 
-/// What only the probe `timer` knows.
+/// Results of the probe `timer` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerDetail {
@@ -140,25 +138,25 @@ pub struct TimerDetail {
     pub wait: document::Name<Wait>,
     /// From one activation to the next.
     pub interval_ns: u64,
-    /// By CPU.
+    /// Results by CPU.
     pub cpus: Vec<TimerCpu>,
 }
 
-/// One CPU's activations.
+/// The activations of one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerCpu {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: usize,
-    /// Activations that the thread ran for.
+    /// Activations for which the thread ran.
     pub activations: u64,
-    /// Activations that a stall swallowed: in the back-filled series only.
+    /// Activations that a stall hid; they are only in the back-filled series.
     pub swallowed: u64,
-    /// Returns before the time: waited for again, and no samples.
+    /// Waits that returned too early; they were repeated and are not samples.
     pub early: u64,
 }
 
-/// What a measuring thread brings home.
+/// Results of a measuring thread.
 struct Ran {
     cpu: usize,
     activations: Activations,

@@ -7,10 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use probe::detail::Detail;
 use probe::frequency::{Frequency, Via};
 use probe::idle::{How, Idle};
-use probe::mark::MarkKind;
+use probe::measured::{Detail, MarkKind};
 use probe::{Control, Error, Measured, Probe, place};
 use units::{Hertz, Nanos};
 

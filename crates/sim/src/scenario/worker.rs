@@ -57,6 +57,48 @@ const fn with_one_more(modes: &[&'static str], last: &'static str) -> [&'static 
     all
 }
 
+/// What the kernel's way takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelModel {
+    /// A poll of a queue, besides its frames: soft interrupt, NAPI, completion.
+    pub poll: Cycles,
+    /// A frame: driver and stack, on to the wire or into the socket.
+    pub frame: Cycles,
+    /// The application's part of a frame: the two system calls and what it does in between. `None`: frames
+    /// are forwarded by the kernel.
+    pub application: Option<Cycles>,
+    /// Frames that a socket holds. Linux's default is 212,992 octets (`net.core.rmem_default`), and a small
+    /// frame takes 768 of them with its management.
+    pub socket: u32,
+    /// To program another moderation profile.
+    pub program: Cycles,
+}
+
+impl KernelModel {
+    /// Frames that a socket of default size holds: 212,992 / 768.
+    pub const SOCKET: u32 = 277;
+}
+
+/// What the threads are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetronomeModel {
+    /// V: the mean time for which a queue is left alone.
+    pub vacation: Nanos,
+    /// T_L: the sleep of a thread that did not get the lock.
+    pub timeout: Nanos,
+    /// What trying the lock takes.
+    pub lock: Cycles,
+}
+
+impl Default for MetronomeModel {
+    /// V = 10 us, with which the authors lose nothing at 10 Gbit/s with three threads (`tests/l3fwd/README.md`). The
+    /// lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables", Skylake), and fetching the line
+    /// from another core's cache four times as long.
+    fn default() -> Self {
+        Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
+    }
+}
+
 /// What the cores do. Queue n is served by core n modulo cores; with threads that share queues, core n serves queue n
 /// modulo queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,6 +14,7 @@ use tester::host::{HostState, Reading};
 use super::{check_writable, html};
 use crate::args::probe::Compare;
 use crate::documents::probe::{Comparison, Document, PLATFORM, PLATFORM_1, Platform, SCHEMA, SCHEMA_1};
+use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus probe compare`.

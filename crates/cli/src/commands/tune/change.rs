@@ -15,7 +15,6 @@ use live::os::Signals;
 
 use super::{command_line, guard, machine_to_change, resolve, say};
 use crate::args::tune::{Apply, Manner, PowerSet, Rollback};
-use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
 use crate::terminal::print_json;
