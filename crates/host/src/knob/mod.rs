@@ -63,6 +63,7 @@ pub use uncore::{UncoreLimits, UncoreMsr, uncore_dies, uncore_domains};
 pub use value::Value;
 pub use workqueue::CpuMask;
 
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::facts::CpuSet;
@@ -149,20 +150,25 @@ pub trait Setting {
         Lasts::UntilReboot
     }
 
+    /// The network interface whose setting it is, if it is one's: the next three follow from it.
+    fn interface(&self) -> Option<&str> {
+        None
+    }
+
     /// What a process needs besides being root by user id, so that all else can be given up.
     fn capability(&self) -> CapabilitySet {
-        CapabilitySet::empty()
+        if self.interface().is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
     }
 
     /// Whether it belongs to the calling thread's network namespace rather than to the whole machine.
     fn is_of_network(&self) -> bool {
-        false
+        self.interface().is_some()
     }
 
     /// Which device it belongs to, so that another device of the same name is recognised; `None` if
     /// there is nothing to confuse.
-    fn identity(&self, _access: &Access) -> Result<Option<String>, Error> {
-        Ok(None)
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        Ok(self.interface().and_then(|interface| ethtool::identity(access, interface)))
     }
 
     /// Why the machine shows `now` though `wanted` was written, if it says.
@@ -192,7 +198,8 @@ pub trait Setting {
     }
 }
 
-impl<S: Setting + ?Sized> Setting for &S {
+/// What leads to a setting is one: a reference, and [`AnySetting`].
+impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
     }
