@@ -2,7 +2,7 @@
 
 use tester::document;
 use tester::histogram::HistogramDocument;
-use tester::host::{HostState, Reading};
+use tester::host::HostState;
 use tester::report::model::{
     Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Section, Table, TailLine,
     TailPoint, Trace, TraceEvent, TraceLine, TracePanel,
@@ -54,7 +54,7 @@ pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Repo
     Report {
         title: title.into(),
         lead: lead(sets),
-        host: sets.first().map_or_else(Vec::new, |set| host(set.host)),
+        host: sets.first().map_or_else(Vec::new, |set| Fact::of_host(set.host)),
         conditions: conditions(sets),
         notes: notes(sets),
         sections,
@@ -299,27 +299,21 @@ fn lead(sets: &[Set<'_>]) -> String {
 fn conditions(sets: &[Set<'_>]) -> Vec<Fact> {
     let Some((_, first)) = each(sets).next() else { return Vec::new() };
     let of = &first.conditions;
-    fn fact<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Fact {
-        match (&reading.value, &reading.unknown_because) {
-            (Some(value), _) => Fact::new(name, show(value)),
-            (None, why) => Fact::unknown(name, why.clone().unwrap_or_default()),
-        }
-    }
     let cpus: Vec<String> = of.cpus.iter().map(usize::to_string).collect();
     vec![
         Fact::new("measured CPUs", cpus.join(", ")),
-        fact("class", &of.scheduling, |class| format!("{} {}", class.policy, class.rt_priority)),
-        fact("timer slack", &of.timer_slack_ns, |ns| format!("{ns} ns")),
-        fact("memory locked", &of.memory_locked, bool::to_string),
-        fact("cpu_dma_latency", &of.cpu_dma_latency_us, |us| format!("{us} us")),
-        fact("real-time runtime", &of.sched_rt_runtime_us, |us| format!("{us} us")),
-        fact("real-time period", &of.sched_rt_period_us, |us| format!("{us} us")),
-        fact("clock source", &of.clocksource, Clone::clone),
-        fact("SMT", &of.smt_active, bool::to_string),
-        fact("transparent huge pages", &of.transparent_hugepages, Clone::clone),
+        Fact::of("class", &of.scheduling, |class| format!("{} {}", class.policy, class.rt_priority)),
+        Fact::of("timer slack", &of.timer_slack_ns, |ns| format!("{ns} ns")),
+        Fact::of("memory locked", &of.memory_locked, bool::to_string),
+        Fact::of("cpu_dma_latency", &of.cpu_dma_latency_us, |us| format!("{us} us")),
+        Fact::of("real-time runtime", &of.sched_rt_runtime_us, |us| format!("{us} us")),
+        Fact::of("real-time period", &of.sched_rt_period_us, |us| format!("{us} us")),
+        Fact::of("clock source", &of.clocksource, Clone::clone),
+        Fact::of("SMT", &of.smt_active, bool::to_string),
+        Fact::of("transparent huge pages", &of.transparent_hugepages, Clone::clone),
         Fact::new("load", of.load.clone()),
-        fact("load average", &of.load_average, Clone::clone),
-        fact("steal time", &of.steal_ms, |ms| format!("{ms} ms")),
+        Fact::of("load average", &of.load_average, Clone::clone),
+        Fact::of("steal time", &of.steal_ms, |ms| format!("{ms} ms")),
     ]
 }
 
@@ -352,29 +346,6 @@ fn notes(sets: &[Set<'_>]) -> Vec<String> {
             .for_each(|spot| add(format!("{} has this blind spot: {spot}.", measured.probe)));
     }
     notes
-}
-
-fn host(host: &HostState) -> Vec<Fact> {
-    fn fact<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Fact {
-        match (&reading.value, &reading.unknown_because) {
-            (Some(value), _) => Fact::new(name, show(value)),
-            (None, why) => Fact::unknown(name, why.clone().unwrap_or_default()),
-        }
-    }
-    let text = |text: &String| if text.is_empty() { "none".to_owned() } else { text.clone() };
-    vec![
-        fact("CPU", &host.cpu_model, text),
-        fact("CPUs online", &host.cpus_online, text),
-        fact("kernel", &host.kernel, text),
-        fact("virtualised", &host.virtualised, |yes| if *yes { "yes" } else { "no" }.to_owned()),
-        fact("governors", &host.governors, |all| all.join(", ")),
-        fact("idle states", &host.c_states, |states| format!("{}: {}", states.driver, states.enabled.join(", "))),
-        fact("isolated CPUs", &host.isolated_cpus, text),
-        fact("tickless CPUs", &host.nohz_full_cpus, text),
-        fact("CPUs for new interrupts", &host.irq_affinity, text),
-        fact("microcode", &host.microcode, text),
-        fact("mitigations", &host.mitigations, |all| if all.is_empty() { "none".to_owned() } else { all.join("; ") }),
-    ]
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! A setting of any kind, as used in plans and in the journal.
 
-use rustix::thread::CapabilitySet;
+use std::ops::Deref;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Access, BootFragment, CgroupController, CgroupFile, CgroupFolder, Channels, Coalesce, CoalesceQueue, CpuLatency,
-    CpuMask, DmaLatency, Epp, Error, Features, File, Governor, HugePages, HwpRequest, IdleState, IrqAffinity,
-    IrqDefaultAffinity, IrqEffective, IrqbalanceBans, Lasts, Limits, Napi, Pause, PrivateFlags, Rings, Setting, Sysctl,
-    ThreadAffinity, ThreadClass, Turbo, UncoreLimits, UncoreMsr, Value,
+    BootFragment, CgroupController, CgroupFile, CgroupFolder, Channels, Coalesce, CoalesceQueue, CpuLatency, CpuMask,
+    DmaLatency, Epp, Features, File, Governor, HugePages, HwpRequest, IdleState, IrqAffinity, IrqDefaultAffinity,
+    IrqEffective, IrqbalanceBans, Limits, Napi, Pause, PrivateFlags, Rings, Setting, Sysctl, ThreadAffinity,
+    ThreadClass, Turbo, UncoreLimits, UncoreMsr,
 };
 
-/// Makes the enum of all kinds, and hands every question on to the kind.
+/// Makes the enum of all kinds.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident,)*) => {
         /// A setting of any kind. In JSON, `kind` is its kind in snake case, and the other fields are those of the
@@ -21,8 +22,10 @@ macro_rules! kinds {
             $($(#[$doc])* $kind($kind),)*
         }
 
-        impl AnySetting {
-            fn kind(&self) -> &dyn Setting {
+        /// It is the setting of its kind: every question goes there.
+        impl Deref for AnySetting {
+            type Target = dyn Setting;
+            fn deref(&self) -> &Self::Target {
                 match self {
                     $(Self::$kind(setting) => setting,)*
                 }
@@ -102,64 +105,4 @@ kinds! {
     IrqbalanceBans,
     /// Arguments for the kernel's command line.
     BootFragment,
-}
-
-impl Setting for AnySetting {
-    fn label(&self) -> String {
-        self.kind().label()
-    }
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        self.kind().read(access)
-    }
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        self.kind().write(access, value)
-    }
-    fn admit(&self) -> Result<(), Error> {
-        self.kind().admit()
-    }
-    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        self.kind().check(access, value)
-    }
-    fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
-        self.kind().check_back(access, before)
-    }
-    fn is_effect(&self) -> bool {
-        self.kind().is_effect()
-    }
-    fn is_of_thread(&self) -> bool {
-        self.kind().is_of_thread()
-    }
-    fn same(&self, field: Option<&str>, a: &str, b: &str) -> bool {
-        self.kind().same(field, a, b)
-    }
-    fn unshown(&self, field: &str) -> Option<&'static str> {
-        self.kind().unshown(field)
-    }
-    fn lasts(&self) -> Lasts {
-        self.kind().lasts()
-    }
-    fn capability(&self) -> CapabilitySet {
-        self.kind().capability()
-    }
-    fn is_of_network(&self) -> bool {
-        self.kind().is_of_network()
-    }
-    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-        self.kind().identity(access)
-    }
-    fn explain(&self, access: &Access, wanted: &Value, now: &Value) -> Option<String> {
-        self.kind().explain(access, wanted, now)
-    }
-    fn overruled(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<String>, Error> {
-        self.kind().overruled(access, wanted, now)
-    }
-    fn files(&self, access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        self.kind().files(access, wanted)
-    }
-    fn shows_within(&self) -> std::time::Duration {
-        self.kind().shows_within()
-    }
-    fn settle(&self, access: &Access) -> Result<(), Error> {
-        self.kind().settle(access)
-    }
 }

@@ -63,6 +63,7 @@ pub use uncore::{UncoreLimits, UncoreMsr, uncore_dies, uncore_domains};
 pub use value::Value;
 pub use workqueue::CpuMask;
 
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::facts::CpuSet;
@@ -149,19 +150,24 @@ pub trait Setting {
         Lasts::UntilReboot
     }
 
+    /// The network interface to which the setting belongs, if it belongs to one. The next three methods follow from it.
+    fn interface(&self) -> Option<&str> {
+        None
+    }
+
     /// The capabilities that a process needs, in addition to being root by user ID, so that it can drop all others.
     fn capability(&self) -> CapabilitySet {
-        CapabilitySet::empty()
+        if self.interface().is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
     }
 
     /// Whether it belongs to the calling thread's network namespace and not to the whole machine.
     fn is_of_network(&self) -> bool {
-        false
+        self.interface().is_some()
     }
 
     /// The device to which it belongs, to detect another device with the same name. `None` if that cannot happen.
-    fn identity(&self, _access: &Access) -> Result<Option<String>, Error> {
-        Ok(None)
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        Ok(self.interface().and_then(|interface| ethtool::identity(access, interface)))
     }
 
     /// Why the machine shows `now` although `wanted` was written. `None` if it does not say.
@@ -193,7 +199,8 @@ pub trait Setting {
     }
 }
 
-impl<S: Setting + ?Sized> Setting for &S {
+/// What leads to a setting is one: a reference, and [`AnySetting`].
+impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
     }

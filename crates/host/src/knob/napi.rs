@@ -7,11 +7,10 @@ use std::io;
 
 use netlink_bindings::netdev;
 use netlink_socket2::NetlinkSocket;
-use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use super::ethtool::{identity, index};
+use super::ethtool::index;
 use super::{Access, Error, Setting, Value};
 
 /// The NAPI instance of a receive queue: fields `defer-hard-irqs` (polls), `gro-flush-timeout`, `irq-suspend-timeout`
@@ -234,16 +233,8 @@ impl Setting for Napi {
         Ok(())
     }
 
-    fn capability(&self) -> CapabilitySet {
-        CapabilitySet::NET_ADMIN
-    }
-
-    fn is_of_network(&self) -> bool {
-        true
-    }
-
-    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-        Ok(identity(access, &self.interface))
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface)
     }
 }
 

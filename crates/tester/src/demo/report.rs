@@ -204,27 +204,10 @@ fn searches(rates: &[Rate]) -> Table {
 }
 
 fn host(host: &Reading<HostState>) -> Vec<Fact> {
-    let state = match (&host.value, &host.unknown_because) {
-        (Some(state), _) => state,
-        (None, why) => return vec![Fact::unknown("Host", why.clone().unwrap_or_default())],
-    };
-    fn fact<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Fact {
-        match (&reading.value, &reading.unknown_because) {
-            (Some(value), _) => Fact::new(name, show(value)),
-            (None, why) => Fact::unknown(name, why.clone().unwrap_or_default()),
-        }
+    match (&host.value, &host.unknown_because) {
+        (Some(state), _) => Fact::of_host(state),
+        (None, why) => vec![Fact::unknown("Host", why.clone().unwrap_or_default())],
     }
-    let list = |text: &String| if text.is_empty() { "none".to_owned() } else { text.clone() };
-    vec![
-        fact("CPU", &state.cpu_model, String::clone),
-        fact("CPUs online", &state.cpus_online, String::clone),
-        fact("Kernel", &state.kernel, String::clone),
-        fact("Virtual machine", &state.virtualised, |yes| if *yes { "yes" } else { "no" }.into()),
-        fact("Governor", &state.governors, |names| names.join(", ")),
-        fact("Idle states", &state.c_states, |states| format!("{}: {}", states.driver, states.enabled.join(", "))),
-        fact("Isolated CPUs", &state.isolated_cpus, list),
-        fact("CPUs without tick", &state.nohz_full_cpus, list),
-    ]
 }
 
 fn conditions(result: &DemoResult, rows: &[Row]) -> Vec<Fact> {

@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use crate::host::{HostState, Reading};
+
 /// A report: one HTML file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Report {
@@ -41,6 +43,35 @@ impl Fact {
     /// An unknown fact, with the reason.
     pub fn unknown(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { name: name.into(), value: Known::Unknown(reason.into()) }
+    }
+    /// A reading, as `show` writes it, or why there is none.
+    pub fn of<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Self {
+        match (&reading.value, &reading.unknown_because) {
+            (Some(value), _) => Self::new(name, show(value)),
+            (None, why) => Self::unknown(name, why.clone().unwrap_or_default()),
+        }
+    }
+    /// What is known of a host, in the order of every report.
+    pub fn of_host(host: &HostState) -> Vec<Self> {
+        let text = |text: &String| if text.is_empty() { "none".to_owned() } else { text.clone() };
+        vec![
+            Self::of("CPU", &host.cpu_model, text),
+            Self::of("CPUs online", &host.cpus_online, text),
+            Self::of("kernel", &host.kernel, text),
+            Self::of("virtualised", &host.virtualised, |yes| if *yes { "yes" } else { "no" }.to_owned()),
+            Self::of("governors", &host.governors, |all| all.join(", ")),
+            Self::of("idle states", &host.c_states, |states| {
+                format!("{}: {}", states.driver, states.enabled.join(", "))
+            }),
+            Self::of("isolated CPUs", &host.isolated_cpus, text),
+            Self::of("tickless CPUs", &host.nohz_full_cpus, text),
+            Self::of("CPUs for new interrupts", &host.irq_affinity, text),
+            Self::of("microcode", &host.microcode, text),
+            Self::of("mitigations", &host.mitigations, |all| match all.is_empty() {
+                true => "none".to_owned(),
+                false => all.join("; "),
+            }),
+        ]
     }
 }
 

@@ -66,27 +66,9 @@ fn notes(results: &[(String, Document)], latencies: &[(&str, &LatencyResult)]) -
 }
 
 fn host(host: &HostState) -> Vec<Fact> {
-    fn fact<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Fact {
-        match (&reading.value, &reading.unknown_because) {
-            (Some(value), _) => Fact::new(name, show(value)),
-            (None, why) => Fact::unknown(name, why.clone().unwrap_or_default()),
-        }
-    }
-    let text = |text: &String| if text.is_empty() { "none".to_owned() } else { text.clone() };
-    vec![
-        fact("CPU", &host.cpu_model, text),
-        fact("CPUs online", &host.cpus_online, text),
-        fact("kernel", &host.kernel, text),
-        fact("virtualised", &host.virtualised, |yes| if *yes { "yes" } else { "no" }.to_owned()),
-        fact("governors", &host.governors, |all| all.join(", ")),
-        fact("idle states", &host.c_states, |states| format!("{}: {}", states.driver, states.enabled.join(", "))),
-        fact("isolated CPUs", &host.isolated_cpus, text),
-        fact("Tickless CPUs", &host.nohz_full_cpus, text),
-        fact("CPUs for new interrupts", &host.irq_affinity, text),
-        fact("microcode", &host.microcode, text),
-        fact("mitigations", &host.mitigations, |all| if all.is_empty() { "none".to_owned() } else { all.join("; ") }),
-        fact("tester's class", &host.scheduling_class, |class| format!("{} {}", class.policy, class.rt_priority)),
-    ]
+    let class =
+        Fact::of("tester's class", &host.scheduling_class, |class| format!("{} {}", class.policy, class.rt_priority));
+    Fact::of_host(host).into_iter().chain([class]).collect()
 }
 
 fn conditions(result: &LatencyResult) -> String {

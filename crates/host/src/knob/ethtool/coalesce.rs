@@ -7,11 +7,10 @@
 //! shows the truth. In ixgbe and igb, `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting `rx-usecs` may turn
 //! `adaptive-rx` off, and a reset of the device may lose all of these settings.
 
-use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
-use super::{absent_if_unsupported, get, identity, index, lacks, sys, unshown};
+use super::{absent_if_unsupported, get, index, lacks, sys, unshown};
 use crate::knob::{Access, Error, Setting, Value};
 
 const GET: u8 = 19;
@@ -171,16 +170,8 @@ impl Setting for Coalesce {
         Some("0")
     }
 
-    fn capability(&self) -> CapabilitySet {
-        CapabilitySet::NET_ADMIN
-    }
-
-    fn is_of_network(&self) -> bool {
-        true
-    }
-
-    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-        Ok(identity(access, &self.interface))
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface)
     }
 }
 
@@ -221,16 +212,8 @@ impl Setting for CoalesceQueue {
         numbers(&self.label(), before, sys::QUEUE_FIELDS).map(|_| ())
     }
 
-    fn capability(&self) -> CapabilitySet {
-        CapabilitySet::NET_ADMIN
-    }
-
-    fn is_of_network(&self) -> bool {
-        true
-    }
-
-    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-        Ok(identity(access, &self.interface))
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface)
     }
 }
 

@@ -9,7 +9,6 @@ mod switches;
 mod sys;
 
 use rustix::net::{AddressFamily, SocketType, socket};
-use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use message::Message;
@@ -236,14 +235,8 @@ macro_rules! groups {
             fn unshown(&self, _: &str) -> Option<&'static str> {
                 Some("0")
             }
-            fn capability(&self) -> CapabilitySet {
-                CapabilitySet::NET_ADMIN
-            }
-            fn is_of_network(&self) -> bool {
-                true
-            }
-            fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-                Ok(identity(access, &self.interface))
+            fn interface(&self) -> Option<&str> {
+                Some(&self.interface)
             }
         })*
     };

@@ -3,11 +3,10 @@
 //! Source: kernel documentation, networking/ethtool-netlink, "FEATURES_GET", "PRIVFLAGS_GET";
 //! networking/netdev-features for what is wanted and what is active.
 
-use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
+use super::get;
 use super::message::{Attributes, Bits, Message};
-use super::{get, identity};
 use crate::knob::{Access, Error, Setting, Value};
 
 /// Offloads of a device by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, as `ethtool -k` shows them indented):
@@ -174,16 +173,8 @@ impl Setting for Features {
         a == b
     }
 
-    fn capability(&self) -> CapabilitySet {
-        CapabilitySet::NET_ADMIN
-    }
-
-    fn is_of_network(&self) -> bool {
-        true
-    }
-
-    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-        Ok(identity(access, &self.interface))
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface)
     }
 
     fn explain(&self, _: &Access, wanted: &Value, now: &Value) -> Option<String> {
@@ -224,16 +215,8 @@ impl Setting for PrivateFlags {
         Ok(())
     }
 
-    fn capability(&self) -> CapabilitySet {
-        CapabilitySet::NET_ADMIN
-    }
-
-    fn is_of_network(&self) -> bool {
-        true
-    }
-
-    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-        Ok(identity(access, &self.interface))
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface)
     }
 }
 
