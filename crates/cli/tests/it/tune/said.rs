@@ -180,7 +180,7 @@ fn the_other_cpus_of_a_policy_are_named() {
     }
     let words = ["power", "set", "--cpu", "1", "--frequency", "1.2GHz"];
     let said = expect(&machine.apus(&words), 0);
-    assert!(said.contains("CPU policy 0 has CPUs 0-3: the frequency of CPUs 0,2-3 changes too"), "{said}");
+    assert!(said.contains("CPUs 0-3 share the frequency policy 0: the frequency of CPUs 0,2-3 changes too"), "{said}");
     expect(&machine.apus(&["tune", "rollback"]), 0);
     let (_, document) = machine.json(&words);
     assert!(document["notes"][0].as_str().unwrap().contains("CPUs 0,2-3"), "{document}");
