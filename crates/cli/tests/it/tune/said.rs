@@ -47,7 +47,7 @@ fn verify_counts_what_was_refused() {
     let items = document["transactions"][0]["items"].as_array().unwrap();
     let refused = items.iter().find(|item| item["stands"] == "refused").unwrap();
     assert_eq!((code, &refused["as_wanted"]), (Some(1), &false.into()), "{refused}");
-    assert!(refused["reason"].as_str().unwrap().contains("there are powersave"), "{refused}");
+    assert!(refused["reason"].as_str().unwrap().contains("supported are powersave"), "{refused}");
     // Someone has made it so since.
     machine.put(&format!("{policy}/scaling_governor"), "performance\n");
     let said = expect(&machine.apus(&["tune", "verify"]), 0);
@@ -81,13 +81,13 @@ fn a_passing_refusal_is_tried_again() {
         let mut follow = Running(command.spawn().unwrap());
         wait("what is not refused is set", || machine.read("proc/sys/vm/stat_interval").trim() == "7");
         refuses();
-        wait("it says the refusal", || machine.read("said").contains("there are powersave"));
+        wait("it says the refusal", || machine.read("said").contains("supported are powersave"));
         machine.put(&policy("scaling_available_governors"), "performance powersave\n");
         wait("it is set later", || machine.read(&policy("scaling_governor")).trim() == "performance");
         wait("it says so", || machine.read("said").contains("governor of CPU policy 0: powersave -> performance"));
         let (_, status) = machine.json(&["tune", "status"]);
         assert_eq!(status["transactions"].as_array().unwrap().len(), 2, "{status:#}");
-        assert_eq!(machine.read("said").matches("there are powersave").count(), 1, "{}", machine.read("said"));
+        assert_eq!(machine.read("said").matches("supported are powersave").count(), 1, "{}", machine.read("said"));
         follow.end(rustix::process::Signal::TERM);
         assert_eq!(machine.read("proc/sys/vm/stat_interval").trim(), "1");
         assert_eq!(machine.read(&policy("scaling_governor")).trim(), "powersave");
@@ -180,7 +180,7 @@ fn the_other_cpus_of_a_policy_are_named() {
     }
     let words = ["power", "set", "--cpu", "1", "--frequency", "1.2GHz"];
     let said = expect(&machine.apus(&words), 0);
-    assert!(said.contains("CPU policy 0 has CPUs 0-3: the frequency of CPUs 0,2-3 changes too"), "{said}");
+    assert!(said.contains("CPUs 0-3 share the frequency policy 0: the frequency of CPUs 0,2-3 changes too"), "{said}");
     expect(&machine.apus(&["tune", "rollback"]), 0);
     let (_, document) = machine.json(&words);
     assert!(document["notes"][0].as_str().unwrap().contains("CPUs 0,2-3"), "{document}");
