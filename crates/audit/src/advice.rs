@@ -80,7 +80,7 @@ pub struct Caused<'a> {
 /// The findings of one rule. They share its mechanism, magnitude and cost.
 #[derive(Clone, Debug)]
 pub struct ByRule<'a> {
-    /// The rule.
+    /// The rule that made the finding.
     pub rule: &'static Rule,
     /// The findings, the worst first. Findings that say the same about several subjects are combined.
     pub said: Vec<Said<'a>>,

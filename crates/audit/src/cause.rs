@@ -1,11 +1,10 @@
 //! Root causes: what several findings have in common, and what one action fixes.
 
 units::named! {
-    /// The root cause of a finding. Findings of one cause are one story: they are shown together, and one action of
-    /// "Do these first" mends them.
+    /// The root cause of a finding. Findings with the same cause are shown together, and one action of "Do these first"
+    /// fixes them.
     ///
-    /// A rule names its cause; a judgement names another one where the rule looks at several
-    /// ([`crate::Judgement::because`]).
+    /// Each rule names its cause. A judgement names another one if its rule covers several ([`crate::Judgement::because`]).
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     #[allow(missing_docs)]
     pub enum Cause {
@@ -61,7 +60,7 @@ units::named! {
 }
 
 impl Cause {
-    /// What is the matter, as a heading.
+    /// The problem, as a heading.
     pub const fn problem(self) -> &'static str {
         self.texts().0
     }

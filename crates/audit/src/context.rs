@@ -41,7 +41,7 @@ pub enum How {
 }
 
 units::named! {
-    /// A use of a host.
+    /// What a host is used for.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Workload {
         /// Threads of the application poll the interface (DPDK, AF_XDP busy polling).

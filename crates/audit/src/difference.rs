@@ -18,7 +18,7 @@ pub struct Difference<'a> {
 }
 
 units::named! {
-    /// How two audits differ in one thing.
+    /// How two audits differ in one finding.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum DifferenceKind {
         /// The second has a finding that the first does not have, or a worse one.

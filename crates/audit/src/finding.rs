@@ -45,7 +45,7 @@ impl Finding {
         Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
     }
 
-    /// Does its fix give up power, safety or a feature for latency?
+    /// Whether its fix trades power, safety or a feature for latency.
     pub fn trades(&self) -> bool {
         self.rule.fix.trade || self.cause().trades()
     }

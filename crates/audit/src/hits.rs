@@ -20,7 +20,7 @@ pub struct Hit {
 }
 
 units::named! {
-    /// What kind of interruption.
+    /// The kind of an interruption.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum HitKind {
         /// An interrupt of a device.

@@ -39,7 +39,7 @@ pub enum Selector {
 }
 
 units::named! {
-    /// How much attention a verdict asks for.
+    /// How much attention a verdict needs.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Level {
         /// All verdicts.

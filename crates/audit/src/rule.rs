@@ -150,7 +150,7 @@ impl Fix {
 }
 
 units::named! {
-    /// The groups of the report, in its order.
+    /// The groups of the report, in order.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Group {
         /// The kernel's command line and its agreement with itself and reality.

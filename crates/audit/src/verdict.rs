@@ -3,7 +3,7 @@
 use std::fmt;
 
 units::named! {
-    /// A judge's word. What is unknown is neither good nor bad.
+    /// A verdict. Unknown is neither good nor bad.
     #[derive(Clone, PartialEq, Eq, Hash, Debug)]
     pub enum Verdict {
         /// As it should be.
@@ -22,7 +22,7 @@ units::named! {
 }
 
 impl Verdict {
-    /// How much it asks for attention: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
+    /// How much attention it needs: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
     pub const fn weight(&self) -> u8 {
         match self {
             Self::Pass | Self::NotApplicable(_) => 0,

@@ -181,19 +181,19 @@ impl Style {
     }
 }
 
-/// Prints a document, as every `--json` does.
+/// Prints a JSON document to standard output, as every `--json` does.
 pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     print_json_to(&mut out(), document)
 }
 
-/// The same to an output that is already held.
+/// Prints a JSON document to an output that is already locked.
 pub(crate) fn print_json_to(out: &mut impl Write, document: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     writeln!(out)?;
     out.flush().context("write the document")
 }
 
-/// Whether the user asked for output without colours: NO_COLOR set and not empty (no-color.org).
+/// Whether the user turned colors off: NO_COLOR is set and not empty (no-color.org).
 pub(crate) fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }

@@ -31,7 +31,7 @@ pub enum Error {
         /// What happened to the port.
         why: String,
     },
-    /// An operation of the system failed for a reason that has no remedy of its own.
+    /// A system operation failed, and no specific remedy is known.
     #[error("cannot {what}: {source}")]
     System {
         /// What was tried, as it follows "cannot": "open trace.pcap".

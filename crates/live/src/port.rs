@@ -63,16 +63,16 @@ pub struct PortReport {
 }
 
 units::named! {
-    /// What only one kind of port has.
+    /// The kind of a port, with the properties that only this kind has.
     #[derive(Clone, Debug)]
     pub enum PortKind {
-        /// A network interface.
+        /// A network interface, opened through AF_XDP.
         AfXdp {
             /// Where the XDP program runs.
             xdp_mode: XdpMode,
-            /// Whether the driver receives straight into the pool.
+            /// Whether the driver receives directly into the worker's pool.
             zero_copy: bool,
-            /// The receive queues that are served.
+            /// The receive queues that this instance serves.
             queues: Vec<u32>,
         } = "af_xdp",
         /// A memory port.
@@ -92,7 +92,7 @@ pub struct PeakRate {
 }
 
 units::named! {
-    /// Where a peak rate comes from.
+    /// How a peak rate was determined.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum PeakRateSource {
         /// The user said it.

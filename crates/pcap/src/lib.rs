@@ -42,9 +42,9 @@ pub enum Error {
     /// An operation of the system failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// What was tried, as it follows "cannot": "open trace.pcap".
         what: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

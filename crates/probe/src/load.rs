@@ -35,7 +35,7 @@ units::named! {
 }
 
 impl Load {
-    /// What stress-ng(1) is told; 0 means one worker for each CPU.
+    /// Arguments for stress-ng(1); 0 means one worker per CPU.
     fn words(self) -> Option<[&'static str; 2]> {
         match self {
             Self::None => None,
@@ -76,7 +76,7 @@ impl Load {
     }
 }
 
-/// A load that is being made.
+/// A running load.
 #[derive(Debug)]
 pub struct Running(Option<Child>);
 

@@ -23,7 +23,7 @@ use crate::timer::TimerDetail;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// The probe.
+    /// The probe that measured it.
     pub probe: Name,
     /// Variant of the probe, such as `clock_nanosleep`.
     pub variant: String,
@@ -50,7 +50,7 @@ pub struct Measured {
 }
 
 units::named! {
-    /// The probes.
+    /// The probes of Apus.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum Name {
@@ -111,7 +111,7 @@ pub struct Term {
     pub raw: Distribution,
     /// With a sample for each one that a stall swallowed; null where nothing can be swallowed.
     pub back_filled: Option<Distribution>,
-    /// How much of the time was spent blocked; null where the term has no such share.
+    /// Share of time spent in stalls; null if the term has no such share.
     pub blocked: Option<Blocked>,
     /// Results of each run, if there were several: the runs are the samples of a comparison.
     pub rounds: Vec<Round>,
@@ -138,7 +138,7 @@ pub struct Round {
     /// Samples, back-filled ones included.
     #[serde(alias = "n")] // apus.probe/1, apus.platform/1
     pub count: u64,
-    /// Median of the back-filled series, or of the raw one where there is no other; null if refused.
+    /// Median of the back-filled series, or of the raw one if there is no other; null if refused.
     pub p50_ns: Option<u64>,
     /// 99th percentile, of the same series as `p50_ns`; null if refused.
     pub p99_ns: Option<u64>,
@@ -291,7 +291,7 @@ pub enum MarkKind {
 
 /// What looks wrong about a series: zeros and equal samples are more often a broken clock than a perfect host.
 pub(crate) fn suspicion(name: &str, series: &Distribution) -> Option<Mark> {
-    /// Samples from which it is no chance that all are equal to the nanosecond.
+    /// Number of samples from which it cannot be chance that all are equal to the nanosecond.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
         _ if series.count == 0 => format!("{name}: not one sample: measure for longer, or see what keeps the CPU"),

@@ -4,7 +4,7 @@ use tester::document::Distribution;
 use tester::histogram::Histogram;
 use units::Nanos;
 
-/// Collects samples. Not on the measured path of any probe.
+/// Collects samples. It is not on the measured path of any probe.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     histogram: Histogram,

@@ -27,7 +27,7 @@ pub enum Threads {
 pub struct ThreadCpu {
     /// Time on a CPU.
     pub cpu: Nanos,
-    /// Time ready to run, waiting for a CPU.
+    /// Time ready to run, waiting for a CPU, summed over the threads.
     pub run_delay: Nanos,
     /// Context switches because it blocked; each is followed by a wake-up.
     pub voluntary_switches: u64,

@@ -33,7 +33,7 @@ pub enum Error {
     /// A capture that cannot be read.
     #[error(transparent)]
     Capture(#[from] pcap::Error),
-    /// The device failed.
+    /// An error of a device, the lab or a thread.
     #[error(transparent)]
     Device(#[from] live::Error),
 }

@@ -138,12 +138,12 @@ pub struct HistogramDocument {
 }
 
 impl HistogramDocument {
-    /// All samples, those in overflow too.
+    /// Number of samples, including overflow.
     pub fn len(&self) -> u64 {
         // Saturating, as a file may say anything.
         self.counts.iter().fold(self.overflow, |sum, (_, count)| sum.saturating_add(*count))
     }
-    /// Whether nothing was counted.
+    /// Whether it has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

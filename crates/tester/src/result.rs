@@ -191,7 +191,7 @@ pub struct FrameCounts {
     pub foreign: u64,
 }
 
-/// How samples were told apart, and how many.
+/// How disturbed samples were recognized, and how many were excluded.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {

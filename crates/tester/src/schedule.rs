@@ -126,7 +126,7 @@ fn recorded(path: &Path) -> Result<Vec<Arrival>, Error> {
     if arrivals.is_empty() { Err(Error::malformed(path, "holds no frame")) } else { Ok(arrivals) }
 }
 
-/// A [`Schedule::Ramp`] in numbers: frames a nanosecond, and nanoseconds.
+/// A [`Schedule::Ramp`] in frames per ns and ns.
 struct Ramp {
     low: f64,
     /// Increase of the rate per ns in the first half of a period.

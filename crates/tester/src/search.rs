@@ -98,7 +98,7 @@ pub struct Outcome {
 }
 
 units::named! {
-    /// What an outcome means.
+    /// What the result of a trial means.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
         /// The tested device forwarded enough.

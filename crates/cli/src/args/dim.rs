@@ -29,7 +29,7 @@ pub struct Replay {
     /// CSV file with the recorded calls of DIM.
     #[arg(value_name = "FILE.csv")]
     pub file: PathBuf,
-    /// Which of DIM's tables and variants.
+    /// DIM table and variant to use.
     #[arg(long, value_parser = one_of::<Mode>(), default_value_t = Mode::RxEqe)]
     pub mode: Mode,
     /// Print one JSON document (schema apus.dim-replay/1) with the state after each call.
@@ -38,7 +38,7 @@ pub struct Replay {
 }
 
 units::named! {
-    /// DIM's tables, and its RDMA variant.
+    /// DIM's tables of moderation profiles, and its RDMA variant.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Mode {
         /// Receive; the timer starts at the event.

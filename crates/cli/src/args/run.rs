@@ -136,7 +136,7 @@ pub struct Common {
     /// Whether the driver receives straight into our memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopy,
-    /// Descriptors of each ring, a power of two.
+    /// Descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
     /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time; reports whether it

@@ -74,7 +74,8 @@ pub struct Target {
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Interface that the profile's "*" means; may be given several times [default: all with a device].
+    /// Interface that "*" in the profile stands for; may be given several times [default: all that belong to a
+    /// device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
     /// Set a variable of the profile; may be given several times.
@@ -269,13 +270,13 @@ pub struct PowerSet {
     /// Cores whose frequency to fix, such as 21 or 2-5.
     #[arg(long, value_name = "CPUS", required_unless_present = "uncore")]
     pub cpu: Option<CpuSet>,
-    /// Their frequency: 800MHz, 2.1GHz.
+    /// Frequency of these cores, such as 800MHz or 2.1GHz.
     #[arg(long, requires = "cpu", value_name = "FREQUENCY")]
     pub frequency: Option<Hertz>,
     /// Frequency of the uncore on all dies, such as 1.6GHz.
     #[arg(long, value_name = "FREQUENCY")]
     pub uncore: Option<Hertz>,
-    /// By registers (MSR 0x774 of each core, 0x620 of each die), or by the kernel's limits.
+    /// How to fix the frequency: through registers or through the kernel.
     #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
     /// Root folder of the host.

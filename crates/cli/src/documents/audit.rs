@@ -73,7 +73,7 @@ pub struct Intent {
     pub nics_from: Option<String>,
     /// What it is used as.
     pub workloads: Vec<Name<Workload>>,
-    /// How the uses are known.
+    /// Where the workloads come from; `null` if there are none.
     pub workloads_from: Option<String>,
     /// The latency goal, such as `p99.9=50us`; `null` if none was given.
     pub goal: Option<String>,
@@ -89,7 +89,7 @@ pub struct Action {
     pub kind: Name<ActionKind>,
     /// The root causes that it mends, by name.
     pub causes: Vec<Name<audit::Cause>>,
-    /// The commands, or the whole kernel command line afterwards, or the advice.
+    /// The commands, the complete new kernel command line, or the advice.
     pub lines: Vec<String>,
     /// Changes of the kernel command line as `+word` and `-word`; empty for other actions.
     pub changes: Vec<String>,
@@ -97,7 +97,7 @@ pub struct Action {
     pub gain: Gain,
     /// What it puts at risk, as in a fix.
     pub risks: Vec<Name<Risk>>,
-    /// What it costs, of each rule once.
+    /// What it costs, once per rule.
     pub costs: Vec<String>,
     /// Keys of the findings that it fixes, the worst first.
     pub findings: Vec<String>,
@@ -137,7 +137,7 @@ impl EffectKind {
     }
 }
 
-/// What an action gains.
+/// The benefit of an action.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Gain {
@@ -169,11 +169,11 @@ pub struct Unlock {
 pub struct Cause {
     /// Its name, as in the findings.
     pub cause: Name<audit::Cause>,
-    /// What is the matter.
+    /// The problem in one sentence.
     pub problem: String,
     /// The worst verdict of its findings.
     pub verdict: Name<Verdict>,
-    /// What its rules say; the same of several subjects is one entry.
+    /// What its rules found; equal findings on several subjects are merged.
     pub said: Vec<Said>,
 }
 
@@ -185,7 +185,7 @@ pub struct Said {
     pub id: String,
     /// The verdict.
     pub verdict: Name<Verdict>,
-    /// Of what: CPUs together, others by name, the first three of many.
+    /// The subjects: a list of CPUs, or the first three names of many.
     pub subject: String,
     /// What was found.
     pub found: String,
@@ -220,15 +220,15 @@ pub struct Finding {
     pub group: Name<audit::Group>,
     /// Its root cause.
     pub cause: Name<audit::Cause>,
-    /// What the rule asks for.
+    /// What the rule requires.
     pub title: String,
     /// What the rule says.
     pub verdict: Name<Verdict>,
-    /// Why nothing was judged; `null` if something was.
+    /// Why nothing could be judged; `null` if it was judged.
     pub reason: Option<String>,
     /// What was judged.
     pub subject_kind: Name<Subject>,
-    /// Its name.
+    /// Name of the subject.
     pub subject: String,
     /// What was found.
     pub found: String,
@@ -242,7 +242,7 @@ pub struct Finding {
     pub magnitude_source: String,
     /// What it does to a packet; `null` if that has no known size.
     pub effect: Option<Name<EffectKind>>,
-    /// How long one packet waits; `null` if none waits, or no size is known.
+    /// How long one packet waits; `null` if none waits or the time is unknown.
     pub effect_ns: Option<u64>,
     /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub effect_of_this_host: bool,
@@ -356,7 +356,7 @@ pub struct CmdlineDocument {
 pub struct Remark {
     /// What kind of remark.
     pub kind: Name<audit::cmdline::Kind>,
-    /// The parameters as written; of a missing one, what to add.
+    /// The parameters as written; for a missing one, what to add.
     pub parameter: String,
     /// The problem in a sentence.
     pub text: String,

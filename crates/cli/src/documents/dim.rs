@@ -22,7 +22,7 @@ pub struct Document {
     pub file: String,
     /// Which of DIM's tables and variants.
     pub mode: Name<Mode>,
-    /// The state after each call, in order. Rows that start an instance are no calls.
+    /// The state after each call, in order. Rows that start an instance are not calls.
     pub calls: Vec<Call>,
     /// The counts over all calls.
     pub summary: Summary,

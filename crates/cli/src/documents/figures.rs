@@ -92,7 +92,7 @@ pub struct Sensitivity {
     pub value: String,
     /// How it came to that.
     pub standing: Name<Standing>,
-    /// By how many percent it is lowered and raised.
+    /// Percentage by which it is lowered and raised.
     pub percent: u32,
     /// The rows with the parameter lowered.
     pub down: Shift,
@@ -136,7 +136,7 @@ pub struct Row {
     pub unit: String,
     /// How closely it is meant to agree.
     pub kind: Name<Kind>,
-    /// What the document says; `null` if it shows no number.
+    /// The number in the document; `null` if it has none.
     pub theirs: Option<Bounds>,
     /// The number from Apus; `null` if it has none.
     pub modelled: Option<f64>,
@@ -144,11 +144,11 @@ pub struct Row {
     pub null_model: Option<f64>,
     /// Where `modelled` is from.
     pub role: Name<Role>,
-    /// How far off, in percent of the document's number; 0 within its range.
+    /// Deviation in percent of the document's number; 0 within its range.
     pub deviation_percent: Option<f64>,
     /// How it turned out.
     pub verdict: Name<Verdict>,
-    /// Why it differs, or is absent.
+    /// Why it differs or is missing; `null` if it agrees.
     pub explanation: Option<String>,
 }
 

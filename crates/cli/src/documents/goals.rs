@@ -12,7 +12,7 @@ use units::Nanos;
 
 use super::top::Wait as Waits;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.sim.goals/2";
 
 /// Which waiting mode meets a goal with the least power. All numbers are simulated.
@@ -26,7 +26,7 @@ pub struct Document {
     pub schema: String,
     /// The grid.
     pub grid: Name<Grid>,
-    /// The first seed of all that is random.
+    /// First random seed of the simulation.
     pub seed: u64,
     /// Seeds per case, counting up from the first.
     pub seeds: u64,
@@ -58,7 +58,7 @@ pub struct Sample {
 pub struct Summary {
     /// Cases by verdict.
     pub verdicts: BTreeMap<Name<Verdict>, u64>,
-    /// Cases in which `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
+    /// Number of cases in which `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: u64,
     /// Power of `adaptive` relative to the best rival that meets the goal; `null` without such a case.
     pub power_multiple: Option<Quartiles>,
@@ -111,7 +111,7 @@ pub struct Case {
     pub duration_ns: u64,
     /// What became of it.
     pub verdict: Name<Verdict>,
-    /// Whether `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
+    /// Whether `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: bool,
     /// The rival that beats `adaptive`, otherwise the best of those that meet the goal; `null` if none does.
     pub rival: Option<String>,
@@ -152,8 +152,8 @@ pub struct Way {
     pub late_ppm_ci95: Option<(f64, f64)>,
     /// Whether it held the goal. A lost packet is a `no`.
     pub held: Name<Held>,
-    /// The delay at the goal's quantile, the middle one of the seeds, lost packets taken as late for ever; `null` if it
-    /// lies among those, or if a run had too few packets.
+    /// Delay at the goal's quantile, for the median seed, with lost packets as infinitely late. `null` if the
+    /// quantile falls among lost packets, or if a run had too few packets.
     pub latency_ns: Option<u64>,
     /// Mean power of the core.
     pub power_uw: u64,

@@ -37,7 +37,7 @@ pub struct Source {
     pub name: String,
     /// What kind of interruption.
     pub kind: Name<HitKind>,
-    /// How often on all of these CPUs.
+    /// Count over these CPUs.
     pub count: u64,
     /// Rate over these CPUs per second; `null` for counts since boot.
     pub per_second: Option<f64>,

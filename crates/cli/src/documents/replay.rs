@@ -21,7 +21,7 @@ pub struct Document {
     pub file: String,
     /// The mode that was recorded.
     pub mode: Name<Mode>,
-    /// Its goal, if one was given.
+    /// The goal of the recorded mode; `null` if it has none.
     pub goal: Option<String>,
     /// Number of decisions compared.
     pub decisions: u64,

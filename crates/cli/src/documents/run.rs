@@ -75,7 +75,7 @@ units::named! {
     }
 }
 
-/// What was asked for.
+/// The options of a run, as they were understood.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -83,11 +83,11 @@ pub struct Config {
     pub instance: String,
     /// What is done to each frame.
     pub app: Name<AppConfig>,
-    /// The application's own options, as text.
+    /// Options of the application, as text.
     pub app_options: BTreeMap<String, String>,
     /// How to wait.
     pub mode: Name<Mode>,
-    /// The goal that it holds: the default if none was given; `null` for modes without one.
+    /// Its latency goal, given or default; `null` for modes without one.
     pub goal: Option<String>,
     /// Platform profile that it started from; `null` if none.
     pub platform: Option<String>,
@@ -147,7 +147,7 @@ pub struct Port {
     pub kind: Name<PortKind>,
     /// Where the XDP program runs; `null` without one.
     pub xdp_mode: Option<Name<XdpMode>>,
-    /// Whether the driver receives straight into our memory; `null` without a driver.
+    /// Whether the driver receives directly into the pool (zero copy); `null` without a driver.
     pub zero_copy: Option<bool>,
     /// Its receive queues; empty without a driver.
     pub queues: Vec<u32>,
@@ -214,7 +214,7 @@ pub struct Worker {
     pub worker: usize,
     /// How it ended.
     pub ended: Name<WorkerEnded>,
-    /// Why it failed; `null` if it did not.
+    /// Its error; `null` if it did not fail.
     pub error: Option<String>,
     /// Its counters; `null` if it failed before it ran.
     pub counts: Option<WorkerCounts>,
@@ -228,7 +228,7 @@ pub struct WorkerCounts {
     pub tid: u32,
     /// The kernel's scheduling class.
     pub scheduling: Name<SchedulingClass>,
-    /// The real-time priority; 0 in other classes.
+    /// Real-time priority; 0 in other classes.
     pub priority: u64,
     /// Time from its start to its end.
     pub ran_ns: u64,

@@ -126,7 +126,7 @@ pub struct Case {
     pub latency: Distribution,
     /// What the latency is made of: the terms add up to it, frame by frame. To two digits.
     pub budget: BTreeMap<Name<Term>, TermDocument>,
-    /// What was to be held; `null` if nothing was.
+    /// The goal and its result; `null` if there was none.
     pub goal: Option<GoalDocument>,
     /// Simulated power and energy.
     pub power: Power,
@@ -159,7 +159,7 @@ pub struct Frames {
     pub departed: u64,
     /// Lost, by reason.
     pub dropped: BTreeMap<Name<Drop>, u64>,
-    /// Still under way at the window's end.
+    /// Frames still under way at the end of the window.
     pub in_flight: u64,
     /// Bytes sent, including check sequences.
     pub departed_octets: u64,
@@ -167,7 +167,7 @@ pub struct Frames {
     pub departed_pps: f64,
 }
 
-/// One term of the latency budget.
+/// One part of the latency.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct TermDocument {
@@ -224,7 +224,7 @@ pub struct Least {
     pub multiple: Option<f64>,
     /// What sets it: the wake-ups that the deadlines ask for, or the cycles of the packets.
     pub set_by: Option<Name<By>>,
-    /// Why there is none; `null` if there is one.
+    /// Why the bound is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
 }
 
@@ -253,7 +253,7 @@ pub struct Queue {
     pub departed: u64,
     /// Frames that were lost, by reason.
     pub dropped: BTreeMap<Name<Drop>, u64>,
-    /// Frames under way at the window's end.
+    /// Frames under way at the end of the window.
     pub in_flight: u64,
     /// Number of interrupts.
     pub interrupts: u64,
@@ -289,7 +289,7 @@ pub struct Profile {
     pub frames: u32,
     /// What the time counts from.
     pub mode: Name<PeriodMode>,
-    /// How long it was in force.
+    /// How long the profile was in effect.
     pub time_ns: u64,
 }
 
@@ -309,7 +309,7 @@ pub struct Core {
     pub frequency_reasons: BTreeMap<Name<frequency::Reason>, u64>,
     /// Decisions of the moderation policies, by reason.
     pub moderation_reasons: BTreeMap<Name<moderation::Reason>, u64>,
-    /// Times that it was woken.
+    /// Number of wake-ups.
     pub wakeups: u64,
     /// Number of frequency requests.
     pub frequency_requests: u64,

@@ -58,11 +58,11 @@ pub struct Worker {
     pub cpu: Option<u32>,
     /// The kernel's scheduling class.
     pub scheduling: Name<SchedulingClass>,
-    /// The real-time priority; 0 in other classes.
+    /// Real-time priority; 0 in other classes.
     pub priority: u64,
     /// What it is about; `null` if not known.
     pub state: Option<Name<State>>,
-    /// Time since the worker was made.
+    /// Time since the worker started.
     pub uptime_ns: u64,
     /// Time since the worker's last sign of life; long while it waits.
     pub silent_ns: u64,
@@ -88,7 +88,7 @@ pub struct Choice {
     pub kind: Name<WaitKind>,
     /// Why.
     pub reason: Name<Reason>,
-    /// How long the wait was to be; of a block, how long until the next frame was expected.
+    /// Planned length of the wait; for a block, the expected time until the next frame.
     pub wait_ns: u64,
     /// Expected cost per packet, as time of a polling core, without the price of late packets. `null` before the
     /// first measured wait, and in an idle core, which compares nothing.
@@ -114,7 +114,7 @@ pub struct Port {
     pub name: String,
     /// Whether it is up; `null` if not known.
     pub health: Option<Name<Health>>,
-    /// Received frames lost because the worker did not free the ring in time.
+    /// Received frames lost because the worker did not empty the ring in time.
     pub rx_ring_full_frames: u64,
     /// Received frames lost because no slot of the pool was free.
     pub rx_no_buffer_frames: u64,
@@ -152,7 +152,7 @@ pub struct Total {
     pub waits: BTreeMap<Name<WaitKind>, Wait>,
     /// Decisions of the wait policy by reason.
     pub decisions: BTreeMap<Name<Reason>, u64>,
-    /// Times that the host took the core away.
+    /// Number of times that the host stopped the core.
     pub gaps: u64,
     /// Time for which the host stopped the core.
     pub gap_time_ns: u64,
@@ -192,7 +192,7 @@ pub struct Rate {
     pub sent_bps: f64,
     /// Frames dropped a second, by reason; reasons without any are left out.
     pub dropped_pps: BTreeMap<Name<DropReason>, f64>,
-    /// Frames that the devices lost a second, over all ports and causes.
+    /// Frames lost by the devices per second, over all ports and causes.
     pub device_lost_pps: f64,
     /// Polls per second.
     pub polls_per_second: f64,
@@ -208,7 +208,7 @@ pub struct Rate {
     pub gap_ratio: f64,
     /// Share of the decisions by reason; reasons without any are left out.
     pub decision_ratios: BTreeMap<Name<Reason>, f64>,
-    /// From a frame's arrival to its pick-up.
+    /// Time from the arrival of a frame to its pick-up.
     pub pickup_lateness: Distribution,
     /// Time from the pick-up of a frame to its sending.
     pub service_time: Distribution,

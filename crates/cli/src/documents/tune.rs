@@ -101,7 +101,7 @@ pub struct PlanItem {
     pub wanted: Value,
     /// What it meets on the machine.
     pub meets: Name<Meets>,
-    /// What it is; `null` if it is not there, or cannot be read.
+    /// The current value; `null` if it does not exist or is not readable.
     pub now: Option<Value>,
     /// Why it would be refused; `null` otherwise.
     pub reason: Option<String>,
@@ -172,7 +172,7 @@ pub struct AppliedItem {
     pub wanted: Value,
     /// What became of it.
     pub became: Name<Became>,
-    /// What it was.
+    /// Value before; `null` if unknown.
     pub before: Option<Value>,
     /// Value now; `null` if unknown.
     pub now: Option<Value>,
@@ -221,7 +221,7 @@ pub struct RolledBackItem {
     pub before: Value,
     /// What became of it.
     pub outcome: Name<Outcome>,
-    /// Whether nobody asked for it: it changed with another.
+    /// Whether it was not requested, but changed together with a requested setting.
     pub along: bool,
     /// The value that something else set; `null` otherwise.
     pub theirs: Option<Value>,
@@ -287,7 +287,7 @@ pub struct OpenItem {
     pub now: Option<Value>,
     /// How it stands on the machine now.
     pub stands: Name<Standing>,
-    /// Whether it is as wanted; `null` if it cannot be read.
+    /// Whether it has the wanted value; `null` if it is not readable.
     pub as_wanted: Option<bool>,
     /// Why it does not have the wanted value, if the host says so.
     pub reason: Option<String>,
@@ -324,7 +324,7 @@ units::named! {
     }
 }
 
-/// What was seen of a setting's effect.
+/// The observed effect of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {

@@ -41,8 +41,8 @@ pub struct Link {
     pub node: Fact<Option<u32>>,
     /// Interrupt moderation (`ethtool -c`).
     pub coalesce: Fact<Coalescing>,
-    /// The levels among which the kernel's adaptive moderation of reception chooses (`rx-profile` of `ethtool -c`, from
-    /// Linux 6.11 on), shortest first as the driver has them.
+    /// The levels of the kernel's adaptive receive moderation (`rx-profile` of `ethtool -c`, from Linux 6.11 on), in
+    /// the driver's order, shortest first.
     pub rx_profile: Fact<Vec<DimLevel>>,
     /// The same by queue (`ethtool --per-queue … --show-coalesce`).
     pub queue_coalesce: BTreeMap<u32, Fact<Coalescing>>,
@@ -217,7 +217,7 @@ pub struct TxQueue {
 /// The interrupt of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueIrq {
-    /// The queue's number.
+    /// The number of the queue.
     pub queue: u32,
     /// Whether the queue receives.
     pub rx: bool,

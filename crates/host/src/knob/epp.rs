@@ -15,7 +15,7 @@ use super::{Access, Error, Setting, Value};
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Epp {
-    /// The policy's number.
+    /// The number of the policy.
     pub policy: u32,
 }
 

@@ -49,7 +49,7 @@ pub enum Error {
         /// What is wrong, and what would be right.
         why: String,
     },
-    /// What was read is not in the format that the kernel documents.
+    /// The value that was read is not in the format that the kernel documents.
     #[error("{what}: cannot parse {text:?}; expected {expected}")]
     Unreadable {
         /// What was read.

@@ -24,7 +24,7 @@ const FIELDS: [(&str, u32, u32); 4] = [("min", 0, 7), ("max", 8, 15), ("desired"
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct HwpRequest {
-    /// The CPU.
+    /// The number of the CPU.
     pub cpu: u32,
 }
 

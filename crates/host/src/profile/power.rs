@@ -14,7 +14,7 @@ use crate::transaction::Plan;
 pub struct Power {
     /// The cores.
     pub cpus: CpuSet,
-    /// Their frequency; `None` leaves them.
+    /// The frequency of these cores. `None` does not change it.
     pub frequency: Option<Hertz>,
     /// The frequency of the uncore of all dies. `None` does not change it.
     pub uncore: Option<Hertz>,
@@ -23,7 +23,7 @@ pub struct Power {
 }
 
 units::named! {
-    /// How a frequency is fixed.
+    /// The interface by which a frequency is fixed.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
         /// By registers: the HWP request (0x774) of each core, the uncore ratio limit (0x620) of each die.

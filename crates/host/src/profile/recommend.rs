@@ -10,7 +10,7 @@ pub struct Recommendation {
     pub profile: &'static str,
     /// The CPUs that it would take for isolated.
     pub isolated: CpuSet,
-    /// What was seen that speaks for it; each names its file.
+    /// The observations that support it, each with its file.
     pub reasons: Vec<String>,
     /// The other profiles, each with the reason against it.
     pub others: Vec<(&'static str, String)>,

@@ -21,7 +21,7 @@ pub enum Packing {
 /// Why a snapshot was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The name says no packing.
+    /// The file name has no known ending.
     #[error("{}: the file name must end in .tar, .tar.gz or .tar.zst", .0.display())]
     Name(PathBuf),
     /// The system could not write the file.

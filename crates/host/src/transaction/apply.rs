@@ -59,28 +59,28 @@ pub struct Along {
 }
 
 units::named! {
-    /// What became of an item.
+    /// The result of one item of a plan.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Became {
-        /// Changed, and as wanted.
+        /// The setting was changed and has the wanted value.
         Changed {
-            /// What it was.
+            /// The previous value.
             before: Value,
-            /// What it is.
+            /// The current value.
             now: Value,
         } = "changed",
-        /// It was as wanted.
+        /// The setting already had the wanted value.
         Already {
-            /// What it is.
+            /// The current value.
             now: Value,
         } = "already",
-        /// Changed, but to something else than wanted.
+        /// The setting was changed, but not to the wanted value.
         Otherwise {
-            /// What it was.
+            /// The previous value.
             before: Value,
-            /// What it is.
+            /// The current value.
             now: Value,
-            /// The reason, where the machine says it.
+            /// The reason. `None` if the machine does not report it.
             why: Option<String>,
         } = "otherwise",
         /// The machine has no such setting.

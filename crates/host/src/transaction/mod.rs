@@ -27,7 +27,7 @@ pub enum Error {
     /// It did not begin.
     #[error(transparent)]
     Knob(#[from] KnobError),
-    /// A setting was refused, and everything that had been changed was taken back.
+    /// A setting was refused, and all earlier changes were rolled back.
     #[error("{setting} failed, so all changes were rolled back\n{why}{}", left.as_ref().map_or(String::new(), |left| format!("\n{left}")))]
     RolledBack {
         /// The name of the setting.

@@ -18,7 +18,7 @@ pub struct Plan {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Item {
-    /// Which.
+    /// The affected setting.
     pub setting: AnySetting,
     /// What it is to be.
     pub wanted: Value,
@@ -55,12 +55,12 @@ units::named! {
     pub enum Meets {
         /// It would be changed.
         Other {
-            /// What it is.
+            /// The current value.
             now: Value,
         } = "change",
         /// It is as wanted.
         AsWanted {
-            /// What it is.
+            /// The current value.
             now: Value,
         } = "as_wanted",
         /// The machine has no such setting.

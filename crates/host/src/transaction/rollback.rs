@@ -40,7 +40,7 @@ pub struct Options<'a> {
 /// A transaction that was taken back, as far as possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolledBack {
-    /// Its number.
+    /// The number that Linux gives it.
     pub id: u32,
     /// What it was called; `None` if its journal does not say.
     pub name: Option<String>,
@@ -64,9 +64,9 @@ units::named! {
         Already = "already",
         /// The reboot had undone it.
         Past = "past",
-        /// Someone else changed it since; that was kept.
+        /// Someone else has changed it since. That value was kept.
         Theirs {
-            /// What it is.
+            /// The current value.
             now: Value,
         } = "theirs",
         /// It is gone.
@@ -79,7 +79,7 @@ units::named! {
         Another = "another",
         /// What caused it is restored, and the effect is not: the interrupt stays on its CPU.
         Stayed {
-            /// What it is.
+            /// The current value.
             now: Value,
         } = "stayed",
         /// The machine did not take the old value.

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// What an application knows about a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortInfo {
-    /// The interface's name.
+    /// The interface's name, for example `eth0`.
     pub name: String,
     /// The interface's MAC address.
     pub mac: Mac,
@@ -30,25 +30,26 @@ units::named! {
         Drop = "drop",
         /// Swap the MAC addresses and return.
         MacSwap = "macswap",
-        /// Forward between two ports.
+        /// Forwards frames between two ports.
         L2Fwd {
-            /// Rewrite MAC addresses as DPDK's l2fwd does, instead of being a wire.
+            /// Whether to rewrite MAC addresses as DPDK's l2fwd does. If false, frames pass unchanged, as through a wire.
             rewrite: bool,
-            /// Finish TCP and UDP checksums that a sender on a veth pair left to hardware.
+            /// Whether to complete TCP and UDP checksums that a sender on a veth pair left to hardware.
             finish_checksums: bool,
         } = "l2fwd",
-        /// Echo UDP.
+        /// Returns UDP datagrams to their senders.
         UdpEcho {
-            /// The addresses to answer for.
+            /// The IP addresses to answer for.
             addresses: Vec<IpAddr>,
             /// The UDP ports to answer on.
             ports: UdpPorts,
-            /// Drop datagrams with a wrong checksum as malformed, instead of returning them as wrong as they are.
+            /// Whether to drop datagrams with a wrong checksum as malformed. If false, they are returned with their wrong
+            /// checksum.
             verify_checksum: bool,
         } = "udp-echo",
-        /// Route.
+        /// Routes IPv4 and IPv6 packets.
         L3Fwd {
-            /// The file of routes; see [`routes`](super::routes).
+            /// The file with the routes; see [`routes`](super::routes).
             path: PathBuf,
         } = "l3fwd",
     }
@@ -63,7 +64,7 @@ impl AppConfig {
         }
     }
 
-    /// Makes it for these ports, in the order of their numbers. Each worker gets a clone.
+    /// Makes the application for these ports, in the order of their numbers. Each worker gets a clone.
     pub fn build(&self, ports: &[PortInfo]) -> Result<AnyApp, Error> {
         let needed = self.needed_ports();
         if !needed.contains(&ports.len()) {

@@ -96,7 +96,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
 }
 
 units::named! {
-    /// The state of a port that is still there. One that is gone is an [`Error::PortLost`].
+    /// The state of a port that still exists. A port that is gone is an [`Error::PortLost`].
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Health {
         /// Frames can come and go.

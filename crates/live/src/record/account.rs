@@ -37,13 +37,13 @@ pub struct Account {
 /// Why a record allows no account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoAccount {
-    /// No frame came.
+    /// No frame arrived.
     #[error("no frame arrived")]
     NoFrames,
-    /// The loop does not know when frames came.
+    /// The device gives no timestamps, so the loop does not know when frames arrived.
     #[error("the device recorded no arrival times")]
     NoStamps,
-    /// No wait has a price.
+    /// The cost of no wait was measured.
     #[error("the record contains no sleep or block whose cost was measured")]
     NoPrices,
 }

@@ -184,7 +184,7 @@ pub const fn health_number(health: Health) -> u64 {
     }
 }
 
-/// A ring with one writer. `written` counts all gaps ever; gap `n` lies in slot `n % GAPS`.
+/// A ring with one writer. `written` counts all gaps so far. Gap `n` is in slot `n % GAPS`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Gaps {

@@ -53,7 +53,7 @@ pub struct Identity {
 }
 
 units::named! {
-    /// What a worker is about.
+    /// The state of a worker.
     ///
     /// ```text
     ///   Starting ──► Running ◄──► LinkDown
@@ -86,7 +86,7 @@ fn now() -> Instant<Monotonic> {
 }
 
 units::named! {
-    /// Why a frame that a worker received was not sent. With these, received = sent + all drops.
+    /// Why a received frame was not sent. With these reasons, received = sent + all drops.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum DropReason {

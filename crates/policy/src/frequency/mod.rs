@@ -59,7 +59,7 @@ pub enum Action {
 }
 
 units::named! {
-    /// Why a frequency was chosen, or kept.
+    /// Why a frequency was requested or kept.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {

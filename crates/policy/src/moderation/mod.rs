@@ -40,8 +40,7 @@ pub enum Direction {
 }
 
 units::named! {
-    /// What starts the timer of a profile. The numbers are those of `enum dim_cq_period_mode`
-    /// (Linux `include/linux/dim.h`).
+    /// What starts a profile's timer. The numbers are those of `enum dim_cq_period_mode` (Linux `include/linux/dim.h`).
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u8)]
     pub enum PeriodMode {
@@ -125,7 +124,7 @@ pub enum Action {
 }
 
 units::named! {
-    /// Why a profile was chosen, or kept.
+    /// Why a profile was chosen or kept.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {

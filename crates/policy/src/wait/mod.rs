@@ -129,7 +129,7 @@ pub enum Action<C> {
 }
 
 units::named! {
-    /// The kinds of [`Action`], to count by.
+    /// The kinds of [`Action`], for counters.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum WaitKind {

@@ -9,16 +9,16 @@ use super::{Adaptive, AdaptiveConfig, Backoff, DEFAULT_GOAL, Hybrid300, Interrup
 use crate::Goal;
 
 units::named! {
-    /// A way of waiting with its settings.
+    /// A wait policy's name and its settings.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Mode {
         /// Never waits: [`Poll`].
         Poll = "poll",
         /// Blocks at each empty poll: [`Interrupt`].
         Interrupt = "interrupt",
-        /// OVS-DPDK's timed sleep: [`Backoff`].
+        /// Sleeps like OVS-DPDK; runs [`Backoff`].
         Backoff {
-            /// The longest sleep, up to [`Backoff::LONGEST_MAX`].
+            /// The longest sleep, at most [`Backoff::LONGEST_MAX`].
             max: Nanos,
         } = "backoff",
         /// l3fwd-power's scheme: [`Hybrid300`].
@@ -40,7 +40,7 @@ impl Mode {
         Self::Adaptive(AdaptiveConfig { goal: Some(goal), loss: None, interrupts: true })
     }
 
-    /// The mode of this name, with its default settings.
+    /// The mode with this name and its default settings. `None` if there is no such mode.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }

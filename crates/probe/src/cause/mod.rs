@@ -189,7 +189,7 @@ fn micros(ns: u64) -> String {
 }
 
 units::named! {
-    /// How causes are looked for.
+    /// How to find causes.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Causes {
         /// With tracepoints, or with counters where there are none.

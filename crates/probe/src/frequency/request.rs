@@ -15,7 +15,7 @@ const MPERF: u32 = 0xe7;
 const APERF: u32 = 0xe8;
 
 units::named! {
-    /// The way to ask.
+    /// How to request a frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
         /// The userspace governor's set speed, or the policy's limits where there is no such governor, or the HWP

@@ -18,7 +18,7 @@ use super::{Done, How, Source, name};
 pub struct IdleDetail {
     /// How one state was had.
     pub how: Name<How>,
-    /// The idle states of the CPU, the shallowest first; none in a guest that halts.
+    /// Idle states of the CPU, the shallowest first; empty in a guest that halts.
     pub states: Vec<IdleFacts>,
     /// The cases, each with a term of its name.
     pub cases: Vec<IdleCase>,
@@ -50,7 +50,7 @@ pub struct IdleCase {
     pub state: Option<u32>,
     /// What ended the sleep.
     pub source: Name<Source>,
-    /// For how long the CPU was idle before, by and large.
+    /// Approximate time that the CPU was idle.
     pub sleep_ns: u64,
     /// Number of wake-ups.
     pub wakeups: u64,

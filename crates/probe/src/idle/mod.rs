@@ -52,7 +52,7 @@ const LADDER: [Nanos; 5] = [
 const SHORTEST: Nanos = Nanos::from_micros(200);
 
 units::named! {
-    /// How one state is had.
+    /// How to enter each idle state.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum How {
         /// All others are disabled.

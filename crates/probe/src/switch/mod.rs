@@ -73,7 +73,7 @@ pub struct Switch {
 pub struct SwitchDetail {
     /// How the threads woke each other.
     pub via: document::Name<Via>,
-    /// Whether both were on one CPU.
+    /// Whether both threads were on one CPU.
     pub same_cpu: bool,
     /// Time that a thread busy-looped before it woke the other.
     pub pause_ns: u64,

@@ -50,7 +50,7 @@ const FETCH: Duration = Duration::from_millis(5);
 const USUAL_INTERVAL: Nanos = Nanos::from_millis(1);
 
 units::named! {
-    /// How a thread waits for its time.
+    /// System call with which a thread waits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Wait {
         /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
@@ -136,7 +136,7 @@ impl Timer {
 pub struct TimerDetail {
     /// How the threads waited.
     pub wait: document::Name<Wait>,
-    /// From one activation to the next.
+    /// Time from one timer expiry to the next.
     pub interval_ns: u64,
     /// Results by CPU.
     pub cpus: Vec<TimerCpu>,

@@ -60,7 +60,7 @@ pub struct Bound {
 }
 
 units::named! {
-    /// What the bound is made of.
+    /// The inequality that gave the bound.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum By {
         /// Wake-ups and deadlines.
@@ -83,7 +83,7 @@ pub enum Why {
     /// The scenario has no goal. Without one the least power is that of forwarding nothing.
     #[error("the scenario has no goal")]
     NoGoal,
-    /// Arrivals follow answers.
+    /// Arrivals depend on answers.
     #[error("the traffic waits for answers, so arrivals depend on the mode")]
     Closed,
     /// Threads share queues.

@@ -24,7 +24,7 @@ pub struct Row {
 }
 
 units::named! {
-    /// How closely a number is meant to agree.
+    /// How closely a number should agree.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Kind {
         /// An average, a median, a rate, a power: within 15 %.
@@ -50,7 +50,7 @@ pub enum Theirs {
 }
 
 units::named! {
-    /// Where a number comes from.
+    /// How a number was obtained.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Role {
         /// The simulated world gave it, and nothing was fitted to it: a prediction.
@@ -65,7 +65,7 @@ units::named! {
 }
 
 units::named! {
-    /// How a number turned out.
+    /// The result of a comparison.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
         /// As closely as it was meant to.

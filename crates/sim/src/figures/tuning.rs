@@ -20,7 +20,7 @@ pub struct Knob {
 }
 
 units::named! {
-    /// How a parameter came to its value.
+    /// How a parameter got its value.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Standing {
         /// Fitted, to a row of this figure or of another.

@@ -51,7 +51,7 @@ pub struct Case {
 }
 
 units::named! {
-    /// What became of a case.
+    /// The verdict on a case.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Verdict {
         /// Ours misses a goal that a rival holds.
@@ -72,7 +72,7 @@ units::named! {
 }
 
 impl Verdict {
-    /// Whether ours did worse than a rival.
+    /// Whether Apus did worse than a rival.
     pub const fn is_beaten(self) -> bool {
         matches!(self, Self::Missed | Self::Lost | Self::LostToTuned)
     }

@@ -101,7 +101,7 @@ pub enum PlanError {
     /// A machine is not available.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A file that is no text.
+    /// A file is not text.
     #[error("{0} is not valid UTF-8")]
     NoText(String),
     /// The grid is empty.

@@ -119,7 +119,7 @@ const BUILT_IN: [(&str, &str); 8] = [
 /// Why a machine is not available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MachineError {
-    /// There is none of this name.
+    /// There is no built-in machine of this name.
     #[error("there is no machine {name:?}: expected one of {}, or a TOML file", Machine::names().collect::<Vec<_>>().join(", "))]
     Unknown {
         /// The requested name.
@@ -231,7 +231,7 @@ fn read(text: &str, name: &str) -> Result<Machine, MachineError> {
     Ok(Machine { name: name.to_owned(), description: file.description, processor, nic, parameters })
 }
 
-/// The line at which the section that describes `part` begins; 1 if there is none.
+/// The line at which the section of `part` begins. 1 if there is none.
 fn line_of_section(text: &str, part: &str) -> usize {
     let header = match part {
         "P-states" => "[processor.pstates]",
@@ -244,7 +244,7 @@ fn line_of_section(text: &str, part: &str) -> usize {
     text.lines().position(|line| line.trim() == header).map_or(1, |index| index + 1)
 }
 
-/// Every table with a source is a parameter.
+/// Collects parameters. Every table that has a source is one.
 fn collect(value: &Value, path: String, into: &mut Vec<Parameter>) {
     match value {
         Value::Table(table) if table.contains_key("source") => {

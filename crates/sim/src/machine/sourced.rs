@@ -7,7 +7,7 @@ use crate::hw::ModelError;
 use crate::hw::spread::Spread;
 use crate::units_text::Text;
 
-/// A value and where it is from.
+/// A value and its source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sourced<T> {
@@ -25,7 +25,7 @@ impl<T: Copy> Sourced<Text<T>> {
     }
 }
 
-/// A number of cycles; TOML has no unit for it.
+/// A number of cycles. TOML has no unit for it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourcedCycles {
@@ -40,7 +40,7 @@ impl SourcedCycles {
     }
 }
 
-/// A span that varies: `value` at least, exponentially more with the mean `excess`, `most` at most.
+/// A span that varies: at least `value`, exponentially more with the mean `excess`, at most `most`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourcedSpread {

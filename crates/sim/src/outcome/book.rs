@@ -5,58 +5,58 @@ use units::{Hertz, Microwatts, Nanojoules, Nanos};
 /// What a core does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Activity {
-    /// Works on frames, or for the sake of them: receives, sends, handles interrupts, switches threads.
+    /// Works on frames or for them: receives, sends, handles interrupts, switches threads.
     Working,
-    /// Polls, and finds nothing; a host that polls for its virtual CPU, too.
+    /// Polls and finds nothing. Includes a host that polls for its virtual CPU.
     Polling,
     /// Waits in its cheapest running state (`pause`).
     Pausing,
     /// Executes nothing, because its frequency changes.
     Stalled,
-    /// Comes back from an idle state.
+    /// Returns from an idle state.
     Waking,
     /// Runs something else: a task that shares the core.
     Other,
-    /// Is in the idle state of this number.
+    /// Is in the idle state with this index.
     Idle(usize),
 }
 
 /// Time and power of one activity at one frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Residency {
-    /// What was done.
+    /// What the core did.
     pub activity: Activity,
-    /// The core's frequency; in an idle state, that which it has when it wakes.
+    /// The core's frequency. In an idle state, the one that it has when it wakes.
     pub frequency: Hertz,
-    /// For how long, within the window.
+    /// Time spent in this activity within the window.
     pub time: Nanos,
-    /// The power meanwhile.
+    /// The power during this time.
     pub power: Microwatts,
 }
 
 impl Residency {
-    /// The energy in femtojoules, which are microwatts times nanoseconds: exact.
+    /// The exact energy in femtojoules, which are microwatts times nanoseconds.
     pub fn femtojoules(&self) -> u128 {
         u128::from(self.power.as_microwatts()) * u128::from(self.time.as_nanos())
     }
 }
 
-/// A closed book.
+/// Closed accounts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Book {
-    /// What was done, for how long, at which power; by activity and frequency, without what took no time.
+    /// Time and power per activity and frequency, without entries of zero time.
     pub entries: Vec<Residency>,
-    /// The energy as it was integrated on the way, rounded down.
+    /// The energy that was integrated over time, rounded down.
     pub metered: Nanojoules,
 }
 
 impl Book {
-    /// The sum of all times: the window's length.
+    /// The sum of all times: the length of the window.
     pub fn time(&self) -> Nanos {
         self.time_in(|_| true)
     }
 
-    /// The time spent in some activities.
+    /// The time spent in activities for which `of` is true.
     pub fn time_in(&self, of: impl Fn(Activity) -> bool) -> Nanos {
         self.entries.iter().filter(|e| of(e.activity)).fold(Nanos::ZERO, |sum, e| sum + e.time)
     }

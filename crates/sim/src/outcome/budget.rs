@@ -1,7 +1,7 @@
 //! The latency budget: the parts of a packet's delay.
 
 units::named! {
-    /// A term of the budget. A packet's delay is their sum, exactly.
+    /// A part of the budget. The parts add up exactly to a packet's delay.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     #[repr(usize)]
     pub enum Term {

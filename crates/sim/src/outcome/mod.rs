@@ -62,31 +62,31 @@ pub struct QueueOutcome {
     pub shared: Cycle,
 }
 
-/// What became of a queue's moderation within the window.
+/// The history of a queue's moderation within the window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moderated {
-    /// The queue.
+    /// The number of the queue, from 0.
     pub queue: usize,
     /// The profiles that were in force, and for how long each.
     pub profiles: Vec<(Profile, Nanos)>,
-    /// How often it was programmed.
+    /// Number of times that a profile was programmed.
     pub changes: u64,
 }
 
-/// Cycles of a queue: each is a vacation and the busy period after it.
+/// The cycles of a queue. Each is a vacation and the busy period after it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cycle {
-    /// How many.
+    /// Number of cycles.
     pub count: u64,
-    /// How often a thread found the lock taken.
+    /// Number of times that a thread found the lock taken.
     pub refused: u64,
-    /// The vacations together.
+    /// Total time of the vacations.
     pub vacation: Nanos,
-    /// The busy periods together.
+    /// Total time of the busy periods.
     pub busy: Nanos,
 }
 
-/// What one core did within the window.
+/// The results of one core within the window.
 #[derive(Clone, Debug)]
 pub struct CoreOutcome {
     /// Number of polls; each covers all queues (in the kernel, one queue).
@@ -202,7 +202,7 @@ impl GoalOutcome {
 }
 
 impl Outcome {
-    /// Frames that came off the wire.
+    /// Number of frames that came off the wire, over all queues.
     pub fn offered(&self) -> u64 {
         self.queues.iter().map(|queue| queue.offered).sum()
     }

@@ -126,8 +126,8 @@ impl Scenario {
         busy.div_ceil(u64::from(self.host.processor.power.cores.max(1))).max(1)
     }
 
-    /// Reads a scenario. `name` is what errors call it; `overrides` stand in for what it says; `load` reads
-    /// the files that it names.
+    /// Reads a scenario. Error messages call it `name`; `overrides` replace single values; `load` reads the files that
+    /// it names.
     pub fn parse(name: &str, text: &str, overrides: &[Override], load: Load<'_>) -> Result<Self, Error> {
         let mut root = strict::parse(name, text, overrides)?;
         let description = root.word("description")?.map(|spot| spot.value);

@@ -12,16 +12,16 @@ use crate::hw::interrupt::{DelayFrom, ModerationModel};
 use crate::strict::{Error, Section};
 
 units::named! {
-    /// How the NIC gathers interrupts.
+    /// How the NIC moderates interrupts.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ModerationPlan {
         /// One setting: that of the [`Host`]'s NIC.
         Fixed = "fixed",
-        /// See [`policy::moderation::NetDim`].
+        /// The policy [`policy::moderation::NetDim`].
         Dim {
-            /// What its timers count from.
+            /// What starts the timers of its profiles.
             mode: PeriodMode,
-            /// The profile that it begins with.
+            /// Index of the initial profile.
             index: u8,
             /// The profiles: the kernel's, or the scenario's own.
             profiles: [Profile; NET_PROFILES],

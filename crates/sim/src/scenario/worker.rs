@@ -15,7 +15,7 @@ const KERNEL_APPLICATION: Cycles = Cycles::new(9_000);
 const KERNEL_PROGRAM: Cycles = Cycles::new(2_000);
 
 const METRONOME: &str = "metronome";
-/// No sleep and no block is longer: `live::worker::HEALTH_INTERVAL`.
+/// The longest sleep and the longest block: `live::worker::HEALTH_INTERVAL`.
 pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// How a core waits.
@@ -57,50 +57,50 @@ const fn with_one_more(modes: &[&'static str], last: &'static str) -> [&'static 
     all
 }
 
-/// What the kernel's way takes.
+/// Costs of the kernel's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelModel {
-    /// A poll of a queue, besides its frames: soft interrupt, NAPI, completion.
+    /// Cost of a poll of a queue, without its frames: soft interrupt, NAPI, completion.
     pub poll: Cycles,
-    /// A frame: driver and stack, on to the wire or into the socket.
+    /// Cost of a frame: driver and stack, up to the wire or the socket.
     pub frame: Cycles,
-    /// The application's part of a frame: the two system calls and what it does in between. `None`: frames
-    /// are forwarded by the kernel.
+    /// Cost of a frame in the application: the two system calls and the work between them. `None`: the kernel forwards
+    /// frames itself.
     pub application: Option<Cycles>,
-    /// Frames that a socket holds. Linux's default is 212,992 octets (`net.core.rmem_default`), and a small
-    /// frame takes 768 of them with its management.
+    /// Number of frames that a socket holds. Linux's default is 212,992 bytes (`net.core.rmem_default`), and a small
+    /// frame with its bookkeeping takes 768 of them.
     pub socket: u32,
-    /// To program another moderation profile.
+    /// Cost of programming another moderation profile.
     pub program: Cycles,
 }
 
 impl KernelModel {
-    /// Frames that a socket of default size holds: 212,992 / 768.
+    /// Number of frames that a socket of default size holds: 212,992 / 768.
     pub const SOCKET: u32 = 277;
 }
 
-/// What the threads are told.
+/// Settings of the threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetronomeModel {
     /// V: the mean time for which a queue is left alone.
     pub vacation: Nanos,
     /// T_L: the sleep of a thread that did not get the lock.
     pub timeout: Nanos,
-    /// What trying the lock takes.
+    /// Cost of trying the lock.
     pub lock: Cycles,
 }
 
 impl Default for MetronomeModel {
-    /// V = 10 us, with which the authors lose nothing at 10 Gbit/s with three threads (`tests/l3fwd/README.md`). The
-    /// lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables", Skylake), and fetching the line
-    /// from another core's cache four times as long.
+    /// V = 10 us. With this value and three threads the authors lose nothing at 10 Gbit/s (`tests/l3fwd/README.md`).
+    /// The cost of the lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables",
+    /// Skylake), and fetching the line from another core's cache takes four times as long.
     fn default() -> Self {
         Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
     }
 }
 
-/// What the cores do. Queue n is served by core n modulo cores; with threads that share queues, core n serves queue n
-/// modulo queues.
+/// What the cores do. Queue n is served by core n modulo the number of cores. If threads share queues, core n serves
+/// queue n modulo the number of queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
     /// A loop in user space.

@@ -71,14 +71,14 @@ units::named! {
     /// The kinds of traffic, with their parameters.
     #[derive(Clone, PartialEq, Debug)]
     pub enum Kind {
-        /// See [`constant`].
+        /// Equal gaps; see [`constant`].
         Constant {
-            /// How fast.
+            /// The constant rate.
             rate: Rate,
         } = "constant",
-        /// See [`poisson`].
+        /// Exponential gaps; see [`poisson`].
         Poisson {
-            /// How fast on average.
+            /// The mean rate.
             rate: Rate,
         } = "poisson",
         /// See [`on_off`].

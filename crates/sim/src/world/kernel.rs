@@ -34,7 +34,7 @@ pub const WEIGHT: usize = 64;
 /// (`net.core.netdev_budget`).
 pub const BUDGET: usize = 300;
 
-/// What the core is to do.
+/// Configuration of the core.
 #[derive(Debug)]
 pub struct Config {
     /// The queues that the core serves, with their receive moderation.

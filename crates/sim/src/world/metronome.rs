@@ -29,7 +29,7 @@ const FIRST: Nanos = Nanos::from_micros(20);
 const ONE: u64 = 1 << 32;
 const NEVER: At = At::from_nanos(u64::MAX);
 
-/// What the threads of one queue have in common.
+/// What the threads of one queue share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// Until when a thread has the lock. Far in the future while the thread works.

@@ -32,7 +32,7 @@ use crate::scenario::HEALTH_INTERVAL;
 
 /// Number of frames taken from a queue at once: `live::worker::BURST`.
 pub const BURST: usize = 64;
-/// How far apart polls may be carried out where the policy goes by time alone.
+/// The largest distance between polls for policies that depend on time only.
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
 /// A real-time throttle is checked at least this often.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);

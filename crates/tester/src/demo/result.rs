@@ -11,7 +11,7 @@ use crate::result::{LatencyResult, LoadResult};
 
 /// Name and version of the document's schema.
 pub const SCHEMA: &str = "apus.demo/2";
-/// The id of the load that is another one for each mode.
+/// Identifier of the load near the highest loss-free rate, which differs for each mode.
 pub const NEAR: &str = "near_highest";
 
 /// The result of a demo.

@@ -53,9 +53,9 @@ units::named! {
         Helps = "helps",
         /// It hurts.
         Hurts = "hurts",
-        /// No difference was found; if there is one, it is smaller than this share.
+        /// No difference was found; if there is one, it is smaller than this.
         NoDifference {
-            /// The share.
+            /// Bound of the undetected difference, as a share of the baseline.
             smaller_than: f64,
         } = "no_difference",
         /// Too few runs to say anything.

@@ -32,13 +32,13 @@ pub struct ExperimentResult {
     pub less_is_better: bool,
     /// How factors were combined.
     pub design: Name<Design>,
-    /// Effects below this percentage were of no interest.
+    /// Smallest effect of interest, in percent.
     pub smallest_percent: f64,
     /// Allowed probability of a false effect, in percent.
     pub alpha_percent: f64,
     /// Why it ended.
     pub ended: Name<Ending>,
-    /// Whole replicates: the samples.
+    /// Number of complete replicates, which are the samples.
     pub replicates: u64,
     /// Difference between two sets of baseline runs.
     pub noise_floor: Reading<Effect>,
@@ -69,7 +69,7 @@ units::named! {
     }
 }
 
-/// An effect, in percent of everything off.
+/// An effect, in percent of the baseline.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {

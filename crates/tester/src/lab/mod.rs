@@ -46,7 +46,7 @@ const UP_WITHIN: Duration = Duration::from_secs(10);
 const NAME_MAX: usize = 32;
 
 units::named! {
-    /// The ready-made topologies.
+    /// The predefined layouts.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Preset {

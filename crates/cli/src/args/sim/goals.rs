@@ -9,10 +9,10 @@ use units::{Nanos, Quantile};
 
 use crate::args::values::one_of;
 
-/// `apus sim goals`
+/// Arguments of `apus sim goals`.
 #[derive(Args, Debug)]
 pub struct Goals {
-    /// What to compare.
+    /// Named set of cases to compare.
     #[arg(long, value_parser = one_of::<Grid>(), default_value_t = Grid::Quick)]
     pub grid: Grid,
     /// Judge only N cases, drawn at random from the grid [default: all].
@@ -89,7 +89,7 @@ pub struct Goals {
     pub output: Option<PathBuf>,
 }
 
-/// A processor, and a network controller if one was named.
+/// A processor, and optionally a network controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// Name of a known machine, or FILE.toml.

@@ -6,11 +6,11 @@ use std::time::Instant;
 use live::os::Signals;
 use serde_json::Value;
 
-/// The command of a run.
+/// The command that measures.
 pub enum Measure {
-    /// `apus bench` with these words.
+    /// `apus bench` with these arguments.
     Bench(Vec<String>),
-    /// A command whose last line is a number.
+    /// A user's own command, whose last line of output is a number.
     Command(Vec<String>),
 }
 

@@ -14,7 +14,7 @@ use super::Resolved;
 use crate::knob::{Access, Error, Setting as _};
 
 units::named! {
-    /// For which engine.
+    /// The engine for which a plan is exported.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Format {
         /// A profile of tuned(8).

@@ -21,7 +21,7 @@ use crate::transaction::{Item, OnRefusal, Plan};
 pub struct Purpose {
     /// The CPUs for the application; `None` takes those that the kernel has isolated.
     pub isolated: Option<CpuSet>,
-    /// The interfaces that `*` means; none named means all that have a device.
+    /// The interfaces for which `*` stands. If empty, all that have a device.
     pub interfaces: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct Resolved {
     pub isolated: CpuSet,
     /// All other CPUs that are online.
     pub housekeeping: CpuSet,
-    /// What of the profile means nothing here, and why.
+    /// Parts of the profile that have no meaning on this machine, with the reason.
     pub notes: Vec<String>,
 }
 

@@ -148,7 +148,7 @@ impl Default for RingSizes {
 }
 
 units::named! {
-    /// Whether the driver receives straight into the pool.
+    /// Whether the driver receives directly into the pool.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ZeroCopy {
         /// If the driver can; [`Capabilities`](crate::device::Capabilities) says which it became.

@@ -18,7 +18,7 @@ const MEMORY: u64 = 2048 * UNIT;
 const RENEW: u32 = 64;
 /// Gaps after which the mean is worked out anew, unless one is much longer than it.
 const MEAN_EACH: u32 = 8;
-/// A residual time is no longer than this: the loop looks after its devices so often.
+/// The longest residual time, in nanoseconds. The loop checks its devices this often anyway.
 const LONGEST: u64 = 100_000_000;
 
 /// The recent gaps between packets.

@@ -178,7 +178,7 @@ pub struct Paid {
     late: i64,
 }
 
-/// What a decision was made by.
+/// What a decision was based on.
 #[derive(Clone, Copy, Debug)]
 enum Compared {
     /// On nothing: frames are left to be picked up at once.
@@ -493,7 +493,7 @@ impl<C> Adaptive<C> {
     }
 }
 
-/// When the poll picked up what it brought.
+/// When the poll picked up its frames. `None` if there were none.
 fn picked_up<C>(seen: &Observation<'_, C>) -> Option<Instant<C>> {
     seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|arrivals| arrivals.picked_up).min()
 }

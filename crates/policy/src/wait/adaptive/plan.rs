@@ -27,7 +27,7 @@ const STALE: u32 = 4;
 const STALE_FOR: u64 = 300_000;
 /// Waits that teach something, before which that is not asked: each of the first says much.
 const YOUNG: u32 = 4_096;
-/// A price of lateness is no more than this, in nanoseconds.
+/// The largest price of a candidate's late packets, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
 /// After this many packets that followed waits for a forecast, observation outweighs the model. The model assumes that
 /// the forecast is right, which may be wrong.
@@ -91,7 +91,7 @@ struct Row {
     /// What had been learned, and what time it was, when that was done last.
     learned: u32,
     at: u64,
-    /// Those that have been late since they were worked out, a bit each.
+    /// Candidates that had late packets since they were computed, one bit each.
     late: u32,
     /// The cheapest of them, and the multiplier at which it is.
     best: Option<(u64, Choice)>,
@@ -588,7 +588,7 @@ impl Plan {
         self.rows[octave].best = None;
     }
 
-    /// What was late is worked out anew at once.
+    /// Recomputes the candidates that had late packets.
     fn reconsider(&mut self, octave: usize, late: u32) {
         for slot in (0..=SLEEPS).filter(|slot| late & (1 << slot) != 0) {
             self.rows[octave].cells[slot] = self.hopeful(octave, slot);
