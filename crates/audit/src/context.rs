@@ -9,7 +9,7 @@ use units::{Nanos, Quantile};
 pub struct Context {
     /// CPUs that are kept for the application. Empty if there are none.
     pub isolated: Intended<CpuSet>,
-    /// The interfaces that matter.
+    /// The interfaces that matter, by name.
     pub nics: Intended<Vec<String>>,
     /// How packets are served; a guest can also poll. Empty if it is not known.
     pub workloads: Intended<Vec<Workload>>,
@@ -44,15 +44,15 @@ units::named! {
     /// What a host is used for.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Workload {
-        /// Threads of the application poll the interface (DPDK, AF_XDP busy polling).
+        /// Application threads poll the interface (DPDK, AF_XDP busy polling).
         Poll = "poll",
-        /// The kernel's network stack, or an application that sleeps until an interrupt.
+        /// The kernel's network stack serves the packets, or an application that sleeps until an interrupt.
         Interrupt = "interrupt",
-        /// A real-time kernel (PREEMPT_RT).
+        /// The host has a real-time kernel (PREEMPT_RT).
         Rt = "rt",
-        /// A host of KVM guests.
+        /// The host runs KVM guests.
         KvmHost = "kvm-host",
-        /// A guest.
+        /// The host is a guest.
         Guest = "guest",
     }
 }

@@ -21,13 +21,13 @@ units::named! {
     /// How two audits differ in one finding.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum DifferenceKind {
-        /// The second has a finding that the first does not have, or a worse one.
+        /// The second audit has a finding that the first one lacks, or a worse one.
         Worse = "worse",
-        /// The same verdict, of another value.
+        /// The verdict is the same, but the value differs.
         Changed = "changed",
-        /// What one of them knows is unknown to the other, or does not apply there.
+        /// One audit knows what is unknown or not applicable in the other.
         Unclear = "unclear",
-        /// The second has no finding, or a milder one.
+        /// The second audit has no finding, or a less severe one.
         Better = "better",
     }
 }

@@ -25,9 +25,9 @@ units::named! {
     pub enum HitKind {
         /// An interrupt of a device.
         Device = "device",
-        /// Another interrupt of the CPU's own: its timer, from other CPUs, errors.
+        /// An interrupt of the CPU itself: its timer, from other CPUs, errors.
         Cpu = "cpu",
-        /// Work after interrupts.
+        /// Deferred work after an interrupt.
         Softirq = "softirq",
     }
 }

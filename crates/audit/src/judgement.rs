@@ -238,17 +238,17 @@ units::named! {
     pub enum Subject {
         /// The host as a whole.
         Host = "host",
-        /// One CPU or several that are alike.
+        /// One or more CPUs with the same result.
         Cpus(CpuSet) = "cpus",
         /// An interface, by its name.
         Link(String) = "link",
-        /// An interrupt: its number and its name.
+        /// An interrupt, by its number and name.
         Irq(u32, String) = "irq",
         /// A PCI device, by its address.
         Device(String) = "device",
-        /// A kernel parameter.
+        /// A kernel parameter, by its name.
         Parameter(String) = "parameter",
-        /// Anything else, as people call it: `uncore package_00_die_00`, `guest 4711`, `thread ovs-vswitchd (812)`.
+        /// Anything else, by its usual name: `uncore package_00_die_00`, `guest 4711`, `thread ovs-vswitchd (812)`.
         Named(String) = "named",
     }
 }

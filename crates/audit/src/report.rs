@@ -44,7 +44,7 @@ units::named! {
     pub enum Level {
         /// All verdicts.
         All = "all",
-        /// Unknown and above.
+        /// Unknown verdicts and above.
         Unknown = "unknown",
         /// Choices on which sources disagree, and above.
         Choice = "choice",

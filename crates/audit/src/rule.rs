@@ -153,21 +153,21 @@ units::named! {
     /// The groups of the report, in order.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Group {
-        /// The kernel's command line and its agreement with itself and reality.
+        /// The kernel's command line, and whether it agrees with itself and with the host.
         CommandLine = "cmdline",
-        /// How the kernel was built, and which version it is.
+        /// The kernel's build and version.
         Kernel = "kernel",
-        /// Frequency, idle states, uncore, threads of a core, topology.
+        /// Frequency, idle states, uncore, hardware threads, topology.
         Cpu = "cpu",
         /// Firmware, system management interrupts, error handling.
         Firmware = "firmware",
-        /// Memory and NUMA.
+        /// Memory and NUMA nodes.
         Memory = "memory",
-        /// Interrupts.
+        /// Interrupts and their CPUs.
         Interrupts = "interrupts",
-        /// Threads of the kernel and of users, workqueues, scheduler, tracing.
+        /// Kernel threads, user threads, workqueues, scheduler, tracing.
         Scheduling = "scheduling",
-        /// Clock sources and time.
+        /// Clock sources and time synchronisation.
         Clock = "clock",
         /// PCI Express and the hardware of network interfaces.
         Pcie = "pcie",
@@ -181,11 +181,11 @@ units::named! {
         Virtualisation = "virtualisation",
         /// Containers and Kubernetes.
         Containers = "containers",
-        /// Services and monitors.
+        /// Services and monitoring tools.
         Services = "services",
-        /// Sums over several settings.
+        /// Sums and products of several settings.
         Arithmetic = "arithmetic",
-        /// FreeBSD.
+        /// Rules for FreeBSD hosts.
         FreeBsd = "freebsd",
         /// Questions on which good sources disagree.
         Choices = "choices",

@@ -6,17 +6,17 @@ units::named! {
     /// A verdict. Unknown is neither good nor bad.
     #[derive(Clone, PartialEq, Eq, Hash, Debug)]
     pub enum Verdict {
-        /// As it should be.
+        /// The subject is as it should be.
         Pass = "pass",
-        /// It costs something, or it might.
+        /// The subject has a cost, or may have one.
         Warn = "warn",
-        /// It costs much, or what was intended does not happen.
+        /// The subject has a high cost, or does not do what was intended.
         Fail = "fail",
-        /// It cannot be told; the text says why.
+        /// The answer cannot be known; the text says why.
         Unknown(Box<str>) = "unknown",
-        /// The question makes no sense here; the text says why.
+        /// The question does not apply here; the text says why.
         NotApplicable(Box<str>) = "not-applicable",
-        /// Good sources recommend opposite things: a choice for the operator, who finds both sides in the text.
+        /// Good sources recommend opposite things. The user must choose; the text names both sides.
         SourcesDisagree = "sources-disagree",
     }
 }

@@ -75,9 +75,9 @@ units::named! {
             /// The receive queues that this instance serves.
             queues: Vec<u32>,
         } = "af_xdp",
-        /// A memory port.
+        /// An endless supply of one frame.
         Memory = "memory",
-        /// A file.
+        /// A capture file.
         Pcap = "pcap",
     }
 }
@@ -95,11 +95,11 @@ units::named! {
     /// How a peak rate was determined.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum PeakRateSource {
-        /// The user said it.
+        /// The user stated it.
         Given = "given",
-        /// Shortest frames at the line rate that the driver states.
+        /// The shortest frames at the line rate that the driver reports.
         LineRate = "line_rate",
-        /// Shortest frames at [`ASSUMED_SPEED`], because the driver states none.
+        /// The shortest frames at [`ASSUMED_SPEED`], because the driver reports no line rate.
         Assumed = "assumed",
     }
 }

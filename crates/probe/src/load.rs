@@ -21,13 +21,13 @@ units::named! {
     /// A kind of load.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Load {
-        /// None of ours.
+        /// No load.
         None = "none",
         /// Arithmetic on every CPU, in the normal class.
         Cpu = "cpu",
-        /// Streams through memory on every CPU.
+        /// Memory streams on every CPU.
         Memory = "memory",
-        /// UDP over the loopback interface, a pair of processes for every CPU.
+        /// UDP over the loopback interface, one pair of processes per CPU.
         Network = "network",
         /// Reads, writes and syncs of files.
         Io = "io",

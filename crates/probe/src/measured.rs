@@ -62,11 +62,11 @@ units::named! {
         Switch = "switch",
         /// Delivery of a frame to user space.
         Interrupt = "interrupt",
-        /// What it takes to come out of an idle state.
+        /// Time to wake from an idle state.
         Idle = "idle",
-        /// What a change of frequency costs.
+        /// Time and cost of a frequency change.
         Frequency = "frequency",
-        /// What clocks cost, and whether the CPUs' counters agree.
+        /// Cost of reading clocks, and whether the CPUs' counters agree.
         Clock = "clock",
         /// Measured by another tool.
         Imported = "imported",
@@ -109,7 +109,7 @@ pub struct Term {
     pub name: String,
     /// Each sample once.
     pub raw: Distribution,
-    /// With a sample for each one that a stall swallowed; null where nothing can be swallowed.
+    /// The samples, plus one for each that a stall hid; null if none can be hidden.
     pub back_filled: Option<Distribution>,
     /// Share of time spent in stalls; null if the term has no such share.
     pub blocked: Option<Blocked>,
@@ -147,7 +147,7 @@ pub struct Round {
 }
 
 impl Term {
-    /// A term of one run.
+    /// Builds the term of one run.
     pub fn new(
         name: impl Into<String>,
         raw: Distribution,
@@ -289,12 +289,13 @@ pub enum MarkKind {
     Note,
 }
 
-/// What looks wrong about a series: zeros and equal samples are more often a broken clock than a perfect host.
+/// What looks wrong about a series: zeros and equal samples come from a broken clock more often than from a perfect
+/// host.
 pub(crate) fn suspicion(name: &str, series: &Distribution) -> Option<Mark> {
     /// Number of samples from which it cannot be chance that all are equal to the nanosecond.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
-        _ if series.count == 0 => format!("{name}: not one sample: measure for longer, or see what keeps the CPU"),
+        _ if series.count == 0 => format!("{name}: no sample: measure for longer, or find what occupies the CPU"),
         (_, Some(0)) => format!("{name}: all {} samples are 0 ns", series.count),
         (Some(min), Some(max)) if min == max && series.count >= MANY => {
             format!("{name}: all {} samples are {}", series.count, Nanos::from_nanos(min))

@@ -87,7 +87,7 @@ impl Recorder {
         }
     }
 
-    /// The form that leaves the program. With `refused`, all quantiles are refused for that reason.
+    /// The JSON form. With `refused`, all quantiles are refused for that reason.
     pub fn series(&self, refused: Option<&str>) -> Distribution {
         let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
         let [min_ns, max_ns] = [self.min_ns, self.max_ns].map(|ns| (!self.is_empty()).then_some(ns));
@@ -95,7 +95,7 @@ impl Recorder {
     }
 }
 
-/// Reads back what left the program: min and max exactly, the sum to within the mean's rounding.
+/// Restores a recorder from its JSON form: minimum and maximum are exact, the sum within the rounding of the mean.
 impl TryFrom<&Distribution> for Recorder {
     type Error = crate::Error;
     fn try_from(series: &Distribution) -> Result<Self, crate::Error> {

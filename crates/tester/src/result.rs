@@ -18,7 +18,7 @@ use crate::quantile::{QuantileEstimate, estimate};
 use crate::search::{BinarySearch, End, Found, SearchConfig, SearchTrial, Verdict};
 use crate::trial::{Flood, FloodConfig, Trial, TrialConfig};
 
-/// Name and version of the documents' schema.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.bench/2";
 
 /// The JSON document of `apus bench`.

@@ -101,11 +101,11 @@ units::named! {
     /// What the result of a trial means.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
-        /// The tested device forwarded enough.
+        /// The device under test forwarded enough frames.
         Pass = "pass",
-        /// It lost too many.
+        /// The device under test lost too many frames.
         Loss = "loss",
-        /// The tester did not send enough to tell.
+        /// The tester did not send enough frames to judge.
         TesterLimited = "tester_limited",
     }
 }

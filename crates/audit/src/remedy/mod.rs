@@ -63,7 +63,7 @@ units::named! {
         Set(Vec<Setting>) = "set",
         /// The kernel's command line changes.
         Arguments {
-            /// Words to add, in place of words with the same name.
+            /// Words to add. They replace words with the same name.
             add: Vec<Parameter>,
             /// Words to remove: with this value, or with any if there is none.
             remove: Vec<Parameter>,

@@ -102,7 +102,7 @@ pub struct Bed {
     /// [default: as the interface is set].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
-    /// Where our XDP program runs.
+    /// Where to run the tester's XDP program.
     #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Tester's port")]
     pub xdp: XdpMode,
     /// Whether the driver receives straight into our memory.

@@ -41,15 +41,15 @@ units::named! {
     /// DIM's tables of moderation profiles, and its RDMA variant.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Mode {
-        /// Receive; the timer starts at the event.
+        /// Receive; the moderation timer starts at the first event.
         RxEqe = "rx-eqe",
-        /// Receive; every completion starts the timer anew.
+        /// Receive; each completion restarts the moderation timer.
         RxCqe = "rx-cqe",
-        /// Transmit; the timer starts at the event.
+        /// Transmit; the moderation timer starts at the first event.
         TxEqe = "tx-eqe",
-        /// Transmit; every completion starts the timer anew.
+        /// Transmit; each completion restarts the moderation timer.
         TxCqe = "tx-cqe",
-        /// RDMA completion queues.
+        /// RDMA completion queue.
         Rdma = "rdma",
     }
 }

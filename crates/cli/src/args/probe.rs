@@ -347,7 +347,7 @@ pub struct CpuList(pub Vec<usize>);
 impl FromStr for CpuList {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: String| format!("{text:?} is no list of CPUs; write 1, 0-3 or 0,2 ({why})");
+        let wrong = |why: String| format!("{text:?} is not a list of CPUs; write 1, 0-3 or 0,2 ({why})");
         let mut cpus = Vec::new();
         for part in text.split(',') {
             let set: CpuSet = part.parse().map_err(|error: CpuSetError| wrong(error.to_string()))?;

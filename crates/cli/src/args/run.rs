@@ -130,7 +130,7 @@ pub struct Common {
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Workers")]
     pub telemetry: PathBuf,
 
-    /// Where the XDP program runs: in the driver, in the kernel's stack, or whichever works.
+    /// Where to run the XDP program: in the driver, in the kernel's network stack, or wherever it works.
     #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Ports")]
     pub xdp: XdpMode,
     /// Whether the driver receives straight into our memory.

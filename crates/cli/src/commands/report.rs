@@ -84,7 +84,7 @@ fn read(path: &Path) -> Result<Vec<Document>, Failure> {
     let documents: Vec<Value> =
         documents.collect::<Result<_, _>>().map_err(|e| Failure::wrong(what(), e.to_string(), fix))?;
     if documents.is_empty() {
-        return Err(Failure::wrong(what(), "there is no result in it", fix));
+        return Err(Failure::wrong(what(), "the file contains no result", fix));
     }
     // First the schema: a document of another version is not read as if it were this one.
     let read = |document: Value| match document["schema"].as_str() {

@@ -87,7 +87,7 @@ pub struct Action {
     pub title: String,
     /// What is done, and by whom.
     pub kind: Name<ActionKind>,
-    /// The root causes that it mends, by name.
+    /// Names of the root causes that it fixes.
     pub causes: Vec<Name<audit::Cause>>,
     /// The commands, the complete new kernel command line, or the advice.
     pub lines: Vec<String>,
@@ -95,7 +95,7 @@ pub struct Action {
     pub changes: Vec<String>,
     /// The benefit of the action.
     pub gain: Gain,
-    /// What it puts at risk, as in a fix.
+    /// What it puts at risk, as the `risks` of a fix.
     pub risks: Vec<Name<Risk>>,
     /// What it costs, once per rule.
     pub costs: Vec<String>,
@@ -167,7 +167,7 @@ pub struct Unlock {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Cause {
-    /// Its name, as in the findings.
+    /// Name of the root cause, as in the findings.
     pub cause: Name<audit::Cause>,
     /// The problem in one sentence.
     pub problem: String,
@@ -183,7 +183,7 @@ pub struct Cause {
 pub struct Said {
     /// Identifier of the rule.
     pub id: String,
-    /// The verdict.
+    /// Verdict: `warn` or `fail`.
     pub verdict: Name<Verdict>,
     /// The subjects: a list of CPUs, or the first three names of many.
     pub subject: String,
@@ -198,7 +198,7 @@ pub struct Said {
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Group {
-    /// The group's name.
+    /// Name of the group.
     pub group: Name<audit::Group>,
     pub pass: u32,
     pub warn: u32,
@@ -216,9 +216,9 @@ pub struct Group {
 pub struct Finding {
     /// Identifier of the rule.
     pub id: String,
-    /// Its group.
+    /// Group of the rule.
     pub group: Name<audit::Group>,
-    /// Its root cause.
+    /// Root cause of the finding.
     pub cause: Name<audit::Cause>,
     /// What the rule requires.
     pub title: String,
@@ -296,7 +296,7 @@ pub struct Step {
     pub text: String,
     /// What is to be done, and who can do it.
     pub action: Name<audit::Action>,
-    /// What it puts at risk, as for the whole fix.
+    /// What it puts at risk, as the `risks` of a fix.
     pub risks: Vec<Name<Risk>>,
 }
 
@@ -311,7 +311,7 @@ pub struct DiffDocument {
     pub schema: String,
     /// The first host.
     pub before: Host,
-    /// The second host.
+    /// Second host: a folder or an archive; `/` is this host.
     pub after: Host,
     /// The differences, worse ones first.
     pub differences: Vec<Difference>,

@@ -20,7 +20,7 @@ pub struct Document {
     pub schema: String,
     /// Path of the replayed file.
     pub file: String,
-    /// Which of DIM's tables and variants.
+    /// DIM table and variant to use.
     pub mode: Name<Mode>,
     /// The state after each call, in order. Rows that start an instance are not calls.
     pub calls: Vec<Call>,

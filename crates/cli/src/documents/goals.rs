@@ -56,7 +56,7 @@ pub struct Sample {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Cases by verdict.
+    /// Number of cases by verdict.
     pub verdicts: BTreeMap<Name<Verdict>, u64>,
     /// Number of cases in which `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: u64,
@@ -105,7 +105,7 @@ pub struct Case {
     pub deepest: String,
     /// Peak rate that `adaptive` was told; `null` if none.
     pub peak_pps: Option<u64>,
-    /// The goal, such as `p99.9=50us`.
+    /// The latency goal, such as `p99.9=50us`; `null` if none was given.
     pub goal: String,
     /// Length of the counted window of each run.
     pub duration_ns: u64,
@@ -165,12 +165,12 @@ pub struct Way {
     pub frequency_changes: u64,
     /// Waits by kind.
     pub waits: BTreeMap<Name<WaitKind>, Waits>,
-    /// Decisions by reason; those that came up.
+    /// Decisions by reason; reasons that never occurred are left out.
     pub reasons: BTreeMap<Name<Reason>, u64>,
 }
 
 impl Document {
-    /// The document of these cases, of `planned` ones.
+    /// Builds the document of these cases, out of `planned` ones.
     pub fn new(grid: Grid, plan: &Plan, planned: usize, cases: &[Judged]) -> Self {
         Self {
             apus: super::VERSION.to_owned(),

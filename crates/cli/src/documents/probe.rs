@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::host::HostState;
 
-/// Name and version of the document's schema.
+/// Name and version of the schema of probe results.
 pub const SCHEMA: &str = "apus.probe/2";
 
 /// The version before, which is read too: there the samples of a distribution were counted as `n`.
@@ -37,7 +37,7 @@ impl Document {
     }
 }
 
-/// Name and version of the platform profile's schema.
+/// Name and version of the schema of the platform profile.
 pub const PLATFORM: &str = "apus.platform/2";
 
 /// The version before, which is read too, as [`SCHEMA_1`].

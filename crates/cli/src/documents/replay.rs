@@ -19,7 +19,7 @@ pub struct Document {
     pub schema: String,
     /// Path of the recorded file.
     pub file: String,
-    /// The mode that was recorded.
+    /// The recorded waiting mode.
     pub mode: Name<Mode>,
     /// The goal of the recorded mode; `null` if it has none.
     pub goal: Option<String>,

@@ -85,7 +85,7 @@ pub struct Config {
     pub app: Name<AppConfig>,
     /// Options of the application, as text.
     pub app_options: BTreeMap<String, String>,
-    /// How to wait.
+    /// Name of the waiting mode.
     pub mode: Name<Mode>,
     /// Its latency goal, given or default; `null` for modes without one.
     pub goal: Option<String>,

@@ -16,11 +16,11 @@ use units::{Microwatts, Nanos, Quantile};
 
 use super::top::Wait as Waits;
 
-/// The schema of a run.
+/// Name and version of the schema of one simulation.
 pub const RUN: &str = "apus.sim.run/2";
-/// The schema of a comparison.
+/// Name and version of the schema of a comparison.
 pub const COMPARE: &str = "apus.sim.compare/2";
-/// The schema of a sweep.
+/// Name and version of the schema of a sweep.
 pub const SWEEP: &str = "apus.sim.sweep/2";
 
 /// One simulated scenario. All numbers are simulated.
@@ -68,7 +68,7 @@ pub struct SweepDocument {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Combination {
-    /// The varied keys and their values.
+    /// Varied keys and their values.
     pub values: BTreeMap<String, String>,
     /// Number of seeds.
     pub seeds: u64,
@@ -106,11 +106,11 @@ pub struct Case {
     pub nic: String,
     /// What moved the frames.
     pub driver: Name<Driver>,
-    /// The policy of waiting; `null` in the kernel.
+    /// The wait policy; `null` if the kernel moved the frames.
     pub wait: Option<Name<Wait>>,
-    /// The policy of moderation.
+    /// The moderation policy.
     pub moderation: Name<ModerationPlan>,
-    /// The policy of the frequency.
+    /// The frequency policy.
     pub frequency: Name<FrequencyPlan>,
     /// Whether the worker ran in a virtual machine.
     pub virtual_machine: bool,
@@ -122,9 +122,9 @@ pub struct Case {
     pub duration_ns: u64,
     /// The frames that arrived within the window.
     pub frames: Frames,
-    /// From a frame's last bit in to its answer's last bit out.
+    /// Latency from the last bit of a frame received to the last bit of its answer sent.
     pub latency: Distribution,
-    /// What the latency is made of: the terms add up to it, frame by frame. To two digits.
+    /// The parts of the latency, to two digits: for each frame they add up to its latency.
     pub budget: BTreeMap<Name<Term>, TermDocument>,
     /// The goal and its result; `null` if there was none.
     pub goal: Option<GoalDocument>,
@@ -157,7 +157,7 @@ pub struct Frames {
     pub offered: u64,
     /// Frames whose answer left within the window.
     pub departed: u64,
-    /// Lost, by reason.
+    /// Lost frames, by reason.
     pub dropped: BTreeMap<Name<Drop>, u64>,
     /// Frames still under way at the end of the window.
     pub in_flight: u64,
@@ -251,7 +251,7 @@ pub struct Queue {
     pub offered: u64,
     /// Frames whose answer left.
     pub departed: u64,
-    /// Frames that were lost, by reason.
+    /// Lost frames, by reason.
     pub dropped: BTreeMap<Name<Drop>, u64>,
     /// Frames under way at the end of the window.
     pub in_flight: u64,

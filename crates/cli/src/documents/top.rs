@@ -140,7 +140,7 @@ pub struct Total {
     pub sent_frames: u64,
     /// Bytes of the sent frames.
     pub sent_bytes: u64,
-    /// Received and not sent, by reason.
+    /// Frames received but not sent, by reason.
     pub dropped_frames: BTreeMap<Name<DropReason>, u64>,
     /// Polls of all queues.
     pub polls: u64,
@@ -150,7 +150,7 @@ pub struct Total {
     pub busy_ns: u64,
     /// Waits by kind.
     pub waits: BTreeMap<Name<WaitKind>, Wait>,
-    /// Decisions of the wait policy by reason.
+    /// Decisions of the wait policy, by reason.
     pub decisions: BTreeMap<Name<Reason>, u64>,
     /// Number of times that the host stopped the core.
     pub gaps: u64,
@@ -190,7 +190,7 @@ pub struct Rate {
     pub sent_pps: f64,
     /// Bits sent per second.
     pub sent_bps: f64,
-    /// Frames dropped a second, by reason; reasons without any are left out.
+    /// Frames dropped per second, by reason; reasons that did not occur are left out.
     pub dropped_pps: BTreeMap<Name<DropReason>, f64>,
     /// Frames lost by the devices per second, over all ports and causes.
     pub device_lost_pps: f64,
@@ -206,7 +206,7 @@ pub struct Rate {
     pub gaps_per_second: f64,
     /// Share of the interval in which the host had stopped the core.
     pub gap_ratio: f64,
-    /// Share of the decisions by reason; reasons without any are left out.
+    /// Share of the decisions by reason; reasons that did not occur are left out.
     pub decision_ratios: BTreeMap<Name<Reason>, f64>,
     /// Time from the arrival of a frame to its pick-up.
     pub pickup_lateness: Distribution,

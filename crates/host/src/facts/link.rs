@@ -44,7 +44,7 @@ pub struct Link {
     /// The levels of the kernel's adaptive receive moderation (`rx-profile` of `ethtool -c`, from Linux 6.11 on), in
     /// the driver's order, shortest first.
     pub rx_profile: Fact<Vec<DimLevel>>,
-    /// The same by queue (`ethtool --per-queue … --show-coalesce`).
+    /// Interrupt moderation by queue (`ethtool --per-queue … --show-coalesce`).
     pub queue_coalesce: BTreeMap<u32, Fact<Coalescing>>,
     /// Descriptor rings (`ethtool -g`).
     pub rings: Fact<Rings>,

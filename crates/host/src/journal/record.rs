@@ -39,7 +39,7 @@ pub enum Record {
         setting: AnySetting,
         /// The wanted value.
         wanted: Value,
-        /// The reason.
+        /// Why there is no value.
         why: String,
     },
     /// A setting already had the wanted value.

@@ -36,7 +36,7 @@ pub fn policies(access: &Access) -> Result<Vec<u32>, Error> {
     access.numbered(FOLDER, "policy")
 }
 
-/// The CPUs of a policy, online or not; none if there is no such policy.
+/// The CPUs of a policy, online or not. Empty if there is no such policy.
 pub fn policy_cpus(access: &Access, policy: u32) -> Result<CpuSet, Error> {
     let list = access.line(&file(policy, "related_cpus"))?.unwrap_or_default();
     // Separated by spaces (drivers/cpufreq/cpufreq.c, cpufreq_show_cpus).

@@ -54,7 +54,7 @@ impl IrqAffinity {
         format!("{FOLDER}/{}/{name}", self.irq)
     }
 
-    /// Where it is served now; empty if it is not in use, `None` where the kernel does not say.
+    /// The CPUs that serve it now. Empty if it is not in use; `None` if the kernel does not report it.
     pub fn effective(&self, access: &Access) -> Result<Option<CpuSet>, Error> {
         Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
     }
@@ -80,7 +80,7 @@ impl IrqAffinity {
         Ok(read_only.then_some("it is a managed interrupt, whose CPUs its driver chooses, or a platform interrupt"))
     }
 
-    /// Whether it is served by `cpus` alone, or by none.
+    /// Whether only `cpus` serve it, or no CPU does.
     pub fn is_within(&self, access: &Access, cpus: &CpuSet) -> Result<bool, Error> {
         Ok(self.effective(access)?.is_some_and(|effective| effective.is_subset(cpus)))
     }

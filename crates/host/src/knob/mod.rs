@@ -71,7 +71,7 @@ use rustix::thread::CapabilitySet;
 
 /// The CPUs that are online.
 ///
-/// Where the kernel's list was not recorded, the folders of CPUs that do not say `0` in their file `online`.
+/// If the kernel's list was not recorded: all CPUs whose file `online` does not contain `0`.
 pub fn online(access: &Access) -> Result<CpuSet, Error> {
     const FOLDER: &str = "/sys/devices/system/cpu";
     if let Some(list) = access.line(&format!("{FOLDER}/online"))? {

@@ -38,7 +38,7 @@ pub fn uncore_domains(access: &Access) -> Result<Vec<String>, Error> {
     Ok(names.into_iter().filter(|name| name.starts_with("package_") || name.starts_with("uncore")).collect())
 }
 
-/// The online CPUs, die by die.
+/// The online CPUs of each die.
 pub fn uncore_dies(access: &Access) -> Result<Vec<CpuSet>, Error> {
     let mut dies: Vec<CpuSet> = Vec::new();
     for cpu in super::online(access)?.iter() {

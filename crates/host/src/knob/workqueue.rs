@@ -35,7 +35,7 @@ impl CpuMask {
         Self::new(format!("/sys/devices/virtual/workqueue/{name}/cpumask"))
     }
 
-    /// The value that means `cpus`.
+    /// The value for `cpus`.
     pub fn value(cpus: &CpuSet) -> Value {
         Value::Text(cpus.to_mask())
     }

@@ -12,7 +12,7 @@ use crate::transaction::Plan;
 /// The frequencies to fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Power {
-    /// The cores.
+    /// The cores whose frequency is fixed.
     pub cpus: CpuSet,
     /// The frequency of these cores. `None` does not change it.
     pub frequency: Option<Hertz>,
@@ -26,9 +26,9 @@ units::named! {
     /// The interface by which a frequency is fixed.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
-        /// By registers: the HWP request (0x774) of each core, the uncore ratio limit (0x620) of each die.
+        /// Registers: the HWP request (0x774) of each core, and the uncore ratio limit (0x620) of each die.
         Hwp = "hwp",
-        /// By the kernel: the limits of the frequency policies, and of the uncore's domains.
+        /// The kernel: the limits of the frequency policies and of the uncore's domains.
         Cpufreq = "cpufreq",
     }
 }
@@ -59,7 +59,9 @@ impl Power {
             let cpus = policy_cpus(access, policy)?;
             let others = cpus.difference(&self.cpus);
             if !cpus.intersection(&self.cpus).is_empty() && !others.is_empty() {
-                notes.push(format!("CPU policy {policy} has CPUs {cpus}: the frequency of CPUs {others} changes too"));
+                notes.push(format!(
+                    "CPUs {cpus} share the frequency policy {policy}: the frequency of CPUs {others} changes too"
+                ));
             }
         }
         Ok(notes)

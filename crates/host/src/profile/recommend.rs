@@ -8,7 +8,7 @@ use crate::knob::{Access, Error, online};
 pub struct Recommendation {
     /// The name of the profile.
     pub profile: &'static str,
-    /// The CPUs that it would take for isolated.
+    /// The CPUs that the profile would treat as isolated.
     pub isolated: CpuSet,
     /// The observations that support it, each with its file.
     pub reasons: Vec<String>,

@@ -85,7 +85,7 @@ units::named! {
         } = "otherwise",
         /// The machine has no such setting.
         NotThere = "not_there",
-        /// It is as it was: the change was refused, or had no effect.
+        /// The setting was not changed: the change was refused or had no effect.
         Refused(KnobError) = "refused",
     }
 }

@@ -32,7 +32,7 @@ pub enum Error {
     RolledBack {
         /// The name of the setting.
         setting: String,
-        /// The reason.
+        /// Why there is no value.
         why: KnobError,
         /// What could not be rolled back. `None` if everything was.
         left: Option<String>,

@@ -75,7 +75,7 @@ units::named! {
         NamespaceGone = "namespace_gone",
         /// It ended with its thread, for good.
         Ended = "ended",
-        /// Its name belongs to another device now, which has settings of its own.
+        /// The name now belongs to another device, which has its own settings; nothing is restored.
         Another = "another",
         /// What caused it is restored, and the effect is not: the interrupt stays on its CPU.
         Stayed {

@@ -26,9 +26,9 @@ units::named! {
     /// An application as the user chose it.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum AppConfig {
-        /// Discard all.
+        /// Discards all frames.
         Drop = "drop",
-        /// Swap the MAC addresses and return.
+        /// Swaps the MAC addresses and sends each frame back.
         MacSwap = "macswap",
         /// Forwards frames between two ports.
         L2Fwd {

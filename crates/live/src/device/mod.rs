@@ -99,11 +99,11 @@ units::named! {
     /// The state of a port that still exists. A port that is gone is an [`Error::PortLost`].
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Health {
-        /// Frames can come and go.
+        /// Frames pass in both directions.
         Up = "up",
-        /// The link is down: nothing comes, and what is sent is lost. It may come up again.
+        /// The link is down: no frames arrive, and sent frames are lost. It may come up again.
         Down = "down",
-        /// An end was set for this device (a pcap file) and has been reached.
+        /// The device has reached its end (a capture file was played).
         Finished = "finished",
     }
 }

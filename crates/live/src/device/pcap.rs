@@ -104,7 +104,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
         if play.output.as_deref().is_some_and(|output| same_file(&play.input, output)) {
             return Err(Error::Invalid {
                 what: play.input.display().to_string(),
-                why: "it is to be read and written at once; name another file for the output".into(),
+                why: "it is both read and written; choose another file for the output".into(),
             });
         }
         let mut reader = PcapReader::open(&play.input)?;
@@ -141,7 +141,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
             if gap == Nanos::ZERO {
                 return Err(Error::Invalid {
                     what: self.name.clone(),
-                    why: "its records span no time, so it cannot be repeated with its own timing; play it as fast as possible".into(),
+                    why: "all its records have the same time, so it cannot be repeated with recorded timing; use timing=asap".into(),
                 });
             }
             self.start = self.start.map(|start| start + last + gap);

@@ -64,17 +64,17 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u64)]
     pub enum State {
-        /// Opens its ports.
+        /// The worker is opening its ports.
         Starting = "starting",
-        /// Moves frames.
+        /// The worker moves frames.
         Running = "running",
-        /// A port's link is down; it goes on with the others.
+        /// A port's link is down. The worker continues with the other ports.
         LinkDown = "link_down",
-        /// Was told to end.
+        /// The worker was asked to stop and is ending.
         Stopping = "stopping",
-        /// Has ended as it was told.
+        /// The worker has ended as requested.
         Stopped = "stopped",
-        /// Ended by an error.
+        /// The worker has ended with an error.
         Failed = "failed",
     }
 }
@@ -90,23 +90,23 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum DropReason {
-        /// The application drops all frames: its purpose.
+        /// The application drops all frames on purpose.
         Discard = "discard",
-        /// Truncated, or its headers contradict themselves.
+        /// The frame is truncated, or its headers contradict themselves.
         Malformed = "malformed",
-        /// Well formed, but nothing that this application answers or forwards.
+        /// The frame is well formed, but this application does not answer or forward such frames.
         NotHandled = "not_handled",
-        /// No route to the destination.
+        /// There is no route to the destination.
         NoRoute = "no_route",
-        /// Time to live, or hop limit, used up.
+        /// The time to live, or hop limit, is used up.
         TtlExpired = "ttl_expired",
-        /// Does not fit the outgoing port.
+        /// The frame is too long for the outgoing port.
         TooLong = "too_long",
         /// The transmit ring was full.
         TxFull = "tx_full",
         /// The outgoing port's link is down.
         LinkDown = "link_down",
-        /// Injected by a fault wrapper.
+        /// A fault wrapper dropped the frame on purpose.
         Injected = "injected",
     }
 }

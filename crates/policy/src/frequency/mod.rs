@@ -63,29 +63,29 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {
-        /// The policy has no choice here: it is a fixed scheme.
+        /// The policy is fixed and had no choice.
         Fixed = "fixed",
-        /// Frames came.
+        /// Frames arrived.
         Traffic = "traffic",
-        /// Nothing has come for as long as it takes.
+        /// No frame has arrived for as long as the policy requires.
         Idle = "idle",
         /// A queue is filling up.
         QueueFill = "queue_fill",
-        /// Too little was seen since the last decision, or the last request is not in force yet.
+        /// The policy has seen too little since the last decision, or the last request has not taken effect yet.
         Measuring = "measuring",
-        /// What runs is what is needed.
+        /// The running frequency is the one that is needed.
         Steady = "steady",
-        /// The load needs more.
+        /// The load needs a higher frequency.
         Load = "load",
-        /// The load needs less, and has for long.
+        /// The load has needed less for a long time.
         LessLoad = "less_load",
-        /// At another frequency that suffices, waiting and working cost less.
+        /// Another sufficient frequency makes waiting and working cheaper together.
         Cheaper = "cheaper",
         /// Frames were later than the goal allows.
         Late = "late",
-        /// Not the goal but the ring: it must last until a higher frequency is in force.
+        /// The ring, not the goal, needs this frequency: it must not overflow before a higher one takes effect.
         LossBound = "loss_bound",
-        /// Even the highest frequency does not keep the goal.
+        /// The goal is not met even at the highest frequency.
         GoalTooTight = "goal_too_tight",
     }
 }

@@ -44,11 +44,10 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u8)]
     pub enum PeriodMode {
-        /// From the event: the timer starts with the first packet after the last interrupt, and no
-        /// packet waits longer than it.
+        /// From the event: the timer starts with the first packet after the last interrupt. No packet waits longer than the
+        /// timer.
         Eqe = "eqe",
-        /// From the completion: every further packet starts the timer anew, so only the count of frames
-        /// bounds the wait.
+        /// From the completion: every further packet restarts the timer. So only the frame count bounds the wait.
         Cqe = "cqe",
     }
 }
@@ -128,29 +127,29 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {
-        /// The policy has no choice here: it is a fixed scheme.
+        /// The policy is fixed and had no choice.
         Fixed = "fixed",
         /// The last profile has not been programmed yet.
         Applying = "applying",
         /// Too little was seen since the last decision.
         Measuring = "measuring",
-        /// What was seen is as it should be.
+        /// The delays and rates are as they should be.
         Steady = "steady",
-        /// The window's rates were better or worse than those of the one before (DIM).
+        /// The window's rates were better or worse than those of the previous window (DIM).
         Rates = "rates",
-        /// The packets were early enough to wait longer.
+        /// The packets were early enough for a longer timer.
         Budget = "budget",
         /// Packets were later than the goal allows.
         Late = "late",
-        /// The ring's time to overflow, not the goal, cut the timer.
+        /// The ring's time to overflow, not the goal, limits the timer.
         LossBound = "loss_bound",
-        /// Waiting saved no interrupt: each packet came alone.
+        /// Waiting saved no interrupt, because each packet arrived alone.
         NoSaving = "no_saving",
-        /// The rate has risen, and waiting pays again.
+        /// The rate has risen, so a timer saves interrupts again.
         Burst = "burst",
-        /// Tries whether waiting pays again.
+        /// The policy tries whether a timer saves interrupts again.
         Probe = "probe",
-        /// Even without moderation the goal is not kept.
+        /// The goal is not met even without moderation.
         GoalTooTight = "goal_too_tight",
     }
 }

@@ -171,23 +171,23 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub enum Reason {
-        /// The policy has no choice here: it is a fixed scheme.
+        /// The policy is fixed and had no choice.
         Fixed = "fixed",
-        /// Frames came: the next poll is likely to find more.
+        /// Frames arrived, so the next poll is likely to find more.
         Traffic = "traffic",
-        /// Waits until shortly before the arrival that the traffic's period predicts.
+        /// The policy waits until shortly before the next arrival, which the traffic's period predicts.
         Periodic = "periodic",
-        /// A sleep is the cheapest wait.
+        /// A timed sleep is the cheapest wait.
         Budget = "budget",
-        /// To wait until a frame comes is the cheapest.
+        /// Waiting for an interrupt is the cheapest wait.
         Interrupt = "interrupt",
-        /// Nothing has come for long: only the interrupt ends the wait.
+        /// No frame has arrived for a long time, so only an interrupt ends the wait.
         Idle = "idle",
-        /// Nothing is owed, and no wait is cheaper than polling.
+        /// No late packets are owed, but no wait is cheaper than polling.
         GoalTooTight = "goal_too_tight",
-        /// Late packets are owed: what a wait would make late costs more than polling.
+        /// Late packets are owed. The packets that a wait would make late cost more than polling.
         Late = "late",
-        /// The ring's time to overflow, not the goal, cut the wait.
+        /// The ring's time to overflow, not the goal, limited the wait.
         LossBound = "loss_bound",
     }
 }

@@ -12,18 +12,18 @@ units::named! {
     /// A wait policy's name and its settings.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Mode {
-        /// Never waits: [`Poll`].
+        /// Never waits; runs [`Poll`].
         Poll = "poll",
-        /// Blocks at each empty poll: [`Interrupt`].
+        /// Blocks after each empty poll; runs [`Interrupt`].
         Interrupt = "interrupt",
         /// Sleeps like OVS-DPDK; runs [`Backoff`].
         Backoff {
             /// The longest sleep, at most [`Backoff::LONGEST_MAX`].
             max: Nanos,
         } = "backoff",
-        /// l3fwd-power's scheme: [`Hybrid300`].
+        /// Waits like DPDK's l3fwd-power; runs [`Hybrid300`].
         Hybrid300 = "hybrid300",
-        /// Apus's own: [`Adaptive`].
+        /// Waits as cheaply as a latency goal allows; runs [`Adaptive`].
         Adaptive(AdaptiveConfig) = "adaptive",
     }
 }

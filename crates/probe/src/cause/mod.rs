@@ -192,11 +192,11 @@ units::named! {
     /// How to find causes.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Causes {
-        /// With tracepoints, or with counters where there are none.
+        /// By tracepoints, or by counters where there are none.
         Auto = "auto",
-        /// With tracepoints, or not at all.
+        /// By tracepoints, or not at all.
         Trace = "trace",
-        /// With counters.
+        /// By counters.
         Counters = "counters",
         /// Not at all.
         None = "none",

@@ -18,10 +18,9 @@ units::named! {
     /// How to request a frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
-        /// The userspace governor's set speed, or the policy's limits where there is no such governor, or the HWP
-        /// request: the first that the host has.
+        /// The first that the host has of: the userspace governor's set speed, the policy's limits, the HWP request.
         Auto = "auto",
-        /// The userspace governor and its set speed.
+        /// The set speed of the userspace governor.
         Governor = "governor",
         /// Both limits of the frequency policy.
         Limits = "limits",
@@ -96,7 +95,7 @@ impl Way {
         };
         let what = format!("request a frequency through the {}", self.name());
         Held::new(access, &plan, "apus probe frequency", env!("CARGO_PKG_VERSION"))
-            .map_err(|e| Error::lacking(what, e, "see apus tune status"))
+            .map_err(|e| Error::lacking(what, e, "look at apus tune status"))
     }
 
     /// Requests a frequency. Only valid while the setting is held, so that the journal can restore it.

@@ -48,7 +48,7 @@ pub struct IdleCase {
     pub term: String,
     /// Number of the state; null if the CPU halted.
     pub state: Option<u32>,
-    /// What ended the sleep.
+    /// What ended the sleep: `timer`, `cpu` or `frame`.
     pub source: Name<Source>,
     /// Approximate time that the CPU was idle.
     pub sleep_ns: u64,

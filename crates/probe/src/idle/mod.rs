@@ -55,9 +55,9 @@ units::named! {
     /// How to enter each idle state.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum How {
-        /// All others are disabled.
+        /// All other states are disabled.
         Alone = "alone",
-        /// The exit latency is limited to the state's (PM QoS): shallower ones stay allowed.
+        /// The exit latency is limited to that of the state (PM QoS); shallower states stay allowed.
         PmQos = "pm-qos",
     }
 }
@@ -66,11 +66,11 @@ units::named! {
     /// What ends the sleep.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Source {
-        /// A timer of the sleeping CPU's own.
+        /// A timer of the sleeping CPU.
         Timer = "timer",
         /// Another CPU, through an eventfd.
         Cpu = "cpu",
-        /// A frame, over veth from another CPU.
+        /// A frame, over a veth pair from another CPU.
         Frame = "frame",
     }
 }

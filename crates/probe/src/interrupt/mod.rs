@@ -68,13 +68,13 @@ units::named! {
     /// How the receiver waits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Wait {
-        /// poll(2) on an AF_XDP socket: an interrupt and a wake-up for each frame.
+        /// poll(2) on an AF_XDP socket: one interrupt and one wake-up per frame.
         Block = "block",
-        /// Looking at the AF_XDP socket's ring again and again.
+        /// Polling the ring of the AF_XDP socket without rest.
         Spin = "spin",
-        /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each look runs the driver. In the lab on a UDP socket.
+        /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each poll runs the driver. In the lab, on a UDP socket.
         Busy = "busy",
-        /// Interrupt suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
+        /// IRQ suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
         Suspend = "suspend",
     }
 }

@@ -39,9 +39,9 @@ units::named! {
     /// How one thread wakes the other.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
-        /// futex(2), private.
+        /// futex(2), private to the process.
         Futex = "futex",
-        /// An octet through a pipe.
+        /// One byte through a pipe.
         Pipe = "pipe",
         /// A count through an eventfd.
         Eventfd = "eventfd",

@@ -55,9 +55,9 @@ units::named! {
     pub enum Wait {
         /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
         ClockNanosleep = "clock_nanosleep",
-        /// A periodic timerfd, read.
+        /// read(2) of a periodic timerfd.
         Timerfd = "timerfd",
-        /// The same, waited for with epoll_wait and then read.
+        /// epoll_wait(2) for a periodic timerfd, then read(2).
         Epoll = "epoll",
     }
 }

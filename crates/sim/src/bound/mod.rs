@@ -63,9 +63,9 @@ units::named! {
     /// The inequality that gave the bound.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum By {
-        /// Wake-ups and deadlines.
+        /// The first one: wake-ups and deadlines.
         Schedule = "schedule",
-        /// The cycles that the packets take.
+        /// The second one: the cycles of the packets.
         Work = "work",
     }
 }

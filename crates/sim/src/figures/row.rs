@@ -27,7 +27,7 @@ units::named! {
     /// How closely a number should agree.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Kind {
-        /// An average, a median, a rate, a power: within 15 %.
+        /// An average, a median, a rate or a power: within 15 %.
         Typical = "typical",
         /// A minimum or a maximum: within a factor of 2.
         Extreme = "extreme",
@@ -53,13 +53,13 @@ units::named! {
     /// How a number was obtained.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Role {
-        /// The simulated world gave it, and nothing was fitted to it: a prediction.
+        /// The simulated world produced it, and no parameter was fitted to it: a prediction.
         Simulated = "simulated",
-        /// It follows from the inputs in one line of arithmetic; nothing was simulated.
+        /// One line of arithmetic gives it from the inputs; nothing was simulated.
         Arithmetic = "arithmetic",
-        /// It rests on a value that was chosen for this row, because the document does not state it.
+        /// It depends on a value that was chosen for this row, because the document does not state it.
         Assumption = "assumption",
-        /// A parameter was set by it: it agrees by construction.
+        /// A parameter was set by it, so it agrees by construction.
         Calibrated = "calibrated",
     }
 }
@@ -68,13 +68,13 @@ units::named! {
     /// The result of a comparison.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
-        /// As closely as it was meant to.
+        /// The values agree as closely as they should.
         Agrees = "agrees",
-        /// Further off: the explanation says why.
+        /// The values differ by more. The explanation says why.
         Differs = "differs",
-        /// Set by this number.
+        /// A parameter was set by this number.
         Calibrated = "calibrated",
-        /// One of the two numbers is absent.
+        /// One of the two values is missing.
         NotCompared = "not_compared",
     }
 }

@@ -23,13 +23,13 @@ units::named! {
     /// How a parameter got its value.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Standing {
-        /// Fitted, to a row of this figure or of another.
+        /// It was fitted to a row of this figure or of another one.
         Fitted = "fitted",
-        /// Estimated, without a document that states it.
+        /// It is an estimate; no document states it.
         Estimate = "estimate",
-        /// Chosen, because the document does not say what was used.
+        /// It was chosen, because the document does not say what was used.
         Assumption = "assumption",
-        /// Stated by a document.
+        /// A document states it.
         Stated = "stated",
     }
 }

@@ -54,19 +54,19 @@ units::named! {
     /// The verdict on a case.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Verdict {
-        /// Ours misses a goal that a rival holds.
+        /// Apus misses a goal that a rival holds.
         Missed = "missed",
-        /// A rival at its own settings holds it with over 1 % less power.
+        /// A rival at its own settings holds the goal with over 1 % less power.
         Lost = "lost",
-        /// A rival at a frequency chosen in hindsight holds it with over 5 % less power.
+        /// A rival at a frequency chosen in hindsight holds the goal with over 5 % less power.
         LostToTuned = "lost_to_tuned",
-        /// No better, no worse.
+        /// Apus and the best rival hold the goal with about the same power.
         Tied = "tied",
-        /// Ours holds it with over 1 % less power than any rival, or alone.
+        /// Apus holds the goal with over 1 % less power than any rival, or is the only one that holds it.
         Won = "won",
-        /// Nobody holds it.
+        /// No way holds the goal.
         Nobody = "nobody_holds",
-        /// There were too few packets to tell.
+        /// There were too few packets for a verdict.
         TooFew = "too_few_packets",
     }
 }

@@ -108,11 +108,11 @@ units::named! {
     /// Whether a way held a goal.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Held {
-        /// The share of late packets, of all seeds together, is at most the allowed one, and nothing was lost.
+        /// The share of late packets over all seeds is at most the allowed one, and nothing was lost.
         Yes = "yes",
-        /// It is above, but the 95 % interval of the share over the seeds reaches down to the allowed one; nothing was lost.
+        /// The share is above the allowed one, but the 95 % interval over the seeds includes that. Nothing was lost.
         WithinInterval = "within_interval",
-        /// It is above by more than that, or packets were lost.
+        /// The whole interval is above the allowed share, or packets were lost.
         No = "no",
         /// All seeds together had fewer packets than the quantile needs ([`minimum_samples`]).
         TooFew = "too_few_packets",

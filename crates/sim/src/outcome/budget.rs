@@ -5,22 +5,22 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     #[repr(usize)]
     pub enum Term {
-        /// Waits in the NIC for its interrupt, or for its descriptor to be written back.
+        /// Waiting in the NIC for its interrupt, or for its descriptor to be written back.
         Moderation = "moderation",
-        /// From the wire into memory, and the interrupt's way to the thread that waits for it, or a timer's.
+        /// The way from the wire into memory, and that of the interrupt or the timer to the waiting thread.
         Delivery = "delivery",
-        /// The core comes back from an idle state, and fills its caches again.
+        /// The core's return from an idle state, and the refilling of its caches.
         CStateExit = "c_state_exit",
-        /// Waits for the core to be given to the thread: someone else has it, the switch itself, a timer's
-        /// slack.
+        /// Waiting until the thread gets the core: another task has it, the context switch itself, a timer's slack.
         Scheduling = "scheduling",
         /// The core executes nothing, because its frequency changes.
         FrequencyStall = "frequency_stall",
-        /// Waits in a ring while the core rests by choice, or works on others; and for the end of its batch.
+        /// Waiting in a ring while the core rests by choice or works on other packets, and waiting for the end of its
+        /// batch.
         Queueing = "queueing",
-        /// Its own work: to receive it, to handle it, to send it.
+        /// The packet's own processing: to receive it, handle it and send it.
         Work = "work",
-        /// From the doorbell to its last bit on the wire, behind those before it.
+        /// From the doorbell to its last bit on the wire, including the packets before it.
         Transmit = "transmit",
     }
 }
@@ -37,9 +37,9 @@ units::named! {
     pub enum Drop {
         /// The receive ring had no free descriptor.
         RxFull = "rx_full",
-        /// The transmit ring had none.
+        /// The transmit ring had no free descriptor.
         TxFull = "tx_full",
-        /// The socket was full: the application did not come to take them.
+        /// The socket was full, because the application did not read it in time.
         SocketFull = "socket_full",
     }
 }

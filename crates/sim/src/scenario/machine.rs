@@ -50,7 +50,7 @@ pub struct Host {
     pub uncore: Hertz,
 }
 
-/// Where the machines are told.
+/// What to do about an unusable machine, for error messages.
 const OTHER: &str = "choose one that apus sim machines lists";
 
 pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {

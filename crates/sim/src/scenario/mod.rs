@@ -120,7 +120,8 @@ pub struct GoalPlan {
 }
 
 impl Scenario {
-    /// The packages that the simulated cores and those alike fill: cores that one package does not have are another's.
+    /// Number of packages that the simulated cores and the similar ones fill. Cores that do not fit into one package go to
+    /// the next.
     pub fn packages(&self) -> u64 {
         let busy = u64::from(self.worker.cores()) + u64::from(self.worker.alike());
         busy.div_ceil(u64::from(self.host.processor.power.cores.max(1))).max(1)

@@ -15,7 +15,7 @@ units::named! {
     /// How the NIC moderates interrupts.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ModerationPlan {
-        /// One setting: that of the [`Host`]'s NIC.
+        /// One fixed setting, that of the [`Host`]'s NIC.
         Fixed = "fixed",
         /// The policy [`policy::moderation::NetDim`].
         Dim {
@@ -26,7 +26,7 @@ units::named! {
             /// The profiles: the kernel's, or the scenario's own.
             profiles: [Profile; NET_PROFILES],
         } = "dim",
-        /// See [`policy::moderation::GoalModeration`].
+        /// The policy [`policy::moderation::GoalModeration`].
         Goal = "goal",
     }
 }

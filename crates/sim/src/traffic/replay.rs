@@ -57,7 +57,7 @@ fn capture(octets: &[u8]) -> Result<Vec<Record>, pcap::Error> {
     Ok(records)
 }
 
-/// A table with a head. Times ascend; they need not begin at 0.
+/// Reads a table with column names. Times ascend, but need not begin at 0.
 fn csv(octets: &[u8]) -> Result<Vec<Record>, String> {
     const HEAD: &str = "expected pcap, or CSV whose first line names the columns time_ns, octets and perhaps queue";
     let text = std::str::from_utf8(octets).map_err(|_| HEAD)?;

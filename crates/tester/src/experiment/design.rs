@@ -6,12 +6,12 @@ units::named! {
     /// How factors are combined.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Design {
-        /// Everything off, and then one factor on at a time: half as many runs as factors have levels, and blind to factors that
-        /// only help together.
+        /// The baseline with all factors off, then one factor on at a time. It needs fewer runs, but cannot find factors
+        /// that help only together.
         OneAtATime = "one-at-a-time",
-        /// Factors on and off in balanced combinations: finds pairs that help or hurt only together. All combinations of up
-        /// to four factors; from five on a fraction in which no main effect and no interaction of two is mixed up with
-        /// another (resolution V and above).
+        /// Balanced combinations of factors that are on and off; finds pairs that help or hurt only together. Up to four
+        /// factors use all combinations; more use a fraction that still separates every main effect and every interaction
+        /// of two factors (resolution V and above).
         Factorial = "factorial",
     }
 }

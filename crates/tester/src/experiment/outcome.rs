@@ -49,16 +49,16 @@ units::named! {
     /// What an effect means.
     #[derive(Clone, Copy, PartialEq, Debug)]
     pub enum Verdict {
-        /// It helps.
+        /// The factor improves the metric.
         Helps = "helps",
-        /// It hurts.
+        /// The factor worsens the metric.
         Hurts = "hurts",
         /// No difference was found; if there is one, it is smaller than this.
         NoDifference {
             /// Bound of the undetected difference, as a share of the baseline.
             smaller_than: f64,
         } = "no_difference",
-        /// Too few runs to say anything.
+        /// There are too few runs to judge.
         Unknown = "unknown",
     }
 }

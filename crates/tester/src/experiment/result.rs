@@ -56,13 +56,13 @@ units::named! {
     /// Why an experiment ended.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Ending {
-        /// Everything is decided.
+        /// Every effect is decided.
         Decided = "decided",
-        /// There was no time for another replicate.
+        /// No time was left for another replicate.
         Budget = "budget",
-        /// As many replicates as there are looks.
+        /// The maximum number of replicates is done.
         Replicates = "replicates",
-        /// One run after the other failed.
+        /// Too many runs in a row failed.
         Failed = "failed",
         /// It was stopped before its end.
         Interrupted = "interrupted",
@@ -283,7 +283,7 @@ impl Ranked {
         let (says, smaller_than) = match entry.verdict {
             Verdict::NoDifference { smaller_than } => {
                 let bound = smaller_than * 100.0;
-                (format!("no difference found, smaller than {bound:.1} %"), Some(bound))
+                (format!("no difference found; it is below {bound:.1} %"), Some(bound))
             }
             Verdict::Unknown => ("too few replicates".into(), None),
             Verdict::Helps | Verdict::Hurts => (entry.verdict.name().into(), None),

@@ -50,11 +50,11 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Preset {
-        /// A tester and a device under test, one link, no addresses: the bed for measurements.
+        /// A tester and a device under test, joined by one link without addresses: for measurements.
         Pair = "pair",
-        /// Two ordinary hosts in one subnet, a device under test between them: for l2fwd.
+        /// Two ordinary hosts in one subnet, with a device under test between them: for l2fwd.
         Wire = "wire",
-        /// Two ordinary hosts in two subnets, IPv4 and IPv6, a router between them: for l3fwd.
+        /// Two ordinary hosts in two subnets, IPv4 and IPv6, with a router between them: for l3fwd.
         Routed = "routed",
     }
 }

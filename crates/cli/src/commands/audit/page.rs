@@ -96,7 +96,7 @@ fn first(page: &mut String, document: &Document) {
     }
 }
 
-/// What a fix puts at risk, in words.
+/// Names what a fix puts at risk.
 fn risks(names: &[Name<audit::Risk>]) -> String {
     let known = audit::Risk::ALL.into_iter().filter(|risk| names.contains(&risk.into()));
     known.map(audit::Risk::text).collect::<Vec<_>>().join("; ")

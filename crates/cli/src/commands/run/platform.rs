@@ -75,7 +75,7 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     Ok(costs)
 }
 
-/// The quantiles of a series; `None` where its p99 is refused: what is not known well enough is learned.
+/// Quantiles of a series; `None` if it has too few samples for a p99, so that the cost is learned instead.
 fn lateness(series: &Distribution) -> Result<Option<Lateness>, String> {
     if series.p99_ns.is_none() {
         return Ok(None);

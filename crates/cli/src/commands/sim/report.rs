@@ -92,7 +92,7 @@ fn numbers(cases: &[Case]) -> Table {
             |goal| match goal.held {
                 Some(true) => format!("{} met", goal.latency),
                 Some(false) => format!("{} missed", goal.latency),
-                None => format!("{}: too few packets to tell", goal.latency),
+                None => format!("{}: too few packets to judge", goal.latency),
             },
         );
         vec![

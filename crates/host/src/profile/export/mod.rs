@@ -17,17 +17,17 @@ units::named! {
     /// The engine for which a plan is exported.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Format {
-        /// A profile of tuned(8).
+        /// A profile for tuned(8).
         Tuned = "tuned",
-        /// A file for sysctl.d(5), and a systemd unit for the rest.
+        /// A file for sysctl.d(5), and a systemd unit for the other settings.
         Systemd = "systemd",
-        /// The arguments of the kernel's command line.
+        /// Arguments for the kernel's command line.
         Cmdline = "cmdline",
-        /// A PerformanceProfile of OpenShift's node tuning operator.
+        /// A PerformanceProfile for OpenShift's node tuning operator.
         Openshift = "openshift",
-        /// A Tuned object of the same operator.
+        /// A Tuned object for the same operator.
         OpenshiftTuned = "openshift-tuned",
-        /// A playbook of Ansible.
+        /// A playbook for Ansible.
         Ansible = "ansible",
     }
 }

@@ -19,7 +19,7 @@ use crate::transaction::{Item, OnRefusal, Plan};
 /// The purpose of the machine. A profile refers to isolated CPUs and interfaces without naming them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Purpose {
-    /// The CPUs for the application; `None` takes those that the kernel has isolated.
+    /// The CPUs for the application. `None` means those that the kernel has isolated.
     pub isolated: Option<CpuSet>,
     /// The interfaces for which `*` stands. If empty, all that have a device.
     pub interfaces: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Resolved {
     pub arguments: Vec<String>,
     /// The CPUs for the application.
     pub isolated: CpuSet,
-    /// All other CPUs that are online.
+    /// All other online CPUs.
     pub housekeeping: CpuSet,
     /// Parts of the profile that have no meaning on this machine, with the reason.
     pub notes: Vec<String>,
@@ -91,7 +91,7 @@ impl Work<'_> {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let wrong = |why: String| Err(Error { place: name.to_owned(), why });
         if !isolated.is_subset(&self.all) {
-            return wrong(format!("CPUs {} are not online; online are {}", isolated.difference(&self.all), self.all));
+            return wrong(format!("CPUs {} are not online; CPUs {} are", isolated.difference(&self.all), self.all));
         }
         if housekeeping.is_empty() {
             return wrong(format!("all CPUs ({}) would be isolated: leave at least one for housekeeping", self.all));

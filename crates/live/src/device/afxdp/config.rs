@@ -48,7 +48,7 @@ units::named! {
     pub enum XdpMode {
         /// In the driver, or fail.
         Native = "native",
-        /// In the kernel's stack, after it has built an skb: works with any driver, and costs more.
+        /// In the kernel's stack, after it has built an skb. Works with any driver, but costs more.
         Generic = "generic",
         /// In the driver if it can, else in the stack; [`super::Interface::mode`] says which it became.
         Auto = "auto",
@@ -151,11 +151,11 @@ units::named! {
     /// Whether the driver receives directly into the pool.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ZeroCopy {
-        /// If the driver can; [`Capabilities`](crate::device::Capabilities) says which it became.
+        /// If the driver supports it. [`Capabilities`](crate::device::Capabilities) says whether it does.
         Auto = "auto",
-        /// Or else fail.
+        /// Yes; opening fails if the driver does not support it.
         Force = "force",
-        /// Never.
+        /// No; frames are copied.
         Off = "off",
     }
 }

@@ -42,17 +42,17 @@ units::named! {
     /// A governor and its tunables.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum GovernorModel {
-        /// The highest frequency.
+        /// Requests the highest frequency.
         Performance = "performance",
-        /// The lowest.
+        /// Requests the lowest frequency.
         Powersave = "powersave",
-        /// By load: to the highest at once, down in proportion.
+        /// Follows the load: up to the highest frequency at once, down in proportion.
         Ondemand(OndemandModel) = "ondemand",
-        /// By load: step by step.
+        /// Follows the load step by step.
         Conservative(ConservativeModel) = "conservative",
-        /// By the scheduler's utilisation.
+        /// Follows the scheduler's utilisation.
         Schedutil(SchedutilModel) = "schedutil",
-        /// By NAPI's mode.
+        /// Follows NAPI's mode.
         Nmap(NmapModel) = "nmap",
     }
 }
