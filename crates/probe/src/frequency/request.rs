@@ -95,7 +95,7 @@ impl Way {
         };
         let what = format!("request a frequency through the {}", self.name());
         Held::new(access, &plan, "apus probe frequency", env!("CARGO_PKG_VERSION"))
-            .map_err(|e| Error::lacking(what, e, "look at apus tune status"))
+            .map_err(|e| Error::lacking(what, e, "see apus tune status"))
     }
 
     /// Requests a frequency. Only valid while the setting is held, so that the journal can restore it.
