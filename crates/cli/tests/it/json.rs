@@ -89,7 +89,7 @@ fn folder(root: &Root) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
-    put("routes.toml", "[[route]]\nprefix = \"0.0.0.0/0\"\nport = 0\nmac = \"02:00:00:00:00:01\"\n");
+    put("routes.toml", "[[route]]\nprefix = \"0.0.0.0/0\"\nport = \"memory-0\"\nmac = \"02:00:00:00:00:01\"\n");
     put("cyclictest.json", crate::probe::CYCLICTEST);
     put("calls.csv", "apply,time_ns,events,packets,bytes\nreset,0,0,0,0\n0,1000,1,64,4096\n0,2000000,65,128,8192\n");
     put("scenario.toml", &fs::read_to_string(scenario()).unwrap());
@@ -116,6 +116,7 @@ fn every_document_is_as_its_schema_says() {
     let root = Root::new();
     folder(&root);
     let machine = Machine::small("json");
+    machine.put("sys/class/net/eth0/operstate", "up\n");
     let worker = root.worker("edge", 0);
     for (command, checked) in CHECKED {
         let words = |more: &str| -> Vec<String> {
