@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A value of a closed set of names. Made by [`named!`](crate::named).
+/// A value of a closed set of names. Made by [`named!`](crate::named!).
 pub trait Named {
     /// Module and name of the enum: `policy::wait::WaitKind`.
     const PATH: &'static str;

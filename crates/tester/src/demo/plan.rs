@@ -84,8 +84,8 @@ impl Plan {
         let plan = cut(rounds.unwrap_or(if cut(ROUNDS).run >= LONG_ENOUGH / 4 { ROUNDS } else { 1 }));
         if plan.run < SHORTEST_RUN {
             return Err(Error::invalid(
-                format!("a demo of {budget}"),
-                format!("the budget is too short for {} modes; the default is 150s", plan.modes.len()),
+                format!("cannot run a demo of {budget}"),
+                format!("{} modes need a longer budget; the default is 150s", plan.modes.len()),
             ));
         }
         Ok(plan)
