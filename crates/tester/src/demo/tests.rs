@@ -321,7 +321,7 @@ fn a_report_is_small_and_the_document_has_everything() {
     for (run, embedded) in result.runs.iter().zip(report.results["runs"].as_array().unwrap()) {
         let clean = &embedded["latency"]["clean"];
         assert_eq!(clean["quantiles"], serde_json::to_value(&run.latency.clean.quantiles).unwrap());
-        assert!(clean["n"].is_u64() && clean.get("histogram").is_none(), "{clean}");
+        assert!(clean["count"].is_u64() && clean.get("histogram").is_none(), "{clean}");
     }
 }
 
