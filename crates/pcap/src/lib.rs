@@ -196,7 +196,7 @@ impl<R: Read> PcapReader<R> {
                     // RFC 1952, section 2.3.1.
                     [0x1f, 0x8b, ..] if got >= 4 => "this is compressed with gzip; unpack it with: gunzip".into(),
                     _ if got < 4 => {
-                        format!("the file has only {got} octets, a pcap file at least {FILE_HEADER}; capture it again")
+                        format!("the file has only {got} bytes, a pcap file at least {FILE_HEADER}; capture it again")
                     }
                     _ => format!(
                         "{:#010x} is not how a pcap file begins; convert it with: editcap -F pcap IN OUT",
@@ -209,7 +209,7 @@ impl<R: Read> PcapReader<R> {
         self.big_endian = little.is_none();
         if got < FILE_HEADER {
             return Err(
-                self.invalid(0, format!("the file header ends after {got} of {FILE_HEADER} octets; capture it again"))
+                self.invalid(0, format!("the file header ends after {got} of {FILE_HEADER} bytes; capture it again"))
             );
         }
         let (version, network) = (self.u32(&header, 4), self.u32(&header, 20));
@@ -234,7 +234,7 @@ impl<R: Read> PcapReader<R> {
             0 => return Ok(false),
             RECORD_HEADER => {}
             got => {
-                return Err(self.truncated(format!("the record's header ends after {got} of {RECORD_HEADER} octets")));
+                return Err(self.truncated(format!("the record's header ends after {got} of {RECORD_HEADER} bytes")));
             }
         }
         let [seconds, fraction, len, original_len] = [0, 4, 8, 12].map(|at| self.u32(&header, at));
@@ -243,10 +243,10 @@ impl<R: Read> PcapReader<R> {
             return Err(self.corrupt(4, format!("{fraction} of {per_second} parts of a second")));
         }
         if len as usize > LONGEST_RECORD {
-            return Err(self.corrupt(8, format!("{len} octets captured, more than any capture has ({LONGEST_RECORD})")));
+            return Err(self.corrupt(8, format!("{len} bytes captured, more than any capture has ({LONGEST_RECORD})")));
         }
         if len > original_len {
-            return Err(self.corrupt(8, format!("{len} octets captured of a frame of {original_len}")));
+            return Err(self.corrupt(8, format!("{len} bytes captured of a frame of {original_len}")));
         }
         let len = len as usize;
         // Out of `self`, because filling it needs `self` too; an empty box costs nothing.
@@ -255,7 +255,7 @@ impl<R: Read> PcapReader<R> {
         self.buffer = buffer;
         let got = got?;
         if got < len {
-            return Err(self.truncated(format!("the record ends after {got} of {len} octets of data")));
+            return Err(self.truncated(format!("the record ends after {got} of {len} bytes of data")));
         }
         let at =
             Nanos::from_secs(seconds.into()) + Nanos::from_nanos(u64::from(fraction) * (1_000_000_000 / per_second));
@@ -298,7 +298,7 @@ impl<R: Read> PcapReader<R> {
     fn remedy(&self) -> String {
         match self.records {
             0 => "no record before it is whole, so capture it again".into(),
-            n => format!("keep the {n} whole records before it with: editcap -F pcap -r IN OUT 1-{n}"),
+            n => format!("keep the {n} complete records before it with: editcap -F pcap -r IN OUT 1-{n}"),
         }
     }
 
@@ -368,7 +368,7 @@ impl<W: Write> PcapWriter<W> {
         let header = record_header(self.resolution, at, frame.len(), frame.len());
         let header = header.ok_or_else(|| Error::Invalid {
             what: self.name.clone(),
-            why: format!("a frame of {} octets at {at} does not fit: at most {LONGEST_RECORD} octets, and a time before 2106-02-07", frame.len()),
+            why: format!("a frame of {} bytes at {at} does not fit: at most {LONGEST_RECORD} bytes, and a time before 2106-02-07", frame.len()),
         })?;
         self.write_raw(&header)?;
         self.write_raw(frame)

@@ -259,7 +259,11 @@ mod tests {
             (format!("{ROUTE}[[port]]\nname = \"p0\"\n[[port]]\nname = \"p0\"\n"), 8, "described above"),
             (format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.1\"]\n"), 7, "prefix length"),
             (format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"224.0.0.1/24\"]\n"), 7, "unicast"),
-            (format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.1/24\", \"10.0.0.1/8\"]\n"), 7, "taken"),
+            (
+                format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.1/24\", \"10.0.0.1/8\"]\n"),
+                7,
+                "already used",
+            ),
             (
                 format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.255/8\", \"10.0.0.1/24\"]\n"),
                 7,

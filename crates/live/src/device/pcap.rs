@@ -371,7 +371,7 @@ mod tests {
         let mut device = bed.open(PcapPlay { timing: Timing::Recorded, repeat: true, ..play });
         let mut bed = bed;
         assert_eq!(bed.at(0, &mut device, 32), [1]);
-        assert!(device.health().unwrap_err().to_string().contains("span no time"));
+        assert!(device.health().unwrap_err().to_string().contains("have the same time"));
     }
 
     #[test]

@@ -68,7 +68,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
         "duration = \"1s\"",
         "duration = \"1ns\"",
         3,
-        &["no packet can arrive and leave within it", "the x540 alone", "1s is usual"],
+        &["no packet can arrive and leave within it", "the time of a single packet in the x540", "1s is usual"],
     ),
     ("duration = \"1s\"", "duration = \"1us\"", 3, &["no packet can arrive and leave within it"]),
     ("duration = \"1s\"", "duraton = \"1s\"", 1, &["`duration` is missing", "add duration"]),

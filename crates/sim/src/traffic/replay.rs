@@ -163,7 +163,7 @@ mod tests {
     fn says_where_a_record_is_wrong() {
         let good = written(&[(1, 60)]);
         assert!(parse(&good[..good.len() - 1]).unwrap_err().contains("record 1, offset 24"));
-        assert!(parse(&good[..30]).unwrap_err().contains("header ends after 6 of 16 octets"));
+        assert!(parse(&good[..30]).unwrap_err().contains("header ends after 6 of 16 bytes"));
         assert!(parse(&good[..24]).unwrap_err().contains("no frame"));
         assert!(parse(&[0x0a, 0x0d, 0x0d, 0x0a]).unwrap_err().contains("editcap"));
         for (text, part) in [
