@@ -204,7 +204,7 @@ impl<C: Fn() -> Instant<Monotonic> + Send> Device for PcapDevice<C> {
             if now.is_some_and(|now| now < due) || !self.receive(pool, out, now.map(|_| due)) {
                 break;
             }
-            self.state = self.advance().unwrap_or_else(|e| State::failed(&e.into()));
+            self.state = self.advance().unwrap_or_else(|e| State::failed(&e));
         }
         out.len() - before
     }

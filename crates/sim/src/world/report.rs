@@ -1,5 +1,6 @@
 //! What the world hands over at its end: an [`Outcome`] of what its parts counted.
 
+use super::core::Core;
 use super::kernel::Kernel;
 use super::port::Port;
 use super::tally::Tally;
@@ -11,39 +12,41 @@ use crate::scenario::Scenario;
 
 /// What a core did that ran a worker in user space.
 pub fn of_user(user: User, end: At) -> CoreOutcome {
-    let (counts, core) = (user.counts, user.core);
-    let waits = std::array::from_fn(|kind| (counts.waits[kind], counts.waited[kind]));
-    let (wakeups, frequency_changes, frequency_requests) =
-        (core.wakeups, core.frequency_changes, core.frequency_requests);
-    let (book, idle) = core.finish(end);
+    let counts = user.counts;
     CoreOutcome {
         polls: counts.polls,
         empty_polls: counts.empty_polls,
         reasons: counts.reasons,
-        waits,
+        waits: std::array::from_fn(|kind| (counts.waits[kind], counts.waited[kind])),
         frequency_reasons: counts.frequency_reasons,
-        moderation_reasons: Default::default(),
-        wakeups,
-        frequency_changes,
-        frequency_requests,
-        book,
-        idle: named(&idle),
+        ..of_core(user.core, end)
     }
 }
 
 /// What a core did that the kernel drove.
 pub fn of_kernel(kernel: Kernel, end: At) -> CoreOutcome {
-    let (counts, core) = (kernel.counts, kernel.core);
+    let counts = kernel.counts;
+    CoreOutcome {
+        polls: counts.polls,
+        empty_polls: counts.empty_polls,
+        frequency_reasons: counts.frequency_reasons,
+        moderation_reasons: counts.moderation_reasons,
+        ..of_core(kernel.core, end)
+    }
+}
+
+/// What a core did, whoever drove it.
+fn of_core(core: Core, end: At) -> CoreOutcome {
     let (wakeups, frequency_changes, frequency_requests) =
         (core.wakeups, core.frequency_changes, core.frequency_requests);
     let (book, idle) = core.finish(end);
     CoreOutcome {
-        polls: counts.polls,
-        empty_polls: counts.empty_polls,
+        polls: 0,
+        empty_polls: 0,
         reasons: Default::default(),
         waits: Default::default(),
-        frequency_reasons: counts.frequency_reasons,
-        moderation_reasons: counts.moderation_reasons,
+        frequency_reasons: Default::default(),
+        moderation_reasons: Default::default(),
         wakeups,
         frequency_changes,
         frequency_requests,
