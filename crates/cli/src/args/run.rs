@@ -177,7 +177,7 @@ pub struct Common {
     /// worker has its own file, FILE-WORKER-PORT.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub capture: Option<PathBuf>,
-    /// Write to FILE the last 100,000 operations of each port (receive, send, arm and disarm interrupts), for debugging.
+    /// Write to FILE the last 100,000 operations of each port (receive, send, arm, disarm), for debugging.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub trace: Option<PathBuf>,
     /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; docs/run.md lists all faults.
