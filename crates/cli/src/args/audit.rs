@@ -83,7 +83,7 @@ pub struct Host {
 pub enum Special {
     /// Compares two audits: of two recordings, or of one host before and after a change.
     ///
-    /// Exit status 1 if the second host has findings that the first does not have.
+    /// Exit status 1 if the second audit has findings that the first does not have.
     Diff(Diff),
     /// Judges only a kernel command line, or suggests one.
     Cmdline(Cmdline),
@@ -119,7 +119,7 @@ pub struct Diff {
 /// Arguments of `apus audit cmdline`.
 #[derive(Args, Debug)]
 pub struct Cmdline {
-    /// Kernel command line to judge, in quotes [default: this host's].
+    /// Kernel command line to judge, in quotes [default: the command line of this host].
     #[arg(value_name = "COMMAND-LINE", conflicts_with = "suggest")]
     pub line: Option<String>,
     /// Suggest a command line that isolates the CPUs given by --isolated.
@@ -128,7 +128,7 @@ pub struct Cmdline {
     /// CPUs reserved for the application [default: those that the command line isolates].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Number of CPUs of the host [default: this host's, unless COMMAND-LINE is given].
+    /// Number of CPUs of the host [default: the number of this host; unknown if COMMAND-LINE is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
     /// What the host does: poll, interrupt, rt, kvm-host, guest (comma-separated). Kernel parameters that suit these

@@ -40,15 +40,15 @@ pub struct Latency {
     /// Time to send frames after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us. Samples taken while the host had taken the CPU away from a busy-looping thread
-    /// are left out.
+    /// Latency goal, such as p99=40us. It is judged without the samples taken while the host had taken the CPU away
+    /// from a busy-looping thread.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Measure N times; each measurement gives its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// Write the latencies as CSV to FILE. Columns: lower bound of the bucket in ns, number of samples, number of
-    /// samples without those that --goal leaves out.
+    /// samples without those taken while the host had taken the CPU away.
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
 }

@@ -41,7 +41,7 @@ pub enum Probe {
     All(All),
     /// Compares two profiles or two results, figure by figure, and tells differences from chance.
     ///
-    /// Exit status 1 if a figure is higher (slower) in B.
+    /// Exit status 1 if a figure is higher (slower) in B, the second one.
     Compare(Compare),
     /// Converts results of cyclictest and oslat (their --json output) and of rtla hist (text) into probe results.
     Import(Import),
@@ -217,11 +217,11 @@ pub struct Idle {
     /// How to enter each idle state: alone (disable all others) or pm-qos (limit the exit latency).
     #[arg(long, value_name = "HOW", default_value = "alone")]
     pub how: How,
-    /// What wakes the sleeping CPU: timer, cpu, frame (over a veth pair) (comma-separated) [default: timer,cpu].
+    /// What wakes the sleeping CPU (comma-separated): timer, cpu or frame (over a veth pair) [default: timer,cpu].
     #[arg(long, value_name = "SOURCES", value_delimiter = ',')]
     pub source: Vec<Source>,
-    /// How long to sleep, one or several times (comma-separated) [default: twice the target residency of the idle
-    /// state, at least 200us; in a virtual machine that has no idle states but halts: 50us,100us,350us,1ms,10ms].
+    /// Sleep times to measure (comma-separated) [default: twice the target residency of the idle state, at least
+    /// 200us; in a virtual machine that has no idle states but halts: 50us,100us,350us,1ms,10ms].
     #[arg(long, value_name = "DURATIONS", value_delimiter = ',', value_parser = span)]
     pub sleep: Vec<Nanos>,
     /// Time to measure each case.

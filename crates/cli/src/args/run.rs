@@ -189,10 +189,12 @@ pub struct Common {
 fn modes() -> impl TypedValueParser<Value = Mode> {
     let value = |mode: Mode| {
         PossibleValue::new(mode.name()).help(match mode {
-            Mode::Poll => "Polls without rest; uses a whole core",
-            Mode::Interrupt => "Blocks until an interrupt as soon as a poll finds no frame",
-            Mode::Backoff { .. } => "Sleeps a little longer after each empty poll (OVS-DPDK's pmd-sleep-max)",
-            Mode::Hybrid300 => "Blocks until an interrupt after 300 empty polls (DPDK's l3fwd-power)",
+            Mode::Poll => "Polls all the time; uses a whole core",
+            Mode::Interrupt => "Blocks until the next interrupt as soon as a poll finds no frame",
+            Mode::Backoff { .. } => {
+                "Sleeps a little longer after each poll that finds few frames or none (OVS-DPDK's pmd-sleep-max)"
+            }
+            Mode::Hybrid300 => "After 300 empty polls, blocks until the next interrupt (DPDK's l3fwd-power)",
             Mode::Adaptive(_) => "Picks the cheapest wait that still meets the goal",
         })
     };

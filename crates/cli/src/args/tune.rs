@@ -12,7 +12,7 @@ use super::values::{one_of, span_with_hours};
 /// What to do with the host's settings.
 #[derive(Subcommand, Debug)]
 pub enum Tune {
-    /// Lists the profiles, or shows what a profile would change here; changes nothing.
+    /// Lists the profiles, or shows what a profile would change on this host; changes nothing.
     Plan(PlanArgs),
     /// Applies a profile to the host, so that it can be rolled back later.
     ///
@@ -274,7 +274,7 @@ pub struct Guard {
 /// What to do with frequencies.
 #[derive(Subcommand, Debug)]
 pub enum Power {
-    /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes it.
+    /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes the change.
     Set(PowerSet),
 }
 

@@ -108,8 +108,8 @@ pub struct Compare {
 pub struct Sweep {
     /// TOML file with the scenario.
     pub scenario: PathBuf,
-    /// Key and its values, such as traffic.rate=1kpps,10kpps. Given several times, all combinations are simulated.
-    /// Optional with --seeds.
+    /// Key and its values, such as traffic.rate=1kpps,10kpps. If --vary is given several times, all combinations are
+    /// simulated. With --seeds, --vary is optional.
     #[arg(long, required_unless_present = "seeds", value_name = "KEY=A,B,C")]
     pub vary: Vec<Vary>,
     /// Values that replace those of the scenario.
