@@ -18,7 +18,7 @@ pub struct Audit {
     /// The host to judge, and its purpose.
     #[command(flatten)]
     pub host: Host,
-    /// Print one JSON document (schema apus.audit/1). It holds all verdicts unless --min-level is given.
+    /// Print one JSON document (schema apus.audit/1). Without --min-level, it holds the verdicts of all levels.
     #[arg(long, conflicts_with = "explain")]
     pub json: bool,
     /// Write the findings to FILE as SARIF 2.1.0; `-` prints them.
@@ -27,11 +27,11 @@ pub struct Audit {
     /// Write a report, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write a profile for `apus tune` that fixes the warnings and failures that settings can fix; `-` prints it.
-    /// Changes nothing.
+    /// Write to FILE a profile for `apus tune`, with the settings that fix warnings and failures; `-` prints it. The
+    /// host is not changed.
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     pub fix: Option<PathBuf>,
-    /// Explain the rule ID, and its verdict on this host.
+    /// Explain the rule ID, and show its verdict on the host.
     #[arg(long, value_name = "ID")]
     pub explain: Option<String>,
     /// Show findings of this level and above: all, unknown, choice, warn, fail [default: warn].
@@ -43,7 +43,7 @@ pub struct Audit {
     /// Skip these rules or groups (comma-separated).
     #[arg(long, value_name = "ID|GROUP", value_delimiter = ',')]
     pub skip: Vec<Selector>,
-    /// Accept the findings listed in FILE, and report only others.
+    /// Accept the findings listed in FILE: report only findings that it does not list.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
     /// Write the findings of this audit to FILE, to be accepted later with --baseline.
@@ -66,13 +66,14 @@ pub struct Host {
     /// What the host does: poll, interrupt, rt, kvm-host, guest (comma-separated) [default: inferred].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
-    /// How late a packet may be, such as p99.9=50us. Findings are then sorted by their share of this time.
+    /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the share of this time that they use
+    /// up.
     #[arg(long, value_name = "QUANTILE=DURATION")]
     pub goal: Option<Goal>,
     /// Also read model-specific registers. Each read interrupts the CPU it reads from, even an isolated one.
     #[arg(long)]
     pub msr: bool,
-    /// Read the counters twice, this long apart (10ms to 600s), and judge rates instead of totals since boot.
+    /// Read the counters twice, DURATION apart (10ms to 600s), and judge rates instead of totals since boot.
     #[arg(long, value_name = "DURATION", value_parser = apart)]
     pub interval: Option<Nanos>,
 }
@@ -82,13 +83,13 @@ pub struct Host {
 pub enum Special {
     /// Compares two audits: of two recordings, or of one host before and after a change.
     ///
-    /// Exit status 1 if the second host has findings that the first does not have.
+    /// Exit status 1 if the second audit has findings that the first does not have.
     Diff(Diff),
-    /// Judges a kernel command line by itself, or suggests one.
+    /// Judges only a kernel command line, or suggests one.
     Cmdline(Cmdline),
     /// Lists the rules.
     Rules {
-        /// Print them as Markdown, as in docs/rules.md.
+        /// Print the rules as Markdown: the text of docs/rules.md.
         #[arg(long)]
         markdown: bool,
     },
@@ -118,7 +119,7 @@ pub struct Diff {
 /// Arguments of `apus audit cmdline`.
 #[derive(Args, Debug)]
 pub struct Cmdline {
-    /// Kernel command line to judge, in quotes [default: this host's].
+    /// Kernel command line to judge, in quotes [default: the command line of this host].
     #[arg(value_name = "COMMAND-LINE", conflicts_with = "suggest")]
     pub line: Option<String>,
     /// Suggest a command line that isolates the CPUs given by --isolated.
@@ -127,11 +128,11 @@ pub struct Cmdline {
     /// CPUs reserved for the application [default: those that the command line isolates].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Number of CPUs of the host [default: this host's, unless COMMAND-LINE is given].
+    /// Number of CPUs of the host [default: the number of this host; unknown if COMMAND-LINE is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
-    /// What the host does: poll, interrupt, rt, kvm-host, guest (comma-separated). Parameters that suit it are
-    /// considered too.
+    /// What the host does: poll, interrupt, rt, kvm-host, guest (comma-separated). Kernel parameters that suit these
+    /// uses are considered too.
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Print one JSON document (schema apus.cmdline/1).
@@ -154,7 +155,7 @@ pub struct Irqs {
     /// Time between two readings of the counters, from 10ms to 600s.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = apart)]
     pub interval: Nanos,
-    /// Print one JSON document (schema apus.irqs/1); with --watch, one document per line and sample.
+    /// Print one JSON document (schema apus.irqs/1); with --watch, one document per sample, each on its own line.
     #[arg(long)]
     pub json: bool,
 }

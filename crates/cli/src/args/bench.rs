@@ -17,12 +17,13 @@ use super::values::{deferral, filter, mac, one_of, parts, span};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Bench {
-    /// Measures how late frames come back at one load, and the CPU time that the other end uses.
+    /// Measures how late frames come back at one load, and the CPU time of the device under test.
     ///
-    /// Latency counts from the time at which a frame was due to be sent, so that a delayed sender does not hide any.
+    /// Latency counts from the time when a frame was due to be sent. So a sender that runs late hides no latency.
     /// Exit status 1 if the goal is missed, or if the samples are too few to show that it is met.
     Latency(Latency),
-    /// Searches for the highest rate without loss and measures latency there, or floods the other end (--flood).
+    /// Searches for the highest rate without loss and measures the latency at that rate, or floods the device under
+    /// test (--flood).
     Load(Load),
 }
 
@@ -36,17 +37,18 @@ pub struct Latency {
     /// slot:500us,frames=4,jitter=20us, pareto:30kpps[,alpha=1.5], ramp:1kpps-100kpps@2s[,gaps=even] or pcap:FILE.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
-    /// Time to send after the warm-up.
+    /// Time to send frames after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us. Samples taken while the host had stopped a busy-looping thread are left out.
+    /// Latency goal, such as p99=40us. It is judged without the samples taken while the host had taken the CPU away
+    /// from a busy-looping thread.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
-    /// Measure N times; each time gives its own result.
+    /// Measure N times; each measurement gives its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Write the latencies to a CSV file with these columns: lower bound of the bucket in ns, samples, samples
-    /// outside such stops.
+    /// Write the latencies as CSV to FILE. Columns: lower bound of the bucket in ns, number of samples, number of
+    /// samples without those taken while the host had taken the CPU away.
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
 }
@@ -66,7 +68,7 @@ pub struct Load {
     /// Share of frames that may be lost: 0, 100ppm or 0.1%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "0")]
     pub loss: u32,
-    /// End the search when its bounds are this close, as a share of the rate: 100ppm or 5%.
+    /// End the search when its lower and its upper bound differ by at most this share of the rate: 100ppm or 5%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "5%")]
     pub width: u32,
     /// Follow RFC 2544: trials of 60 s, no loss allowed, and a width of 0.5 % unless --width is given.
@@ -75,7 +77,7 @@ pub struct Load {
     /// Send as fast as possible instead of searching, and report what comes back.
     #[arg(long)]
     pub flood: bool,
-    /// Duration of each confirming trial, of the latency trial or of the flood [default: 1s; 60s with --rfc2544].
+    /// Duration of each confirming trial and of the latency trial, or of the flood [default: 1s; 60s with --rfc2544].
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub duration: Option<Nanos>,
 }
@@ -99,13 +101,13 @@ pub struct Bed {
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's port")]
     pub fifo: Option<u8>,
     /// Defer the queue's interrupts: number of empty polls, then the time until the next poll, such as 2,200us
-    /// [default: as the interface is set].
+    /// [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
     /// Where to run the tester's XDP program.
     #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Tester's port")]
     pub xdp: XdpMode,
-    /// Whether the driver receives straight into our memory.
+    /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's port")]
     pub zero_copy: ZeroCopy,
     /// Descriptors in each ring, a power of two.
@@ -119,31 +121,32 @@ pub struct Bed {
     /// Size of each frame in bytes, including the 4-byte check sequence: 64 to 9004.
     #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Frames")]
     pub frame: FrameSize,
-    /// Destination MAC address, or broadcast [the default is the address of dut0 in a lab of `apus lab up pair`].
+    /// Destination MAC address, or broadcast. The default is the address of dut0 in a lab that `apus lab up pair` made.
     #[arg(long, value_name = "MAC", value_parser = mac, default_value = "02:61:70:75:00:01", help_heading = "Frames")]
     pub mac: MacAddress,
-    /// Send UDP over IPv4, such as 10.77.0.1:5000-10.77.0.2:7 [default: EtherType 0x88b5 without IP].
+    /// Send UDP over IPv4 from SRC:PORT to DST:PORT, such as 10.77.0.1:5000-10.77.0.2:7 [default: send frames of
+    /// EtherType 0x88b5, without IP].
     #[arg(long, value_name = "SRC:PORT-DST:PORT", help_heading = "Frames")]
     pub udp: Option<UdpText>,
     /// Random seed of the schedule: the same seed gives the same send times.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
     pub seed: u64,
-    /// Time to send before the measurement; frames of this time are not counted.
+    /// Time to send frames before the measurement; these frames are not counted.
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,
 
-    /// Apus instance at the other end; its CPU time and the times when the host stopped it are read from its
-    /// telemetry.
+    /// Name of the Apus instance under test. Its telemetry gives its CPU time, and the times when the host took the
+    /// CPU away from it.
     #[arg(long, value_name = "NAME", help_heading = "Device under test")]
     pub instance: Option<String>,
     /// Read the telemetry of running instances from DIR.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Device under test")]
     pub telemetry: PathBuf,
-    /// Process at the other end; its CPU time is reported. With --instance, that of all its threads, not only of the
-    /// workers.
+    /// Process under test; its CPU time is reported. Together with --instance, the CPU time is that of all threads of
+    /// the process, not only of the workers.
     #[arg(long, conflicts_with = "tid", help_heading = "Device under test")]
     pub pid: Option<u32>,
-    /// Thread at the other end; its CPU time is reported.
+    /// Thread under test; its CPU time is reported.
     #[arg(long, conflicts_with = "instance", help_heading = "Device under test")]
     pub tid: Option<u32>,
 

@@ -9,14 +9,15 @@ use super::values::one_of;
 /// Linux's dynamic interrupt moderation (lib/dim), bit for bit.
 #[derive(Subcommand, Debug)]
 pub enum Dim {
-    /// Runs DIM on recorded samples, and shows its state after each or compares it with the recorded one.
+    /// Runs DIM on recorded samples, and shows DIM's state after each sample or compares it with the recorded state.
     ///
-    /// The file is CSV with a header; its columns may be in any order. For a network queue they are apply, time_ns,
-    /// events, packets and bytes; for RDMA apply, time_ns and completions.
+    /// The file is CSV with a header; its columns may be in any order. A network queue needs the columns apply,
+    /// time_ns, events, packets and bytes; RDMA needs apply, time_ns and completions.
     ///
-    /// apply is `reset` to start a new instance, 1 if the driver had programmed the chosen profile before this call,
-    /// or 0. A new instance starts at the profile_ix of its row, or at 0. The optional restart_time_ns is the clock
-    /// when a new window begins during the call [default: time_ns]. The column run is ignored.
+    /// The column apply is `reset` to start a new instance, 1 if the driver had programmed the chosen profile before
+    /// this call, and 0 otherwise. A new instance starts at the profile_ix of its row, or at 0 without this column.
+    /// The optional column restart_time_ns is the time at which a new window begins during the call [default:
+    /// time_ns]. The column run is ignored.
     ///
     /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired are compared with DIM's
     /// state. Exit status 1 if one of them differs.

@@ -12,11 +12,11 @@ use tester::lab::Preset;
 pub enum Lab {
     /// Creates a lab; an existing lab of the same name is removed first.
     ///
-    /// Preset pair, for measurements: interface tx0 in namespace tx, joined to dut0 in dut.
-    /// Preset wire, for l2fwd: left0 in left joined to dutl in dut, and dutr in dut joined to right0 in right.
+    /// Preset pair, for measurements: interface tx0 in namespace tx, joined to dut0 in namespace dut.
+    /// Preset wire, for l2fwd: left0 in left, joined to dutl in dut; and dutr in dut, joined to right0 in right.
     /// Preset routed, for l3fwd: the same interfaces, in two subnets.
     Up(Up),
-    /// Removes a lab; it is no error if there is none.
+    /// Removes a lab; succeeds even if there is none.
     Down {
         /// Name of the lab.
         #[arg(default_value = "demo")]

@@ -41,10 +41,10 @@ pub enum Command {
     /// Runs until Ctrl-C, until --duration has passed, or until its ports have no more packets. Prints its counters
     /// at the end.
     Run(Box<Run>),
-    /// Measures latency, loss and packet rate through another program or device, and the CPU time it uses.
+    /// Measures latency, loss, packet rate and CPU time of another program or device.
     #[command(subcommand)]
     Bench(Box<bench::Bench>),
-    /// Measures how long waking up takes on this host, and what takes the CPU away from a thread.
+    /// Measures how long a thread takes to wake up on this host, and what takes the CPU away from it.
     ///
     /// Exit status 1 if a sample exceeds --fail-over.
     #[command(subcommand)]
@@ -54,51 +54,51 @@ pub enum Command {
     Lab(lab::Lab),
     /// Writes a self-contained HTML report from JSON results.
     Report(lab::Report),
-    /// Replays a recorded run through its wait policy, and checks that it decides the same again.
+    /// Feeds a recorded run to its waiting policy again, and checks that the policy makes the same decisions.
     Replay(lab::Replay),
-    /// Runs Linux's dynamic interrupt moderation (DIM) on recorded samples, bit for bit.
+    /// Replays recorded samples through Linux's dynamic interrupt moderation (DIM), reproduced bit for bit.
     #[command(subcommand)]
     Dim(dim::Dim),
-    /// Shows what running instances do: packet rates, lateness, waiting and CPU time.
+    /// Shows the packet rates, lateness, waits and CPU time of running instances of Apus.
     Top(Top),
-    /// Serves the counters of running instances to Prometheus.
+    /// Serves the counters of running instances of Apus to Prometheus.
     ///
-    /// Each counter has the label `instance`, the name of the Apus instance. Prometheus renames it to
+    /// Each counter has the label `instance`, the name of the Apus instance. Prometheus renames this label to
     /// `exported_instance` unless the scrape configuration sets `honor_labels: true`.
     Metrics(Metrics),
     /// Records this host's state in one archive, to audit it on another machine.
     ///
-    /// The archive holds what `apus audit` reads, and two readings of every counter. Texts that may hold secrets
-    /// (kernel command lines, environment files, service settings) keep only names and values known to be harmless.
-    /// From the logs, only the kernel messages that the audit uses are kept. MAC addresses, UUIDs and serial numbers
-    /// are masked. Only the user who runs this can read the file. No isolated CPU is interrupted, unless --msrs is
-    /// given.
+    /// The archive holds what `apus audit` reads, and two readings of every counter. Of texts that may hold secrets
+    /// (kernel command lines, environment files, service settings), the archive keeps only names and values known to
+    /// be harmless. Of the logs, it keeps only the kernel messages that the audit uses. MAC addresses, UUIDs and
+    /// serial numbers are masked. Only the user who runs the command can read the archive. No isolated CPU is
+    /// interrupted, unless --msrs is given.
     ///
-    /// Without Apus installed, tools/apus-snapshot.sh does the same with a shell and tar.
+    /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),
     /// Compares all waiting modes on real packets: latency side by side with CPU time.
     ///
     /// Creates a lab of two network namespaces, measures in it, and removes it again, even after Ctrl-C. Needs root
-    /// and two CPUs, which it keeps busy.
+    /// and two CPUs, and keeps both CPUs busy.
     Demo(Demo),
-    /// Simulates hosts and traffic: needs no hardware and measures nothing.
+    /// Simulates packet processing on modelled hosts; measures nothing on this host.
     #[command(subcommand)]
     Sim(sim::Sim),
-    /// Changes the host's settings with profiles, and rolls them back, even after a crash or a reboot.
+    /// Applies profiles to the host's settings, and rolls the changes back, even after a crash or a reboot.
     #[command(subcommand)]
     Tune(tune::Tune),
-    /// Finds out which settings help, by interleaved runs, and ranks them against the noise.
+    /// Finds out which settings help: tries them in interleaved runs, and tells their effects from noise.
     ///
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
-    /// the host's settings in a transaction and rolls them back afterwards.
+    /// the host's settings in a transaction, which is rolled back afterwards.
     Experiment(experiment::Experiment),
     /// Fixes the frequency of CPU cores and of the uncore.
     #[command(subcommand)]
     Power(tune::Power),
     /// Finds what makes packets late on this host or on a recorded one, why, and how to fix it.
     ///
-    /// Reads the host's state and judges it; changes nothing. What the host is for is inferred unless you state it.
-    /// Exit status 1 if there are findings at --min-level or above.
+    /// Reads and judges the host's state; changes nothing. Apus infers what the host is used for, unless you state it
+    /// with --isolated, --nic, --workload and --goal. Exit status 1 if there are findings at --min-level or above.
     Audit(Box<audit::Audit>),
     /// Shows which interrupts and softirqs hit a CPU, per second and by source.
     Irqs(audit::Irqs),
@@ -118,7 +118,7 @@ pub struct Run {
 /// Which running instances to read.
 #[derive(Arguments, Clone, Debug)]
 pub struct Telemetry {
-    /// Read the telemetry of running instances from DIR. The default covers the instances of all users.
+    /// Read the telemetry of running instances from DIR. With the default, the instances of all users are found.
     #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
     pub root: PathBuf,
 }
@@ -131,7 +131,7 @@ pub struct Top {
     /// Take two samples, print one table, and exit.
     #[arg(long)]
     pub once: bool,
-    /// Print one JSON document (schema apus.top/2), from two samples, and end.
+    /// Take two samples, print one JSON document (schema apus.top/2), and exit.
     #[arg(long)]
     pub json: bool,
     /// Time between two samples, from 10ms to 3600s [default: 1s; 500ms with --once or --json].
@@ -159,7 +159,7 @@ pub struct Demo {
     /// Write the report, one HTML file, to FILE.
     #[arg(short, long, value_name = "FILE", default_value = "demo-report.html")]
     pub output: PathBuf,
-    /// Where the JSON document (schema apus.demo/2) goes; `-` prints it in place of the table.
+    /// Write the result as JSON (schema apus.demo/2) to FILE; `-` prints it instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Total time for all runs, at most 3600s. A smaller budget means shorter and fewer runs.

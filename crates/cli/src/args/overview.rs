@@ -18,8 +18,8 @@ const QUESTIONS: [(&str, &[&str]); 5] = [
 /// Where to begin: what is typed, and what for. The first changes nothing and needs no privilege, the second shows on
 /// this machine what Apus is for, the third is what it is for.
 const BEGIN: [(&str, &str); 3] = [
-    ("apus audit", "what makes packets late on this host, and how to fix it; changes nothing"),
-    ("apus demo", "all waiting modes side by side on this machine; needs root, takes three minutes"),
+    ("apus audit", "find what makes packets late on this host, and how to fix it; changes nothing"),
+    ("apus demo", "compare all waiting modes on this machine; needs root, takes three minutes"),
     ("apus run --help", "move packets between your own interfaces"),
 ];
 

@@ -21,13 +21,13 @@ use super::values::{mac, span};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Probe {
-    /// Measures how late a periodic timer fires. A stall counts once for every period it covers.
+    /// Measures how late a periodic timer fires. A stall counts once for each period that it covers.
     Timer(Timer),
     /// Measures gaps in a loop that never sleeps: what took the CPU, for how long, and the effect on packets.
     Jitter(Jitter),
     /// Measures the time to hand over from one thread to another: context switches, and wake-ups across CPUs.
     Switch(Switch),
-    /// Measures the delivery of a frame to user space, over a veth pair or on a port whose frames come back.
+    /// Measures how long a frame takes to reach user space, over a veth pair or on a port whose frames come back.
     Interrupt(Interrupt),
     /// Measures the time to wake from each idle state, by a timer and by other sources. Changes idle states while it
     /// runs, and rolls them back afterwards.
@@ -41,9 +41,9 @@ pub enum Probe {
     All(All),
     /// Compares two profiles or two results, figure by figure, and tells differences from chance.
     ///
-    /// Exit status 1 if a figure is higher (slower) in B.
+    /// Exit status 1 if a figure is higher (slower) in B, the second one.
     Compare(Compare),
-    /// Imports results of cyclictest and oslat (--json) and of rtla hist (text) as probe results.
+    /// Converts results of cyclictest and oslat (their --json output) and of rtla hist (text) into probe results.
     Import(Import),
 }
 
@@ -78,7 +78,7 @@ pub struct Conditions {
 /// Arguments of `apus probe timer`.
 #[derive(Args, Debug)]
 pub struct Timer {
-    /// CPUs to measure on, one thread each: 1, 0-3 or 0,2 [default: the last CPU of this process].
+    /// CPUs to measure on, one thread each: 1, 0-3 or 0,2 [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
     /// Time from one timer expiry to the next, at least 10us.
@@ -104,7 +104,8 @@ pub struct Timer {
 /// Arguments of `apus probe jitter`.
 #[derive(Args, Debug)]
 pub struct Jitter {
-    /// CPUs on which to busy-loop, one thread each: 1, 0-3 or 0,2 [default: the last CPU of this process].
+    /// CPUs on which to busy-loop, one thread each: 1, 0-3 or 0,2 [default: the last CPU that this process may run
+    /// on].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
     /// Time to measure.
@@ -116,14 +117,14 @@ pub struct Jitter {
     /// Explain gaps longer than DURATION. Gaps less than 5us apart are explained as one.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub explain_over: Nanos,
-    /// How to find what caused a gap: auto, trace, counters or none. Each traced event costs the measured CPU some
+    /// How to find what caused a gap: auto, trace, counters or none. Each traced event costs the measured CPU a few
     /// hundred nanoseconds.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub causes: Causes,
     /// Estimate how many packets would have been lost at this packet rate.
     #[arg(long, value_name = "RATE", help_heading = "Packets")]
     pub rate: Option<PacketRate>,
-    /// Descriptors in the receive ring in which these packets wait.
+    /// Descriptors in the receive ring in which the packets of --rate wait.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Packets")]
     pub ring: u32,
     /// Packets per second that the reader can process after a gap [default: unlimited].
@@ -140,11 +141,11 @@ pub struct Jitter {
 /// Arguments of `apus probe switch`.
 #[derive(Args, Debug)]
 pub struct Switch {
-    /// CPU of the first thread [default: the last CPU of this process].
+    /// CPU of the first thread [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// CPU of the second thread; the same CPU measures a context switch [default: measure both, on the same CPU and
-    /// with the first CPU of this process].
+    /// CPU of the second thread. If both threads have the same CPU, the probe measures a context switch [default:
+    /// measure both cases, on the same CPU and with the first other CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
     /// How the threads wake each other: futex, pipe or eventfd [default: all].
@@ -170,11 +171,11 @@ pub struct Interrupt {
     /// How the receiver waits: block, spin, busy (kernel busy polling) or suspend (IRQ suspension) [default: all].
     #[arg(long, value_name = "HOW")]
     pub wait: Option<Wakes>,
-    /// CPU of the receiver [default: the last CPU of this process].
+    /// CPU of the receiver [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// CPU of the sender; may be the receiver's [default: the first CPU of this process; for block, also the
-    /// receiver's].
+    /// CPU of the sender; may be the CPU of the receiver [default: the first other CPU that this process may run on;
+    /// for block, also the CPU of the receiver].
     #[arg(long, value_name = "CPU", conflicts_with = "port")]
     pub sender: Option<usize>,
     /// Time from one frame to the next.
@@ -183,7 +184,8 @@ pub struct Interrupt {
     /// Time to measure each case.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "2s")]
     pub duration: Nanos,
-    /// Interface whose frames come back, by a loopback plug or a reflector [default: a veth pair made for it].
+    /// Interface whose frames come back, by a loopback plug or a reflector [default: a veth pair made for the
+    /// measurement].
     #[arg(long, value_name = "IF", help_heading = "Port")]
     pub port: Option<String>,
     /// Receive queue on which the frames come back.
@@ -206,20 +208,20 @@ pub struct Interrupt {
 /// Arguments of `apus probe idle`.
 #[derive(Args, Debug)]
 pub struct Idle {
-    /// CPU that sleeps [default: the last CPU of this process].
+    /// CPU that sleeps [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// CPU that wakes the sleeping one [default: the first CPU of this process].
+    /// CPU that wakes the sleeping one [default: the first other CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
     /// How to enter each idle state: alone (disable all others) or pm-qos (limit the exit latency).
     #[arg(long, value_name = "HOW", default_value = "alone")]
     pub how: How,
-    /// What wakes the sleeping CPU: timer, cpu, frame (over a veth pair) (comma-separated) [default: timer,cpu].
+    /// What wakes the sleeping CPU (comma-separated): timer, cpu or frame (over a veth pair) [default: timer,cpu].
     #[arg(long, value_name = "SOURCES", value_delimiter = ',')]
     pub source: Vec<Source>,
-    /// Time to sleep, one or several (comma-separated) [default: twice the target residency of the state, at least
-    /// 200us; in a guest that halts 50us,100us,350us,1ms,10ms].
+    /// Sleep times to measure (comma-separated) [default: twice the target residency of the idle state, at least
+    /// 200us; in a virtual machine that has no idle states but halts: 50us,100us,350us,1ms,10ms].
     #[arg(long, value_name = "DURATIONS", value_delimiter = ',', value_parser = span)]
     pub sleep: Vec<Nanos>,
     /// Time to measure each case.
@@ -236,7 +238,7 @@ pub struct Idle {
 /// Arguments of `apus probe frequency`.
 #[derive(Args, Debug)]
 pub struct Frequency {
-    /// CPU that runs the work and changes its frequency [default: the last CPU of this process].
+    /// CPU that runs the work and changes its frequency [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
     /// How to request a frequency: governor, limits, hwp (MSR 0x774) or auto.
@@ -268,7 +270,8 @@ pub struct Frequency {
 /// Arguments of `apus probe clock`.
 #[derive(Args, Debug)]
 pub struct Clock {
-    /// CPUs whose time stamp counters to compare, each with the first [default: all of this process].
+    /// CPUs whose time stamp counters to compare, each with that of the first CPU [default: all CPUs that this process
+    /// may run on].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
     /// Time from the first comparison of the counters to the second.
@@ -285,10 +288,11 @@ pub struct Clock {
 /// Arguments of `apus probe all`.
 #[derive(Args, Debug)]
 pub struct All {
-    /// CPU to measure [default: the last CPU of this process].
+    /// CPU to measure [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// Second CPU, which wakes the measured one and sends to it [default: the first CPU of this process].
+    /// Second CPU, which wakes the measured one and sends to it [default: the first other CPU that this process may
+    /// run on].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
     /// Run the measuring threads under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
@@ -297,7 +301,7 @@ pub struct All {
     /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Number of rounds. Each round gives one sample for `apus probe compare`.
+    /// Number of rounds. Each round gives one sample of each figure for `apus probe compare`.
     #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Time to measure each case in each round.

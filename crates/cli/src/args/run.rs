@@ -24,13 +24,13 @@ pub enum App {
         #[command(flatten)]
         common: Common,
     },
-    /// Swaps the MAC addresses and returns every frame, as a tester's counterpart does.
+    /// Returns every frame to its sender, with the MAC addresses swapped.
     Macswap {
         /// Ports, waiting mode, workers and results.
         #[command(flatten)]
         common: Common,
     },
-    /// Forwards every frame from one port to the other, unchanged as on a wire.
+    /// Forwards every frame from one port to the other, unchanged, like a wire.
     L2fwd {
         /// Rewrite MAC addresses as DPDK's l2fwd does, instead of leaving frames unchanged.
         #[arg(long)]
@@ -59,7 +59,7 @@ pub enum App {
     },
     /// Routes IPv4 and IPv6 packets by longest prefix match.
     L3fwd {
-        /// File with the routes.
+        /// TOML file with the routes; docs/run.md describes it.
         #[arg(long, value_name = "FILE")]
         routes: PathBuf,
         /// Ports, waiting mode, workers and results.
@@ -100,54 +100,54 @@ pub struct Common {
     /// Latency goal, such as p99.9=50us [adaptive only; default: p99=100us].
     #[arg(long, value_name = "GOAL", help_heading = "Waiting")]
     pub goal: Option<Goal>,
-    /// Platform profile of this host, written by `apus probe all -o FILE`: wait costs are known from the start
-    /// [adaptive only; default: learn them from the first packets].
+    /// Platform profile of this host, written by `apus probe all -o FILE`. It makes the costs of waits known from the
+    /// start [adaptive only; default: learn the costs from the first packets].
     #[arg(long, value_name = "FILE", help_heading = "Waiting")]
     pub platform: Option<PathBuf>,
     /// Longest sleep, from 0 to 10ms [backoff only; default: 100us].
     #[arg(long, value_name = "DURATION", help_heading = "Waiting")]
     pub sleep_max: Option<Nanos>,
-    /// Highest packet rate that one queue may receive. No wait of adaptive is longer than the ring takes to fill at
-    /// this rate [default: 64-byte frames at the port's line rate].
+    /// Highest packet rate that one queue may receive. No timed sleep of adaptive is longer than the ring takes to
+    /// fill at this rate [default: the rate of 64-byte frames at the port's line rate].
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
 
-    /// CPUs to use, such as 1,2, with one pinned worker each [default: one worker, not pinned].
+    /// CPUs to use, such as 1,2. One worker is pinned to each CPU [default: one worker, not pinned].
     #[arg(long, value_name = "CPU,…", value_delimiter = ',', help_heading = "Workers")]
     pub cpu: Vec<usize>,
     /// Run the workers under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Workers")]
     pub fifo: Option<u8>,
-    /// Do not lock the process's memory into RAM. With only memory and pcap ports it is never locked.
+    /// Do not lock the process's memory into RAM. If all ports are memory or pcap ports, it is never locked.
     #[arg(long, help_heading = "Workers")]
     pub no_lock_memory: bool,
 
     /// Name of this instance, for `apus top` and `apus bench` [default: APP-PID].
     #[arg(long, help_heading = "Workers")]
     pub name: Option<String>,
-    /// Write the telemetry to DIR, which must belong to the user. For users other than root, the default is
-    /// /dev/shm/apus-UID.
+    /// Write the telemetry to DIR, which must belong to the user who runs the command. For users other than root, the
+    /// default is /dev/shm/apus-UID.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Workers")]
     pub telemetry: PathBuf,
 
     /// Where to run the XDP program: in the driver, in the kernel's network stack, or wherever it works.
     #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Ports")]
     pub xdp: XdpMode,
-    /// Whether the driver receives straight into our memory.
+    /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopy,
     /// Descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
-    /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time; reports whether it
-    /// works [default: off].
+    /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time. Apus warns if this has
+    /// no effect [default: off].
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
     /// Defer the queues' interrupts during the run: number of empty polls, then the time until the next poll, such as
-    /// 2,200us [default: as the interface is set].
+    /// 2,200us [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
-    /// Frames to take; the kernel gets the others: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9].
+    /// Which frames to take: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets the rest.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
     /// Memory for each frame in bytes, a power of two from 2048 to the page size.
@@ -166,19 +166,21 @@ pub struct Common {
     /// Print one JSON document (schema apus.run/2) at the end.
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Record what the wait policy observed and decided to FILE, for `apus replay`. Needs exactly one worker.
+    /// Record in FILE what the waiting policy observed and what it decided, for `apus replay`. Needs exactly one
+    /// worker.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub record: Option<PathBuf>,
     /// Maximum number of decisions to record. Memory for them is allocated at the start.
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "record", help_heading = "Results")]
     pub record_limit: usize,
-    /// Write all received and sent frames to a pcap file. Several devices write FILE-WORKER-PORT each.
+    /// Write all received and sent frames to the pcap file FILE. With several workers or ports, each port of each
+    /// worker has its own file, FILE-WORKER-PORT.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub capture: Option<PathBuf>,
-    /// Write the last 100,000 calls of each device to FILE.
+    /// Write to FILE the last 100,000 operations of each port (receive, send, arm, disarm), for debugging.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub trace: Option<PathBuf>,
-    /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; see docs/run.md for all.
+    /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; docs/run.md lists all faults.
     #[arg(long, value_name = "FAULTS", help_heading = "Results")]
     pub fault: Option<FaultText>,
 }
@@ -187,10 +189,12 @@ pub struct Common {
 fn modes() -> impl TypedValueParser<Value = Mode> {
     let value = |mode: Mode| {
         PossibleValue::new(mode.name()).help(match mode {
-            Mode::Poll => "Polls without rest; uses a whole core",
-            Mode::Interrupt => "Blocks until an interrupt as soon as a poll finds no frame",
-            Mode::Backoff { .. } => "Sleeps a little longer after each empty poll (OVS-DPDK's pmd-sleep-max)",
-            Mode::Hybrid300 => "Blocks until an interrupt after 300 empty polls (DPDK's l3fwd-power)",
+            Mode::Poll => "Polls all the time; uses a whole core",
+            Mode::Interrupt => "Blocks until the next interrupt as soon as a poll finds no frame",
+            Mode::Backoff { .. } => {
+                "Sleeps a little longer after each poll that finds few frames or none (OVS-DPDK's pmd-sleep-max)"
+            }
+            Mode::Hybrid300 => "After 300 empty polls, blocks until the next interrupt (DPDK's l3fwd-power)",
             Mode::Adaptive(_) => "Picks the cheapest wait that still meets the goal",
         })
     };

@@ -21,7 +21,7 @@ pub struct Snapshot {
     /// the kernel module msr.
     #[arg(long)]
     pub msrs: bool,
-    /// Make a masked snapshot of this folder or archive instead of this host.
+    /// Make a masked snapshot of a recorded host (a folder or an archive) instead of this host.
     #[arg(long, value_name = "FILE-OR-FOLDER", conflicts_with_all = ["interval", "msrs"])]
     pub from: Option<PathBuf>,
     /// Print one JSON document (schema apus.snapshot/1) instead of a line of text.

@@ -12,55 +12,56 @@ use super::values::{one_of, span_with_hours};
 /// What to do with the host's settings.
 #[derive(Subcommand, Debug)]
 pub enum Tune {
-    /// Lists the profiles, or shows what a profile would change here; changes nothing.
+    /// Lists the profiles, or shows what a profile would change on this host; changes nothing.
     Plan(PlanArgs),
     /// Applies a profile to the host, so that it can be rolled back later.
     ///
     /// Writes each change to a journal (/var/lib/apus/tune) before making it, and reads the setting back afterwards.
-    /// If the kernel refuses one change, all are rolled back.
+    /// If the kernel refuses one change, all changes are rolled back, unless --keep-going is given.
     Apply(Apply),
-    /// Rolls back what was applied: all of it, or one transaction.
+    /// Rolls back all applied changes, or those of one transaction.
     ///
-    /// Also works after a crash, a kill or a reboot. Settings that someone else has changed since are kept and
-    /// reported.
+    /// Also works after a crash, a kill or a reboot. If someone else has changed a setting since then, the command
+    /// asks whether to keep that value; without a terminal, it keeps and reports it.
     Rollback(Rollback),
-    /// Shows what is applied, and the current value of each setting.
+    /// Shows the applied profiles, and the current value of each setting that they changed.
     Status(Show),
-    /// Compares the host with what was applied, or with a profile. Exit status 1 if a setting differs.
+    /// Compares the host's settings with those that were applied, or with a profile. Exit status 1 if a setting
+    /// differs.
     ///
-    /// Comparing with a profile needs no root, and nothing has to be applied.
+    /// The comparison with a profile needs no root, and the profile need not be applied.
     Verify(Verify),
     /// Recommends the profile that suits this host, with the reasons.
-    Recommend(Show),
+    Recommend(RecommendArgs),
     /// Applies a profile and keeps running, so that devices and threads that appear later get its settings too.
     ///
     /// Ctrl-C or SIGTERM rolls everything back.
     Follow(Follow),
-    /// Shows each changed setting: its value before, and now.
+    /// Shows each changed setting with its value before the change and its value now.
     Diff(Show),
     /// Converts a profile for another tool: tuned, systemd, the kernel command line, OpenShift or Ansible.
     Export(Export),
     /// Installs a systemd unit that applies a profile at each boot, and prints the unit. Does not apply the profile
     /// now.
     ///
-    /// A reboot resets settings of the running kernel; kernel arguments and irqbalance's configuration survive it.
+    /// A reboot resets the settings of the running kernel, but not kernel arguments and irqbalance's configuration.
     Enable(Enable),
-    /// Removes what `apus tune enable` installed. What is applied stays until `apus tune rollback`.
+    /// Removes what `apus tune enable` installed. Applied settings stay applied until `apus tune rollback`.
     Disable {
-        /// Root folder of the host.
+        /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
     },
-    /// Holds a request for an exit latency; started by apply.
+    /// Holds a request for an exit latency; `apus tune apply` starts this command.
     #[command(hide = true)]
     Hold {
-        /// Root folder of the host.
+        /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
         /// Exit latency to request, in us.
         micros: u32,
     },
-    /// Rolls back a transaction later; started by apply.
+    /// Rolls back a transaction later; `apus tune apply` starts this command.
     #[command(hide = true)]
     Guard(Guard),
 }
@@ -68,14 +69,14 @@ pub enum Tune {
 /// The host to change, and its CPUs and interfaces.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Root folder of the host: of a recorded one, or of the host seen from a container.
+    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Interface that "*" in the profile stands for; may be given several times [default: all that belong to a
-    /// device].
+    /// Interface that "*" in the profile stands for; may be given several times [default: all interfaces backed by a
+    /// hardware device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
     /// Set a variable of the profile; may be given several times.
@@ -113,12 +114,15 @@ pub struct Apply {
     /// Roll back automatically when the process PID ends.
     #[arg(long, value_name = "PID")]
     pub while_pid: Option<u32>,
-    /// Report changes that are refused and make the others, instead of rolling back.
+    /// If the kernel refuses some changes, report them and make the rest, instead of rolling back.
     #[arg(long)]
     pub keep_going: bool,
     /// How to make the changes.
     #[command(flatten)]
     pub manner: Manner,
+    /// Print one JSON document (schema apus.tune-apply/1).
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `apus tune enable`.
@@ -129,7 +133,7 @@ pub struct Enable {
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// At boot, report changes that are refused and make the others, instead of rolling back.
+    /// If the kernel refuses some changes at boot, report them and make the rest, instead of rolling back.
     #[arg(long)]
     pub keep_going: bool,
 }
@@ -140,12 +144,9 @@ pub struct Manner {
     /// Time to wait for another transaction to end before giving up.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub wait: Nanos,
-    /// Print each changing operation before it is done.
+    /// Print each operation that changes something before it is carried out.
     #[arg(long)]
     pub trace: bool,
-    /// Print one JSON document (schema apus.tune-apply/1, or apus.tune-rollback/1 of a rollback).
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of `apus tune rollback`.
@@ -153,27 +154,30 @@ pub struct Manner {
 pub struct Rollback {
     /// Number of the transaction, as `apus tune status` shows it [default: all, the newest first].
     pub transaction: Option<u32>,
-    /// Root folder of the host.
+    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Roll back only abandoned transactions: unfinished, or their process has ended.
+    /// Roll back only abandoned transactions: those that are unfinished, or whose process has ended.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
-    /// Also roll back settings that someone else has changed since.
+    /// Also roll back settings that someone else has changed since then.
     #[arg(long, conflicts_with = "keep")]
     pub overwrite: bool,
-    /// Keep settings that someone else has changed since, without asking.
+    /// Keep settings that someone else has changed since then, without asking.
     #[arg(long)]
     pub keep: bool,
     /// If the journal is damaged, roll back what its intact lines record.
     #[arg(long)]
     pub damaged: bool,
-    /// Drop changes that cannot be rolled back from the journal.
+    /// Remove from the journal the changes that cannot be rolled back.
     #[arg(long)]
     pub forget: bool,
     /// How to make the changes.
     #[command(flatten)]
     pub manner: Manner,
+    /// Print one JSON document (schema apus.tune-rollback/1).
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `apus tune verify`.
@@ -184,7 +188,7 @@ pub struct Verify {
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// Print one JSON document (schema apus.tune-status/1; with a profile apus.tune-plan/1).
+    /// Print one JSON document (schema apus.tune-status/1, or apus.tune-plan/1 if a profile is given).
     #[arg(long)]
     pub json: bool,
     /// Also watch the effects for DURATION: idle states entered, frequencies, interrupts.
@@ -203,7 +207,7 @@ pub struct Follow {
     /// Time between two searches for new devices and threads.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span_with_hours)]
     pub every: Nanos,
-    /// Report changes that are refused and make the others, instead of rolling back.
+    /// If the kernel refuses some changes, report them and make the rest, instead of rolling back.
     #[arg(long)]
     pub keep_going: bool,
     /// Time to wait for another transaction to end before giving up.
@@ -211,13 +215,24 @@ pub struct Follow {
     pub wait: Nanos,
 }
 
-/// Arguments of `apus tune status`, `diff` and `recommend`.
+/// Arguments of `apus tune status` and `diff`.
 #[derive(Args, Debug)]
 pub struct Show {
-    /// Root folder of the host.
+    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Print one JSON document (schema apus.tune-status/1, or apus.tune-recommend/1 of `recommend`).
+    /// Print one JSON document (schema apus.tune-status/1).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `apus tune recommend`.
+#[derive(Args, Debug)]
+pub struct RecommendArgs {
+    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Print one JSON document (schema apus.tune-recommend/1).
     #[arg(long)]
     pub json: bool,
 }
@@ -241,7 +256,7 @@ pub struct Export {
 /// Arguments of `apus tune guard`, a hidden command.
 #[derive(Args, Debug)]
 pub struct Guard {
-    /// Root folder of the host.
+    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Roll back after DURATION.
@@ -259,7 +274,7 @@ pub struct Guard {
 /// What to do with frequencies.
 #[derive(Subcommand, Debug)]
 pub enum Power {
-    /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes it.
+    /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes the change.
     Set(PowerSet),
 }
 
@@ -279,10 +294,13 @@ pub struct PowerSet {
     /// How to fix the frequency: through registers or through the kernel.
     #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
-    /// Root folder of the host.
+    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// How to make the changes.
     #[command(flatten)]
     pub manner: Manner,
+    /// Print one JSON document (schema apus.tune-apply/1).
+    #[arg(long)]
+    pub json: bool,
 }

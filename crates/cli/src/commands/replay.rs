@@ -44,7 +44,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let goal = document.goal.map(|goal| format!(" {goal}")).unwrap_or_default();
     match document.first_difference {
         None => {
-            writeln!(out, "{}{goal}: {} decisions, all the same", document.mode, document.decisions)?;
+            writeln!(out, "{}{goal}: {} decisions, all as recorded", document.mode, document.decisions)?;
         }
         Some(Difference { line, recorded, now }) => {
             writeln!(out, "{}{goal}: line {line} of {} differs", document.mode, document.file)?;

@@ -29,12 +29,12 @@ units::named! {
     /// A named grid.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Grid {
-        /// Two machines, four kinds of traffic at three loads, three goals, five seeds: some minutes.
+        /// Two machines, four kinds of traffic at three loads, three goals, five seeds; takes a few minutes.
         Quick = "quick",
-        /// Four machines, Poisson traffic at four loads, three goals, one seed: what SPEC.md counts.
+        /// Four machines, Poisson traffic at four loads, three goals, one seed; SPEC.md counts these cases.
         Classic = "classic",
-        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds:
-        /// days. Draw a sample.
+        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds;
+        /// takes days, so draw a sample.
         Full = "full",
     }
 }

@@ -21,49 +21,49 @@ pub struct Goals {
     /// Random seed of the draw. The same seed draws the same cases.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
     pub sample_seed: u64,
-    /// Machine: a name or FILE.toml. Add its network controller after a + if the machine has none:
-    /// xeon-gold-6338n+x540. May be given several times [default: those of the grid].
+    /// Machine: a name or FILE.toml. If the machine has no network controller, add one after a +, such as
+    /// xeon-gold-6338n+x540. May be given several times [default: the machines of the grid].
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
     /// Kind of traffic (comma-separated): poisson, constant, on-off, self-similar, slots, step or replay; FILE.toml
     /// with the traffic of a scenario; FILE.pcap or FILE.csv to replay. A file keeps its own rate and ignores --load
-    /// [default: those of the grid].
+    /// [default: the kinds of the grid].
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub traffic: Vec<Pattern>,
     /// Loads (comma-separated), in percent of the packet rate that a core forwards at its base frequency, such as
-    /// 0.01,1,50 [default: those of the grid].
+    /// 0.01,1,50 [default: the loads of the grid].
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = load)]
     pub load: Vec<u32>,
-    /// Latency goals (comma-separated), such as p99=20us,p99.99=1ms; without a quantile, p99.9 is used [default:
-    /// those of the grid].
+    /// Latency goals (comma-separated), such as p99=20us,p99.99=1ms; without a quantile, p99.9 is used [default: the
+    /// goals of the grid].
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = goal)]
     pub goal: Vec<Goal>,
     /// Deepest idle states allowed (comma-separated), such as C1,C6. Machines without the state are left out
-    /// [default: those of the grid].
+    /// [default: the states of the grid].
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
-    /// Highest packet rate that adaptive is given as goal.peak (comma-separated): told (the true peak of the traffic;
-    /// not for files), untold (none), or a rate such as 1Mpps [default: that of the grid].
+    /// Highest packet rate that adaptive is told to expect (comma-separated; goal.peak of a scenario): told (the true
+    /// peak of the traffic; not for files), untold (none), or a rate such as 1Mpps [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
     /// Rivals (comma-separated): poll, l3fwd-power, hybrid300, interrupt or backoff=50us. Add @1GHz to fix the
-    /// frequency [default: those of the grid].
+    /// frequency [default: the rivals of the grid].
     #[arg(long, value_name = "MODE", value_delimiter = ',')]
     pub rival: Vec<Way>,
-    /// Also compare each rival that keeps its frequency at N fixed frequencies, from the lowest to just below the
-    /// base frequency [default: that of the grid].
+    /// Also run each rival that stays at the base frequency at N lower fixed frequencies, from the lowest to just below
+    /// the base frequency [default: as many as in the grid].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub frequencies: Option<u32>,
-    /// Simulated time before the counted window [default: 1s; classic: 2s].
+    /// Simulated time before the counted window [default: 1s; for the classic grid: 2s].
     #[arg(long, value_name = "TIME")]
     pub warm_up: Option<Nanos>,
-    /// Simulated time that counts [default: chosen by rate and quantile; classic: 1s].
+    /// Simulated length of the counted window [default: chosen by rate and quantile; for the classic grid: 1s].
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// First random seed of the simulation. The same seed gives byte-identical output.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Seeds per case: the first seed and the N - 1 after it [default: 5; classic: 1].
+    /// Seeds per case: the first seed and the N - 1 after it [default: 5; for the classic grid: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
     pub seeds: Option<u64>,
     /// Number of cases to simulate at the same time [default: the number of CPUs].

@@ -23,25 +23,26 @@ pub enum Sim {
     Compare(Compare),
     /// Simulates a scenario once for each combination of values, on all cores.
     ///
-    /// With -o, a CSV file keeps one row per finished case; the same command continues an existing file and simulates
-    /// only what is missing. An empty cell means unknown. The exit status is 0 even if cases miss their goal, and 1
-    /// if Ctrl-C stops the sweep early.
+    /// With -o, the sweep writes one row per finished case to a CSV file. If the file exists, the same command
+    /// simulates only the cases that the file lacks. An empty cell means unknown. The exit status is 0 even if cases
+    /// miss their goal, and 1 if Ctrl-C stops the sweep early.
     ///
-    /// With --seeds above 1, it also writes statistics over the seeds of each combination: mean and median, each with
-    /// its 95 % confidence interval (Student's t, from 2 seeds; order statistics, from 6 seeds). They go to
-    /// FILE.seeds.csv next to FILE.csv, to standard output without -o, and into the plots of --report.
+    /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: mean and median,
+    /// each with its 95 % confidence interval (Student's t, from 2 seeds; order statistics, from 6 seeds). These
+    /// statistics go to FILE.seeds.csv next to FILE.csv, or to standard output without -o, and into the plots of
+    /// --report.
     Sweep(Sweep),
     /// Compares published figures with what the simulator computes for them.
     ///
-    /// Each number is marked as simulated, arithmetic, assumption or calibrated. Averages agree if within 15 %,
-    /// extremes if within a factor of 2, bounds as stated; every difference is explained. Each prediction is compared
-    /// with a one-line rule of thumb (the null model). Below each table you see how its rows change if a parameter
-    /// changes by 20 %.
+    /// Each number is marked as simulated, arithmetic, assumption or calibrated. A simulated average agrees with the
+    /// published one if it is within 15 % of it, an extreme within a factor of 2, and a bound if it holds as stated;
+    /// every difference is explained. Each prediction is compared with a one-line rule of thumb (the null model).
+    /// Below each table you see how its rows change if a parameter changes by 20 %.
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///
-    /// Given FILE.toml, it checks your own machine file. For a mistake it prints the line, the key and the allowed
-    /// values, and exits with status 2.
+    /// With FILE.toml, the command checks your own machine file. For each mistake it prints the line, the key and the
+    /// allowed values, and exits with status 2.
     Machines(Machines),
     /// Compares adaptive with other waiting modes: which meets a latency goal with the least power?
     ///
@@ -51,8 +52,9 @@ pub enum Sim {
     /// and every goal that a rival meets with less power; then counts wins, ties and losses. Exit status 1 if any
     /// goal is listed.
     ///
-    /// --grid selects what to compare: quick (some minutes), classic (48 goals with Poisson traffic, some minutes) or
-    /// full (9,240 goals, days; use --sample to draw some of them). The other options replace parts of the grid.
+    /// --grid selects what to compare: quick (takes a few minutes), classic (48 goals with Poisson traffic, a few
+    /// minutes) or full (9,240 goals, takes days; use --sample to draw some of them). The other options replace parts
+    /// of the grid.
     Goals(Box<Goals>),
 }
 
@@ -106,8 +108,8 @@ pub struct Compare {
 pub struct Sweep {
     /// TOML file with the scenario.
     pub scenario: PathBuf,
-    /// Key and its values, such as traffic.rate=1kpps,10kpps. Given several times, all combinations are simulated.
-    /// Optional with --seeds.
+    /// Key and its values, such as traffic.rate=1kpps,10kpps. If --vary is given several times, all combinations are
+    /// simulated. With --seeds, --vary is optional.
     #[arg(long, required_unless_present = "seeds", value_name = "KEY=A,B,C")]
     pub vary: Vec<Vary>,
     /// Values that replace those of the scenario.
@@ -119,7 +121,7 @@ pub struct Sweep {
     /// Number of cases to simulate at the same time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Print one JSON document (schema apus.sim.sweep/2) in place of CSV.
+    /// Print one JSON document (schema apus.sim.sweep/2) instead of CSV.
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
     /// Write the finished cases to this CSV file, and skip those already in it.
@@ -136,7 +138,7 @@ pub struct Machines {
     /// Machine to show: a name from the list, or your own FILE.toml [default: list all].
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Print the machine as a TOML file, to start your own from.
+    /// Print the machine as a TOML file, as a starting point for your own.
     #[arg(long, requires = "name", conflicts_with = "json")]
     pub toml: bool,
     /// Print one JSON document (schema apus.sim.machines/1).

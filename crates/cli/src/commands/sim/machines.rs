@@ -73,7 +73,7 @@ fn all<'a>(machines: impl Iterator<Item = &'a Machine>) -> String {
     }
     text.push_str("\nA scenario names a processor (machine = \"NAME\") and a NIC (nic = \"NAME\"); a NAME can also be your own FILE.toml.\n");
     text.push_str(
-        "apus sim machines NAME shows each value with its source; --toml prints the file, to start your own from.\n",
+        "apus sim machines NAME shows each value with its source; --toml prints the file, as a starting point for your own.\n",
     );
     text
 }

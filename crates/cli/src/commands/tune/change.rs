@@ -64,7 +64,7 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
         )
         .into());
     }
-    finish(&access, &resolved.plan, &applied, &typed.manner, &resolved.notes)
+    finish(&access, &resolved.plan, &applied, typed.json, &resolved.notes)
 }
 
 /// Runs `apus power set`.
@@ -98,7 +98,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
         )
         .into());
     }
-    finish(&access, &plan, &applied, &typed.manner, &notes)
+    finish(&access, &plan, &applied, typed.json, &notes)
 }
 
 /// Runs `apus tune rollback`.
@@ -125,7 +125,7 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
         decide: &mut decide,
     };
     let rolled_back = take_back(&access, which, &mut options)?;
-    let said = if typed.manner.json {
+    let said = if typed.json {
         print_json(&RollbackDocument::of(&rolled_back))
     } else {
         say::rolled_back(&rolled_back, &mut terminal::out()).map_err(Into::into)
@@ -198,14 +198,8 @@ fn unless_said(said: anyhow::Result<()>, stands: &str) -> anyhow::Result<()> {
     }
 }
 
-fn finish(
-    access: &Access,
-    plan: &Plan,
-    applied: &Applied,
-    manner: &Manner,
-    notes: &[String],
-) -> anyhow::Result<Status> {
-    let said = if manner.json {
+fn finish(access: &Access, plan: &Plan, applied: &Applied, json: bool, notes: &[String]) -> anyhow::Result<Status> {
+    let said = if json {
         print_json(&ApplyDocument::of(&plan.name, applied, notes))
     } else {
         say::applied(access, applied, notes, &mut terminal::out()).map_err(Into::into)

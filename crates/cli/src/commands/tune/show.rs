@@ -15,7 +15,7 @@ use host::transaction::{Meets, Transaction, transactions};
 use units::Nanos;
 
 use super::{machine, resolve, say};
-use crate::args::tune::{Export, PlanArgs, Show, Target, Verify};
+use crate::args::tune::{Export, PlanArgs, RecommendArgs, Show, Target, Verify};
 use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
@@ -115,7 +115,7 @@ fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Res
 }
 
 /// Runs `apus tune recommend`.
-pub fn recommend(typed: &Show) -> anyhow::Result<Status> {
+pub fn recommend(typed: &RecommendArgs) -> anyhow::Result<Status> {
     let access = machine(&typed.root)?;
     let found = host::profile::recommend(&access)?;
     if typed.json {

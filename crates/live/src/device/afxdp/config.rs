@@ -46,11 +46,11 @@ units::named! {
     /// Where the XDP program runs.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum XdpMode {
-        /// In the driver, or fail.
+        /// In the driver; opening fails if the driver does not support it.
         Native = "native",
-        /// In the kernel's stack, after it has built an skb. Works with any driver, but costs more.
+        /// In the kernel's network stack, on each frame's skb. Works with any driver, but costs more.
         Generic = "generic",
-        /// In the driver if it can, else in the stack; [`super::Interface::mode`] says which it became.
+        /// In the driver if it supports XDP, otherwise in the network stack; `apus run` prints which.
         Auto = "auto",
     }
 }
@@ -151,7 +151,7 @@ units::named! {
     /// Whether the driver receives directly into the pool.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ZeroCopy {
-        /// If the driver supports it. [`Capabilities`](crate::device::Capabilities) says whether it does.
+        /// If the driver supports it; `apus run` prints `zero-copy` or `copying` for each port.
         Auto = "auto",
         /// Yes; opening fails if the driver does not support it.
         Force = "force",
