@@ -124,6 +124,6 @@ pub(super) const CAUTIONS: &[Caution] = &[
         of: |parameter, line| is_serial(parameter) && !is_silent(line),
         why: "kernel messages go out over a serial line, 87 us per character at 115,200 baud, mostly with interrupts off",
         instead: Some("quiet loglevel=4"),
-        source: "Linux Documentation/admin-guide/serial-console.rst; ten bits per character at 115,200 bits a second",
+        source: "Linux Documentation/admin-guide/serial-console.rst; ten bits per character at 115,200 bits per second",
     },
 ];

@@ -78,7 +78,7 @@ const ALLOCATION: &[Rule] = &[
         magnitude: Magnitude {
             text: "a delay per cache miss that grows with the throttling; at 10 % memory is many times slower",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no size is given",
+            source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no figure is given",
         },
         fix: Fix::for_good(
             "write MB: 100 for each domain into the schemata of the application's group in /sys/fs/resctrl",

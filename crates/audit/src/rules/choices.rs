@@ -153,9 +153,10 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
         ([], uses @ [_, ..]) => Judgement::warn(
             Subject::Host,
             format!(
-                "{} (advised by {}); for {} the advice is {} ({})",
+                "{} (advised by {}); for the workload{} {}, the advice is {} ({})",
                 mine.is,
                 mine.who,
+                if uses.len() == 1 { "" } else { "s" },
                 uses.join(", "),
                 other.want,
                 other.who
@@ -431,7 +432,7 @@ mod tests {
             let host = poll().workload(Workload::Interrupt).workload(Workload::KvmHost).file(MIGRATION, now);
             host.judge("choice.timer-migration").remove(0).found
         };
-        assert!(both("1\n").contains("; for poll the advice is "), "{}", both("1\n"));
+        assert!(both("1\n").contains("; for the workload poll, the advice is "), "{}", both("1\n"));
         assert!(both("0\n").contains(", the advice for poll ("), "{}", both("0\n"));
     }
 
@@ -445,7 +446,9 @@ mod tests {
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert!(
-            decided.found.ends_with("for poll the advice is timers that stay where they were started (tuned)"),
+            decided
+                .found
+                .ends_with("for the workload poll, the advice is timers that stay where they were started (tuned)"),
             "{}",
             decided.found
         );

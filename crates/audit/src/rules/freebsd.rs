@@ -44,7 +44,7 @@ const POWER: &[Rule] = &[
         why: "powerd lowers the clock when the load is low and raises it again in steps, so the first packets of a burst \
          are processed slowly.",
         magnitude: Magnitude {
-            text: "for the 250 ms of a polling interval, work takes longer, up to the ratio of the frequencies",
+            text: "for the 250 ms of a polling interval, work takes longer, by up to the ratio of the frequencies",
             effect: crate::Effect::Slower,
             source: "FreeBSD manual, powerd(8), option -p",
         },
@@ -295,7 +295,7 @@ const QUEUES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a cold cache after each move: some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "FreeBSD manual, cpuset(1), names the mechanism; the size is general knowledge",
+            source: "FreeBSD manual, cpuset(1), names the mechanism; the figure is general knowledge",
         },
         fix: Fix::both(
             "cpuset -l 2 -x 293 # each queue's interrupt to a CPU near the card",

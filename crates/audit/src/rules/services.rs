@@ -75,7 +75,7 @@ const TUNERS: &[Rule] = &[
         magnitude: Magnitude {
             text: "occasional runs of some ms, on any CPU that they may use",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the size is an estimate",
+            source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the figure is an estimate",
         },
         fix: Fix::for_good("stop and disable the services that are named, or give systemd CPUAffinity={housekeeping}"),
         cost: "The functions of these services: updates, crash reports, discovery.",
@@ -157,12 +157,12 @@ const EVIDENCE: &[Rule] = &[
         why: "A serial port is written character by character, on most kernels by the CPU that prints the message, \
               with interrupts off. The console's log level decides which messages go there.",
         magnitude: Magnitude {
-            text: "87 us per character at 115,200 baud, 7 ms for a line of 80, whenever the kernel prints something",
+            text: "87 us per character at 115,200 baud, 7 ms for a line of 80 characters, whenever the kernel prints something",
             effect: crate::Effect::Unsized,
-            source: "ten bits per character at 115,200 bits a second",
+            source: "ten bits per character at 115,200 bits per second",
         },
         fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse only", "loglevel=4").traded(),
-        cost: "Warnings and notices of the kernel appear in the log only.",
+        cost: "The kernel's warnings and notices appear only in the log.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, printk",
             "Linux Documentation/admin-guide/serial-console.rst",

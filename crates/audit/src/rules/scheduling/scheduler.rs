@@ -111,7 +111,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads that are alone on their CPU",
             effect: crate::Effect::Unsized,
-            source: "sched(7), The autogroup feature; the size is general knowledge",
+            source: "sched(7), The autogroup feature; the figure is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
         cost: "Builds in the background slow interactive shells down more.",

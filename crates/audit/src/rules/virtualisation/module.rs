@@ -109,7 +109,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "an exit and an entry per interrupt, 1 to 2 us",
             effect: crate::Effect::Late(Nanos::from_micros(2)),
-            source: "FlexRAN real-time platform slides (2018) ask for it; the size is general knowledge",
+            source: "FlexRAN real-time platform slides (2018) ask for it; the figure is general knowledge",
         },
         fix: Fix::boot(
             "kvm_intel.enable_apicv=1 (AMD: kvm_amd.avic=1); VT-d with interrupt remapping in the firmware's settings",
