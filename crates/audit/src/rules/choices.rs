@@ -43,7 +43,7 @@ const SETTINGS: &[Rule] = &[
             source: "Linux kernel/sched/core.c, get_nohz_timer_target",
         },
         fix: Fix::runtime("sysctl -w kernel.timer_migration=0"),
-        cost: "With 0, housekeeping CPUs sleep less. With 1, isolated CPUs that nohz_full does not protect can receive \
+        cost: "With kernel.timer_migration=0, housekeeping CPUs sleep less. With 1, isolated CPUs that nohz_full does not protect can receive \
          timers of other CPUs.",
         references: &[TUNED, NTO],
         conflicts: &["0: tuned", "1: OpenShift node tuning operator, whose hosts have nohz_full"],
@@ -64,7 +64,7 @@ const SETTINGS: &[Rule] = &[
             source: "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
-        cost: "With 1, configuration changes take longer.",
+        cost: "With rcupdate.rcu_normal_after_boot=1, configuration changes take longer.",
         references: &["tuned profile network-latency, which realtime and cpu-partitioning include", VDU],
         conflicts: &["1: tuned", "0: OpenShift vDU reference configuration"],
     },

@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
             source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         },
         fix: Fix::look("apus irqs --cpu {isolated} --watch # then apply the fixes of irq.* and kthr.* for the first one"),
-        cost: "Depends on the source.",
+        cost: "Depends on the source of the interruptions.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/admin-guide/cpu-isolation.rst",

@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
               lost, the sibling thread gets half a core, and throttling may follow. In a guest it takes a physical CPU \
               from the others for nothing.",
         magnitude: Magnitude {
-            text: "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, costs all power saving of all CPUs",
+            text: "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, but no CPU saves power any more",
             effect: crate::Effect::Unsized,
             source: SLIDES,
         },
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
         why: "The parameter removes deeper states of the driver intel_idle. The value 0 does not mean no states: it \
          disables the driver, and acpi_idle takes over with all states that the firmware offers.",
         magnitude: Magnitude {
-            text: "C6 takes 133 us to leave on Xeon E5 v3 and 170 us on Ice Lake, C1 about 2 us; idle.states has this host's figures",
+            text: "waking up from C6 takes 133 us on Xeon E5 v3 and 170 us on Ice Lake, from C1 about 2 us; idle.states has this host's figures",
             effect: crate::Effect::Unsized,
             source: LATENCIES,
         },

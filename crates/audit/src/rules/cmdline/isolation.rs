@@ -146,7 +146,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the figure is general knowledge",
         },
         fix: Fix::boot("remove rcu_nocb_poll # or leave more CPUs to housekeeping"),
-        cost: "Without it the application's CPU wakes the rcuo threads itself.",
+        cost: "Without rcu_nocb_poll, the application's CPU wakes the rcuo threads itself.",
         references: &["Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll"],
         conflicts: &[],
     },

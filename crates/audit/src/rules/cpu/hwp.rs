@@ -95,7 +95,7 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
         },
         fix: Fix::boot("write the same ways into MSR 0xc8b of each socket, or use the firmware's defaults on all"),
-        cost: "Applications share the ways for devices with these.",
+        cost: "Applications and devices share the same ways of the cache.",
         references: &[
             "Farshin et al., Reexamining Direct Cache Access to Optimize I/O Intensive Applications, USENIX ATC 2020",
         ],

@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         judge: own,
         why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
               the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
-              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17 one a second was left).",
+              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17, one tick per second remained).",
         magnitude: Magnitude {
             text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}")
             .after("apus irqs --cpu {isolated} # by source, per second"),
-        cost: "Nothing is balanced onto these CPUs any more, and each entry into the kernel costs more there.",
+        cost: "The scheduler moves nothing onto these CPUs any more, and each entry into the kernel costs more there.",
         references: &[GUIDE, ISOLATION, "Linux Documentation/timers/no_hz.rst"],
         conflicts: &[],
     },

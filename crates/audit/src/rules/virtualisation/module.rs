@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
         },
         fix: Fix::boot("kvm.kvmclock_periodic_sync=0"),
-        cost: "Guests' clocks follow the host's less closely; guests with NTP or a PTP clock of KVM do not need it.",
+        cost: "Guests' clocks follow the host's less closely; guests with NTP or a PTP clock of KVM do not need these updates.",
         references: &[REALTIME_HOST],
         conflicts: &[],
     },
