@@ -130,7 +130,7 @@ pub(super) struct Side {
     pub is: &'static str,
     /// The advice, as a noun: "turbo off".
     pub want: &'static str,
-    /// Who recommends it.
+    /// The documents that recommend this side.
     pub who: &'static str,
     /// Uses of a host for which these sources recommend it, and no source of the other side for the same use recommends the
     /// opposite: tuned's and OpenShift's references both speak of real-time hosts. Empty if no use decides.

@@ -125,7 +125,7 @@ pub(in crate::rules) struct Proposal {
     pub node: Option<u32>,
     /// Pages of 1 GB; at least one, and at most a quarter of the memory there where that is known.
     pub gib: u64,
-    /// What is said of the number.
+    /// Remark on the number of pages, for people.
     pub note: String,
     /// The memory, and where that is known from.
     pub memory: Option<(u64, Source)>,
