@@ -25,7 +25,7 @@ pub struct Advice<'a> {
 /// One action, and the findings that it fixes.
 #[derive(Clone, Debug)]
 pub struct Advised<'a> {
-    /// What is done.
+    /// The change to make, and who makes it.
     pub step: Doing,
     /// The findings that it fixes, the worst first. Never empty.
     pub from: Vec<&'a Finding>,
@@ -86,7 +86,7 @@ pub struct ByRule<'a> {
     pub said: Vec<Said<'a>>,
 }
 
-/// The same finding on several subjects.
+/// Findings of one rule that say the same about several subjects.
 #[derive(Clone, Debug)]
 pub struct Said<'a> {
     /// The findings. Never empty; all have the same verdict and text.
@@ -219,7 +219,7 @@ impl<'a> Advised<'a> {
         Self { step, from }
     }
 
-    /// What is done, as an instruction.
+    /// The action as an instruction, for people.
     pub fn title(&self) -> &'static str {
         match &self.step {
             Doing::Set(cause, _) | Doing::People(cause, _) => cause.action(),
@@ -243,7 +243,7 @@ impl<'a> Advised<'a> {
         self.from.iter().map(|finding| finding.cause()).collect()
     }
 
-    /// What it gains: the largest of this host's own numbers, or else the typical number of the worst finding.
+    /// What the action gains: the largest of this host's own numbers, or else the typical number of the worst finding.
     pub fn gain(&self) -> Gain<'a> {
         let own = self.from.iter().copied().filter(|finding| finding.own_delay().is_some());
         let largest = own.max_by_key(|finding| finding.own_delay());
@@ -257,12 +257,12 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Set(..))
     }
 
-    /// Whether it only asks what the host is for, and changes nothing.
+    /// Whether the action only asks what the host is for, and changes nothing.
     pub fn is_ask(&self) -> bool {
         matches!(self.step, Doing::Ask)
     }
 
-    /// Whether its lines are the kernel's whole command line.
+    /// Whether the lines of the action are the kernel's whole command line.
     pub fn is_line(&self) -> bool {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
     }
@@ -335,7 +335,7 @@ impl<'a> Advised<'a> {
 }
 
 impl<'a> Caused<'a> {
-    /// The findings that it fixes.
+    /// The findings of this root cause.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         self.rules.iter().flat_map(|by_rule| by_rule.said.iter()).flat_map(|said| said.findings.iter().copied())
     }

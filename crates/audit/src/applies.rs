@@ -21,15 +21,15 @@ pub struct Applies {
     pub since: Option<KernelVersion>,
     /// The first kernel version to which it no longer applies. `None` means no upper limit.
     pub until: Option<KernelVersion>,
-    /// Whether it applies on hardware, in a guest, or both.
+    /// Whether the rule applies on hardware, in a guest, or both.
     pub place: Place,
-    /// Whether it applies only if CPUs are isolated for the application.
+    /// Whether the rule applies only if CPUs are isolated for the application.
     pub isolated: bool,
-    /// Whether it applies only if the intent names an interface.
+    /// Whether the rule applies only if the intent names an interface.
     pub nic: bool,
 }
 
-/// On hardware, in a guest, or both.
+/// Where a rule applies: on hardware, in a guest, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// On hardware and in guests.

@@ -65,7 +65,7 @@ impl Cause {
         self.texts().0
     }
 
-    /// What to do about it, as an instruction.
+    /// How to fix the problem, as an instruction.
     pub const fn action(self) -> &'static str {
         self.texts().1
     }

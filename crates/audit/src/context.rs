@@ -19,7 +19,7 @@ pub struct Context {
     pub notes: Vec<String>,
 }
 
-/// An intended value, and how it is known.
+/// An intended value, and whether the user stated it or it was inferred.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Intended<T> {
     /// The value.
@@ -33,7 +33,7 @@ pub struct Intended<T> {
 pub enum How {
     /// The user stated it.
     Given,
-    /// It was inferred from what the host shows, which the text names.
+    /// The value was inferred from what the host shows; the text names the evidence.
     Inferred(String),
     /// Nothing shows it.
     #[default]

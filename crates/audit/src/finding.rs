@@ -17,7 +17,8 @@ pub struct Finding {
     pub judgement: Judgement,
     /// The fix, with values and paths filled in. Empty if nothing needs fixing.
     pub fix: Remedy,
-    /// How long one packet waits because of it. `None` if no packet waits ([`Self::slower`]) or the size is not known.
+    /// How long one packet waits because of the finding. `None` if no packet waits ([`Self::slower`]) or the time is
+    /// not known.
     pub effect: Option<Nanos>,
     /// Whether the work on a packet takes longer, although no packet waits.
     pub slower: bool,
@@ -45,12 +46,12 @@ impl Finding {
         Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
     }
 
-    /// Whether its fix trades power, safety or a feature for latency.
+    /// Whether the finding's fix trades power, safety or a feature for latency.
     pub fn trades(&self) -> bool {
         self.rule.fix.trade || self.cause().trades()
     }
 
-    /// What its fix costs and risks. Empty if there is nothing to fix, or nothing can be done.
+    /// What the finding's fix costs and risks. Empty if there is nothing to fix, or nothing can be done.
     pub fn cost(&self) -> &str {
         let is_idle = self.fix.steps().count() > 0 && self.fix.steps().all(Step::is_nothing);
         if is_idle || self.judgement.verdict.weight() < Verdict::SourcesDisagree.weight() {
@@ -59,7 +60,7 @@ impl Finding {
         self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
     }
 
-    /// How much its mechanism costs on this host, and the source of that number.
+    /// How much delay the finding's mechanism adds on this host, and the source of that number.
     pub fn magnitude(&self) -> (String, String) {
         let general = &self.rule.magnitude;
         match self.judgement.also {

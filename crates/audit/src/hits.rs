@@ -7,9 +7,9 @@ use units::Nanos;
 /// One source of interruptions of some CPUs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hit {
-    /// Its label, for example `55`, `LOC` or `NET_RX`.
+    /// Label of the row in /proc/interrupts or /proc/softirqs, for example `55`, `LOC` or `NET_RX`.
     pub label: String,
-    /// Its name for people: `ens1f0-TxRx-3`, `Local timer interrupts`.
+    /// Name of the source for people: `ens1f0-TxRx-3`, `Local timer interrupts`.
     pub name: String,
     /// The kind of interruption.
     pub kind: HitKind,

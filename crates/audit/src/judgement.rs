@@ -175,7 +175,7 @@ impl Judgement {
         self
     }
 
-    /// Adds a setting that fixes it permanently.
+    /// Adds a setting that fixes the problem permanently.
     pub fn for_good(mut self, setting: impl Into<String>) -> Self {
         self.for_good.push(setting.into());
         self
@@ -228,12 +228,12 @@ impl Judgement {
 pub struct Evidence {
     /// The value as it was found or derived.
     pub value: String,
-    /// Where it was found: `/proc/cmdline`, `ethtool -c ens1f0`, `MSR 0x774 of CPU 3, bits 31:24`.
+    /// Where the value was found: `/proc/cmdline`, `ethtool -c ens1f0`, `MSR 0x774 of CPU 3, bits 31:24`.
     pub source: String,
 }
 
 units::named! {
-    /// What is judged.
+    /// The part of the host that a judgement is about.
     #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Subject {
         /// The host as a whole.

@@ -48,3 +48,4 @@ pub use report::{Level, Report, Selection, Selector, Tally, audit, audit_with};
 pub use rule::{Effect, Fix, Group, Magnitude, Rule};
 pub use unlock::{Unlock, unlocks};
 pub use verdict::Verdict;
+pub use wording::spaced;

@@ -28,7 +28,7 @@ pub struct Plan<'a> {
 /// A part of a plan, and the findings that require it, the worst first.
 #[derive(Clone, Debug)]
 pub struct Planned<'a, T> {
-    /// What to do.
+    /// The setting or kernel parameter to change.
     pub what: T,
     /// The findings that require it. Never empty.
     pub from: Vec<&'a Finding>,

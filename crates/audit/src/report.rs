@@ -167,7 +167,7 @@ impl Report {
 }
 
 impl Finding {
-    /// How much attention it asks for.
+    /// How much attention the finding needs.
     pub fn level(&self) -> Level {
         match self.judgement.verdict {
             Verdict::Pass | Verdict::NotApplicable(_) => Level::All,

@@ -23,7 +23,7 @@ pub struct Rule {
     pub judge: fn(&Facts, &Context) -> Judged,
     /// The mechanism: how this makes packets late, in full sentences.
     pub why: &'static str,
-    /// How much it costs.
+    /// How much delay the mechanism adds.
     pub magnitude: Magnitude,
     /// What fixes it.
     pub fix: Fix,
@@ -49,7 +49,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// How long one packet waits. `None` if no packet waits, or the size is not known.
+    /// How long one packet waits. `None` if no packet waits, or the time is not known.
     pub const fn lateness(self) -> Option<Nanos> {
         match self {
             Self::Late(time) => Some(time),
@@ -193,7 +193,7 @@ units::named! {
 }
 
 impl Group {
-    /// What it is about, for people.
+    /// What the group is about, for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::CommandLine => "Kernel command line",

@@ -11,9 +11,9 @@ use crate::{Context, Finding, How, Intent, Report, Verdict, Workload, rules};
 pub struct Unlock {
     /// `--isolated`, `--nic`, `--workload`.
     pub option: &'static str,
-    /// What to write behind it.
+    /// The value to write after the option.
     pub value: String,
-    /// How many rules would then be judged that now are not.
+    /// Number of rules that could be judged with the option, and cannot be judged without it.
     pub rules: usize,
 }
 

@@ -22,7 +22,7 @@ units::named! {
 }
 
 impl Verdict {
-    /// How much attention it needs: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
+    /// How much attention the verdict needs: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
     pub const fn weight(&self) -> u8 {
         match self {
             Self::Pass | Self::NotApplicable(_) => 0,

@@ -1,5 +1,14 @@
 //! Sentences that name a number: one CPU is, two are.
 
+/// A duration with a space before its unit: `210 us`.
+pub fn spaced(time: units::Nanos) -> String {
+    let text = time.to_string();
+    match text.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => format!("{} {}", &text[..at], &text[at..]),
+        None => text,
+    }
+}
+
 /// Things that are counted, as they stand behind a number, and one of them.
 const THINGS: &[(&str, &str)] = &[
     ("CPUs", "CPU"),

@@ -34,7 +34,7 @@ pub struct Failure {
     pub what: String,
     /// The reason.
     pub why: String,
-    /// What to do next.
+    /// What the user can do next.
     pub fix: String,
 }
 

@@ -17,7 +17,7 @@ use crate::profile::systemd;
 pub struct AtBoot {
     /// The absolute path of the program.
     pub program: PathBuf,
-    /// Its arguments, in order.
+    /// Arguments of the command, in order.
     pub arguments: Vec<String>,
     /// The interfaces that must exist before the command runs.
     pub interfaces: Vec<String>,
@@ -98,7 +98,7 @@ impl AtBoot {
     }
 }
 
-/// Removes the unit and its link.
+/// Removes the systemd unit and the link that enables it.
 pub fn disable(access: &Access) -> Result<Changed, Error> {
     let mut changed = Changed::default();
     let unit = ours(access)?;

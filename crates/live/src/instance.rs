@@ -99,9 +99,9 @@ pub enum Cause {
 /// How one worker ended.
 #[derive(Debug)]
 pub struct WorkerEnd {
-    /// Why it ended.
+    /// Why the worker ended.
     pub result: Result<Finish, Error>,
-    /// Its counters at the end. `None` if they could not be read.
+    /// The worker's counters at the end. `None` if they could not be read.
     pub counts: Option<Snapshot>,
     /// The CPU time of its thread. `None` if the kernel does not report it.
     pub usage: Option<Usage>,

@@ -107,7 +107,7 @@ enum Blocked {
 /// Why a worker ended without an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finish {
-    /// It was asked to stop.
+    /// The worker was asked to stop.
     Stopped,
     /// All devices have delivered all their frames (capture files).
     Exhausted,

@@ -84,13 +84,13 @@ impl Resolution {
 /// One frame of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Its time, since 1970 if the writer did as the format says.
+    /// Time of the record, since 1970 if the writer did as the format says.
     pub at: Nanos,
-    /// Its time since the first record; never less than the record's before it.
+    /// Time since the first record; never less than that of the record before.
     pub offset: Nanos,
-    /// Its length on the wire; more than there are `bytes` if the capture cut it.
+    /// Length of the frame on the wire in bytes; more than there are `bytes` if the capture cut it.
     pub original_len: u32,
-    /// What was captured of it.
+    /// The captured bytes of the frame.
     pub bytes: &'a [u8],
 }
 

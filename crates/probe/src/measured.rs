@@ -37,7 +37,7 @@ pub struct Measured {
     pub conditions: Conditions,
     /// Duration of the measurement.
     pub duration_ns: u64,
-    /// Whether it was interrupted.
+    /// Whether the measurement was interrupted.
     pub interrupted: bool,
     /// The distributions.
     pub terms: Vec<Term>,
@@ -91,7 +91,7 @@ pub struct Counter {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Overhead {
-    /// What was timed.
+    /// The operation that was timed.
     pub what: String,
     /// Median cost.
     pub median_ns: u64,
@@ -125,7 +125,7 @@ pub struct Blocked {
     pub stalls: u64,
     /// Total length of the stalls.
     pub blocked_ns: u64,
-    /// Their total as a share of the run, 0 to 1; null if no time passed.
+    /// Total of the stalls as a share of the run, 0 to 1; null if no time passed.
     pub share: Option<f64>,
     /// Total lateness, stalls or not, as a share of the run; null if no time passed.
     pub late_share: Option<f64>,
@@ -222,21 +222,21 @@ impl Term {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {
-    /// Of the probe `timer`.
+    /// Details of the probe `timer`.
     Timer(TimerDetail),
-    /// Of the probe `jitter`.
+    /// Details of the probe `jitter`.
     Jitter(JitterDetail),
-    /// Of the probe `switch`.
+    /// Details of the probe `switch`.
     Switch(SwitchDetail),
-    /// Of the probe `interrupt`.
+    /// Details of the probe `interrupt`.
     Interrupt(InterruptDetail),
-    /// Of the probe `idle`.
+    /// Details of the probe `idle`.
     Idle(IdleDetail),
-    /// Of the probe `frequency`.
+    /// Details of the probe `frequency`.
     Frequency(FrequencyDetail),
-    /// Of the probe `clock`.
+    /// Details of the probe `clock`.
     Clock(ClockDetail),
-    /// Of a result measured by another tool.
+    /// Details of a result measured by another tool.
     Imported(ImportDetail),
 }
 

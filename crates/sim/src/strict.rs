@@ -19,9 +19,9 @@ use toml::de::{DeTable, DeValue};
 pub struct Error {
     /// Where.
     pub place: Place,
-    /// What is wrong there.
+    /// The mistake at that place.
     pub what: String,
-    /// What to do about it.
+    /// How to correct the mistake.
     pub fix: String,
 }
 

@@ -38,13 +38,13 @@ pub struct ThreadCpu {
 /// Counters of some threads of a process at one time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuSample {
-    /// When it was taken, as the caller said.
+    /// When the sample was taken, as the caller said.
     pub at: Instant<Monotonic>,
     /// Counters by thread identifier.
     pub threads: BTreeMap<u32, ThreadCpu>,
 }
 
-/// What some threads used between two samples.
+/// CPU time that some threads used between two samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuUse {
     /// Time between the samples.
@@ -109,7 +109,7 @@ pub fn sample(root: &Path, pid: u32, threads: &Threads, at: Instant<Monotonic>) 
     Ok(CpuSample { at, threads: found })
 }
 
-/// What was used between two samples; `None` if they are in the wrong order.
+/// The CPU time used between two samples; `None` if they are in the wrong order.
 pub fn difference(first: &CpuSample, second: &CpuSample) -> Option<CpuUse> {
     let interval = second.at.since(first.at)?;
     let nothing = CpuUse {

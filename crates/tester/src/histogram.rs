@@ -60,7 +60,7 @@ impl Histogram {
     pub fn len(&self) -> u64 {
         self.counts.len() + self.overflow
     }
-    /// Whether it has no samples.
+    /// Whether the histogram has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -143,7 +143,7 @@ impl HistogramDocument {
         // Saturating, as a file may say anything.
         self.counts.iter().fold(self.overflow, |sum, (_, count)| sum.saturating_add(*count))
     }
-    /// Whether it has no samples.
+    /// Whether the histogram has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

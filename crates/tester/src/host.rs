@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct Reading<T> {
     /// The value; null if unknown.
     pub value: Option<T>,
-    /// Why it is unknown; null if it is known.
+    /// Why the value is unknown; null if it is known.
     pub unknown_because: Option<String>,
 }
 

@@ -74,7 +74,7 @@ impl Ledger {
     pub fn len(&self) -> u64 {
         self.fate.len() as u64
     }
-    /// Whether it has no frames.
+    /// Whether the ledger has no frames.
     pub fn is_empty(&self) -> bool {
         self.fate.is_empty()
     }

@@ -32,7 +32,7 @@ pub struct QuantileEstimate {
     pub ci95_low_ns: Option<u64>,
     /// Upper end of the 95 % confidence interval.
     pub ci95_high_ns: Option<u64>,
-    /// Why it was refused; null if it was not.
+    /// Why the quantile was refused; null if it was not.
     pub refused_because: Option<String>,
 }
 
@@ -68,7 +68,7 @@ pub fn estimate(histogram: &Histogram, quantile: Quantile) -> QuantileEstimate {
     estimate_in(&histogram.to_document(), quantile)
 }
 
-/// The same of a histogram in a document.
+/// Estimates a quantile from a histogram in a document.
 pub fn estimate_in(histogram: &HistogramDocument, quantile: Quantile) -> QuantileEstimate {
     let refused = |why: String| QuantileEstimate::refused(quantile, why);
     let (n, needed) = (histogram.len(), minimum_samples(quantile));

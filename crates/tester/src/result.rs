@@ -71,7 +71,7 @@ pub struct LatencyResult {
     pub warm_up_ns: u64,
     /// Time during which frames were due, including the warm-up.
     pub duration_ns: u64,
-    /// Whether it was interrupted.
+    /// Whether the measurement was interrupted.
     pub interrupted: bool,
     /// Frames due per second.
     pub intended_pps: Reading<f64>,
@@ -120,7 +120,7 @@ pub struct FloodResult {
     pub warm_up_ns: u64,
     /// Counted time.
     pub duration_ns: u64,
-    /// Whether it was interrupted.
+    /// Whether the measurement was interrupted.
     pub interrupted: bool,
     /// Frames that the tester's device accepted.
     pub sent: u64,

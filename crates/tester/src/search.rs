@@ -82,7 +82,7 @@ pub struct Step {
     pub load_pps: u64,
     /// Duration of the trial.
     pub duration: Nanos,
-    /// Whether it confirms a bound; otherwise it steers the search.
+    /// Whether the step confirms a bound; otherwise it steers the search.
     pub confirms: bool,
 }
 
@@ -113,11 +113,11 @@ units::named! {
 /// A trial of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SearchTrial {
-    /// What was requested.
+    /// The step that was requested.
     pub step: Step,
-    /// What was measured.
+    /// The outcome that was measured.
     pub outcome: Outcome,
-    /// What it means.
+    /// The verdict on the outcome.
     pub verdict: Verdict,
 }
 

@@ -193,7 +193,7 @@ impl Guest {
         port.try_clone().map_err(|e| Error::system(format!("use port {name}"), e))
     }
 
-    /// How often each idle state of `cpu` was entered, by its name, the shallowest first.
+    /// How often each idle state of `cpu` was entered, by the name of the state, the shallowest first.
     pub fn idle_entries(&self, cpu: usize) -> Result<Vec<(String, u64)>, Error> {
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
         let said =

@@ -8,11 +8,11 @@ pub(super) struct Caution {
     pub name: &'static str,
     /// Is it this value of it, on this line?
     pub of: fn(&Parameter, &CommandLine) -> bool,
-    /// What it does, in one sentence without a full stop.
+    /// What the parameter does, in one sentence without a full stop.
     pub why: &'static str,
-    /// What to write instead; `None` if it is to be left out.
+    /// The parameter to write instead; `None` if it should be left out.
     pub instead: Option<&'static str>,
-    /// Who says so.
+    /// The document that says so.
     pub source: &'static str,
 }
 
@@ -124,6 +124,6 @@ pub(super) const CAUTIONS: &[Caution] = &[
         of: |parameter, line| is_serial(parameter) && !is_silent(line),
         why: "kernel messages go out over a serial line, 87 us per character at 115,200 baud, mostly with interrupts off",
         instead: Some("quiet loglevel=4"),
-        source: "Linux Documentation/admin-guide/serial-console.rst; ten bits per character at 115,200 bits a second",
+        source: "Linux Documentation/admin-guide/serial-console.rst; ten bits per character at 115,200 bits per second",
     },
 ];

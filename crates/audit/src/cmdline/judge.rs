@@ -14,11 +14,11 @@ pub struct Remark {
     pub kind: Kind,
     /// The parameter, or parameters, as they stand on the line; or the one to add.
     pub parameter: String,
-    /// What is to be said, in one sentence without a full stop.
+    /// The remark, in one sentence without a full stop.
     pub text: String,
-    /// What to write instead, or to add; `None` if nothing is to be done.
+    /// The parameter to write instead, or to add; `None` if nothing is to be done.
     pub instead: Option<String>,
-    /// Who says so.
+    /// The document that says so.
     pub source: &'static str,
 }
 
@@ -54,7 +54,7 @@ pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     judge_on(line, intent, None)
 }
 
-/// The same for a host whose CPUs are known.
+/// Judges a command line as [`judge`] does, for a host whose present CPUs are known.
 pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = Vec::new();
     remarks.extend(line.parameters.iter().enumerate().filter_map(|(at, parameter)| known(line, at, parameter)));

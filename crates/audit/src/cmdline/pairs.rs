@@ -10,9 +10,9 @@ pub(super) struct Contradiction {
     pub second: Part,
     /// What happens.
     pub why: &'static str,
-    /// What to do about it.
+    /// How to resolve the contradiction.
     pub fix: &'static str,
-    /// Who says so.
+    /// The document that says so.
     pub source: &'static str,
 }
 
@@ -190,7 +190,7 @@ pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition, which is
 pub(super) struct Companion {
     /// Is something missing on this line?
     pub missing: fn(&CommandLine, &Context) -> bool,
-    /// What to add, as a template with `{isolated}` and `{housekeeping}`.
+    /// The parameter to add, as a template with `{isolated}` and `{housekeeping}`.
     pub add: &'static str,
     pub why: &'static str,
     pub source: &'static str,

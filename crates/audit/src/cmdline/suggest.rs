@@ -11,16 +11,16 @@ use crate::{Context, Workload};
 pub struct Suggestion {
     /// In the order in which they stand.
     pub parameters: Vec<Suggested>,
-    /// What to decide or to do beside it.
+    /// What to decide or to do in addition to booting with the line.
     pub notes: Vec<String>,
 }
 
 /// One parameter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suggested {
-    /// As it stands on the line; `hugepagesz=1G hugepages=16` belong together.
+    /// The parameter as it stands on the line; `hugepagesz=1G hugepages=16` belong together.
     pub parameter: String,
-    /// What it is for, and what it costs.
+    /// What the parameter is for, and what it costs.
     pub why: &'static str,
 }
 

@@ -12,7 +12,7 @@ use host::facts::{CpuSet, Parameter, same_name};
 /// A parameter that is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its name.
+    /// The parameter's name, as kernel-parameters.txt spells it.
     pub name: &'static str,
     /// What may stand behind `=`.
     pub values: Values,
@@ -407,7 +407,8 @@ pub(super) fn is_documented(name: &str) -> bool {
     DOCUMENTED.contains(name.replace('-', "_").as_str())
 }
 
-/// What is known of a name; dashes and underscores are the same.
+/// The entry of the table for a parameter's name; dashes and underscores are the same. `None` if it is not in the
+/// table.
 pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| same_name(known.name, name))
 }

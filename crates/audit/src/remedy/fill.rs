@@ -43,7 +43,7 @@ const NO_FREQUENCY: &str = "record the host anew (apus snapshot): the frequencie
 const NO_SUBJECT: &str = "see the evidence, which names the items";
 
 impl<'a> Values<'a> {
-    /// Of a subject on a host.
+    /// Prepares to fill the templates of a fix for a subject on a host.
     pub fn new(subject: &'a Subject, context: &'a Context, housekeeping: &'a CpuSet, facts: &'a Facts) -> Self {
         Self { subject, context, housekeeping, facts }
     }

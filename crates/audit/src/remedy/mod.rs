@@ -51,7 +51,7 @@ pub struct Step {
     pub action: Action,
     /// What else is to be said of it; empty for most.
     pub note: String,
-    /// What it puts at risk.
+    /// What the step puts at risk.
     pub risks: BTreeSet<Risk>,
 }
 
@@ -123,7 +123,7 @@ impl Remedy {
         self.runtime.iter().chain(&self.persistent)
     }
 
-    /// What its steps put at risk.
+    /// What the steps of the fix put at risk.
     pub fn risks(&self) -> BTreeSet<Risk> {
         self.steps().flat_map(|step| step.risks.iter().copied()).collect()
     }

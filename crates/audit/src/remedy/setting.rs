@@ -6,13 +6,13 @@ use host::facts::CpuSet;
 /// A setting that `apus tune` makes and rolls back.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Setting {
-    /// What is set.
+    /// The setting to change.
     pub place: Place,
-    /// What it is set to, in a profile's words: `performance`, `10us`, `0-1`.
+    /// The value to set, in a profile's words: `performance`, `10us`, `0-1`.
     pub value: String,
 }
 
-/// What is set. Two settings of one place with different values contradict each other.
+/// A setting of the host. Two values for the same setting contradict each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Place {
     /// A sysctl by its dotted name.
@@ -27,7 +27,7 @@ pub enum Place {
     Memory(OfMemory),
     /// CPUs of interrupts.
     Interrupts(OfInterrupts),
-    /// CPUs of kernel work that is bound to no CPU.
+    /// CPUs on which kernel work that is bound to no CPU may run.
     Workqueues(OfWorkqueues),
     /// A field of an interface, by ethtool's words.
     Network(String, OfNetwork, String),
@@ -157,7 +157,7 @@ impl OfWorkqueues {
 pub(super) const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
 
 impl Setting {
-    /// Its section, its key and its value in a profile, as they stand in TOML.
+    /// The setting's section, key and value in a profile, as they stand in TOML.
     pub fn toml(&self) -> (String, String, String) {
         let value = &self.value;
         let plain = |section: &str, key: &str| (section.to_owned(), key.to_owned(), quoted(value));

@@ -76,9 +76,9 @@ const ALLOCATION: &[Rule] = &[
         why: "Memory bandwidth allocation delays a group's requests between core and mesh. It was made to restrain noisy \
          neighbours. If the application's CPUs are in the throttled group, it delays each of their cache misses.",
         magnitude: Magnitude {
-            text: "a delay per cache miss that grows with the throttling; at 10 % memory is many times slower",
+            text: "a delay per cache miss that grows with the throttling; at 10 %, memory is many times slower",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no size is given",
+            source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no figure is given",
         },
         fix: Fix::for_good(
             "write MB: 100 for each domain into the schemata of the application's group in /sys/fs/resctrl",

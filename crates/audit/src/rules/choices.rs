@@ -43,7 +43,7 @@ const SETTINGS: &[Rule] = &[
             source: "Linux kernel/sched/core.c, get_nohz_timer_target",
         },
         fix: Fix::runtime("sysctl -w kernel.timer_migration=0"),
-        cost: "With 0, housekeeping CPUs sleep less. With 1, isolated CPUs that nohz_full does not protect can receive \
+        cost: "With kernel.timer_migration=0, housekeeping CPUs sleep less. With 1, isolated CPUs that nohz_full does not protect can receive \
          timers of other CPUs.",
         references: &[TUNED, NTO],
         conflicts: &["0: tuned", "1: OpenShift node tuning operator, whose hosts have nohz_full"],
@@ -64,7 +64,7 @@ const SETTINGS: &[Rule] = &[
             source: "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
-        cost: "With 1, configuration changes take longer.",
+        cost: "With rcupdate.rcu_normal_after_boot=1, configuration changes take longer.",
         references: &["tuned profile network-latency, which realtime and cpu-partitioning include", VDU],
         conflicts: &["1: tuned", "0: OpenShift vDU reference configuration"],
     },
@@ -130,7 +130,7 @@ pub(super) struct Side {
     pub is: &'static str,
     /// The advice, as a noun: "turbo off".
     pub want: &'static str,
-    /// Who recommends it.
+    /// The documents that recommend this side.
     pub who: &'static str,
     /// Uses of a host for which these sources recommend it, and no source of the other side for the same use recommends the
     /// opposite: tuned's and OpenShift's references both speak of real-time hosts. Empty if no use decides.
@@ -153,9 +153,10 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
         ([], uses @ [_, ..]) => Judgement::warn(
             Subject::Host,
             format!(
-                "{} (advised by {}); for {} the advice is {} ({})",
+                "{} (advised by {}); for the workload{} {}, the advice is {} ({})",
                 mine.is,
                 mine.who,
+                if uses.len() == 1 { "" } else { "s" },
                 uses.join(", "),
                 other.want,
                 other.who
@@ -431,7 +432,7 @@ mod tests {
             let host = poll().workload(Workload::Interrupt).workload(Workload::KvmHost).file(MIGRATION, now);
             host.judge("choice.timer-migration").remove(0).found
         };
-        assert!(both("1\n").contains("; for poll the advice is "), "{}", both("1\n"));
+        assert!(both("1\n").contains("; for the workload poll, the advice is "), "{}", both("1\n"));
         assert!(both("0\n").contains(", the advice for poll ("), "{}", both("0\n"));
     }
 
@@ -445,7 +446,9 @@ mod tests {
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert!(
-            decided.found.ends_with("for poll the advice is timers that stay where they were started (tuned)"),
+            decided
+                .found
+                .ends_with("for the workload poll, the advice is timers that stay where they were started (tuned)"),
             "{}",
             decided.found
         );

@@ -20,7 +20,7 @@ pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/
 pub(super) const QUEUES_STAY: &str =
     "The housekeeping CPUs handle all interrupts, and share all queues of a NIC that the kernel drives.";
 /// All interrupts that can be moved.
-pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # what is refused cannot be moved, as the timer or an interrupt that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
+pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # where the write fails, the interrupt cannot be moved: the timer, for example, or one that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 
 /// Judges each CPU of a set, and joins those that are alike into one judgement. CPUs of which nothing can be told are
 /// one judgement too; if it is all of them, the reason is the rule's.
@@ -107,7 +107,9 @@ pub(super) fn given<'a>(facts: &'a Facts, name: &str) -> Result<&'a Parameter, S
 pub(super) fn see_parameter(judgement: Judgement, facts: &Facts, name: &str) -> Judgement {
     let Some(line) = facts.cmdline.value() else { return judgement };
     let all: Vec<String> = line.all(name).map(Parameter::to_string).collect();
-    let text = if all.is_empty() { format!("no {name}") } else { all.join(" ") };
+    // The others take a value.
+    let sign = if name == "rcu_nocb_poll" { "" } else { "=" };
+    let text = if all.is_empty() { format!("no {name}{sign}") } else { all.join(" ") };
     judgement.see_as(text, facts.cmdline.source())
 }
 

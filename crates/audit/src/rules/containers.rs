@@ -53,7 +53,7 @@ const KUBELET: &[Rule] = &[
         magnitude: Magnitude {
             text: "60 to 100 ns more for each cache line of another node, several lines per packet",
             effect: crate::Effect::Slower,
-            source: "OpenShift node tuning operator asks for it; the size is general knowledge",
+            source: "OpenShift node tuning operator asks for it; the figure is general knowledge",
         },
         fix: Fix::boot("kubelet configuration: topologyManagerPolicy: single-numa-node (or restricted)"),
         cost: "Pods that fit on no single node are refused.",

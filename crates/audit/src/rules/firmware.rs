@@ -15,7 +15,7 @@ const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 const SMI: Magnitude = Magnitude {
     text: "tens of microseconds to milliseconds, on all CPUs at once",
     effect: crate::Effect::Late(Nanos::from_micros(100)),
-    source: "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the size is general knowledge",
+    source: "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the figure is general knowledge",
 };
 
 /// System management interrupts.
@@ -60,14 +60,14 @@ const INTERRUPTS: &[Rule] = &[
         id: "smi.hwlat",
         cause: Cause::Firmware,
         group: Group::Firmware,
-        title: "The hardware latency detector found none",
+        title: "The hardware latency detector found no gaps",
         applies: Applies::LINUX.on_hardware(),
         judge: hwlat,
         why: "The tracer hwlat spins with interrupts off and looks for gaps in time. No kernel setting can explain the \
               gaps that it finds.",
         magnitude: SMI,
         fix: Fix::look("rtla hwnoise -c {housekeeping} -d 60s # how often and how long; then smi.count"),
-        cost: "While it runs, it uses half of one CPU's time.",
+        cost: "While the detector runs, it uses half of one CPU's time.",
         references: &["Linux Documentation/trace/hwlat_detector.rst", HARDWARE],
         conflicts: &[],
     },
@@ -88,7 +88,7 @@ const STATE: &[Rule] = &[
             text: "depends on the revision: some mitigations change the cost of each system call by hundreds of \
                    nanoseconds",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/arch/x86/microcode.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/arch/x86/microcode.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("install the distribution's microcode package, and rebuild the initrd"),
         cost: "A newer revision may bring new mitigations.",
@@ -106,7 +106,7 @@ const STATE: &[Rule] = &[
         magnitude: Magnitude {
             text: "not known beforehand: as much as what the updates fix",
             effect: crate::Effect::Unsized,
-            source: "the references give no size",
+            source: "the references give no figure",
         },
         fix: Fix::boot("update the firmware, and compare its settings before and after"),
         cost: "Settings may be reset; test on one host first.",
@@ -125,7 +125,7 @@ const STATE: &[Rule] = &[
         magnitude: Magnitude {
             text: "some tens of nanoseconds for an access that collides with it; much more where the firmware does it",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("firmware setting Patrol Scrub: disabled"),
         cost: "Single-bit errors can grow to uncorrectable ones before they are found.",
@@ -159,7 +159,7 @@ const STATE: &[Rule] = &[
         magnitude: Magnitude {
             text: "milliseconds at a fraction of the speed per event",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("fix fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
         cost: "Better cooling, or a lower frequency.",
@@ -178,7 +178,7 @@ const STATE: &[Rule] = &[
         magnitude: Magnitude {
             text: "depends on the bug: from nothing to another clock source (1 us per time stamp)",
             effect: crate::Effect::Unsized,
-            source: "Linux include/linux/printk.h, FW_BUG; no size can be given",
+            source: "Linux include/linux/printk.h, FW_BUG; no figure can be given",
         },
         fix: Fix::boot("update the firmware"),
         cost: "Settings may be reset; test on one host first.",

@@ -44,7 +44,7 @@ const POWER: &[Rule] = &[
         why: "powerd lowers the clock when the load is low and raises it again in steps, so the first packets of a burst \
          are processed slowly.",
         magnitude: Magnitude {
-            text: "for the 250 ms of a polling interval, work takes longer, up to the ratio of the frequencies",
+            text: "for the 250 ms of a polling interval, work takes longer, by up to the ratio of the frequencies",
             effect: crate::Effect::Slower,
             source: "FreeBSD manual, powerd(8), option -p",
         },
@@ -92,7 +92,7 @@ const MODERATION: &[Rule] = &[
         why: "The controller delays an interrupt until this interval is over. hw.ixl.rx_itr is in units of 2 us: the \
          default of 62 is 124 us, or 8,000 interrupts per second.",
         magnitude: Magnitude {
-            text: "116 us flood ping on an XL710 at 8,000 a second, 17 us on a 10G card in the same machines",
+            text: "a flood ping takes 116 us on an XL710 at 8,000 interrupts a second, and 17 us on a 10G card in the same machines",
             effect: crate::Effect::Late(Nanos::from_micros(124)),
             source: THREAD,
         },
@@ -193,7 +193,7 @@ const MODERATION: &[Rule] = &[
             source: "FreeBSD manual, ixl(4), hw.ixl.enable_head_writeback",
         },
         fix: Fix::boot("loader.conf: hw.ixl.enable_head_writeback=\"0\" # compare with 1"),
-        cost: "More writes over PCIe when off.",
+        cost: "Without head write-back, more writes go over PCIe.",
         references: &[IXL],
         conflicts: &["fbsd.tx-latency"],
     },
@@ -273,7 +273,7 @@ const QUEUES: &[Rule] = &[
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             effect: crate::Effect::Unsized,
-            source: "M/M/1 queue; the loads are of the thread",
+            source: "M/M/1 queue; the loads are from the thread",
         },
         fix: Fix::both(
             "cpuset -l 2 -x 293 # the queue's interrupt to a CPU near the card",
@@ -295,7 +295,7 @@ const QUEUES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a cold cache after each move: some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "FreeBSD manual, cpuset(1), names the mechanism; the size is general knowledge",
+            source: "FreeBSD manual, cpuset(1), names the mechanism; the figure is general knowledge",
         },
         fix: Fix::both(
             "cpuset -l 2 -x 293 # each queue's interrupt to a CPU near the card",
@@ -312,7 +312,7 @@ const QUEUES: &[Rule] = &[
         title: "No tunable is set that the driver no longer knows",
         applies: Applies::FREEBSD,
         judge: stale_tunables,
-        why: "Drivers moved to iflib in FreeBSD 12, and their own tunables for queues and rings went. The loader does \
+        why: "Drivers moved to iflib in FreeBSD 12, and their own tunables for queues and rings were removed. The loader does \
               not complain about a name that nobody reads: the setting looks active and is not.",
         magnitude: Magnitude {
             text: "the default is in force instead: 62 x 2 us of moderation, one queue per CPU, 1024 slots",

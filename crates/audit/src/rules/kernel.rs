@@ -25,7 +25,7 @@ const CONFIGURATION: &[Rule] = &[
         magnitude: Magnitude {
             text: "100 to 1000 interruptions per second, some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
+            source: "Linux Documentation/timers/no_hz.rst; the length of a tick is general knowledge",
         },
         fix: OTHER,
         cost: "Entries into the kernel cost a little more on CPUs in nohz_full.",
@@ -43,7 +43,7 @@ const CONFIGURATION: &[Rule] = &[
         magnitude: Magnitude {
             text: "tens of microseconds per batch of callbacks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
         },
         fix: OTHER,
         cost: "Queueing a callback costs slightly more on these CPUs.",
@@ -171,7 +171,7 @@ const RUNNING: &[Rule] = &[
         magnitude: Magnitude {
             text: "about 1000 interrupts and 30 softirqs per second on isolated CPUs, none after the fix",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "NVIDIA/NV-Kernels pull request 400; the length of one is general knowledge",
+            source: "NVIDIA/NV-Kernels pull request 400; the length of each is general knowledge",
         },
         fix: Fix::runtime("for n in {cpu-words}; do echo 0 > /sys/kernel/debug/sched/fair_server/cpu$n/runtime; done"),
         cost: "Fair tasks on these CPUs can starve next to a real-time task that never sleeps.",

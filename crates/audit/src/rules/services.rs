@@ -59,7 +59,7 @@ const TUNERS: &[Rule] = &[
             source: "redhat-performance/tuned, README: incompatible with cpupower and power-profiles-daemon",
         },
         fix: Fix::for_good("stop and disable all but one of the services that are named"),
-        cost: "Their other functions are lost.",
+        cost: "The other functions of these services are lost.",
         references: &["redhat-performance/tuned, README"],
         conflicts: &[],
     },
@@ -75,7 +75,7 @@ const TUNERS: &[Rule] = &[
         magnitude: Magnitude {
             text: "occasional runs of some ms, on any CPU that they may use",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the size is an estimate",
+            source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the figure is an estimate",
         },
         fix: Fix::for_good("stop and disable the services that are named, or give systemd CPUAffinity={housekeeping}"),
         cost: "The functions of these services: updates, crash reports, discovery.",
@@ -101,7 +101,7 @@ const MONITORS: &[Rule] = &[
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
         },
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (turbostat --cpu), or not at all"),
-        cost: "Its readings are no longer available.",
+        cost: "The tool's readings are no longer available.",
         references: &[GUIDE],
         conflicts: &[],
     },
@@ -120,7 +120,7 @@ const MONITORS: &[Rule] = &[
             source: "perf-record(1), -F, default 4000; the microseconds are general knowledge",
         },
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (perf record -C), or not at all"),
-        cost: "Its data are no longer available.",
+        cost: "The profiler's data are no longer available.",
         references: &[GUIDE, KTHREADS],
         conflicts: &[],
     },
@@ -134,7 +134,7 @@ const MONITORS: &[Rule] = &[
         why: "An audit that disturbs the host reports its own disturbance. So it runs on housekeeping CPUs, starts no \
          thread on each CPU, and reads registers only with --msr.",
         magnitude: Magnitude {
-            text: "with --msr some us per register and CPU, once",
+            text: "with --msr, some us per register and CPU, once",
             effect: crate::Effect::Unsized,
             source: "Intel P-state guide (637284-001US, 2021), appendix A",
         },
@@ -157,12 +157,12 @@ const EVIDENCE: &[Rule] = &[
         why: "A serial port is written character by character, on most kernels by the CPU that prints the message, \
               with interrupts off. The console's log level decides which messages go there.",
         magnitude: Magnitude {
-            text: "87 us per character at 115,200 baud, 7 ms for a line of 80, whenever the kernel prints something",
+            text: "87 us per character at 115,200 baud, 7 ms for a line of 80 characters, whenever the kernel prints something",
             effect: crate::Effect::Unsized,
-            source: "ten bits per character at 115,200 bits a second",
+            source: "ten bits per character at 115,200 bits per second",
         },
         fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse only", "loglevel=4").traded(),
-        cost: "Warnings and notices of the kernel appear in the log only.",
+        cost: "The kernel's warnings and notices appear only in the log.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, printk",
             "Linux Documentation/admin-guide/serial-console.rst",

@@ -71,7 +71,7 @@ pub struct Intent {
     pub nics: Vec<String>,
     /// Where the interfaces come from; `null` if there are none.
     pub nics_from: Option<String>,
-    /// What it is used as.
+    /// The workloads that the host is used for.
     pub workloads: Vec<Name<Workload>>,
     /// Where the workloads come from; `null` if there are none.
     pub workloads_from: Option<String>,
@@ -85,7 +85,7 @@ pub struct Intent {
 pub struct Action {
     /// The action as an instruction.
     pub title: String,
-    /// What is done, and by whom.
+    /// Kind of the action: who or what carries it out.
     pub kind: Name<ActionKind>,
     /// Names of the root causes that it fixes.
     pub causes: Vec<Name<audit::Cause>>,
@@ -95,16 +95,16 @@ pub struct Action {
     pub changes: Vec<String>,
     /// The benefit of the action.
     pub gain: Gain,
-    /// What it puts at risk, as the `risks` of a fix.
+    /// What the action puts at risk, as the `risks` of a fix.
     pub risks: Vec<Name<Risk>>,
-    /// What it costs, once per rule.
+    /// What the action costs, once per rule.
     pub costs: Vec<String>,
     /// Keys of the findings that it fixes, the worst first.
     pub findings: Vec<String>,
 }
 
 units::named! {
-    /// What is done, and by whom.
+    /// Kind of an action: who or what carries it out.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ActionKind {
         /// `apus tune` makes it and rolls it back.
@@ -173,7 +173,7 @@ pub struct Cause {
     pub problem: String,
     /// The worst verdict of its findings.
     pub verdict: Name<Verdict>,
-    /// What its rules found; equal findings on several subjects are merged.
+    /// What the rules of this cause found; equal findings on several subjects are merged.
     pub said: Vec<Said>,
 }
 
@@ -234,13 +234,13 @@ pub struct Finding {
     pub found: String,
     /// The values on which the verdict rests.
     pub evidence: Vec<Evidence>,
-    /// Why it delays packets.
+    /// Why the finding's mechanism delays packets.
     pub why: String,
-    /// How much delay it adds, in words.
+    /// How much delay the mechanism adds, in words.
     pub magnitude: String,
     /// Source of that number.
     pub magnitude_source: String,
-    /// What it does to a packet; `null` if that has no known size.
+    /// What the mechanism does to a packet; `null` if no figure is known.
     pub effect: Option<Name<EffectKind>>,
     /// How long one packet waits; `null` if none waits or the time is unknown.
     pub effect_ns: Option<u64>,
@@ -278,7 +278,7 @@ pub struct Fix {
     pub look: Vec<String>,
     /// For the running host: commands or advice.
     pub runtime: Vec<String>,
-    /// To make it permanent: commands or advice.
+    /// Commands or advice that make the fix permanent.
     pub persistent: Vec<String>,
     /// Whether the permanent fix takes effect only after a reboot.
     pub reboot: bool,
@@ -294,9 +294,9 @@ pub struct Fix {
 pub struct Step {
     /// The command, the kernel parameters, or the advice.
     pub text: String,
-    /// What is to be done, and who can do it.
+    /// What the step does, and who can carry it out.
     pub action: Name<audit::Action>,
-    /// What it puts at risk, as the `risks` of a fix.
+    /// What the step puts at risk, as the `risks` of a fix.
     pub risks: Vec<Name<Risk>>,
 }
 
@@ -321,7 +321,7 @@ pub struct DiffDocument {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
-    /// How they differ.
+    /// How the two findings differ.
     pub kind: Name<DifferenceKind>,
     /// Rule and subject.
     pub key: String,
@@ -360,7 +360,7 @@ pub struct Remark {
     pub parameter: String,
     /// The problem in a sentence.
     pub text: String,
-    /// What to write or to add; `null` if there is no single remedy.
+    /// The parameter to write or to add; `null` if there is no single remedy.
     pub instead: Option<String>,
     /// Source of the statement.
     pub source: String,
@@ -372,6 +372,6 @@ pub struct Remark {
 pub struct Suggested {
     /// The word as written on the line.
     pub parameter: String,
-    /// What it is for, and what it costs.
+    /// What the parameter is for, and what it costs.
     pub why: String,
 }

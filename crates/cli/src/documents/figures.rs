@@ -66,11 +66,11 @@ pub struct Figure {
     pub title: String,
     /// Document and section.
     pub document: String,
-    /// How it was computed, with the assumptions.
+    /// How the figure was computed, with the assumptions.
     pub method: String,
     /// The one-line rule that the simulator is compared with; `null` if nothing is simulated.
     pub null_model: Option<String>,
-    /// How many of its numbers agree.
+    /// How many of the figure's numbers agree.
     pub summary: Summary,
     /// The parameters that matter.
     pub inputs: Vec<Input>,

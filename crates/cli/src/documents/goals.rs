@@ -117,7 +117,7 @@ pub struct Case {
     pub rival: Option<String>,
     /// Power of `adaptive` relative to that rival.
     pub power_multiple: Option<f64>,
-    /// Its 95 % interval over the seeds; `null` with one seed.
+    /// 95 % interval of the power multiple over the seeds; `null` with one seed.
     pub power_multiple_ci95: Option<(f64, f64)>,
     /// Least power with which the goal can be met if all arrivals are known; `null` if unknown.
     pub bound_uw: Option<u64>,
@@ -136,7 +136,7 @@ pub struct Case {
 pub struct Way {
     /// Name: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `poll@800MHz` or `adaptive`.
     pub way: String,
-    /// Whether its frequency was chosen in hindsight.
+    /// Whether the mode's frequency was chosen in hindsight.
     pub tuned: bool,
     /// Number of seeds simulated. A rival that its first seed rules out is not simulated with the others.
     pub seeds: u64,
@@ -148,9 +148,9 @@ pub struct Way {
     pub late: u64,
     /// Share of late packets in parts per million.
     pub late_ppm: f64,
-    /// Its 95 % interval over the seeds; `null` with one seed.
+    /// 95 % interval of the late share over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// Whether it held the goal. A lost packet is a `no`.
+    /// Whether the mode held the goal. A lost packet is a `no`.
     pub held: Name<Held>,
     /// Delay at the goal's quantile, for the median seed, with lost packets as infinitely late. `null` if the
     /// quantile falls among lost packets, or if a run had too few packets.

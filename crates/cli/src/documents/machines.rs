@@ -28,9 +28,9 @@ pub struct Shown {
     pub name: String,
     /// One line about the machine.
     pub description: String,
-    /// Its processor; `null` if it has none.
+    /// The machine's processor; `null` if the file describes none.
     pub processor: Option<Processor>,
-    /// Its network controller; `null` if it has none.
+    /// The machine's network controller; `null` if the file describes none.
     pub nic: Option<Nic>,
     /// Every value with its source; `null` in a list.
     pub parameters: Option<Vec<Parameter>>,

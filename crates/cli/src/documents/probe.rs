@@ -56,7 +56,7 @@ pub struct Platform {
     pub host: HostState,
     /// Number of completed rounds.
     pub rounds: u32,
-    /// Whether it was interrupted before its last round.
+    /// Whether the measurement was interrupted before its last round.
     pub interrupted: bool,
     /// The variants of each probe over all rounds; their terms hold each round.
     pub measured: Vec<Measured>,
@@ -70,7 +70,7 @@ pub struct Platform {
 pub struct Missing {
     /// The probe.
     pub probe: Name,
-    /// Why it could not run.
+    /// Why the probe could not run.
     pub why: String,
 }
 

@@ -33,9 +33,9 @@ pub struct Document {
     /// Limit on the waits of a worker, so that no ring overflows; `null` for modes without such a limit, and for
     /// ports that cannot lose frames.
     pub loss_bound: Option<Bound>,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended: Name<Ended>,
-    /// How long it ran; `null` if it did not start.
+    /// How long the run lasted, in nanoseconds; `null` if it did not start.
     pub ran_ns: Option<u64>,
     /// The workers, by number; empty if they did not start.
     pub workers: Vec<Worker>,
@@ -87,7 +87,7 @@ pub struct Config {
     pub app_options: BTreeMap<String, String>,
     /// Name of the waiting mode.
     pub mode: Name<Mode>,
-    /// Its latency goal, given or default; `null` for modes without one.
+    /// Latency goal of the wait mode, given or default; `null` for modes without one.
     pub goal: Option<String>,
     /// Platform profile that it started from; `null` if none.
     pub platform: Option<String>,
@@ -105,7 +105,7 @@ pub struct Config {
     pub huge_pages: bool,
     /// Budget of busy polling in frames; `null` without busy polling.
     pub busy_poll_frames: Option<u16>,
-    /// Interrupt deferral; `null` if not requested.
+    /// Interrupt deferral of the port; `null` if not requested.
     pub deferral: Option<Deferral>,
     /// Which frames are taken from the kernel.
     pub filter: String,
@@ -121,9 +121,9 @@ pub struct Config {
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// Its CPU; `null` if not pinned.
+    /// CPU that the worker is pinned to; `null` if not pinned.
     pub cpu: Option<usize>,
-    /// Its SCHED_FIFO priority; `null` for the normal class.
+    /// SCHED_FIFO priority of the worker; `null` for the normal class.
     pub fifo: Option<u8>,
 }
 
@@ -149,7 +149,7 @@ pub struct Port {
     pub xdp_mode: Option<Name<XdpMode>>,
     /// Whether the driver receives directly into the pool (zero copy); `null` without a driver.
     pub zero_copy: Option<bool>,
-    /// Its receive queues; empty without a driver.
+    /// The port's receive queues; empty without a driver.
     pub queues: Vec<u32>,
     /// NAPI instances whose interrupts are deferred.
     pub deferred_napis: Vec<u32>,
@@ -212,11 +212,11 @@ impl From<LossBound> for Bound {
 pub struct Worker {
     /// Number of the worker, from 0.
     pub worker: usize,
-    /// How it ended.
+    /// How the worker ended.
     pub ended: Name<WorkerEnded>,
-    /// Its error; `null` if it did not fail.
+    /// The worker's error; `null` if it did not fail.
     pub error: Option<String>,
-    /// Its counters; `null` if it failed before it ran.
+    /// The worker's counters; `null` if it failed before it ran.
     pub counts: Option<WorkerCounts>,
 }
 
@@ -238,7 +238,7 @@ pub struct WorkerCounts {
     pub accounted: bool,
     /// All counters.
     pub total: Total,
-    /// What its devices report.
+    /// Counters that the worker's devices report.
     pub devices: Vec<DeviceCounts>,
 }
 

@@ -319,7 +319,7 @@ pub struct Core {
     pub busy_ppm: u64,
     /// Mean power over the window.
     pub power_uw: u64,
-    /// Where the time went; the times add up to the window.
+    /// Time in each activity and at each frequency; the times add up to the window.
     pub residency: Vec<Residency>,
     /// What cpuidle would count for each idle state, from the start of the simulation.
     pub idle_states: Vec<IdleState>,

@@ -23,7 +23,7 @@ pub struct Document {
     pub unpacked_octets: u64,
     /// Number of files in it.
     pub files: u64,
-    /// Whether it contains everything that was looked for; false if a size limit cut it short.
+    /// Whether the snapshot contains everything that was looked for; false if a size limit cut it short.
     pub complete: bool,
     /// Whether MAC addresses and serial numbers are masked.
     pub masked: bool,

@@ -36,7 +36,7 @@ pub struct Instance {
     pub instance: String,
     /// Process identifier.
     pub pid: u32,
-    /// Its workers, by number.
+    /// The instance's workers, by number.
     pub workers: Vec<Worker>,
 }
 
@@ -52,7 +52,7 @@ pub struct Worker {
     pub app: String,
     /// Name of its waiting mode.
     pub mode: String,
-    /// Its latency goal, such as `p99.9=50us`; `null` for modes without one.
+    /// The worker's latency goal, such as `p99.9=50us`; `null` for modes without one.
     pub goal: Option<String>,
     /// CPU that it is pinned to; `null` if not pinned.
     pub cpu: Option<u32>,
@@ -60,13 +60,13 @@ pub struct Worker {
     pub scheduling: Name<SchedulingClass>,
     /// Real-time priority; 0 in other classes.
     pub priority: u64,
-    /// What it is about; `null` if not known.
+    /// What the worker is doing; `null` if not known.
     pub state: Option<Name<State>>,
     /// Time since the worker started.
     pub uptime_ns: u64,
     /// Time since the worker's last sign of life; long while it waits.
     pub silent_ns: u64,
-    /// Its ports.
+    /// The worker's ports.
     pub ports: Vec<Port>,
     /// The last published choice of `adaptive`: every wait, and of a polling core the first and every 1,024th choice.
     /// `null` if the mode compares no waits, if it has not chosen yet, or if the choice could not be read
@@ -112,7 +112,7 @@ pub struct Choice {
 pub struct Port {
     /// Name of the port.
     pub name: String,
-    /// Whether it is up; `null` if not known.
+    /// Whether the port is up; `null` if not known.
     pub health: Option<Name<Health>>,
     /// Received frames lost because the worker did not empty the ring in time.
     pub rx_ring_full_frames: u64,
@@ -172,7 +172,7 @@ pub struct Total {
 pub struct Wait {
     /// Number of waits.
     pub count: u64,
-    /// Total time of these waits.
+    /// Total time that the waits of this kind took, in nanoseconds.
     pub time_ns: u64,
 }
 
@@ -238,7 +238,7 @@ pub struct TimeShares {
 pub struct Leftover {
     /// Path of the file.
     pub path: String,
-    /// Why it belongs to no running worker.
+    /// Why the file belongs to no running worker.
     pub why: String,
 }
 

@@ -99,11 +99,11 @@ pub struct PlanItem {
     pub setting: String,
     /// The value that the profile wants.
     pub wanted: Value,
-    /// What it meets on the machine.
+    /// State of the setting on the machine, compared with the profile.
     pub meets: Name<Meets>,
     /// The current value; `null` if it does not exist or is not readable.
     pub now: Option<Value>,
-    /// Why it would be refused; `null` otherwise.
+    /// Why the setting would be refused; `null` otherwise.
     pub reason: Option<String>,
     /// Profile file and line that ask for it.
     pub from: Option<String>,
@@ -158,7 +158,7 @@ pub struct AlongItem {
     pub before: Option<Value>,
     /// Value now; `null` if the setting no longer exists.
     pub now: Option<Value>,
-    /// Why it is not readable, and so cannot be restored; `null` otherwise.
+    /// Why the setting cannot be read, and so cannot be restored; `null` otherwise.
     pub reason: Option<String>,
 }
 
@@ -176,7 +176,7 @@ pub struct AppliedItem {
     pub before: Option<Value>,
     /// Value now; `null` if unknown.
     pub now: Option<Value>,
-    /// Why it does not have the requested value; `null` if it does.
+    /// Why the setting does not have the requested value; `null` if it does.
     pub reason: Option<String>,
 }
 
@@ -199,13 +199,13 @@ pub struct Rollback {
 pub struct RolledBackTransaction {
     /// Number of the transaction.
     pub transaction: u32,
-    /// Its name; `null` if its journal has none.
+    /// Name of the transaction; `null` if its journal has none.
     pub name: Option<String>,
     /// Whether nothing of it is left.
     pub closed: bool,
     /// Whether the last record of its journal was incomplete.
     pub torn: bool,
-    /// Why it was not rolled back at all; `null` if it was.
+    /// Why the transaction was not rolled back at all; `null` if it was.
     pub left_alone: Option<String>,
     /// The outcome of each change, the last change first.
     pub items: Vec<RolledBackItem>,
@@ -221,11 +221,11 @@ pub struct RolledBackItem {
     pub before: Value,
     /// What became of it.
     pub outcome: Name<Outcome>,
-    /// Whether it was not requested, but changed together with a requested setting.
+    /// Whether the setting was not requested, but changed together with a requested setting.
     pub along: bool,
     /// The value that something else set; `null` otherwise.
     pub theirs: Option<Value>,
-    /// Why it failed; `null` if it did not.
+    /// Why the rollback of the setting failed; `null` if it did not.
     pub reason: Option<String>,
 }
 
@@ -250,26 +250,26 @@ pub struct Status {
 pub struct OpenTransaction {
     /// Number of the transaction.
     pub transaction: u32,
-    /// Its name; `null` if its journal has none.
+    /// Name of the transaction; `null` if its journal has none.
     pub name: Option<String>,
     /// The command line that made it.
     pub command: Option<String>,
-    /// When it started, in seconds since 1970-01-01 UTC.
+    /// When the transaction started, in seconds since 1970-01-01 UTC; `null` if its journal does not say.
     pub at_unix_s: Option<u64>,
-    /// Whether it was completed.
+    /// Whether the transaction was completed.
     pub kept: bool,
-    /// Whether it should be rolled back automatically, but no process is left to do so: it is unfinished, or its
-    /// process has ended.
+    /// Whether the transaction should be rolled back automatically, but no process is left to do so: it is unfinished,
+    /// or its process has ended.
     pub abandoned: bool,
-    /// Whether it is from before the last reboot.
+    /// Whether the transaction is from before the last reboot.
     pub past: bool,
-    /// Its network namespace, if it is not the current one.
+    /// Network namespace of the transaction, if it is not the current one.
     pub network_namespace: Option<String>,
     /// Whether that namespace no longer exists; its settings of the whole host can be rolled back from anywhere.
     pub namespace_gone: bool,
-    /// What is wrong with its journal; `null` if it is intact.
+    /// What is wrong with the transaction's journal; `null` if it is intact.
     pub damage: Option<String>,
-    /// Its changes, and the settings that already had the wanted value.
+    /// The transaction's changes, and the settings that already had the wanted value.
     pub items: Vec<OpenItem>,
 }
 
@@ -285,15 +285,15 @@ pub struct OpenItem {
     pub wanted: Value,
     /// Value now; `null` if it no longer exists or is not readable.
     pub now: Option<Value>,
-    /// How it stands on the machine now.
+    /// State of the setting on the machine now.
     pub stands: Name<Standing>,
-    /// Whether it has the wanted value; `null` if it is not readable.
+    /// Whether the setting has the wanted value; `null` if it is not readable.
     pub as_wanted: Option<bool>,
-    /// Why it does not have the wanted value, if the host says so.
+    /// Why the setting does not have the wanted value, if the host says so.
     pub reason: Option<String>,
     /// What must happen before it takes effect, such as a reboot; `null` if it is in effect.
     pub waits_for: Option<String>,
-    /// Whether its effect was observed; `null` if it was not checked, or cannot be observed.
+    /// Whether the setting's effect was observed; `null` if it was not checked, or cannot be observed.
     pub effect: Option<Effect>,
 }
 
@@ -591,12 +591,12 @@ impl OpenItem {
         }
     }
 
-    /// Whether it belongs to another network namespace.
+    /// Whether the transaction belongs to another network namespace.
     pub fn is_elsewhere(&self) -> bool {
         [Standing::Elsewhere, Standing::NamespaceGone].map(Name::from).contains(&self.stands)
     }
 
-    /// Whether it can be checked from here, and still has to be.
+    /// Whether the transaction can be checked from here, and still has to be.
     pub fn is_here(&self) -> bool {
         !self.is_elsewhere() && self.stands != Name::of(&Standing::Ended)
     }

@@ -38,7 +38,7 @@ pub struct Counters {
     pub corrected_errors: Fact<u64>,
 }
 
-/// What was counted between two readings.
+/// Changes of counters between two readings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Interval {
     /// The time between the two readings.

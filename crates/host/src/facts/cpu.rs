@@ -69,7 +69,7 @@ impl Cpus {
     }
 }
 
-/// Who made the CPUs.
+/// The manufacturer of the CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vendor {
     /// `GenuineIntel`.
@@ -111,9 +111,9 @@ pub enum Generation {
 pub struct Cpu {
     /// The number that Linux gives it.
     pub id: u32,
-    /// Whether it is running (`cpuN/online`). CPU 0 often has no such file, and then it is running.
+    /// Whether the CPU is online (`cpuN/online`). CPU 0 often has no such file, and then it is online.
     pub online: Fact<bool>,
-    /// Its socket (`topology/physical_package_id`, or /proc/cpuinfo).
+    /// The CPU's socket (`topology/physical_package_id`, or /proc/cpuinfo).
     pub package: Fact<u32>,
     /// The number of its die within the socket.
     pub die: Fact<u32>,
@@ -123,19 +123,19 @@ pub struct Cpu {
     pub siblings: Fact<CpuSet>,
     /// The CPUs that share its last-level cache (`cache/index3/shared_cpu_list`).
     pub l3: Fact<CpuSet>,
-    /// Its microcode revision (/proc/cpuinfo).
+    /// The CPU's microcode revision (/proc/cpuinfo).
     pub microcode: Fact<u64>,
-    /// Its frequency according to /proc/cpuinfo (`cpu MHz`).
+    /// The CPU's frequency according to /proc/cpuinfo (`cpu MHz`).
     pub cpuinfo_frequency: Fact<Hertz>,
-    /// Its idle states, from shallow to deep. Absent if the kernel offers none (see [`super::Idle::driver`]).
+    /// The CPU's idle states, from shallow to deep. Absent if the kernel offers none (see [`super::Idle::driver`]).
     pub idle_states: Fact<Vec<IdleState>>,
-    /// Its frequency scaling.
+    /// The CPU's frequency scaling.
     pub frequency: Frequency,
     /// The longest wake-up time that a process requested for this CPU (`power/pm_qos_resume_latency_us`).
     pub resume_latency: Fact<ResumeLatency>,
     /// Energy-performance bias, 0 (performance) to 15 (`power/energy_perf_bias`, MSR 0x1B0).
     pub energy_perf_bias: Fact<u8>,
-    /// Its settings for machine checks.
+    /// The CPU's settings for machine checks.
     pub machine_check: MachineCheck,
 }
 
@@ -215,7 +215,7 @@ pub struct Node {
     pub cpus: Fact<CpuSet>,
     /// Distances to all nodes, in their order (`distance`). The distance of a node to itself is 10.
     pub distances: Fact<Vec<u32>>,
-    /// Its huge pages, one pool per page size.
+    /// The node's huge pages, one pool per page size.
     pub huge_pages: Vec<HugePages>,
     /// Total memory of the node in bytes (`meminfo`, MemTotal).
     pub memory_bytes: Fact<u64>,

@@ -14,7 +14,7 @@ pub struct CpuSet {
     words: Vec<u64>,
 }
 
-/// Why a text is no set of CPUs.
+/// Why a text does not describe a set of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CpuSetError {
     /// Part of the text is neither a number nor a range.
@@ -41,7 +41,7 @@ impl CpuSet {
         Self::parse_list_with(text, None)
     }
 
-    /// The same, where `all` is `present` and `N` its last CPU.
+    /// Parses a list in which `all` means `present` and `N` the last CPU of `present`.
     pub fn parse_list_within(text: &str, present: &Self) -> Result<Self, CpuSetError> {
         Self::parse_list_with(text, Some(present))
     }
@@ -148,7 +148,7 @@ impl CpuSet {
         self.words.get((cpu / 64) as usize).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many CPUs.
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -222,12 +222,13 @@ impl CpuSet {
         }
     }
 
-    /// As a list of the kernel, `0-3,8`: unlike [`fmt::Display`], which is for people, the empty set is the empty text.
+    /// The set as a list of the kernel, `0-3,8`: unlike [`fmt::Display`], which is for people, the empty set is the
+    /// empty text.
     pub fn to_list(&self) -> String {
         if self.is_empty() { String::new() } else { self.to_string() }
     }
 
-    /// As a mask of the kernel: `ff,ffffffff`.
+    /// The set as a mask of the kernel: `ff,ffffffff`.
     pub fn to_mask(&self) -> String {
         let halves: Vec<u32> = self.words.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]).collect();
         let used = halves.iter().rposition(|half| *half != 0).map_or(1, |n| n + 1);

@@ -51,7 +51,7 @@ pub enum Why {
     NotRecorded,
     /// Reading it disturbs the host (a model-specific register interrupts its CPU), and nobody requested it.
     NotAsked,
-    /// It was read but makes no sense. The text says what was found.
+    /// The source was read, but its text makes no sense. The text here says what was found.
     Malformed(Box<str>),
     /// The host answered that it cannot tell. The text is its answer.
     Unsupported(Box<str>),
@@ -164,7 +164,7 @@ impl<T> Fact<T> {
         matches!(self, Self::Missing { why: Why::Absent, .. })
     }
 
-    /// Whether it is unknown if the host has it, or with which value.
+    /// Whether it is not known if the host has the thing, or with which value.
     pub fn is_unknown(&self) -> bool {
         !self.is_known() && !self.is_absent()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Fact;
 
-/// What is known of a FreeBSD host.
+/// The facts of a FreeBSD host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct FreeBsd {
     /// The release, from `uname -r`: `14.2-RELEASE`.
@@ -55,9 +55,9 @@ fn lookup<'a>(from: &'a Fact<BTreeMap<String, String>>, name: &str, place: &str)
 /// A network interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BsdInterface {
-    /// Its name, for example `ixl0`.
+    /// Name of the interface, for example `ixl0`.
     pub name: String,
-    /// Its flags, such as `UP` and `RUNNING`.
+    /// Flags of the interface, such as `UP` and `RUNNING`.
     pub flags: Vec<String>,
     /// Options that are enabled: `RXCSUM`, `TSO4`, `LRO`.
     pub options: Vec<String>,
@@ -70,7 +70,7 @@ pub struct BsdInterface {
 /// A line of `vmstat -i`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BsdInterrupt {
-    /// Its name, for example `irq293: ixl1:q2`.
+    /// Name of the interrupt, for example `irq293: ixl1:q2`.
     pub name: String,
     /// Number of interrupts since boot.
     pub total: u64,
@@ -81,7 +81,7 @@ pub struct BsdInterrupt {
 /// A thread in `top`'s list.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct BsdThread {
-    /// Its name, for example `intr{irq293: ixl1:q2}`.
+    /// Name of the thread, for example `intr{irq293: ixl1:q2}`.
     pub name: String,
     /// The CPU on which it runs.
     pub cpu: Option<u32>,

@@ -29,9 +29,9 @@ impl Irqs {
 pub struct Irq {
     /// The interrupt's number in Linux.
     pub number: u32,
-    /// Its chip and hardware number as in /proc/interrupts: `PCI-MSIX-0000:04:00.0 3-edge`.
+    /// The interrupt's chip and hardware number as in /proc/interrupts: `PCI-MSIX-0000:04:00.0 3-edge`.
     pub chip: Fact<String>,
-    /// Who registered it: `ens1f0-TxRx-3`, `nvme0q1`. Several names if it is shared.
+    /// Names under which drivers registered the interrupt: `ens1f0-TxRx-3`, `nvme0q1`. Several names if it is shared.
     pub actions: Fact<Vec<String>>,
     /// The CPUs to which it may go (`smp_affinity_list`).
     pub affinity: Fact<CpuSet>,
@@ -47,7 +47,7 @@ pub struct Irq {
 }
 
 impl Irq {
-    /// Its name for people: its users, or else its number.
+    /// The interrupt's name for people: the names of its users, or else its number.
     pub fn name(&self) -> String {
         match self.actions.value() {
             Some(actions) if !actions.is_empty() => actions.join(", "),

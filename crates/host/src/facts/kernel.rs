@@ -14,13 +14,13 @@ pub struct Kernel {
     pub version: Fact<KernelVersion>,
     /// The build text, `uname -v`, such as `#1 SMP PREEMPT_RT …`.
     pub build: Fact<String>,
-    /// Whether it is a PREEMPT_RT kernel (`/sys/kernel/realtime`, the build text, or the configuration).
+    /// Whether the kernel is a PREEMPT_RT kernel (`/sys/kernel/realtime`, the build text, or the configuration).
     pub realtime: Fact<bool>,
     /// Whether a crash kernel is loaded (`/sys/kernel/kexec_crash_loaded`).
     pub crash_kernel: Fact<bool>,
     /// Preemption in force: `none`, `voluntary`, `full`, `lazy` (`/sys/kernel/debug/sched/preempt`).
     pub preemption: Fact<String>,
-    /// Its configuration (`/proc/config.gz`, `/boot/config-RELEASE`).
+    /// The kernel's configuration (`/proc/config.gz`, `/boot/config-RELEASE`).
     pub config: Fact<KernelConfig>,
     /// Loaded modules (`/proc/modules`).
     pub modules: Fact<Vec<String>>,

@@ -11,7 +11,7 @@ use super::{CpuSet, Fact};
 pub struct Link {
     /// The interface's name.
     pub name: String,
-    /// Its driver (`ethtool -i`, or the device's driver link).
+    /// The interface's driver (`ethtool -i`, or the device's driver link).
     pub driver: Fact<String>,
     /// The driver's version, as the driver reports it.
     pub driver_version: Fact<String>,
@@ -27,7 +27,7 @@ pub struct Link {
     pub tx_queue_len: Fact<u32>,
     /// The operational state: `up`, `down`, `unknown`, …
     pub operstate: Fact<String>,
-    /// Whether it has a carrier.
+    /// Whether the interface has a carrier.
     pub carrier: Fact<bool>,
     /// Number of times that the carrier appeared or disappeared.
     pub carrier_changes: Fact<u64>,
@@ -37,7 +37,7 @@ pub struct Link {
     pub duplex: Fact<String>,
     /// Whether autonegotiation is on.
     pub autoneg: Fact<bool>,
-    /// The NUMA node of its device. Known and `None` if the firmware does not report it.
+    /// The NUMA node of the interface's device. Known and `None` if the firmware does not report it.
     pub node: Fact<Option<u32>>,
     /// Interrupt moderation (`ethtool -c`).
     pub coalesce: Fact<Coalescing>,
@@ -85,7 +85,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether it has a device under it. `None` if that is not known.
+    /// Whether the interface has a device under it. `None` if that is not known.
     pub fn is_physical(&self) -> Option<bool> {
         self.pci.is_present()
     }
@@ -99,9 +99,9 @@ impl Link {
 /// One offload or other feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Feature {
-    /// Whether it is on.
+    /// Whether the feature is on.
     pub on: bool,
-    /// Whether it cannot be changed.
+    /// Whether the feature cannot be changed.
     pub fixed: bool,
 }
 

@@ -53,9 +53,9 @@ impl Memory {
 pub struct Swap {
     /// The path of the device or file.
     pub name: String,
-    /// Its kind, `partition` or `file`.
+    /// Kind of the swap space, `partition` or `file`.
     pub kind: String,
-    /// Its size in bytes.
+    /// Size of the swap space in bytes.
     pub size_bytes: u64,
     /// The used part in bytes.
     pub used_bytes: u64,
@@ -83,6 +83,6 @@ pub struct MemoryModule {
     pub size_bytes: Option<u64>,
     /// The module's rated speed, in megatransfers per second.
     pub speed_mts: Option<u32>,
-    /// The speed at which it runs, in megatransfers per second.
+    /// The speed at which the module runs, in megatransfers per second.
     pub configured_mts: Option<u32>,
 }

@@ -103,7 +103,7 @@ pub struct Facts {
     pub freebsd: Fact<FreeBsd>,
     /// All counters since boot.
     pub counters: Counters,
-    /// What was counted between two readings, if there were two.
+    /// Changes of counters between two readings, if there were two.
     pub interval: Fact<Interval>,
 }
 
@@ -112,7 +112,7 @@ pub struct Facts {
 pub struct Origin {
     /// The kind of source.
     pub kind: Kind,
-    /// Its name for people: `this host`, or a file's name.
+    /// The host's name for people: `this host`, or a file's name.
     pub name: String,
     /// The operating system of the host.
     pub os: Os,

@@ -8,7 +8,7 @@ use super::{CpuSet, Fact};
 /// `config` needs root; other users see only 64 bytes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PciDevice {
-    /// Its address, for example `0000:3b:00.0`.
+    /// Address of the device, for example `0000:3b:00.0`.
     pub address: String,
     /// The vendor's PCI number, for example 0x8086.
     pub vendor: Fact<u16>,
@@ -18,7 +18,7 @@ pub struct PciDevice {
     pub class: Fact<u32>,
     /// The driver bound to it. Absent if there is none.
     pub driver: Fact<String>,
-    /// Its NUMA node. Known and `None` if the firmware does not report it (-1).
+    /// The device's NUMA node. Known and `None` if the firmware does not report it (-1).
     pub node: Fact<Option<u32>>,
     /// The CPUs close to it.
     pub local_cpus: Fact<CpuSet>,
@@ -26,7 +26,7 @@ pub struct PciDevice {
     pub speed_mts: Fact<u32>,
     /// The highest link speed that it supports, in megatransfers per second.
     pub max_speed_mts: Fact<u32>,
-    /// The current number of lanes.
+    /// Number of lanes that the device's link uses now.
     pub width: Fact<u32>,
     /// The largest number of lanes that it supports.
     pub max_width: Fact<u32>,
@@ -46,7 +46,7 @@ pub struct PciDevice {
     pub relaxed_ordering: Fact<bool>,
     /// The setting of `power/control`: `on` or `auto`.
     pub power_control: Fact<String>,
-    /// Whether it may enter D3cold (`d3cold_allowed`).
+    /// Whether the device may enter D3cold (`d3cold_allowed`).
     pub d3cold_allowed: Fact<bool>,
     /// The numbers of its MSI and MSI-X interrupts.
     pub msi_irqs: Fact<Vec<u32>>,
@@ -66,7 +66,7 @@ pub struct PciDevice {
     pub aer_nonfatal: Fact<u64>,
     /// Number of fatal errors.
     pub aer_fatal: Fact<u64>,
-    /// The names of its network interfaces.
+    /// Names of the device's network interfaces.
     pub interfaces: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ pub struct Aspm {
 }
 
 impl PciDevice {
-    /// Whether it is a network controller (class 0x02). `None` if the class is not known.
+    /// Whether the device is a network controller (class 0x02). `None` if the class is not known.
     pub fn is_network(&self) -> Option<bool> {
         self.class.is(|class| class >> 16 == 0x02)
     }

@@ -56,7 +56,7 @@ impl Scaling {
 /// Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Uncore {
-    /// Its name: `package_00_die_00` or `uncore00`.
+    /// Name of the uncore domain: `package_00_die_00` or `uncore00`.
     pub name: String,
     /// The number of its socket.
     pub package: Fact<u32>,
@@ -85,13 +85,13 @@ pub struct Uncore {
 /// One RAPL zone (`/sys/class/powercap/intel-rapl:*`).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PowerZone {
-    /// Its identifier, for example `intel-rapl:0`.
+    /// Identifier of the power zone, for example `intel-rapl:0`.
     pub id: String,
     /// `package-0`, `dram`, `psys`.
     pub name: Fact<String>,
     /// Whether the zone is enabled.
     pub enabled: Fact<bool>,
-    /// Its power limits, in the kernel's order.
+    /// The zone's power limits, in the kernel's order.
     pub limits: Vec<PowerLimit>,
 }
 

@@ -43,7 +43,7 @@ pub struct Services {
 /// Virtualisation, as seen from a guest and from a host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Virtualisation {
-    /// Whether this is a guest (CPU flag `hypervisor`).
+    /// Whether this host is a guest (CPU flag `hypervisor`).
     pub guest: Fact<bool>,
     /// The hypervisor: `kvm`, `vmware`, `microsoft`, `xen`, `firecracker`, … (DMI, /sys/hypervisor).
     pub hypervisor: Fact<String>,

@@ -11,25 +11,25 @@ pub struct Task {
     pub pid: u32,
     /// The number of the thread.
     pub tid: u32,
-    /// Its name, at most 15 bytes (longer for kernel workers).
+    /// Name of the thread, at most 15 bytes (longer for kernel workers).
     pub comm: String,
     /// The name of its process.
     pub process: String,
-    /// Whether it is a kernel thread (`PF_KTHREAD`, include/linux/sched.h).
+    /// Whether the thread is a kernel thread (`PF_KTHREAD`, include/linux/sched.h).
     pub kernel: bool,
-    /// Whether it is bound to its CPU and cannot be moved (`PF_NO_SETAFFINITY`).
+    /// Whether the thread is bound to its CPU and cannot be moved (`PF_NO_SETAFFINITY`).
     pub no_setaffinity: bool,
     /// The CPUs on which it may run (`Cpus_allowed_list` of its status).
     pub affinity: Fact<CpuSet>,
     /// The CPU on which it last ran. `None` if it is not known.
     pub last_cpu: Option<u32>,
-    /// Its scheduling class.
+    /// The thread's scheduling class.
     pub class: SchedClass,
     /// Real-time priority, 1 to 99. 0 for other classes.
     pub rt_priority: u32,
     /// Nice value, -20 to 19.
     pub nice: i32,
-    /// Its state: `R`, `S`, `D`, `I`, …
+    /// State of the thread: `R`, `S`, `D`, `I`, …
     pub state: char,
     /// Locked memory of its process, in bytes (`VmLck`).
     pub locked_bytes: Fact<u64>,
@@ -70,7 +70,7 @@ impl SchedClass {
         }
     }
 
-    /// Whether it is `SCHED_FIFO` or `SCHED_RR`.
+    /// Whether the class is `SCHED_FIFO` or `SCHED_RR`.
     pub fn is_realtime(self) -> bool {
         matches!(self, Self::Fifo | Self::RoundRobin)
     }
@@ -101,7 +101,7 @@ pub struct Cgroups {
 /// One control group (Documentation/admin-guide/cgroup-v2.rst; v1: cgroup-v1/cpusets.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cgroup {
-    /// Its path below the mount point; `/` for the root group.
+    /// The group's path below the mount point; `/` for the root group.
     pub path: String,
     /// CPUs assigned to the group (`cpuset.cpus`).
     pub cpus: Fact<CpuSet>,
@@ -120,8 +120,9 @@ pub struct Cgroup {
     /// The CPU quota in microseconds, `None` for no limit, and its period (`cpu.max`, or `cpu.cfs_quota_us` and
     /// `cpu.cfs_period_us`).
     pub quota: Fact<(Option<u64>, u64)>,
-    /// How often and for how many microseconds the quota stopped it (`cpu.stat`: `nr_throttled`, `throttled_usec`).
+    /// How often and for how many microseconds the quota stopped the group (`cpu.stat`: `nr_throttled`,
+    /// `throttled_usec`).
     pub throttled: Fact<(u64, u64)>,
-    /// Whether it contains processes (`cgroup.procs` is not empty).
+    /// Whether the group contains processes (`cgroup.procs` is not empty).
     pub populated: Fact<bool>,
 }

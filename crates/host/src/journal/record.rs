@@ -70,7 +70,7 @@ pub struct Begin {
     pub name: String,
     /// The command line that was typed.
     pub command: String,
-    /// When it began, in seconds since 1970-01-01 UTC, for people.
+    /// When the transaction began, in seconds since 1970-01-01 UTC, for people.
     pub at_unix_s: u64,
     /// The ID of the boot in which it began (`/proc/sys/kernel/random/boot_id`). `None` below another root that has
     /// none.
@@ -108,7 +108,7 @@ pub enum Lease {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Intent {
-    /// Its number in the transaction.
+    /// Number of the change in the transaction.
     pub number: u32,
     /// The setting to change.
     pub setting: AnySetting,

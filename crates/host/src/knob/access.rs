@@ -85,14 +85,14 @@ impl Access {
         Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None })
     }
 
-    /// The same machine, with `gate` before every change.
+    /// Adds `gate`, which is asked before every change.
     #[must_use]
     pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = gate;
         self
     }
 
-    /// The same machine, able to make requests that a process must hold.
+    /// Adds `holder`, which makes the requests that a process must hold.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.holder = Some(Arc::new(holder));
@@ -103,7 +103,7 @@ impl Access {
         self.holder.as_deref()
     }
 
-    /// Whether this is the running machine.
+    /// Whether the machine is the running one, not a recording.
     pub fn is_live(&self) -> bool {
         self.path == Path::new("/")
     }

@@ -75,7 +75,7 @@ kinds! {
     ThreadAffinity,
     /// The scheduling class of a thread.
     ThreadClass,
-    /// Interrupt coalescing of a device.
+    /// Interrupt coalescing of an interface.
     Coalesce,
     /// Interrupt coalescing of a queue.
     CoalesceQueue,

@@ -25,7 +25,7 @@ const BEFORE: &str = "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT "
 const AFTER: &str = "\"\n";
 
 impl BootFragment {
-    /// Where it lies.
+    /// Path of the file that Apus writes for the boot loader.
     pub const PATH: &str = FRAGMENT;
 
     /// The whole file for `arguments`.

@@ -14,7 +14,7 @@ use super::{Access, Error, Setting, Value};
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupFolder {
-    /// Its folder, below a mounted hierarchy: `/sys/fs/cgroup/apus`.
+    /// The group's folder, below a mounted hierarchy: `/sys/fs/cgroup/apus`.
     pub path: String,
 }
 
@@ -41,9 +41,9 @@ pub struct CgroupFile {
 /// A mounted hierarchy that has the controller cpuset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpusetMount {
-    /// Where it is mounted.
+    /// Where the hierarchy is mounted.
     pub path: String,
-    /// Whether it is of version 2.
+    /// Whether the hierarchy is of cgroup version 2.
     pub v2: bool,
 }
 

@@ -27,9 +27,9 @@ pub struct IdleState {
 /// An idle state as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Its number on its CPU. Higher numbers are deeper states.
+    /// Number of the state on its CPU. Higher numbers are deeper states.
     pub number: u32,
-    /// Its name: POLL, C1, C6. `None` if the driver gives none.
+    /// Name of the state: POLL, C1, C6. `None` if the driver gives none.
     pub name: Option<String>,
     /// The exit latency that the kernel assumes. `None` if the driver gives none.
     pub latency: Option<Nanos>,
@@ -37,7 +37,7 @@ pub struct State {
     pub usage: Option<u64>,
     /// Time since boot for which it was requested. The hardware may have spent less time in it.
     pub time: Option<Nanos>,
-    /// Whether it is disabled. `None` if that is not known.
+    /// Whether the state is disabled. `None` if that is not known.
     pub disabled: Option<bool>,
 }
 

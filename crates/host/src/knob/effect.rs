@@ -228,7 +228,7 @@ impl Effect {
         }
     }
 
-    /// What was seen, for people.
+    /// The observation, for people.
     pub fn text(&self) -> &str {
         match self {
             Self::Seen(text) | Self::NotSeen(text) | Self::Unknown(text) => text,

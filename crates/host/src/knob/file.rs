@@ -12,7 +12,7 @@ use super::{Access, Error, Setting, Value};
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// Its path on the machine.
+    /// Path of the file on the machine.
     pub path: String,
 }
 

@@ -31,7 +31,7 @@ pub struct DmaLatency {}
 pub struct Holder {
     /// Path of the program.
     pub program: PathBuf,
-    /// Its first arguments.
+    /// First arguments of the program; the value follows them.
     pub arguments: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ pub fn interfaces(access: &Access) -> Result<Option<Vec<String>>, Error> {
 pub(crate) enum Place {
     /// Under this name; whether it exists shows when it is read.
     Here(AnySetting),
-    /// Its name belongs to another device, and its own is gone.
+    /// The interface's name belongs to another device, and its own device is gone.
     Another,
 }
 

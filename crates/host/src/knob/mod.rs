@@ -265,9 +265,9 @@ impl<P: Deref<Target: Setting>> Setting for P {
 pub enum Lasts {
     /// The kernel keeps it until the next boot.
     UntilReboot,
-    /// It is stored on disk.
+    /// The change is stored on disk.
     AcrossReboots,
-    /// It lasts as long as the process that holds it.
+    /// The change lasts as long as the process that holds it.
     WhileHeld,
 }
 

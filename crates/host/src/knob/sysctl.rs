@@ -13,7 +13,7 @@ use super::{Access, Error, Setting, Value};
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Sysctl {
-    /// Its dotted name.
+    /// Dotted name of the sysctl.
     pub name: String,
 }
 

@@ -221,11 +221,11 @@ pub struct KernelSection {
 /// A file that was read, with what is needed to refer to a place in it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Layer {
-    /// Its name, for people.
+    /// Name of the profile, for people.
     pub name: String,
-    /// Its folder, to find included files. `None` for a built-in profile.
+    /// Folder of the profile, to find included files. `None` for a built-in profile.
     pub folder: Option<PathBuf>,
-    /// Its contents.
+    /// Contents of the profile's file.
     pub file: ProfileFile,
     text: String,
 }

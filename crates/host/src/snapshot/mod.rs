@@ -75,12 +75,12 @@ impl Snapshot {
         self.files.iter().map(|(path, contents)| (path.as_str(), contents.as_slice()))
     }
 
-    /// Whether it contains everything that was looked for. False if it reached its size limit.
+    /// Whether the snapshot contains everything that was looked for. False if it reached its size limit.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Its size in bytes before it is packed.
+    /// Size of the snapshot in bytes before it is packed.
     pub fn size(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }

@@ -20,7 +20,7 @@ pub(super) struct Wanted {
 pub(super) enum How {
     /// A text of some lines.
     Lines,
-    /// As it is, long or not text.
+    /// The file is recorded as it is, even if it is long or not text.
     Whole,
     /// The same, of the unified hierarchy of control groups, if that is mounted.
     Unified,
@@ -42,7 +42,7 @@ pub(super) enum How {
     Modules,
     /// A text for people, without addresses and keys.
     Prose,
-    /// How many lines it has.
+    /// Only the number of the file's lines is recorded.
     Count,
     /// Swap areas, without paths.
     Swaps,
@@ -50,7 +50,7 @@ pub(super) enum How {
     Settings,
     /// A symbolic link's target.
     Link,
-    /// That it is there, and no more.
+    /// Only the names of the files are recorded.
     Names,
     /// The kubelet's settings that rules look at.
     Kubelet,

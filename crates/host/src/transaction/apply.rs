@@ -52,9 +52,9 @@ pub struct Along {
     pub setting: AnySetting,
     /// The setting whose change affected it.
     pub with: AnySetting,
-    /// Its previous value. An error if it cannot be read, and so cannot be restored.
+    /// Previous value of the setting. An error if it cannot be read, and so cannot be restored.
     pub before: Result<Value, KnobError>,
-    /// Its current value. `None` if it disappeared.
+    /// Current value of the setting. `None` if it disappeared.
     pub now: Option<Value>,
 }
 

@@ -33,19 +33,19 @@ pub enum State {
 pub struct Transaction {
     /// The number of the transaction.
     pub id: u32,
-    /// Its first record. `None` if not even that is intact.
+    /// The transaction's first record. `None` if not even that is intact.
     pub begin: Option<Begin>,
-    /// Its changes, oldest first.
+    /// The transaction's changes, oldest first.
     pub entries: Vec<Entry>,
     /// Settings that already had the wanted value and should keep it.
     pub already: Vec<(AnySetting, Value)>,
     /// Settings that were refused, with the wanted value and the reason, while the transaction continued.
     pub refused: Vec<(AnySetting, Value, String)>,
-    /// Whether it was completed.
+    /// Whether the transaction was completed.
     pub kept: bool,
     /// What follows its intact records.
     pub rest: Rest,
-    /// Whether it is from an earlier boot.
+    /// Whether the transaction is from an earlier boot.
     pub is_past: bool,
     /// Whether the process that it was bound to has ended.
     pub lost_process: bool,
@@ -54,12 +54,12 @@ pub struct Transaction {
 /// The current state of a changed setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stands {
-    /// It still has the value that we set.
+    /// The setting still has the value that we set.
     Ours {
         /// The current value.
         now: Value,
     },
-    /// It has its previous value.
+    /// The setting has its previous value.
     Before {
         /// The current value.
         now: Value,
@@ -71,15 +71,15 @@ pub enum Stands {
     },
     /// The setting, or the device to which it belonged, is gone.
     Gone,
-    /// It ended with its thread.
+    /// The setting ended with its thread.
     Ended,
     /// A reboot undid the change.
     Past,
-    /// It belongs to another network namespace.
+    /// The setting belongs to another network namespace.
     Elsewhere,
-    /// It ended with its network namespace.
+    /// The setting ended with its network namespace.
     NamespaceGone,
-    /// It cannot be read.
+    /// The setting cannot be read.
     Unknown(Error),
 }
 
@@ -167,7 +167,7 @@ impl Transaction {
         }
     }
 
-    /// Its changes that were not rolled back.
+    /// The transaction's changes that were not rolled back.
     pub fn open_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state != State::Undone)
     }
@@ -189,7 +189,7 @@ impl Entry {
         self.intent.setting.is_of_network() && matches!(place, Whereabouts::Gone { .. })
     }
 
-    /// How it stands now; `is_past` and `place` are its transaction's.
+    /// State of the change's setting now; `is_past` and `place` are those of its transaction.
     pub fn stands(&self, access: &Access, is_past: bool, place: &Whereabouts) -> Stands {
         let Intent { setting, before, identity, .. } = &self.intent;
         if is_past && self.ended_with_the_boot() {

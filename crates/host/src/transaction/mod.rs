@@ -24,7 +24,7 @@ pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, W
 /// A transaction failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// It did not begin.
+    /// The transaction did not begin.
     #[error(transparent)]
     Knob(#[from] KnobError),
     /// A setting was refused, and all earlier changes were rolled back.

@@ -8,7 +8,7 @@ use crate::knob::{Access, AnySetting, Error, Knob, Setting as _, Value};
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What it is called.
+    /// Name of the transaction.
     pub name: String,
     /// The settings.
     pub items: Vec<Item>,
@@ -20,11 +20,11 @@ pub struct Plan {
 pub struct Item {
     /// The affected setting.
     pub setting: AnySetting,
-    /// What it is to be.
+    /// The value to set.
     pub wanted: Value,
     /// What a refusal means.
     pub on_refusal: OnRefusal,
-    /// Who asked for it, for people: a file with its line, an option of a command.
+    /// Origin of the request, for people: a file with its line, an option of a command.
     pub from: Option<String>,
 }
 
@@ -35,8 +35,8 @@ pub enum OnRefusal {
     /// The whole transaction is taken back.
     #[default]
     RollBack,
-    /// It is reported, and the rest goes on: for settings that many machines refuse, such as the
-    /// affinity of managed interrupts.
+    /// The refusal is reported, and the rest goes on: for settings that many machines refuse, such as the affinity of
+    /// managed interrupts.
     Report,
 }
 
@@ -45,7 +45,7 @@ pub enum OnRefusal {
 pub struct Preview {
     /// The item.
     pub item: Item,
-    /// What it meets.
+    /// State of the setting on the machine, compared with the wanted value.
     pub meets: Meets,
 }
 
@@ -53,19 +53,19 @@ units::named! {
     /// What an item meets on the machine.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Meets {
-        /// It would be changed.
+        /// The setting would be changed.
         Other {
             /// The current value.
             now: Value,
         } = "change",
-        /// It is as wanted.
+        /// The setting already has the wanted value.
         AsWanted {
             /// The current value.
             now: Value,
         } = "as_wanted",
         /// The machine has no such setting.
         NotThere = "not_there",
-        /// It cannot be read, or the value cannot be.
+        /// The setting cannot be read, or the value cannot be set.
         Refused(Error) = "refused",
     }
 }
@@ -101,7 +101,7 @@ impl Plan {
         }
     }
 
-    /// What it would do on this machine; nothing is changed.
+    /// What the plan would do on this machine; nothing is changed.
     pub fn preview(&self, access: &Access) -> Vec<Preview> {
         let meets = |item: &Item| {
             let knob = Knob(&item.setting);

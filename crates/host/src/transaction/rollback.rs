@@ -23,9 +23,9 @@ pub enum Which {
     Abandoned,
 }
 
-/// How they are taken back.
+/// How transactions are rolled back.
 pub struct Options<'a> {
-    /// What was typed, for those who wait.
+    /// The command that was typed, shown to those who wait for the lock.
     pub command: String,
     /// How long to wait for another transaction to end.
     pub patience: Duration,
@@ -42,7 +42,7 @@ pub struct Options<'a> {
 pub struct RolledBack {
     /// The number that Linux gives it.
     pub id: u32,
-    /// What it was called; `None` if its journal does not say.
+    /// Name of the transaction; `None` if its journal does not say.
     pub name: Option<String>,
     /// What became of each change, the last first.
     pub entries: Vec<(Entry, Outcome)>,
@@ -234,12 +234,12 @@ fn name_of(transaction: &Transaction) -> Option<String> {
 /// What became of a transaction that was found before another one began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recovered {
-    /// It was unfinished, or its process has ended: it was taken back.
+    /// The transaction was unfinished, or its process has ended: it was rolled back.
     TakenBack {
         /// Its number.
         id: u32,
     },
-    /// It is of an earlier boot.
+    /// The transaction is of an earlier boot.
     Past {
         /// Its number.
         id: u32,

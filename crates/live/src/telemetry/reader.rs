@@ -98,7 +98,7 @@ pub struct Choice {
     pub at: Instant<Monotonic>,
     /// The kind of wait that was chosen.
     pub kind: WaitKind,
-    /// Why it was chosen.
+    /// Why the decision was made.
     pub reason: Reason,
     /// The expectations that were compared.
     pub belief: Belief,
@@ -144,7 +144,7 @@ pub struct Counts {
 pub struct Wait {
     /// Number of waits.
     pub count: u64,
-    /// Total time of these waits.
+    /// Total time that the waits of this kind took.
     pub time: Nanos,
 }
 
@@ -179,7 +179,7 @@ const TRIES: usize = 16;
 pub struct Leftover {
     /// Path of the file.
     pub path: PathBuf,
-    /// Why it is not read.
+    /// Why the file is not read.
     pub why: String,
 }
 
@@ -316,7 +316,7 @@ impl Counts {
         Reason::ALL.into_iter().map(|reason| (reason.name(), self.reason(reason)))
     }
 
-    /// What was counted since `earlier`, an earlier snapshot of the same worker.
+    /// The counts since `earlier`, an earlier snapshot of the same worker.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             polls: self.polls.saturating_sub(earlier.polls),

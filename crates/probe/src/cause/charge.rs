@@ -69,7 +69,7 @@ pub enum What {
 /// An event on the CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When it happened.
+    /// When the event happened.
     pub at: Instant<Monotonic>,
     /// What happened.
     pub what: What,

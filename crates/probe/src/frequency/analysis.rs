@@ -18,18 +18,18 @@ use units::{Instant, Monotonic, Nanos};
 /// One work item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
-    /// When it started.
+    /// When the work item started.
     pub start: Instant<Monotonic>,
-    /// How long it took.
+    /// How long the work item took.
     pub took: Nanos,
 }
 
 /// A frequency request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Time before the call.
+    /// When the call that made the request began.
     pub at: Instant<Monotonic>,
-    /// Time after the call.
+    /// When the call that made the request returned.
     pub done: Instant<Monotonic>,
 }
 

@@ -36,7 +36,7 @@ pub struct IdleFacts {
     pub name: String,
     /// Exit latency according to the driver; null if it gives none.
     pub claimed_exit_ns: Option<u64>,
-    /// Whether it was disabled before the measurement; null if that is not readable.
+    /// Whether the state was disabled before the measurement; null if that is not readable.
     pub was_disabled: Option<bool>,
 }
 

@@ -24,7 +24,7 @@ use crate::conditions::Conditions;
 use crate::measured::{Counter, Detail, Mark, Measured, Name, Term};
 use crate::record::Recorder;
 
-/// What is known of a result that another tool measured.
+/// Details of a result that another tool measured.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportDetail {

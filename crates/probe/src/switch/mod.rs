@@ -55,7 +55,7 @@ pub struct Switch {
     pub cpu: usize,
     /// CPU of the second thread; the same CPU measures a context switch.
     pub peer: usize,
-    /// How they wake each other.
+    /// How the two threads wake each other.
     pub via: Via,
     /// SCHED_FIFO priority of both threads; `None` for the normal class.
     pub priority: Option<u8>,

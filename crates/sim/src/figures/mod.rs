@@ -62,9 +62,9 @@ pub struct Figure {
 /// A parameter of a figure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Input {
-    /// Its name, for example `processor.pstates.block of xeon-platinum-8260l`.
+    /// Name of the parameter, for example `processor.pstates.block of xeon-platinum-8260l`.
     pub name: String,
-    /// Its value, with the unit.
+    /// Value of the parameter, with the unit.
     pub value: String,
     /// The source of the value.
     pub source: String,

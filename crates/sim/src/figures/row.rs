@@ -19,7 +19,7 @@ pub struct Row {
     pub null: Option<f64>,
     /// How the number was obtained.
     pub role: Role,
-    /// Why it differs or is missing. `None` if it needs no explanation.
+    /// Why the number differs or is missing. `None` if it needs no explanation.
     pub explanation: Option<String>,
 }
 

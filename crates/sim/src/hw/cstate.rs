@@ -74,7 +74,7 @@ impl CStateModel {
         self.states.iter().position(|state| state.name == name)
     }
 
-    /// The same model with no state deeper than the one called `name`.
+    /// The model without the states that are deeper than the one called `name`.
     pub fn limited_to(&self, name: &str) -> Result<Self, ModelError> {
         let deepest = self.index_of(name).ok_or_else(|| ModelError {
             part: "idle states",

@@ -51,11 +51,11 @@ pub struct Wire {
 /// The times of a frame on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passage {
-    /// When its first bit is sent.
+    /// When the frame's first bit is sent.
     pub begins: At,
-    /// When its last bit is sent.
+    /// When the frame's last bit is sent.
     pub ends: At,
-    /// When its last bit is received at the other end.
+    /// When the frame's last bit is received at the other end.
     pub received: At,
 }
 

@@ -30,7 +30,7 @@ use crate::units_text::{TextError, from_toml};
 /// A machine or a part of one: a processor with its kernel's costs, a network controller, or both.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// Its name, for example `xeon-gold-6338n`.
+    /// Name of the machine, for example `xeon-gold-6338n`.
     pub name: String,
     /// What hardware it describes.
     pub description: String,
@@ -96,7 +96,7 @@ pub struct Disturbance {
 /// A value of a machine, and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
-    /// Its place in the file, for example `processor.pstates.block`.
+    /// Place of the value in the file, for example `processor.pstates.block`.
     pub path: String,
     /// The value as it is written in the file.
     pub value: String,
@@ -181,12 +181,12 @@ impl Machine {
         read(text, name)
     }
 
-    /// Its processor, or an error if it has none.
+    /// The machine's processor, or an error if it has none.
     pub fn processor(&self) -> Result<&Processor, MachineError> {
         self.processor.as_ref().ok_or_else(|| self.lacks("processor"))
     }
 
-    /// Its network controller, or an error if it has none.
+    /// The machine's network controller, or an error if it has none.
     pub fn nic(&self) -> Result<&NicModel, MachineError> {
         self.nic.as_ref().ok_or_else(|| self.lacks("network controller"))
     }

@@ -43,9 +43,9 @@ pub const WIRE_OVERHEAD: u32 = 20;
 /// A frame that a source wants to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// When its first bit is due on the wire.
+    /// When the frame's first bit is due on the wire.
     pub at: At,
-    /// Its size in bytes, with check sequence.
+    /// Size of the frame in bytes, with check sequence.
     pub octets: u32,
     /// Identifies the sender within the source: the connection of a [`request`], otherwise 0.
     pub tag: u32,

@@ -23,7 +23,7 @@ pub struct Replay {
 pub struct Record {
     /// Time from the first frame to this one. Never less than that of the frame before.
     pub offset: Nanos,
-    /// Its size in bytes, with check sequence.
+    /// Size of the frame in bytes, with check sequence.
     pub octets: u32,
     /// The receive queue. `None` if the record does not state it.
     pub queue: Option<u32>,

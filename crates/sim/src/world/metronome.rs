@@ -91,9 +91,9 @@ impl Shared {
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
     pub model: MetronomeModel,
-    /// Number of threads of its queue.
+    /// Number of threads that share the queue.
     pub threads: u64,
-    /// Whether it has the lock.
+    /// Whether the thread has the lock.
     pub holds: bool,
 }
 

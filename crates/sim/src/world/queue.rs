@@ -25,11 +25,11 @@ const NOT_YET: At = At::from_nanos(u64::MAX);
 /// A frame in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// When its last bit came off the wire.
+    /// When the frame's last bit came off the wire.
     pub arrival: At,
-    /// When its descriptor could be written.
+    /// When the frame's descriptor could be written.
     pub due: At,
-    /// When its descriptor was written, so that software can see it.
+    /// When the frame's descriptor was written, so that software can see it.
     pub visible: At,
     pub octets: u32,
     /// The traffic to which it belongs.

@@ -35,7 +35,7 @@ pub struct DemoResult {
     pub searches: Vec<Search>,
     /// What of the plan was not done, and why; empty if all was done.
     pub not_done: Vec<String>,
-    /// Whether it was interrupted.
+    /// Whether the demo was interrupted.
     pub interrupted: bool,
     /// Time that the whole demo took.
     pub elapsed_ns: u64,
@@ -69,7 +69,7 @@ pub struct PlanDocument {
 pub struct ModeDocument {
     /// Name in runs and tables, such as `adaptive p99=60us`.
     pub name: String,
-    /// Its latency goal, such as `p99=60us`; null if it takes none.
+    /// Latency goal of the mode, such as `p99=60us`; null if the mode takes none.
     pub goal: Option<String>,
     /// Quantile of the goal, in parts per million; null without a goal.
     pub goal_quantile_ppm: Option<u32>,

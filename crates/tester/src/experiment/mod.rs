@@ -92,7 +92,7 @@ pub struct Experiment {
 pub struct RunRecord {
     /// The factors that were on, as bits.
     pub on: u32,
-    /// When it started, from the start of the experiment.
+    /// When the run started, from the start of the experiment.
     pub at: Nanos,
     /// The measured value; `None` if the run failed.
     pub value: Option<f64>,

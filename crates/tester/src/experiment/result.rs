@@ -36,7 +36,7 @@ pub struct ExperimentResult {
     pub smallest_percent: f64,
     /// Allowed probability of a false effect, in percent.
     pub alpha_percent: f64,
-    /// Why it ended.
+    /// Why the experiment ended.
     pub ended: Name<Ending>,
     /// Number of complete replicates, which are the samples.
     pub replicates: u64,
@@ -109,7 +109,7 @@ pub struct Ranked {
 pub struct Run {
     /// Names of the factors that were on.
     pub on: Vec<String>,
-    /// When it started, from the start of the experiment.
+    /// When the run started, in nanoseconds from the start of the experiment.
     pub at_ns: u64,
     /// The measured value in the unit of the metric; `null` if the run failed.
     pub value: Option<f64>,

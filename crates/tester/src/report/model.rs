@@ -106,7 +106,7 @@ pub enum Section {
 pub struct Axis {
     /// The quantity, such as "CPU time".
     pub quantity: String,
-    /// Its unit, such as "us" or "% of one core".
+    /// Unit of the axis, such as "us" or "% of one core".
     pub unit: String,
     /// Linear or logarithmic.
     pub scale: Scale,
@@ -156,9 +156,9 @@ impl Estimate {
 /// A latency goal, drawn as a line across a figure.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Goal {
-    /// Its label, such as "p99 ≤ 60 us".
+    /// Label of the goal, such as "p99 ≤ 60 us".
     pub label: String,
-    /// Its position on the latency axis.
+    /// Position of the goal on the latency axis.
     pub value: f64,
 }
 
@@ -307,7 +307,7 @@ pub struct Bars {
 pub struct Bar {
     /// Name of its series.
     pub series: String,
-    /// Its length.
+    /// Length of the bar.
     pub value: Estimate,
 }
 

@@ -58,7 +58,7 @@ pub struct Flood {
     pub device: Statistics,
     /// Times when the tester's loop did not run, including the warm-up.
     pub gaps: Vec<Gap>,
-    /// Whether it was interrupted.
+    /// Whether the trial was interrupted.
     pub interrupted: bool,
 }
 

@@ -156,7 +156,7 @@ pub struct Trial {
     pub device: Statistics,
     /// Number of times that the tester's link was found down.
     pub link_down_seen: u64,
-    /// Whether it was interrupted.
+    /// Whether the trial was interrupted.
     pub interrupted: bool,
 }
 

@@ -49,7 +49,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "60 to 100 ns per cache line on another node, and some of the link's bandwidth",
             effect: crate::Effect::Slower,
-            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
+            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("reserve as many huge pages on the card's node as the application asks for: hugepages=0:4,1:16 gives node 1 \
          sixteen").after("grep . /sys/devices/system/node/node*/hugepages/hugepages-*/free_hugepages"),
@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
             source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         },
         fix: Fix::look("apus irqs --cpu {isolated} --watch # then apply the fixes of irq.* and kthr.* for the first one"),
-        cost: "Depends on the source.",
+        cost: "Depends on the source of the interruptions.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/admin-guide/cpu-isolation.rst",

@@ -25,7 +25,7 @@ pub(super) struct Term {
     pub name: String,
     /// At its worst.
     pub time: Nanos,
-    /// Where it is known from.
+    /// The file or command that the term is known from.
     pub source: String,
 }
 

@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "an error of tens of microseconds with kernel timestamps, below 1 us with hardware timestamps",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
+            source: "Linux Documentation/networking/timestamping.rst describes both; the figures are general knowledge",
         },
         fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
             .after("ethtool -T {nic} # what the card can stamp"),
@@ -113,7 +113,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "jumps of microseconds to milliseconds in time stamps",
             effect: crate::Effect::Unsized,
-            source: "ptp4l(8) and chronyd(8) each assume that they are alone; the size is general knowledge",
+            source: "ptp4l(8) and chronyd(8) each assume that they are alone; the figure is general knowledge",
         },
         fix: Fix::both(
             "systemctl stop chronyd systemd-timesyncd # where phc2sys sets the clock",

@@ -82,7 +82,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "some tens of nanoseconds per context switch",
             effect: crate::Effect::Slower,
-            source: "Linux kernel/sched/psi.c names the places and the period; the size is general knowledge",
+            source: "Linux kernel/sched/psi.c names the places and the period; the figure is general knowledge",
         },
         fix: Fix::boot("psi=0"),
         cost: "systemd-oomd and others that read /proc/pressure see nothing.",

@@ -43,7 +43,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "up to half of the core's throughput while the sibling is busy",
             effect: crate::Effect::Slower,
-            source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
+            source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
         },
         fix: Fix::boot("isolate both threads of a core or none"),
         cost: "For each split core, the application or housekeeping gives up a CPU.",
@@ -65,7 +65,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/cpu-isolation.rst; the size of a remote access is general knowledge",
+            source: "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
         },
         fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
         cost: "Fewer CPUs for the application.",
@@ -282,7 +282,10 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                 true => {
                     let rest: Vec<String> =
                         split[NAMED..].iter().map(|(cpu, others)| format!("{cpu}: {others}")).collect();
-                    judgement.see_as(format!("and of the others: {}", rest.join("; ")), "the same files of these CPUs")
+                    judgement.see_as(
+                        format!("siblings of the other CPUs: {}", rest.join("; ")),
+                        "the same files of these CPUs",
+                    )
                 }
                 false => judgement,
             };

@@ -28,8 +28,8 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::runtime_or_boot(
             // The judge knows the memory and the node.
-            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 4 GB in pages of 2 MB: fit it to the application",
-            "default_hugepagesz=1G hugepagesz=1G hugepages=4 # or at boot, 4 GB in pages of 1 GB: fit it to the application",
+            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 4 GB in pages of 2 MB: adjust it to the application",
+            "default_hugepagesz=1G hugepagesz=1G hugepages=4 # or at boot, 4 GB in pages of 1 GB: adjust it to the application",
         )
         .decided(),
         cost: "Nothing else can use the reserved memory.",
@@ -49,7 +49,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "some hundreds of nanoseconds per packet for the mapping, more for each flush",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("iommu=pt"),
         cost: "A device that the kernel drives can reach all memory.",
@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
         },
         fix: Fix::runtime_or_boot(
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "tens of milliseconds of work in a worker thread for each resume",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/driver-api/usb/power-management.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/driver-api/usb/power-management.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo -1 > /sys/module/usbcore/parameters/autosuspend", "usbcore.autosuspend=-1"),
         cost: "Idle USB devices use some power.",
@@ -161,7 +161,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "hundreds of microseconds or more to write a variable",
             effect: crate::Effect::Late(Nanos::from_micros(500)),
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::runtime_or_boot(
             "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/efi_runtime/cpumask",

@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
               lost, the sibling thread gets half a core, and throttling may follow. In a guest it takes a physical CPU \
               from the others for nothing.",
         magnitude: Magnitude {
-            text: "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, costs all power saving of all CPUs",
+            text: "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, but no CPU saves power any more",
             effect: crate::Effect::Unsized,
             source: SLIDES,
         },
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
         why: "The parameter removes deeper states of the driver intel_idle. The value 0 does not mean no states: it \
          disables the driver, and acpi_idle takes over with all states that the firmware offers.",
         magnitude: Magnitude {
-            text: "C6 takes 133 us to leave on Xeon E5 v3 and 170 us on Ice Lake, C1 about 2 us; idle.states has this host's figures",
+            text: "waking up from C6 takes 133 us on Xeon E5 v3 and 170 us on Ice Lake, from C1 about 2 us; idle.states has this host's figures",
             effect: crate::Effect::Unsized,
             source: LATENCIES,
         },
@@ -87,7 +87,7 @@ pub const RULES: &[Rule] = &[
         judge: tsc,
         why: "A kernel that does not trust the TSC compares it twice a second with another clock, with a timer that \
               visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an \
-              invariant, adjustable TSC on machines of few sockets, and checks the register TSC_ADJUST instead, with \
+              invariant, adjustable TSC on machines with few sockets, and checks the register TSC_ADJUST instead, with \
               another timer, which visits a CPU every 10 minutes. Distributions backported both changes: RHEL 9.4 \
               (5.14.0-427) has them. tsc=nowatchdog disables the first check. tsc=reliable disables both, and the \
               comparison of the CPUs' TSCs at boot.",
@@ -95,7 +95,7 @@ pub const RULES: &[Rule] = &[
             text: "two timer interrupts per second with the watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \
              after the other; some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of one is general knowledge",
+            source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of each is general knowledge",
         },
         fix: Fix::boot("tsc=reliable").traded(),
         cost: RELIABLE_COST,
@@ -141,14 +141,14 @@ pub const RULES: &[Rule] = &[
         title: "The CPUs' ticks do not coincide",
         applies: Applies::LINUX,
         judge: skew_tick,
-        why: "Without skew_tick=1 all CPUs tick at the same moment and wait for the same locks of timekeeping and RCU.",
+        why: "Without skew_tick=1 all CPUs tick at the same moment and compete for the same timekeeping and RCU locks.",
         magnitude: Magnitude {
-            text: "grows with the number of CPUs that tick",
+            text: "no figure: the contention grows with the number of CPUs that tick",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention",
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, describes the contention",
         },
         fix: Fix::boot("skew_tick=1").traded(),
-        cost: "A little power: CPUs wake up at different times.",
+        cost: "Slightly more power: CPUs wake up at different times.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick",
             "tuned profile network-latency",
@@ -293,12 +293,12 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
-            let text = "no watchdog checks the TSC; TSC_ADJUST is checked on one CPU every 10 minutes";
+            let text = "no watchdog checks the TSC; every 10 minutes TSC_ADJUST is checked on the next CPU";
             Judgement::pass(subject, text)
         }
         _ if checked => Judgement::warn(
             subject,
-            "no watchdog runs, but a timer checks TSC_ADJUST on one CPU every 10 minutes, including isolated ones",
+            "no watchdog runs, but every 10 minutes a timer checks TSC_ADJUST on the next CPU, isolated ones included",
         ),
         _ => Judgement::pass(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
@@ -350,7 +350,7 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
         _ => (nodes, 2, "nodes", of_nodes),
     };
     Ok(match counts <= most {
-        true => Trust::Yes(format!("{counts} {what}: at most {most}"), source),
+        true => Trust::Yes(format!("{counts} {what}: the kernel trusts the TSC on up to {most}"), source),
         false => Trust::No(format!("the host has {counts} {what}, and Linux {version} trusts up to {most}")),
     })
 }

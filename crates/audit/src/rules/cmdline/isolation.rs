@@ -29,11 +29,10 @@ pub const RULES: &[Rule] = &[
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime_or_boot(
-            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2; where systemd runs, first give its slices AllowedCPUs= (usr.threads-on-iso), or it takes +cpuset back",
+            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2; where systemd runs, first give its slices AllowedCPUs= (usr.threads-on-iso), or systemd removes +cpuset again",
             "isolcpus=managed_irq,domain,{isolated}",
         ),
-        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand. The effect of \
-               isolcpus= lasts until the next boot; a partition can be undone.",
+        cost: "The scheduler moves nothing onto these CPUs any more: each thread must be placed there by hand. isolcpus= stays in effect until the next boot; a partition can be undone at any time.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
@@ -80,7 +79,7 @@ pub const RULES: &[Rule] = &[
             text: "100 to 1000 interruptions per second while the CPU is busy, some microseconds each; since Linux 4.17 \
              the remaining one per second runs on a housekeeping CPU instead",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of one tick is general knowledge",
+            source: "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of a tick is general knowledge",
         },
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
         cost: "Each entry into the kernel costs more, because CPU time is accounted there. The boot CPU cannot be in \
@@ -99,7 +98,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "100 to 1000 interruptions per second on each CPU",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
+            source: "Linux Documentation/timers/no_hz.rst; the length of a tick is general knowledge",
         },
         fix: Fix::boot("remove nohz=off"),
         cost: "An idle CPU needs a little longer to wake up when its tick was stopped.",
@@ -121,10 +120,10 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "tens of microseconds per batch of callbacks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("rcu_nocbs={isolated}"),
-        cost: "The work of the callbacks moves to the housekeeping CPUs, and queueing one costs slightly more.",
+        cost: "RCU callbacks run on the housekeeping CPUs, and queueing one costs slightly more.",
         references: &[
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocbs",
@@ -144,10 +143,10 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "one wake-up, a few microseconds, per batch of callbacks",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the figure is general knowledge",
         },
         fix: Fix::boot("remove rcu_nocb_poll # or leave more CPUs to housekeeping"),
-        cost: "Without it the application's CPU wakes the rcuo threads itself.",
+        cost: "Without rcu_nocb_poll, the application's CPU wakes the rcuo threads itself.",
         references: &["Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll"],
         conflicts: &[],
     },
@@ -163,7 +162,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "1 to 10 us per interrupt, and the cache lines that it evicts",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the size is general knowledge",
+            source: "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the figure is general knowledge",
         },
         fix: Fix::runtime_or_boot(
             "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
@@ -188,7 +187,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "microseconds to milliseconds each time a kernel thread runs there",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("remove kthread_cpus\nnohz_full={isolated} # keeps unbound kernel threads off"),
         cost: "nohz_full makes each entry into the kernel more expensive.",
@@ -232,7 +231,7 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
         _ if is_operated(facts) => judgement.now("# nothing: the kubelet owns the cpusets"),
         _ => judgement,
     };
-    let judgement = judgement.see_as(format!("out of the scheduler's domains: {real}"), fact.source());
+    let judgement = judgement.see_as(format!("CPUs outside the scheduler's domains: {real}"), fact.source());
     see_parameter(judgement, facts, "isolcpus").alone()
 }
 

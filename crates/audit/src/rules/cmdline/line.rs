@@ -95,11 +95,11 @@ pub const RULES: &[Rule] = &[
         title: "No parameter lacks others that it needs",
         applies: Applies::LINUX,
         judge: companions,
-        why: "Isolation, huge pages and limits of idle states need several parameters each. If one is missing, the \
+        why: "Isolation, huge pages and limits on idle states need several parameters each. If one is missing, the \
               disturbance remains.",
         magnitude: SILENT,
         fix: Fix::boot("add what is missing"),
-        cost: "None beyond the reboot; each parameter's own rule says what it costs.",
+        cost: "None beyond the reboot and the cost that the parameter's own rule gives.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -247,7 +247,8 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     let found = found.into_iter().filter(wanted).collect();
     let mut judgements = each(facts, found, "no companion parameter is missing", |subject, text| {
         let name = CommandLine::parse(&subject.to_string()).parameters.first().map(|word| word.name.clone());
-        let judgement = Judgement::warn(subject, format!("missing: {text}"));
+        let found = format!("{subject} is missing: {text}");
+        let judgement = Judgement::warn(subject, found);
         match name.as_deref().and_then(cause_of) {
             Some(cause) => judgement.because(cause),
             None => judgement,
@@ -267,8 +268,9 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     {
         let cpus = if count == 1 { "the CPU".to_owned() } else { format!("all {count} CPUs") };
         judgement.found = format!(
-            "missing, and performance counters raised non-maskable interrupts on {cpus}, as the hard-lockup \
-             detector does"
+            "{} is missing, and performance counters raised non-maskable interrupts on {cpus}, as the hard-lockup \
+             detector does",
+            judgement.subject
         );
         judgement.evidence.push(Evidence { value: seen, source: facts.counters.interrupts.source().to_string() });
     }
@@ -448,7 +450,10 @@ pub(crate) mod tests {
         let found = |host: Host| host.judge("cmd.companions").remove(0);
         let masked = |mask: &str| found(host().file("/proc/irq/default_smp_affinity", mask));
         let open = masked("ff\n");
-        assert_eq!(open.found, "missing: new interrupts may go to CPUs 2-7, which are the application's");
+        assert_eq!(
+            open.found,
+            "irqaffinity=0-1 is missing: new interrupts may go to CPUs 2-7, which are the application's"
+        );
         assert!(open.evidence.iter().any(|seen| seen.source.ends_with("default_smp_affinity") && seen.value == "0-7"));
         assert_eq!(masked("03\n").verdict, crate::Verdict::Pass);
         assert!(found(host()).found.contains("unless a service has changed"));
@@ -503,8 +508,8 @@ pub(crate) mod tests {
             host().file("/proc/interrupts", &rows)
         };
         assert!(found(counted(4)).contains("on all 2 CPUs, as the hard-lockup detector does"));
-        assert!(found(counted(5)).starts_with("missing: unless kernel.nmi_watchdog is 0"));
-        assert!(found(host()).starts_with("missing: unless kernel.nmi_watchdog is 0"));
+        assert!(found(counted(5)).starts_with("nmi_watchdog=0 is missing: unless kernel.nmi_watchdog is 0"));
+        assert!(found(host()).starts_with("nmi_watchdog=0 is missing: unless kernel.nmi_watchdog is 0"));
         assert_eq!(found(host().file("/proc/sys/kernel/nmi_watchdog", "0\n")), "");
     }
 }

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "one interruption of some microseconds every 4 s on each CPU",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
+            source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask", "nosoftlockup"),
         cost: "A kernel hang on these CPUs is not detected.",
@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
+            source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
         },
         fix: Fix::runtime_or_boot("sysctl -w kernel.nmi_watchdog=0", "nmi_watchdog=0"),
         cost: "A CPU that hangs with interrupts off is not detected.",
@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of one is general knowledge",
+            source: "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of each is general knowledge",
         },
         fix: Fix::runtime_or_boot(
             "for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done",
@@ -91,7 +91,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "one inter-processor interrupt on each busy CPU per grace period, 1 to 5 us",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of one is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of each is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
         cost: "Operations that wait for grace periods (module loading, network namespaces) take longer.",
@@ -113,7 +113,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a tick or two per long grace period, some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of one is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of each is general knowledge",
         },
         fix: Fix::boot("rcutree.nohz_full_patience_delay=1000"),
         cost: "Grace periods can take up to a second longer, and memory is freed later.",

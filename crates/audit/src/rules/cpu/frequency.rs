@@ -26,13 +26,13 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs use the governor performance",
         applies: Applies::LINUX.on_hardware(),
         judge: governor,
-        why: "Other governors lower the frequency at low load, and raise it only after the packet that needs it has \
+        why: "Governors other than performance lower the frequency at low load, and raise it only after the packet that needs it has \
          arrived. To them, a polling thread looks fully busy and a sleeping thread looks idle.",
         magnitude: Magnitude {
-            text: "until the frequency has risen, work takes longer, up to the ratio of the highest to the lowest \
+            text: "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    frequency",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, of its own powersave; the ratio is arithmetic",
+            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on its own powersave; the ratio is arithmetic",
         },
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
@@ -52,12 +52,12 @@ pub const RULES: &[Rule] = &[
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the 2nd \
+        why: "Between two bounds the frequency varies with the load, and so does the time that the same work takes. On the 2nd \
               generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a real-time \
               host, one fixed frequency is best. Set it for all threads of a core, because the core runs at the \
-              highest request of its threads. Elsewhere a lower bound is enough.",
+              highest request of its threads. Elsewhere setting the minimum frequency is enough.",
         magnitude: Magnitude {
-            text: "work takes longer, up to the ratio of the bounds",
+            text: "work takes longer, by up to the ratio of the two bounds",
             effect: crate::Effect::Slower,
             source: "arithmetic",
         },
@@ -92,10 +92,10 @@ pub const RULES: &[Rule] = &[
         title: "The energy preference of application CPUs is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: epp,
-        why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and \
+        why: "With hardware-controlled performance states, the preference decides how fast the hardware raises the frequency, and \
               how far it lowers it. It biases the uncore's frequency too.",
         magnitude: Magnitude {
-            text: "the clock rises later and less, and until then work takes longer; the sources give no numbers",
+            text: "the frequency rises later and less far, and until it has risen work takes longer; the sources give no numbers",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         },
@@ -119,7 +119,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "slower ramps of the uncore and of turbo",
             effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no size",
+            source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no figure",
         },
         fix: Fix::both(
             "x86_energy_perf_policy --cpu {core} --epb 0",
@@ -208,11 +208,12 @@ pub const RULES: &[Rule] = &[
 
 /// What it costs where the clock stays up.
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
-const FLOOR: &str = "Saves less power at low load (idle states still save).";
-const TURBO_STAYS: &str = "Turbo above the floor stays.";
-const FIXED: &str = "Saves less power at low load (idle states still save). No turbo above the fixed frequency.";
+const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
+const TURBO_STAYS: &str = "Turbo above the minimum frequency stays available.";
+const FIXED: &str =
+    "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
 /// Of a floor without a ceiling.
-const SPAN: &str = "Saves less power at low load (idle states still save). Turbo above the lower bound remains, except \
+const SPAN: &str = "Less power is saved at low load (idle states still save some). Turbo above the lower bound remains, except \
                     where one fixed frequency is best.";
 /// What a ceiling takes.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
@@ -277,7 +278,7 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
                 let judgement = at_each_change(facts, Judgement::warn(Subject::Host, found));
                 match facts.cpus.generation.get() {
                     Some(Generation::IceLake) => judgement.against(
-                        "Intel P-state guide 637284-001US, of the 3rd generation of Xeon Scalable (Ice Lake): frequency scaling is \
+                        "Intel P-state guide 637284-001US, for the 3rd generation of Xeon Scalable (Ice Lake): frequency scaling is \
                          fine, and saves 30 % of power",
                     ),
                     _ => judgement,

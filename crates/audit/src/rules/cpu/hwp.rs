@@ -27,11 +27,9 @@ pub const RULES: &[Rule] = &[
         title: "The hardware cannot lower the performance level",
         applies: INTEL,
         judge: hwp_request,
-        why: "IA32_HWP_REQUEST (MSR 0x774) is what the hardware acts on, whatever sysfs says: lowest and highest \
-              performance level, and the energy preference. Between two levels the clock falls while there is little \
-              to do. On servers a level is a ratio of 100 MHz, on hybrid parts a number on its own scale.",
+        why: "The hardware follows IA32_HWP_REQUEST (MSR 0x774), whatever sysfs says: it holds the lowest and the highest performance level, and the energy preference. Between the two levels the frequency falls while there is little to do. On servers a level is a multiple of 100 MHz; hybrid parts use a scale of their own.",
         magnitude: Magnitude {
-            text: "until the frequency has risen, work takes longer, up to the ratio of the highest to the lowest \
+            text: "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    level",
             effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
@@ -97,7 +95,7 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
         },
         fix: Fix::boot("write the same ways into MSR 0xc8b of each socket, or use the firmware's defaults on all"),
-        cost: "Applications share the ways for devices with these.",
+        cost: "Applications and devices share the same ways of the cache.",
         references: &[
             "Farshin et al., Reexamining Direct Cache Access to Optimize I/O Intensive Applications, USENIX ATC 2020",
         ],
@@ -113,7 +111,7 @@ pub const RULES: &[Rule] = &[
         why: "When all cores of a socket sleep deeply, the uncore (mesh, memory controllers and links) may sleep too. \
               Its exit latency comes on top of the core's.",
         magnitude: Magnitude {
-            text: "comes on top of the core's own exit latency; the source gives no size",
+            text: "the package's exit latency comes on top of the core's own; the source gives no figure",
             effect: crate::Effect::Unsized,
             source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit",
         },
@@ -162,12 +160,9 @@ pub const RULES: &[Rule] = &[
         title: "The hardware does not override the kernel's choice of idle state",
         applies: INTEL,
         judge: demotion,
-        why: "With bits 25 to 28 of MSR 0xE2 the hardware enters a shallower state than the kernel asks for \
-              (demotion), or reverses that (undemotion), by its own guess. A wake-up then takes the time of either \
-              state, and the kernel's counters do not tell which.",
+        why: "Bits 25 to 28 of MSR 0xE2 let the hardware enter a shallower state than the kernel asks for (demotion), or reverse that (undemotion), by its own guess. A wake-up then takes the exit latency of either state, and the kernel's counters do not tell which.",
         magnitude: Magnitude {
-            text: "with demotion no wake-up takes longer than that of the requested state, but which of the two times it \
-             takes varies",
+            text: "with demotion, no wake-up takes longer than one from the requested state, but it varies which of the two exit latencies applies",
             effect: crate::Effect::Unsized,
             source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
         },
@@ -181,10 +176,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-const PACKAGE_COST: &str = "More power on an idle socket: tens of watts on a large server, less on a small one.";
+const PACKAGE_COST: &str = "An idle socket uses more power: tens of watts on a large server, less on a small one.";
 
 const DEMOTION_COST: &str =
-    "With states deeper than C1E enabled, wake-ups come from them more often: limit them too (idle.states).";
+    "Where states deeper than C1E are enabled, the CPU wakes up from them more often: limit them too (idle.states).";
 
 fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     let enabled = facts.msrs.register(0x770);
@@ -213,7 +208,7 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
             ),
             false => {
                 let found = format!(
-                    "the kernel requests {} to {} with an energy preference of {epp} (0 is performance, 255 saving)",
+                    "the kernel requests {} to {} with an energy preference of {epp} (0 is for performance, 255 for saving power)",
                     level(min),
                     level(max)
                 );
@@ -359,8 +354,8 @@ fn package(facts: &Facts, context: &Context) -> Judged {
                 Subject::Host,
                 format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
             )
-            .costs(if is_client(facts) { "A few watts on an idle socket." } else { PACKAGE_COST })
-            .now("# without a reboot: a CPU of each package that may enter no state deeper than C1 or C1E keeps it awake (idle.pmqos-percpu)"),
+            .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
+            .now("# without a reboot: one CPU per package that may enter no state deeper than C1 or C1E keeps the package awake (idle.pmqos-percpu)"),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
     })
@@ -605,14 +600,14 @@ pub(crate) mod tests {
         let server = of(of_model(106, "0x774", "0x80002308"));
         assert_eq!(
             server[0].found,
-            "the kernel requests 800 MHz to 3500 MHz with an energy preference of 128 (0 is performance, 255 saving)"
+            "the kernel requests 800 MHz to 3500 MHz with an energy preference of 128 (0 is for performance, 255 for saving power)"
         );
         assert_eq!(server.len(), 1);
         // The levels of a hybrid part (Alder Lake, 12th Gen Core) are of another scale.
         let hybrid = of(of_model(154, "0x774", "0x66003c06"));
         assert_eq!(
             hybrid[0].found,
-            "the kernel requests level 6 to level 60 with an energy preference of 102 (0 is performance, 255 saving)"
+            "the kernel requests level 6 to level 60 with an energy preference of 102 (0 is for performance, 255 for saving power)"
         );
     }
 
@@ -700,7 +695,7 @@ pub(crate) mod tests {
     #[test]
     fn watts_of_a_package_are_of_its_kind() {
         let cost = |model: u32| of_model(model, "0xe2", "0x2").judge("idle.pkg-cstate").remove(0).cost.unwrap();
-        assert_eq!(cost(154), "A few watts on an idle socket.");
+        assert_eq!(cost(154), "An idle socket uses a few watts more.");
         assert!(cost(106).contains("tens of watts"));
     }
 

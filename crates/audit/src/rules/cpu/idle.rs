@@ -5,12 +5,13 @@ use host::facts::{Cpu, CpuSet, IdleState, ResumeLatency};
 use units::Nanos;
 
 use crate::rules::common::{PER_CPU, by_cpu};
-use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{
+    Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, spaced,
+};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host reports for its deepest state: on recorded hosts 1 to 2 us for the shallowest, 33 \
- to 800 us for the deepest";
+const EXIT: &str = "the exit latency that the host reports for its deepest state; recorded hosts report 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
@@ -22,7 +23,7 @@ fn cost(context: &Context, cpus: &CpuSet) -> String {
     match context.isolated.value.is_empty() {
         true => format!(
             "All {} CPUs stay in shallow states: the host saves hardly any power when idle, and busy cores get less turbo. \
-             --isolated limits it to the application's CPUs.",
+             --isolated limits the change to the application's CPUs.",
             cpus.len()
         ),
         false => IDLE.to_owned(),
@@ -39,7 +40,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX,
         judge: states,
         why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its \
-              idle state; deep states also lose the caches.",
+              idle state; in deep states the caches also lose their contents.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -82,7 +83,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "depends on how wrong the firmware's table is",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/pm/intel_idle.rst; no size can be given",
+            source: "Linux Documentation/admin-guide/pm/intel_idle.rst; no figure can be given",
         },
         fix: Fix::boot(
             "remove intel_idle.max_cstate\nboot a kernel whose intel_idle knows this processor, with the idle states enabled in the firmware",
@@ -170,7 +171,12 @@ fn states(facts: &Facts, context: &Context) -> Judged {
             );
         };
         let exit = *known(&state.exit_latency)?;
-        let text = format!("the deepest state allowed is {}: {exit} to wake up; {}", name(state), bound(context));
+        let text = format!(
+            "the deepest state allowed is {}, which takes {} to wake up from; {}",
+            name(state),
+            spaced(exit),
+            bound(context)
+        );
         let judgement = match exit <= budget {
             true => Judgement::pass(Subject::Host, text),
             // DPDK's guide has deep states off for an application that polls, though only one that pauses enters them.
@@ -190,13 +196,13 @@ fn states(facts: &Facts, context: &Context) -> Judged {
 }
 
 /// Of deep states, where the application polls.
-const NOT_ENTERED: &str = "; a thread that polls without a pause does not enter it";
+const NOT_ENTERED: &str = "; a thread that polls without a pause does not enter that state";
 
 /// What a wake-up is compared with, in words.
 fn bound(context: &Context) -> String {
     match context.goal {
-        Some(goal) => format!("the goal is {}", goal.latency),
-        None => format!("without a goal, {} is allowed", context.budget()),
+        Some(goal) => format!("the goal is {}", spaced(goal.latency)),
+        None => format!("with no goal set, apus accepts up to {}", spaced(context.budget())),
     }
 }
 
@@ -250,7 +256,7 @@ fn usage(facts: &Facts, context: &Context) -> Judged {
         let length = interval.length;
         Ok(match worst {
             Some((state, exit, entered)) => {
-                let text = format!("{} was entered; leaving it takes {exit}", name(state));
+                let text = format!("{} was entered; waking up from it takes {}", name(state), spaced(exit));
                 Judgement::warn(Subject::Host, text)
                     .takes(exit)
                     .costs(cost(context, &critical))
@@ -258,7 +264,11 @@ fn usage(facts: &Facts, context: &Context) -> Judged {
             }
             None => Judgement::pass(
                 Subject::Host,
-                format!("no idle state with an exit latency above {budget} was entered during {length}"),
+                format!(
+                    "no idle state with an exit latency above {} was entered during {}",
+                    spaced(budget),
+                    spaced(length)
+                ),
             )
             .see_as("0 entries", cpu.idle_states.source()),
         })
@@ -293,7 +303,7 @@ fn global(facts: &Facts, context: &Context) -> Judged {
         )
     };
     let judgement = if value <= budget {
-        Judgement::pass(Subject::Host, format!("all CPUs must wake up within {value}"))
+        Judgement::pass(Subject::Host, format!("all CPUs must wake up within {}", spaced(value)))
     } else if !critical.is_empty() && critical.iter().all(limited) {
         Judgement::pass(Subject::Host, "there is no limit for all CPUs, but each application CPU has its own")
     } else {
@@ -304,9 +314,10 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             Ok(Some((state, exit))) if exit <= budget => Judgement::pass(
                 Subject::Host,
                 format!(
-                    "there is no limit{}: the deepest state, {}, takes {exit}; {}",
+                    "there is no limit{}: the deepest state, {}, takes {} to wake up from; {}",
                     if exit <= budget / 2 { ", and none is needed" } else { "" },
                     name(state),
+                    spaced(exit),
                     bound(context)
                 ),
             )
@@ -314,8 +325,9 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             Ok(Some((state, exit))) => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "no limit on wake-up times applies to all CPUs: the deepest state, {}, takes {exit} to leave; {}",
+                    "no limit on wake-up times applies to all CPUs: the deepest state, {}, takes {} to wake up from; {}",
                     name(state),
+                    spaced(exit),
                     bound(context)
                 ),
             )
@@ -342,17 +354,21 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.isolated.value, |cpu| {
         let fact = &cpu.resume_latency;
         let (judgement, text) = match *known(fact)? {
-            ResumeLatency::Zero => (Judgement::pass(Subject::Host, "they may only poll"), "n/a".to_owned()),
-            ResumeLatency::AtMost(limit) if limit <= budget => {
-                (Judgement::pass(Subject::Host, format!("they must wake up within {limit}")), limit.to_string())
-            }
+            ResumeLatency::Zero => (Judgement::pass(Subject::Host, "idle CPUs may only poll"), "n/a".to_owned()),
+            ResumeLatency::AtMost(limit) if limit <= budget => (
+                Judgement::pass(Subject::Host, format!("the per-CPU limit on wake-up times is {}", spaced(limit))),
+                limit.to_string(),
+            ),
             ResumeLatency::AtMost(limit) => (
-                Judgement::warn(Subject::Host, format!("they may take {limit} to wake up; the budget is {budget}"))
-                    .takes(limit),
+                Judgement::warn(
+                    Subject::Host,
+                    format!("the per-CPU limit on wake-up times is {}; {}", spaced(limit), bound(context)),
+                )
+                .takes(limit),
                 limit.to_string(),
             ),
             ResumeLatency::NoLimit if facts.idle.dma_latency.is(|limit| *limit <= budget) == Some(true) => (
-                Judgement::pass(Subject::Host, "they have no limit of their own, but the host has one"),
+                Judgement::pass(Subject::Host, "no per-CPU limit on wake-up times is set, but the host has one"),
                 "0, which means no limit".to_owned(),
             ),
             ResumeLatency::NoLimit => (unlimited(facts, context, cpu), "0, which means no limit".to_owned()),
@@ -365,18 +381,22 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
 fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     if polls {
-        return Judgement::pass(Subject::Host, "they have no limit, and never sleep: idle=poll");
+        return Judgement::pass(
+            Subject::Host,
+            "no per-CPU limit on wake-up times is set, and none is needed: idle=poll never lets a CPU sleep",
+        );
     }
     match longest(facts, &CpuSet::from([cpu.id])) {
         Ok(None) | Err(Skip::NotApplicable(_)) => {
-            Judgement::pass(Subject::Host, "they have no limit, and no idle state that needs one")
+            Judgement::pass(Subject::Host, "no per-CPU limit on wake-up times is set, and no idle state needs one")
         }
         Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(
             Subject::Host,
             format!(
-                "they have no limit of their own{}: the deepest state, {}, takes {exit} to wake up; {}",
-                if exit <= context.budget() / 2 { ", and need none" } else { "" },
+                "no per-CPU limit on wake-up times is set{}: the deepest state, {}, takes {} to wake up from; {}",
+                if exit <= context.budget() / 2 { ", and none is needed" } else { "" },
                 name(state),
+                spaced(exit),
                 bound(context)
             ),
         )
@@ -384,8 +404,9 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         Ok(Some((state, exit))) => Judgement::warn(
             Subject::Host,
             format!(
-                "they have no limit of their own: {} takes {exit} to wake up; {}{}",
+                "no per-CPU limit on wake-up times is set: the deepest state, {}, takes {} to wake up from; {}{}",
                 name(state),
+                spaced(exit),
                 bound(context),
                 if context.only_polls() { NOT_ENTERED } else { "" }
             ),
@@ -394,7 +415,7 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         .see(&state.exit_latency),
         Err(Skip::Unknown { .. }) => Judgement::warn(
             Subject::Host,
-            "they have no limit of their own; how long their idle states take to leave is not recorded",
+            "no per-CPU limit on wake-up times is set; the exit latencies of the idle states are not recorded",
         ),
     }
 }
@@ -477,7 +498,7 @@ pub(crate) mod tests {
         assert_eq!((judgement.verdict, judgement.effect), (crate::Verdict::Warn, None));
         let own = poll(with_usage(own("0\n"), "0", "", "5")).judge("idle.pmqos-percpu").remove(0);
         assert_eq!(own.effect, Some(Effect::Unsized), "{own:?}");
-        assert!(own.found.ends_with("a thread that polls without a pause does not enter it"), "{}", own.found);
+        assert!(own.found.ends_with("a thread that polls without a pause does not enter that state"), "{}", own.found);
     }
 
     /// rome0, emr0: of a goal of 400 us C2 takes 400, C6 290. No need is denied where more than half is gone.
@@ -491,9 +512,12 @@ pub(crate) mod tests {
         };
         assert_eq!(
             found(133, "idle.pmqos-percpu"),
-            "they have no limit of their own: the deepest state, C6, takes 133us to wake up; the goal is 133us"
+            "no per-CPU limit on wake-up times is set: the deepest state, C6, takes 133 us to wake up from; the goal is 133 us"
         );
-        assert!(found(266, "idle.pmqos-percpu").starts_with("they have no limit of their own, and need none: "));
+        assert!(
+            found(266, "idle.pmqos-percpu")
+                .starts_with("no per-CPU limit on wake-up times is set, and none is needed: ")
+        );
         assert!(found(133, "idle.pmqos-global").starts_with("there is no limit: "));
         assert!(found(266, "idle.pmqos-global").starts_with("there is no limit, and none is needed: "));
     }
@@ -523,7 +547,7 @@ pub(crate) mod tests {
         });
         let judgement = live.judge("idle.pmqos-percpu").remove(0);
         assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(100))));
-        assert!(judgement.found.contains("C6 takes 100us"), "{}", judgement.found);
+        assert!(judgement.found.contains("the deepest state, C6, takes 100 us"), "{}", judgement.found);
         let latency = "/sys/devices/system/cpu/cpu2/cpuidle/state0/latency";
         assert!(judgement.evidence.iter().any(|seen| seen.source == latency), "{:?}", judgement.evidence);
         let global = live.file("/commands/cpu_dma_latency", "2000000000\n").judge("idle.pmqos-global").remove(0);

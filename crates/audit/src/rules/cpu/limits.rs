@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "milliseconds at a fraction of the speed per event",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::for_good("lower the highest frequency until the count stops rising, or fix fans and air flow")
             .after("ipmitool sdr type Temperature"),
@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "as much as a power limit or an energy preference",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst, which gives no size",
+            source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst, which gives no figure",
         },
         fix: Fix::runtime("echo performance > /sys/firmware/acpi/platform_profile"),
         cost: "More power and noise.",

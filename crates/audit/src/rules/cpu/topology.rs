@@ -24,14 +24,14 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "up to half of the core's throughput while the sibling is busy",
             effect: crate::Effect::Slower,
-            source: "FlexRAN real-time platform slides (2018), which find like latency with the sibling disabled; the size is general knowledge",
+            source: "FlexRAN real-time platform slides (2018), which find similar latency with the sibling disabled; the figure is general knowledge",
         },
         fix: Fix::runtime(
             "echo off > /sys/devices/system/cpu/smt/control # for good: nosmt on the kernel command line",
         )
         .decided()
         .traded(),
-        cost: "The second thread of each core, and up to a third of the throughput if the threads share the core well.",
+        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -76,7 +76,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "about 100 ns more per cache line that crosses between caches of a socket",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("isolate CPUs of one cache (lscpu --extended shows which), or keep each pipeline within one"),
         cost: "Fewer CPUs to choose from.",

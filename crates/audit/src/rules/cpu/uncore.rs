@@ -12,10 +12,10 @@ const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_
 const WATTS: &str = "The uncore saves no power at low traffic and leaves less of the power budget for turbo.";
 
 const RAMP: Magnitude = Magnitude {
-    text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; raising the \
+    text: "at a third of the frequency, each miss in the core's caches takes some tens of nanoseconds more; raising the \
            frequency takes milliseconds",
     effect: crate::Effect::Slower,
-    source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the size is general knowledge",
+    source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the figure is general knowledge",
 };
 
 /// The rules of this file, in the order of the report.
@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
         applies: INTEL,
         judge: range,
         why: "Mesh, last-level cache and memory controllers have their own frequency, which falls at low traffic and \
-         rises again with more traffic. A packet that arrives after a silence finds it low.",
+         rises again with more traffic. A packet that arrives after a silence finds that frequency low.",
         magnitude: RAMP,
         fix: Fix::runtime(
             "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/max_freq_khz; done\n\
@@ -66,7 +66,7 @@ pub const RULES: &[Rule] = &[
         title: "Efficiency latency control keeps the uncore's frequency up",
         applies: INTEL,
         judge: elc,
-        why: "On processors with TPMI the frequency falls to a floor while utilisation is below a threshold, and rises \
+        why: "On processors with TPMI the uncore's frequency falls to a floor while utilisation is below a threshold, and rises \
          in steps of 100 MHz above another threshold.",
         magnitude: RAMP,
         fix: Fix::runtime(
@@ -119,7 +119,7 @@ fn range(facts: &Facts, _: &Context) -> Judged {
         let judgement = if min != max {
             Judgement::warn(
                 subject,
-                format!("the clock of the uncore may change between {} and {}", megahertz(min), megahertz(max)),
+                format!("the uncore clock may vary between {} and {}", megahertz(min), megahertz(max)),
             )
         } else if max < top {
             Judgement::warn(subject, format!("fixed at {}, below the {} of the boot", megahertz(max), megahertz(top)))
@@ -156,9 +156,9 @@ fn register(facts: &Facts, _: &Context) -> Judged {
         let (max, min) = (bits(value, 6, 0) * 100, bits(value, 14, 8) * 100);
         let judgement = match min == max {
             true => Judgement::pass(&cpus, format!("the uncore is held at {max} MHz")),
-            false if writes => Judgement::warn(&cpus, format!("the uncore may go from {min} to {max} MHz"))
+            false if writes => Judgement::warn(&cpus, format!("the uncore clock may vary from {min} to {max} MHz"))
                 .now("# the fix of unc.sysfs-range writes this register"),
-            false => Judgement::warn(&cpus, format!("the uncore may go from {min} to {max} MHz")),
+            false => Judgement::warn(&cpus, format!("the uncore clock may vary from {min} to {max} MHz")),
         };
         judgement.see_as(format!("0x{value:x}"), "MSR 0x620, bits 14:8 and 6:0")
     };
@@ -169,10 +169,17 @@ fn elc(facts: &Facts, _: &Context) -> Judged {
     each(facts, |domain, subject| {
         let (floor, max) = (*known(&domain.elc_floor)?, *known(&domain.max)?);
         let judgement = match floor >= max {
-            true => Judgement::pass(subject, format!("the floor is {}", megahertz(floor))),
+            true => Judgement::pass(
+                subject,
+                format!("at low utilisation the uncore clock falls no lower than {}", megahertz(floor)),
+            ),
             false => Judgement::warn(
                 subject,
-                format!("the floor is {}, the highest frequency {}", megahertz(floor), megahertz(max)),
+                format!(
+                    "at low utilisation the uncore clock may fall to {}; its highest frequency is {}",
+                    megahertz(floor),
+                    megahertz(max)
+                ),
             ),
         };
         Ok(judgement.see_as(megahertz(floor), domain.elc_floor.source()).see(&domain.elc_low_threshold_pct))
@@ -233,7 +240,7 @@ pub(crate) mod tests {
     #[test]
     fn a_register_is_decoded() {
         let judgements = host().file("/msr/0x620", "0 0x818\n").judge("unc.msr620");
-        assert_eq!(judgements[0].found, "the uncore may go from 800 to 2400 MHz");
+        assert_eq!(judgements[0].found, "the uncore clock may vary from 800 to 2400 MHz");
         assert!(judgements[0].now.is_empty());
         let of = |host: Host| host.file("/msr/0x620", "0 0x818\n").judge("unc.msr620").remove(0).now;
         assert_eq!(of(range("800000", "2400000")), ["# the fix of unc.sysfs-range writes this register"]);

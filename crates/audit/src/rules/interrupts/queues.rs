@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "60 to 100 ns more for each cache line of another node, several lines per packet",
             effect: crate::Effect::Slower,
-            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
+            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
         },
         fix: Fix::for_good("send the queues' interrupts to housekeeping CPUs of the card's node (smp_affinity_list)")
             .after("cat /sys/class/net/{nic}/device/local_cpulist"),

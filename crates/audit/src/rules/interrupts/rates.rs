@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         judge: own,
         why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
               the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
-              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17 one a second was left).",
+              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17, one tick per second remained).",
         magnitude: Magnitude {
             text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}")
             .after("apus irqs --cpu {isolated} # by source, per second"),
-        cost: "Nothing is balanced onto these CPUs any more, and each entry into the kernel costs more there.",
+        cost: "The scheduler moves nothing onto these CPUs any more, and each entry into the kernel costs more there.",
         references: &[GUIDE, ISOLATION, "Linux Documentation/timers/no_hz.rst"],
         conflicts: &[],
     },
@@ -44,7 +44,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "1 to 10 us each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated} isolcpus=managed_irq,domain,{isolated}")
             .after("apus irqs --cpu {isolated} # by source, per second"),
@@ -218,11 +218,11 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
             let verb = if kept.len() == 1 { "it is" } else { "they are" };
             format!("nothing stops the tick of {} while {verb} busy", Subject::from(&kept))
         }
-        _ => "as where the tick does not stop".to_owned(),
+        _ => "as many as if the tick never stopped".to_owned(),
     };
-    let found = format!("{share} % as many timer interrupts came as on the other CPUs, on average: {tick}");
+    let found = format!("on average, timer interrupts were {share} % as many as on the other CPUs: {tick}");
     let judgement = match polls {
-        true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick of idle CPUs"))
+        true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick running on idle CPUs"))
             .for_good("remove idle=poll")
             .costs("Idle CPUs sleep, and waking up takes the exit latency of their idle states.")
             .see_as("idle=poll", facts.cmdline.source()),
@@ -392,19 +392,19 @@ pub(crate) mod tests {
         let found = |line: &str| {
             once(1000).cmdline(line).file("/proc/sys/kernel/osrelease", "6.12.1").judge("irq.rate-iso").remove(0).found
         };
-        let as_many = "100 % as many timer interrupts came as on the other CPUs, on average: ";
+        let as_many = "on average, timer interrupts were 100 % as many as on the other CPUs: ";
         assert_eq!(found("quiet"), format!("{as_many}nothing stops the tick of CPUs 2-3 while they are busy"));
         assert_eq!(found("nohz=off"), format!("{as_many}the tick does not stop"));
-        let polls = "; idle=poll keeps the tick of idle CPUs";
+        let polls = "; idle=poll keeps the tick running on idle CPUs";
         assert_eq!(found("idle=poll"), format!("{as_many}the tick does not stop{polls}"));
         let full = |list: &str, line: &str| {
             let host = once(997).cmdline(line).file("/sys/devices/system/cpu/nohz_full", list);
             host.judge("irq.rate-iso").remove(0).found
         };
-        assert_eq!(full("2-3\n", "nohz_full=2-3"), format!("{as_many}as where the tick does not stop"));
+        assert_eq!(full("2-3\n", "nohz_full=2-3"), format!("{as_many}as many as if the tick never stopped"));
         assert_eq!(
             full("2-3\n", "nohz_full=2-3 idle=poll"),
-            format!("{as_many}as where the tick does not stop{polls}")
+            format!("{as_many}as many as if the tick never stopped{polls}")
         );
         assert_eq!(full("2\n", "nohz_full=2"), format!("{as_many}nothing stops the tick of CPU 3 while it is busy"));
     }

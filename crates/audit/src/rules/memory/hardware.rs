@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "bandwidth in proportion; some nanoseconds of latency",
             effect: crate::Effect::Slower,
-            source: "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the size is general knowledge",
+            source: "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the figure is general knowledge",
         },
         fix: Fix::boot("firmware setting Memory Frequency: the maximum, not auto; one module a channel"),
         cost: "A little power.",

@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "60 to 100 ns more for each access to the other socket's memory",
             effect: crate::Effect::Slower,
-            source: "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the size is general knowledge",
+            source: "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the figure is general knowledge",
         },
         // The judge knows the node and its memory.
         fix: Fix::boot("reserve huge pages on the interface's node: hugepages=1:16 gives node 1 sixteen (Linux 5.16 and later); before that a systemd unit that writes nr_hugepages of the node").decided(),
@@ -69,7 +69,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
         },
         fix: Fix::runtime_or_boot(
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
@@ -91,7 +91,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "milliseconds for a page fault that compacts memory",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
         },
         fix: Fix::runtime("echo never > /sys/kernel/mm/transparent_hugepage/defrag"),
         cost: "Fewer huge pages where memory is fragmented.",
@@ -110,7 +110,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a TLB flush by inter-processor interrupts per moved page, 1 to 5 us each",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
-            source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the figure is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.compaction_proactiveness=0"),
         cost: "Fewer huge pages are available at run time.",
@@ -125,7 +125,7 @@ pub(in crate::rules) struct Proposal {
     pub node: Option<u32>,
     /// Pages of 1 GB; at least one, and at most a quarter of the memory there where that is known.
     pub gib: u64,
-    /// What is said of the number.
+    /// Remark on the number of pages, for people.
     pub note: String,
     /// The memory, and where that is known from.
     pub memory: Option<(u64, Source)>,
@@ -157,10 +157,10 @@ impl Proposal {
         let at = node.map(|node| format!(" of node {node}")).unwrap_or_default();
         let note = match &memory {
             Some((bytes, _)) => {
-                format!("{gib} of the {} GB{at}, in pages of 1 GB: fit it to the application", bytes >> 30)
+                format!("{gib} of the {} GB{at}, in pages of 1 GB: adjust it to the application", bytes >> 30)
             }
             None => format!(
-                "{gib} GB{at} in pages of 1 GB: fit it to the application and to the memory, which is not recorded"
+                "{gib} GB{at} in pages of 1 GB: adjust it to the application and to the memory, which is not recorded"
             ),
         };
         Self { node, gib, note, memory }
@@ -202,14 +202,14 @@ impl Proposal {
         };
         let there = pools.and_then(|pools| pools.iter().find(|pool| pool.page_bytes == 2 << 20)?.total.get());
         let place = format!("{folder}/hugepages-2048kB/nr_hugepages");
-        let fit = format!("now, {} MB in pages of 2 MB: fit it to the application", small * 2);
+        let fit = format!("now, {} MB in pages of 2 MB: adjust it to the application", small * 2);
         let judgement = match there {
             Some(total) if total >= small => {
                 judgement.now(format!("# nothing: {total} pages of 2 MB are there already"))
             }
             Some(_) => judgement.now(format!("echo {small} > {place} # {fit}")),
             None => judgement.look(format!("cat {place}")).now(format!(
-                "echo {small} > {place} # {fit}; only if it is less now: writing a lower number takes pages away"
+                "echo {small} > {place} # {fit}; only if fewer are reserved now: writing a lower number releases pages"
             )),
         };
         let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);
@@ -428,7 +428,7 @@ pub(crate) mod tests {
         };
         let unknown = of(None);
         assert_eq!(unknown.look, ["cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]);
-        assert!(unknown.now[0].contains("only if it is less now: writing a lower number takes pages away"));
+        assert!(unknown.now[0].contains("only if fewer are reserved now: writing a lower number releases pages"));
         let less = of(Some("512\n"));
         assert!(less.look.is_empty() && less.now[0].starts_with("echo 2048 > /sys/kernel/mm/"), "{less:?}");
         for enough in ["2048\n", "4096\n"] {

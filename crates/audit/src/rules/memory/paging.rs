@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
             text: "1 to 5 us per hinting fault, more for a page that moves, and TLB flushes by inter-processor \
                    interrupts",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the figure is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.numa_balancing=0"),
         cost: "Applications without a NUMA placement stay on the wrong node.",
@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "1 to 5 us per write to a merged page",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
-            source: "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the figure is general knowledge",
         },
         fix: Fix::both("echo 2 > /sys/kernel/mm/ksm/run", "systemctl mask ksm ksmtuned"),
         cost: "Guests with equal pages need more memory.",
@@ -132,7 +132,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "one run of a worker per second by default, some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of one is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of each is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.stat_interval=10"),
         cost: "Tools show older values.",
@@ -185,7 +185,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "1 to 5 us per hinting fault",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the figure is general knowledge",
         },
         fix: Fix::both("sysctl -w kernel.numa_balancing=0", "stop numad where it runs: it writes the setting again"),
         cost: "Applications without a NUMA placement stay on the wrong node.",

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/networking/napi.rst, Busy polling; the size is an estimate",
+            source: "Linux Documentation/networking/napi.rst, Busy polling; the figure is an estimate",
         },
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50"),
         cost: "Waiting threads use CPU time for up to 50 us each. A socket can request it for itself instead \
@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a scheduling delay: up to a time slice of milliseconds at normal priority",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/networking/napi.rst, Threaded NAPI; the size is an estimate",
+            source: "Linux Documentation/networking/napi.rst, Threaded NAPI; the figure is an estimate",
         },
         fix: Fix::runtime(
             "for p in $(pgrep napi/{nic}); do chrt -f -p 50 $p; taskset -pc {housekeeping} $p; done # or echo 0 > /sys/class/net/{nic}/threaded",

@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is of drivers/net/ethernet/intel/i40e",
+            source: "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is from drivers/net/ethernet/intel/i40e",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_autocorking=0"),
         cost: "More and smaller packets.",

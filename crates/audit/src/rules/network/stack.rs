@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "until ksoftirqd runs: a scheduling delay, up to milliseconds next to a busy thread",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
+            source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the figure is an estimate",
         },
         fix: Fix::for_good(
             "double net.core.netdev_budget and net.core.netdev_budget_usecs; better: spread the queues over more CPUs",
@@ -63,7 +63,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "about 0.1 to 1 us per packet, and drops when the table is full",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the size is an estimate",
+            source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the figure is an estimate",
         },
         fix: Fix::both(
             "nft add rule raw prerouting iifname {nic} notrack",

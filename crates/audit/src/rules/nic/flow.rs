@@ -105,7 +105,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a copy and an allocation per frame: about 0.1 to 0.5 us",
             effect: crate::Effect::Slower,
-            source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the size is an estimate",
+            source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the figure is an estimate",
         },
         fix: Fix::runtime("ethtool --set-priv-flags {nic} legacy-rx off"),
         cost: "The port is reset.",

@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "up to rx-usecs per packet: 50 us by default with i40e",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is of drivers/net/ethernet/intel/i40e",
+            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is from drivers/net/ethernet/intel/i40e",
         },
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off rx-usecs 0"),
         cost: "One interrupt per packet at low rates; at high rates NAPI handles several packets per interrupt.",

@@ -25,7 +25,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "until the next segment, a timer of the card or the end of the poll comes: microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/networking/segmentation-offloads.rst; the size is an estimate",
+            source: "Linux Documentation/networking/segmentation-offloads.rst; the figure is an estimate",
         },
         fix: Fix::runtime("ethtool -K {nic} lro off rx-gro-hw off"),
         cost: "More CPU time for bulk TCP.",
@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "the processing of up to 64 frames of a poll: some microseconds under load, nothing otherwise",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/networking/napi.rst (budget of a poll); the size is an estimate",
+            source: "Linux Documentation/networking/napi.rst (budget of a poll); the figure is an estimate",
         },
         fix: Fix::runtime("ethtool -K {nic} gro off"),
         cost: "Several times the CPU time for bulk TCP.",

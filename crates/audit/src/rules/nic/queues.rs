@@ -15,7 +15,7 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 const IPI: Magnitude = Magnitude {
     text: "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
     effect: crate::Effect::Late(Nanos::from_micros(3)),
-    source: "Linux Documentation/networking/scaling.rst names the interrupt; the size is general knowledge",
+    source: "Linux Documentation/networking/scaling.rst names the interrupt; the figure is general knowledge",
 };
 
 /// The rules of this file, in the order of the report.
@@ -136,7 +136,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "about 0.1 to 1 us when two CPUs use the same queue",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
-            source: "Linux Documentation/networking/scaling.rst, XPS, names the contention; the size is general knowledge",
+            source: "Linux Documentation/networking/scaling.rst, XPS, names the contention; the figure is general knowledge",
         },
         fix: Fix::runtime(
             "for n in 0 1 2 3; do printf %x $((1 << n)) > /sys/class/net/{nic}/queues/tx-$n/xps_cpus; done",

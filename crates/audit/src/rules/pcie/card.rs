@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "about a microsecond per replay",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
-            source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the size is general knowledge",
+            source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the figure is general knowledge",
         },
         fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
         cost: "An outage, to inspect the card.",
@@ -66,7 +66,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "guests use a software bridge instead: tens of microseconds",
             effect: crate::Effect::Unsized,
-            source: "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the size is general knowledge",
+            source: "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the figure is general knowledge",
         },
         fix: Fix::boot("firmware settings: Above 4G decoding and SR-IOV enabled; pci=realloc"),
         cost: "None known.",

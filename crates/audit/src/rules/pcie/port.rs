@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "about 0.25 us per hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
             effect: crate::Effect::Late(Nanos::from_nanos(250)),
-            source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the sizes are general knowledge, not read in the standard",
+            source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the figures are general knowledge, not read in the standard",
         },
         fix: Fix::both("ethtool --set-fec {nic} encoding baser", "the same in a udev rule, and at the other end"),
         cost: "A link that needs stronger correction has errors. Both ends must agree.",

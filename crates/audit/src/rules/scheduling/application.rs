@@ -94,9 +94,9 @@ pub const RULES: &[Rule] = &[
               the kernel all the same, the reason is a lock, a page that was not locked, a clock that is read through \
               the kernel, or a preemption. Under nohz_full each entry costs more.",
         magnitude: Magnitude {
-            text: "a system call about 1 us under nohz_full, a context switch some us, a major fault the time of a disk",
+            text: "a system call takes about 1 us under nohz_full, a context switch some us, a major fault as long as the disk takes",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the sizes are general knowledge",
+            source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the figures are general knowledge",
         },
         fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: on a test host"),
         cost: "The application has to be changed.",

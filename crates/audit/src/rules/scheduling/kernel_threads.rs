@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is an estimate",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         },
         fix: Fix::runtime_or_boot(
             "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error: bound by the kernel, leave it",
@@ -50,7 +50,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is an estimate",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         },
         fix: Fix::look(
             "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # who wakes them; 0 ends it. Then the remedy in kernel-per-CPU-kthreads.rst",

@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
         why: "Kernel threads that are bound to a CPU of a real-time thread that never sleeps no longer run. stalld \
               gives them some microseconds when they have waited too long.",
         magnitude: Magnitude {
-            text: "20 us in each second that a thread starves, instead of a host that stands still",
+            text: "20 us in each second that a thread starves, instead of a host that hangs",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "stalld(8), options --boost_period and --boost_runtime",
         },
@@ -111,7 +111,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads that are alone on their CPU",
             effect: crate::Effect::Unsized,
-            source: "sched(7), The autogroup feature; the size is general knowledge",
+            source: "sched(7), The autogroup feature; the figure is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
         cost: "Builds in the background slow interactive shells down more.",

@@ -70,7 +70,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "1 to 5 us each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/timers/no_hz.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::for_good(
             "load modules before the application starts; prevent its processes from unmapping memory (mallopt, huge \

@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "microseconds to milliseconds per piece of work",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::runtime("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask"),
         cost: "The housekeeping CPUs do all of this work.",

@@ -48,7 +48,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "about 20 ns for the TSC, 1 us and more for a clock with a VM exit",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/virt/kvm/x86/timekeeping.rst; the sizes are general knowledge",
+            source: "Linux Documentation/virt/kvm/x86/timekeeping.rst; the figures are general knowledge",
         },
         fix: Fix::boot(INVTSC),
         cost: MIGRATION,
@@ -138,7 +138,7 @@ fn counter(facts: &Facts, _: &Context) -> Judged {
         ["constant_tsc", "nonstop_tsc", "tsc_known_freq"].into_iter().filter(|f| flags.contains(*f)).collect();
     match missing.is_empty() {
         true => Judgement::pass(Subject::Host, "the counter is invariant"),
-        false => Judgement::warn(Subject::Host, format!("flags are missing: {}", missing.join(", "))),
+        false => Judgement::warn(Subject::Host, format!("the guest's CPUs lack {}", missing.join(", "))),
     }
     .see_as(if seen.is_empty() { "none of the flags".into() } else { seen.join(" ") }, facts.cpus.flags.source())
     .see(&facts.kernel.clocksource)

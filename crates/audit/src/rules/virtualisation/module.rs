@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
         },
         fix: Fix::boot("kvm.kvmclock_periodic_sync=0"),
-        cost: "Guests' clocks follow the host's less closely; guests with NTP or a PTP clock of KVM do not need it.",
+        cost: "Guests' clocks follow the host's less closely; guests with NTP or a PTP clock of KVM do not need these updates.",
         references: &[REALTIME_HOST],
         conflicts: &[],
     },
@@ -109,7 +109,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "an exit and an entry per interrupt, 1 to 2 us",
             effect: crate::Effect::Late(Nanos::from_micros(2)),
-            source: "FlexRAN real-time platform slides (2018) ask for it; the size is general knowledge",
+            source: "FlexRAN real-time platform slides (2018) ask for it; the figure is general knowledge",
         },
         fix: Fix::boot(
             "kvm_intel.enable_apicv=1 (AMD: kvm_amd.avic=1); VT-d with interrupt remapping in the firmware's settings",

@@ -92,7 +92,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "some us per packet, up to a time slice of 3 ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "FlexRAN real-time platform slides (2018) name the mechanism; the size is an estimate",
+            source: "FlexRAN real-time platform slides (2018) name the mechanism; the figure is an estimate",
         },
         fix: Fix::both(
             "for p in $(pgrep ^vhost-); do taskset -pc {housekeeping} $p; done",

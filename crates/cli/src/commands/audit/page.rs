@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use audit::spaced;
 use tester::document::Name;
 
-use super::text::{SIZES, capital, delay, spaced};
+use super::text::{SIZES, capital, delay, once};
 use crate::documents::audit::{Document, Finding};
 
 /// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.
@@ -63,7 +64,7 @@ fn first(page: &mut String, document: &Document) {
             let _ = write!(page, "<p>Changes: <code>{}</code></p>", escaped(&action.changes.join("  ")));
         }
         let risks = capital(&risks(&action.risks));
-        let costs = action.costs.join(" ");
+        let costs = once(&action.costs);
         if action.kind == "ask" {
             let _ = writeln!(page, "<dl><dt>Found</dt><dd>{}</dd></dl></li>", escaped(&action.gain.text));
             continue;
@@ -85,7 +86,7 @@ fn first(page: &mut String, document: &Document) {
     }
     if document.do_first.iter().any(|action| action.kind == "set") {
         page.push_str(
-            "<p class=\"quiet\">To apply all settings in one step: <code>apus audit --fix FILE.toml</code>, \
+            "<p class=\"quiet\">To apply all settings together, run <code>apus audit --fix FILE.toml</code>, then \
              <code>apus tune apply FILE.toml</code>; <code>apus tune rollback</code> undoes them.</p>\n",
         );
     }
@@ -127,13 +128,17 @@ fn facts(page: &mut String, document: &Document) {
     let list = |list: &[String]| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
     let workloads: Vec<String> = intent.workloads.iter().map(ToString::to_string).collect();
     let cpus = host.cpus.map(|cpus| cpus.to_string());
+    let uses = match &intent.workloads_from {
+        None => "not known".to_owned(),
+        from => with(&list(&workloads), from),
+    };
     let rows = [
         ("Release", host.release.clone()),
         ("CPUs", host.cpu_model.clone().or(cpus)),
         ("Taken", host.taken.clone()),
         ("Isolated CPUs", Some(with(intent.isolated.as_deref().unwrap_or("none"), &intent.isolated_from))),
         ("Interfaces", Some(with(&list(&intent.nics), &intent.nics_from))),
-        ("Used as", Some(with(&list(&workloads), &intent.workloads_from))),
+        ("Used as", Some(uses)),
         ("Goal", intent.goal.clone()),
     ];
     page.push_str("<table>\n");

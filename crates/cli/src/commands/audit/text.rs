@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use audit::{Advice, Advised, ByRule, Caused, Finding, Gain, Group, Level, Report, Rule, Tally, Unlock, Verdict};
+use audit::{
+    Advice, Advised, ByRule, Caused, Finding, Gain, Group, Level, Report, Rule, Tally, Unlock, Verdict, spaced,
+};
 use host::Facts;
 
 use super::document::{from, show};
@@ -55,10 +57,11 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     wrapped(out, "", "  ", &format!("{}{release}{model}{cpus}", host.name))?;
     let context = &report.context;
     let mut line = |name: &str, value: String, how: Option<String>| {
-        let how = match how {
-            Some(how) if how == "given" => String::new(),
-            Some(how) => format!(" (inferred from {how})"),
-            None => " found".to_owned(),
+        let (value, how) = match how {
+            Some(how) if how == "given" => (value, String::new()),
+            Some(how) => (value, format!(" (inferred from {how})")),
+            None if name == "used as" => ("not known".to_owned(), String::new()),
+            None => (value, " found".to_owned()),
         };
         wrapped(out, &format!("  {name:<13}  "), "                 ", &format!("{value}{how}"))
     };
@@ -97,8 +100,8 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
         writeln!(out, "{} more action{s} listed with the findings below.", advice.more)?;
     }
     if advice.actions.iter().any(Advised::is_rolled_back) {
-        let how = "To apply all settings in one step: apus audit --fix FILE.toml, apus tune plan FILE.toml, \
-             apus tune apply FILE.toml; apus tune rollback undoes them.";
+        let how = "To apply all settings together, run: apus audit --fix FILE.toml; apus tune plan FILE.toml; \
+             apus tune apply FILE.toml. To undo them, run: apus tune rollback.";
         wrapped(out, "", "", how)?;
     }
     Ok(())
@@ -117,7 +120,7 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     // Those of each cause come first; the others stand with their findings.
     const COSTS: usize = 5;
     let costs = action.costs().into_iter().filter(|cost| !cost.starts_with("None")).take(COSTS).map(str::to_owned);
-    let risks = risks.chain(costs).collect::<Vec<_>>().join(" ");
+    let risks = once(&risks.chain(costs).collect::<Vec<_>>());
     if !risks.is_empty() {
         wrapped(out, "   risk  ", "         ", &risks)?;
     }
@@ -125,7 +128,7 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     ids.dedup();
     let mut seen = std::collections::BTreeSet::new();
     ids.retain(|id| seen.insert(*id));
-    let then = if action.is_ask() { "judged anew: " } else { "" };
+    let then = if action.is_ask() { "these rules are re-evaluated: " } else { "" };
     wrapped(out, ids_of, "         ", &format!("{then}{}", ids.join(", ")))
 }
 
@@ -145,10 +148,10 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
         _ => format!("{}: {}", capital(&subject), judgement.found),
     };
     match (gain.effect, gain.of_this_host) {
-        (Some(effect), true) => format!("Up to {} on this host. {found}.", spaced(effect)),
-        (Some(effect), false) => format!("{found}. Typically {}; not measured on this host.", spaced(effect)),
+        (Some(effect), true) => format!("Delay: up to {} on this host. {found}.", spaced(effect)),
+        (Some(effect), false) => format!("{found}. Typical delay: {}; not measured on this host.", spaced(effect)),
         (None, _) if gain.finding.slower => {
-            format!("{found}. Packets do not wait for it, but each takes longer to process.")
+            format!("{found}. No packet waits because of this, but each takes longer to process.")
         }
         (None, _) => format!("{found}."),
     }
@@ -156,17 +159,19 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
 
 /// Says how much delay a mechanism adds: this host's own number if known, then typical sizes with their source.
 pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> String {
-    let own = own.map(|own| format!("up to {} on this host; known sizes: ", spaced(own))).unwrap_or_default();
+    let own = own.map(|own| format!("up to {} on this host; in general: ", spaced(own))).unwrap_or_default();
     format!("{own}{text} ({source})")
 }
 
-/// Formats a duration with a space before its unit: `210 us`.
-pub(super) fn spaced(time: units::Nanos) -> String {
-    let text = time.to_string();
-    match text.find(|c: char| c.is_ascii_alphabetic()) {
-        Some(at) => format!("{} {}", &text[..at], &text[at..]),
-        None => text,
+/// Joins texts into one paragraph in which each sentence occurs once.
+pub(super) fn once(texts: &[impl AsRef<str>]) -> String {
+    let mut sentences: Vec<&str> = Vec::new();
+    for sentence in texts.iter().flat_map(|text| text.as_ref().split_inclusive(". ")).map(str::trim_end) {
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
+        }
     }
+    sentences.join(" ")
 }
 
 /// Capitalizes the first letter of a sentence, unless it starts with an identifier or the name of a program or
@@ -281,7 +286,7 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
         }
     });
     if !costs.is_empty() {
-        wrapped(out, "    cost  ", "          ", &costs.join(" "))?;
+        wrapped(out, "    cost  ", "          ", &once(&costs))?;
     }
     match first.judgement.against {
         Some(against) => wrapped(out, "    but   ", "          ", against),
@@ -443,6 +448,13 @@ fn worst(tally: &Tally) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// icx2s0: two settings of the same CPUs cost the same in part.
+    #[test]
+    fn a_sentence_stands_once_in_a_paragraph() {
+        let costs = ["More power. Also changes CPUs 6-7.", "Less is saved. Also changes CPUs 6-7."];
+        assert_eq!(once(&costs), "More power. Also changes CPUs 6-7. Less is saved.");
+    }
 
     #[test]
     fn identifiers_keep_their_case() {

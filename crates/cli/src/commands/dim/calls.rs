@@ -43,7 +43,7 @@ pub enum Counters {
     Rdma { completions: u64 },
 }
 
-/// What is wrong with a line of the file.
+/// A line of the file that cannot be used, and why.
 #[derive(Debug)]
 pub struct Invalid {
     line: u64,

@@ -5,7 +5,7 @@
 pub(crate) struct Manifest {
     /// Is there one?
     pub is_there: bool,
-    /// When it was taken.
+    /// When the recording was taken. `None` if the manifest does not say.
     pub taken: Option<String>,
     /// Was it cut short, so that what is missing says nothing?
     pub cut_short: bool,

@@ -93,7 +93,7 @@ pub(crate) enum Look<T> {
     NotPermitted,
     /// Reading it would have disturbed the host.
     NotAsked,
-    /// It exists but cannot be read; the text says why.
+    /// The file exists but cannot be read; the text says why.
     Refused(String),
 }
 
@@ -182,7 +182,7 @@ impl Root {
         self.kind
     }
 
-    /// Its name for people.
+    /// The host's name for people.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -192,7 +192,7 @@ impl Root {
         self.complete
     }
 
-    /// What was left out when it was opened.
+    /// Notes on what was left out when the root was opened.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

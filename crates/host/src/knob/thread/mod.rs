@@ -19,9 +19,9 @@ use crate::facts::CpuSet;
 pub struct Thread {
     /// The number of the thread.
     pub tid: u32,
-    /// When it started, in clock ticks after boot (proc(5), /proc/pid/stat, field 22).
+    /// When the thread started, in clock ticks after boot (proc(5), /proc/pid/stat, field 22).
     pub started: u64,
-    /// Its name, for people.
+    /// Name of the thread, for people.
     pub name: String,
 }
 

@@ -44,7 +44,7 @@ pub struct Export {
 /// A file of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportedFile {
-    /// Its name below the folder that the user chooses.
+    /// Name of the file, below the folder that the user chooses.
     pub name: String,
     /// Where to install it on the machine.
     pub place: String,

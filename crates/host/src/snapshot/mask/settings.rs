@@ -217,7 +217,7 @@ pub fn limits(text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// How many lines there are, and no more.
+/// Masks every line, so that only the number of lines is kept.
 pub fn counted(text: &str) -> String {
     text.lines().map(|_| format!("{MASK}\n")).collect()
 }

@@ -37,16 +37,16 @@ pub(super) struct Network {
 /// Where the network namespace of a transaction is, for this thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whereabouts {
-    /// It is ours, or nothing of the transaction belongs to one.
+    /// The transaction's network namespace is ours, or nothing of the transaction belongs to one.
     Here,
-    /// It is another, which exists, or may exist.
+    /// The transaction's network namespace is another, which exists, or may exist.
     Elsewhere {
         /// Its name: `net:[4026532287]`.
         name: String,
         /// Why it may exist although it is not found; `None` if it was found.
         doubt: Option<String>,
     },
-    /// It exists no more; its interfaces and sysctls ended with it.
+    /// The transaction's network namespace is gone; its interfaces and sysctls ended with it.
     Gone {
         /// Its name.
         name: String,
@@ -79,7 +79,7 @@ pub(super) fn network(access: &Access) -> Option<Network> {
 }
 
 impl Transaction {
-    /// Where its network namespace is.
+    /// Where the transaction's network namespace is.
     pub fn whereabouts(&self, access: &Access) -> Whereabouts {
         let Some((then, now)) = self.another(access) else { return Whereabouts::Here };
         let name = then.name;

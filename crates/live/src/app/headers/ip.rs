@@ -110,9 +110,9 @@ pub struct Ipv6 {
 /// The header that follows the extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upper {
-    /// Its protocol number, for example [`PROTOCOL_UDP`](super::PROTOCOL_UDP).
+    /// Protocol number of the header, for example [`PROTOCOL_UDP`](super::PROTOCOL_UDP).
     pub protocol: u8,
-    /// Its offset in the packet, in bytes.
+    /// Offset of the header in the packet, in bytes.
     pub at: usize,
     /// Whether a fragment header precedes it. Atomic fragments, which RFC 8021 deprecates, count too.
     pub fragment: bool,

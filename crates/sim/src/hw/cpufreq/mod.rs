@@ -106,7 +106,7 @@ impl Governor {
         Self { scheme, range, requested }
     }
 
-    /// The last requested frequency. At first it is the highest, as after a boot.
+    /// The last requested frequency. Until the first request it is the highest, as after a boot.
     pub const fn requested(&self) -> Hertz {
         self.requested
     }
