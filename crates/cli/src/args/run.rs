@@ -90,7 +90,7 @@ impl App {
 pub struct Common {
     /// Ports to receive from and send to. A network interface: eth0 (queue 0), eth0:0-3 or eth0:0,2. A source in
     /// memory, which repeats one frame and needs no privilege: memory:BYTES[,frames=N]. A capture file:
-    /// pcap:FILE[,out=FILE][,timing=recorded][,repeat].
+    /// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 
