@@ -35,7 +35,7 @@ pub enum Place {
         /// The line.
         line: usize,
     },
-    /// It replaced what stood in the file: `key=value`, as it was given.
+    /// The value replaced what stood in the file: `key=value`, as it was given.
     Override(String),
 }
 

@@ -148,7 +148,7 @@ pub struct Row {
     pub deviation_percent: Option<f64>,
     /// How it turned out.
     pub verdict: Name<Verdict>,
-    /// Why it differs or is missing; `null` if it agrees.
+    /// Why the number differs or is missing; `null` if it agrees.
     pub explanation: Option<String>,
 }
 

@@ -301,25 +301,25 @@ units::named! {
     /// How a setting of a transaction stands.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Standing {
-        /// As the transaction made it.
+        /// The setting has the value that the transaction set.
         Ours = "ours",
-        /// As it was before.
+        /// The setting has its previous value.
         Before = "before",
         /// Someone else changed it.
         Theirs = "theirs",
-        /// It was refused when the transaction was applied.
+        /// The setting was refused when the transaction was applied.
         Refused = "refused",
         /// It, or what it belonged to, is gone.
         Gone = "gone",
-        /// It ended with its thread.
+        /// The setting ended with its thread.
         Ended = "ended",
         /// The reboot undid it.
         Past = "past",
-        /// It belongs to another network namespace.
+        /// The setting belongs to another network namespace.
         Elsewhere = "elsewhere",
-        /// It ended with its network namespace.
+        /// The setting ended with its network namespace.
         NamespaceGone = "namespace_gone",
-        /// It cannot be read.
+        /// The setting cannot be read.
         Unknown = "unknown",
     }
 }

@@ -58,9 +58,9 @@ units::named! {
     /// What became of a change.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Outcome {
-        /// It is as before; it was written.
+        /// The setting has its previous value again; it was written.
         Restored = "restored",
-        /// It was as before already.
+        /// The setting had its previous value already.
         Already = "already",
         /// The reboot had undone it.
         Past = "past",
@@ -69,11 +69,11 @@ units::named! {
             /// The current value.
             now: Value,
         } = "theirs",
-        /// It is gone.
+        /// The setting is gone.
         Gone = "gone",
-        /// It ended with its network namespace.
+        /// The setting ended with its network namespace.
         NamespaceGone = "namespace_gone",
-        /// It ended with its thread, for good.
+        /// The setting ended with its thread, for good.
         Ended = "ended",
         /// The name now belongs to another device, which has its own settings; nothing is restored.
         Another = "another",

@@ -92,9 +92,9 @@ impl fmt::Display for Cause {
 pub struct Charge {
     /// What had the CPU.
     pub cause: Cause,
-    /// Its time, without what interrupted it; 0 if the evidence is counters.
+    /// Time that the cause had the CPU, in nanoseconds, without what interrupted it; 0 if the evidence is counters.
     pub ns: u64,
-    /// How often it had the CPU.
+    /// How often the cause had the CPU.
     pub times: u64,
 }
 

@@ -186,13 +186,13 @@ pub struct CauseTotal {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Explained {
-    /// When it began, from the start of the run.
+    /// When the span began, in nanoseconds from the start of the run.
     pub at_ns: u64,
     /// Time from its beginning to its end; the length of the explanation is the sum of its gaps.
     pub span_ns: u64,
     /// Number of gaps.
     pub gaps: u64,
-    /// Its explanation.
+    /// What explains the gaps of the span.
     pub explanation: Explanation,
 }
 

@@ -75,7 +75,7 @@ pub struct Input {
 pub struct Sensitivity {
     /// The parameter, and by how many percent it is turned.
     pub knob: Knob,
-    /// Its value before it is turned.
+    /// Value of the parameter before it is turned.
     pub value: String,
     /// The change if the parameter is turned down.
     pub down: Shift,

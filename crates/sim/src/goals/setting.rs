@@ -63,10 +63,10 @@ pub struct Setting {
 /// Why a setting could not be simulated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its scenario is invalid.
+    /// The setting's scenario is invalid.
     #[error("{0}")]
     Scenario(strict::Error),
-    /// It describes an impossible world.
+    /// The setting describes an impossible world.
     #[error(transparent)]
     Model(#[from] ModelError),
 }

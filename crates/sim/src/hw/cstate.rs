@@ -94,7 +94,7 @@ impl CStateModel {
 /// What wakes a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wakeup {
-    /// Its own timer.
+    /// The CPU's own timer.
     Timer,
     /// Anything else: a device, or another core.
     Interrupt,

@@ -22,7 +22,7 @@ pub struct OnOff {
 /// How durations vary around their mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lengths {
-    /// They do not vary.
+    /// The durations do not vary.
     #[default]
     Fixed,
     /// Exponentially: an interrupted Poisson process with regular arrivals.

@@ -274,7 +274,7 @@ pub struct TracePanel {
 pub struct TraceLine {
     /// Name of the series.
     pub series: String,
-    /// Its points: horizontal and vertical value.
+    /// Points of the line: horizontal and vertical value.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -329,7 +329,7 @@ pub struct Table {
 pub struct Column {
     /// Heading: the quantity.
     pub quantity: String,
-    /// Its unit; empty for text and plain numbers.
+    /// Unit of the column; empty for text and plain numbers.
     pub unit: String,
 }
 

@@ -314,9 +314,9 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
 
 /// Does a kernel trust an invariant, adjustable TSC without a watchdog?
 enum Trust {
-    /// It does, and checks TSC_ADJUST instead: of so many sockets, and where that is known from.
+    /// The kernel trusts the TSC, and checks TSC_ADJUST instead: the count of sockets or nodes, and its source.
     Yes(String, String),
-    /// It does not, for this reason.
+    /// The kernel does not trust the TSC, for this reason.
     No(String),
 }
 

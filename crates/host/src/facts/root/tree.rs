@@ -24,11 +24,11 @@ enum Node {
     Directory(BTreeMap<Box<str>, Node>),
     File(Box<[u8]>),
     Link(Box<str>),
-    /// It was there, and the recorder had no permission to read it.
+    /// The file was there, and the recorder had no permission to read it.
     Denied,
-    /// Its reading would have disturbed the host.
+    /// Reading the file would have disturbed the host.
     Unasked,
-    /// It was there, and gave nothing, or is too long to keep.
+    /// The file was there, and gave nothing, or is too long to keep.
     Refused,
 }
 
