@@ -1,3 +1,5 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use vmlab::Guest;
 
 use crate::tune::{apply, roll_back};
@@ -72,7 +74,17 @@ fn threads(guest: &Guest) {
     ok(guest.run(&format!("for p in {pids}; do kill $p; done; sleep 0.2; rmdir /sys/fs/cgroup/own")));
 }
 
+/// Now and then the emulated card's interrupt stays where it is, although it is to move and frames come: seen for 10 s, in one
+/// guest of ten, when three booted at once; why is not known. So it may be tried a second time, in a guest of its own.
 fn interrupt(guest: &Guest) {
+    let first = catch_unwind(AssertUnwindSafe(|| moves_and_goes_back(guest)));
+    testkit::first_attempt(first.is_ok());
+    if first.is_err() {
+        moves_and_goes_back(&ok(crate::vm().boot()));
+    }
+}
+
+fn moves_and_goes_back(guest: &Guest) {
     ok(guest.run("ip link set eth0 up && sleep 1"));
     let irq = ok(guest.run("grep eth0-rx /proc/interrupts | cut -d: -f1")).trim().to_owned();
     let state = || ok(guest.run(&format!("cd /proc/irq/{irq}; cat smp_affinity_list effective_affinity_list")));
@@ -90,7 +102,7 @@ fn interrupt(guest: &Guest) {
         // It is moved back, or it is said that it was not.
         let told = said.stdout.contains(&format!("CPU that serves interrupt {irq}"));
         assert!(told, "{said:?}");
-        let moved = said.stdout.contains(&format!("CPU that serves interrupt {irq}: 1: restored"));
+        let moved = said.stdout.contains(&format!("CPU that serves interrupt {irq}: 1: restored\n"));
         assert_eq!(state(), if moved { "0-1\n1" } else { "0-1\n0" }, "{said:?}");
     }));
 }

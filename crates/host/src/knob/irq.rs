@@ -45,6 +45,24 @@ pub fn irqs(access: &Access) -> Result<Vec<u32>, Error> {
 }
 
 impl IrqAffinity {
+    /// The mask, once it has stayed the same for a while. A pending move is no longer pending for a moment before its mask is
+    /// in force (kernel/irq/migration.c, `irq_move_masked_irq`), and the file is read without the lock
+    /// (kernel/irq/proc.c, `show_irq_affinity`): in that moment it shows the mask before.
+    fn settled(&self, access: &Access) -> Result<Option<Value>, Error> {
+        /// Equal readings, a millisecond apart: longer than a hypervisor keeps a CPU from running in between.
+        const EQUAL: u32 = 25;
+        const PATIENCE: Duration = Duration::from_millis(200);
+        let (mut mask, mut equal) = (self.read(access)?, 0);
+        let end = Instant::now() + PATIENCE;
+        while access.is_live() && equal < EQUAL && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+            let now = self.read(access)?;
+            equal = if now == mask { equal + 1 } else { 0 };
+            mask = now;
+        }
+        Ok(mask)
+    }
+
     /// Makes the setting for interrupt `irq`.
     pub const fn new(irq: u32) -> Self {
         Self { irq }
@@ -164,7 +182,7 @@ impl Setting for IrqEffective {
         const PATIENCE: Duration = Duration::from_millis(20);
         let mask = IrqAffinity::new(self.irq);
         let absent = || Error::NotThere { what: self.label(), why: "the interrupt no longer exists".into() };
-        let before = mask.read(access)?.ok_or_else(absent)?;
+        let before = mask.settled(access)?.ok_or_else(absent)?;
         mask.write(access, value)?;
         let end = Instant::now() + PATIENCE;
         while access.is_live() && self.read(access)?.as_ref() != Some(value) && Instant::now() < end {
