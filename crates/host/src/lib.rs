@@ -20,6 +20,7 @@ pub mod profile;
 pub mod snapshot;
 pub mod transaction;
 mod vault;
+pub mod watch;
 
 pub use facts::{CpuSet, Fact, Facts, Source, Why};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. A new edge is a decision on the design: it goes into ARCHITECTURE.md first.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("units", &[]),
     ("pcap", &["units"]),
     ("policy", &["units"]),
@@ -13,6 +13,7 @@ const EDGES: [(&str, &[&str]); 12] = [
     ("audit", &["units", "host"]),
     ("live", &["units", "pcap", "policy"]),
     ("tester", &["units", "pcap", "live"]),
+    ("steer", &["units", "policy", "host"]),
     ("testkit", &[]),
     ("vmlab", &["units", "testkit"]),
     ("probe", &["units", "host", "live", "tester"]),
@@ -30,7 +31,8 @@ const DEV_EDGES: [(&str, &[&str]); 8] = [
     ("cli", &["testkit", "vmlab"]),
 ];
 /// Crates in which `unsafe` can stand nowhere at all, and the one that has files for it.
-const FORBID_UNSAFE: [&str; 9] = ["testkit", "vmlab", "units", "pcap", "policy", "sim", "audit", "tester", "cli"];
+const FORBID_UNSAFE: [&str; 10] =
+    ["testkit", "vmlab", "units", "pcap", "policy", "sim", "audit", "steer", "tester", "cli"];
 const DENY_UNSAFE: [&str; 3] = ["host", "live", "probe"];
 /// Crates that run without an operating system.
 const NO_STD: [&str; 2] = ["units", "policy"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::apply::{Applied, Options, apply};
+use super::apply::{Announced, Applied, Options, announce, apply};
 use super::network::network;
 use super::rollback::{self, Recovered, RolledBack, Which, rollback};
 use super::{Error, Plan};
@@ -30,10 +30,27 @@ pub struct Held {
 impl Held {
     /// Applies `plan` for the lifetime of the result.
     pub fn new(access: &Access, plan: &Plan, command: &str, version: &str) -> Result<Self, Error> {
-        let pid = std::process::id();
-        let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
-        let options =
-            Options { command: command.into(), version: version.into(), patience: PATIENCE, lease, keep_going: false };
+        let options = options(command, version);
+        Self::of(access, command, || Ok((apply(access, plan, &options)?, ()))).map(|(held, ())| held)
+    }
+
+    /// Records the values of `settings`, which a controller will move.
+    pub(super) fn announced(
+        access: &Access,
+        name: &str,
+        settings: &[AnySetting],
+        command: &str,
+        version: &str,
+    ) -> Result<(Self, Announced), Error> {
+        let options = options(command, version);
+        Self::of(access, command, || announce(access, name, settings, &options))
+    }
+
+    fn of<T>(
+        access: &Access,
+        command: &str,
+        begin: impl FnOnce() -> Result<(Applied, T), Error>,
+    ) -> Result<(Self, T), Error> {
         let namespace = match network(access) {
             None => None,
             Some(now) => {
@@ -41,8 +58,8 @@ impl Held {
                 Some((file, now.name))
             }
         };
-        let applied = apply(access, plan, &options)?;
-        Ok(Self { access: access.clone(), applied, command: command.into(), namespace })
+        let (applied, result) = begin()?;
+        Ok((Self { access: access.clone(), applied, command: command.into(), namespace }, result))
     }
 
     /// The result of each item.
@@ -83,6 +100,13 @@ impl Held {
         };
         Ok(rollback(&self.access, Which::One(id), &mut options)?.pop())
     }
+}
+
+/// For the lifetime of this process.
+fn options(command: &str, version: &str) -> Options {
+    let pid = std::process::id();
+    let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
+    Options { command: command.into(), version: version.into(), patience: PATIENCE, lease, keep_going: false }
 }
 
 impl Drop for Held {
