@@ -60,7 +60,7 @@ struct Refused<P: Controller<C>, C> {
 
 /// What a poll did.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step<T, R, C> {
+pub enum Step<T, R> {
     /// Nothing was due.
     NotDue,
     /// The setting in force was kept.
@@ -75,14 +75,14 @@ pub enum Step<T, R, C> {
         /// The reason.
         reason: R,
         /// What became of it.
-        acted: Acted<T, C>,
+        acted: Acted<T>,
     },
     /// A setting that was on its way has arrived, or not.
     Arrived {
         /// The setting.
         wanted: T,
         /// What became of it.
-        acted: Acted<T, C>,
+        acted: Acted<T>,
     },
     /// Nothing was seen. The setting in force was kept.
     Blind {
@@ -150,7 +150,7 @@ where
     }
 
     /// Does what is due at `now`.
-    pub fn poll(&mut self, now: Instant<C>) -> Step<P::Setting, P::Reason, C> {
+    pub fn poll(&mut self, now: Instant<C>) -> Step<P::Setting, P::Reason> {
         match &self.state {
             State::Lost(lost) => return Step::Lost(lost.clone()),
             State::Applying { at, .. } if now < *at => return Step::NotDue,
@@ -198,7 +198,7 @@ where
         }
     }
 
-    fn apply(&mut self, now: Instant<C>, decision: Decision<P::Setting, P::Reason>) -> Step<P::Setting, P::Reason, C> {
+    fn apply(&mut self, now: Instant<C>, decision: Decision<P::Setting, P::Reason>) -> Step<P::Setting, P::Reason> {
         let Decision { apply: Some(wanted), reason } = decision else {
             return Step::Kept { reason: decision.reason };
         };
@@ -216,10 +216,10 @@ where
         now: Instant<C>,
         wanted: &P::Setting,
         reason: Option<&P::Reason>,
-        acted: &Acted<P::Setting, C>,
+        acted: &Acted<P::Setting>,
     ) -> Option<Lost> {
         self.state = match acted {
-            Acted::Later { at } => State::Applying { wanted: wanted.clone(), at: (*at).max(now) },
+            Acted::Later { after } => State::Applying { wanted: wanted.clone(), at: now + *after },
             Acted::Lost(lost) => State::Lost(lost.clone()),
             _ => State::Watching,
         };
@@ -234,7 +234,7 @@ where
         }
     }
 
-    fn blind(&mut self, now: Instant<C>, why: Blind) -> Step<P::Setting, P::Reason, C> {
+    fn blind(&mut self, now: Instant<C>, why: Blind) -> Step<P::Setting, P::Reason> {
         let (since, done) = self.blind.get_or_insert((now, false));
         if !*done && now.since(*since).is_some_and(|blind| blind >= BLIND_FOR) {
             *done = true;
@@ -295,7 +295,7 @@ mod tests {
     /// Wants what it sees, unless that is 0.
     #[derive(Default)]
     struct Echo {
-        acted: Vec<Acted<i32, Simulated>>,
+        acted: Vec<Acted<i32>>,
     }
 
     impl Controller<Simulated> for Echo {
@@ -311,7 +311,7 @@ mod tests {
         fn decide(&mut self, _: Time, reading: &Reading<i32, Simulated>) -> Decision<i32, &'static str> {
             Decision { apply: Some(reading.seen).filter(|seen| *seen != 0), reason: "seen" }
         }
-        fn acted(&mut self, _: Time, _: &i32, acted: &Acted<i32, Simulated>) {
+        fn acted(&mut self, _: Time, _: &i32, acted: &Acted<i32>) {
             self.acted.push(acted.clone());
         }
         fn safe(&mut self) -> Option<Decision<i32, &'static str>> {
@@ -322,18 +322,18 @@ mod tests {
     /// Does what a test tells it to.
     #[derive(Default)]
     struct Hand {
-        answers: RefCell<VecDeque<Acted<i32, Simulated>>>,
+        answers: RefCell<VecDeque<Acted<i32>>>,
         set: RefCell<Vec<(u64, i32)>>,
         lost: RefCell<Option<Lost>>,
     }
 
     impl Actuator<Simulated> for &Hand {
         type Setting = i32;
-        fn set(&mut self, now: Time, setting: &i32) -> Acted<i32, Simulated> {
+        fn set(&mut self, now: Time, setting: &i32) -> Acted<i32> {
             self.set.borrow_mut().push((now.as_nanos() / 1_000_000, *setting));
             self.look(now)
         }
-        fn look(&mut self, _: Time) -> Acted<i32, Simulated> {
+        fn look(&mut self, _: Time) -> Acted<i32> {
             self.answers.borrow_mut().pop_front().unwrap_or(Acted::InForce)
         }
         fn lost(&mut self) -> Option<Lost> {
@@ -372,7 +372,9 @@ mod tests {
     fn a_late_setting_is_looked_for_and_nothing_is_decided_meanwhile() {
         let (eye, hand) = (Eye::default(), Hand::default());
         eye.0.borrow_mut().extend([Ok(5), Ok(6)]);
-        hand.answers.borrow_mut().extend([Acted::Later { at: at(35) }, Acted::Later { at: at(50) }]);
+        hand.answers
+            .borrow_mut()
+            .extend([Acted::Later { after: Nanos::from_millis(35) }, Acted::Later { after: Nanos::from_millis(15) }]);
         let mut machine = Machine::new(&eye, Echo::default(), &hand);
         assert!(matches!(machine.poll(at(0)), Step::Applied { wanted: 5, acted: Acted::Later { .. }, .. }));
         assert_eq!(machine.poll(at(20)), Step::NotDue);

@@ -67,7 +67,7 @@ pub trait Controller<C> {
     fn decide(&mut self, now: Instant<C>, reading: &Reading<Self::Seen, C>) -> Decision<Self::Setting, Self::Reason>;
 
     /// Takes in what became of a setting that it wanted.
-    fn acted(&mut self, now: Instant<C>, wanted: &Self::Setting, acted: &Acted<Self::Setting, C>);
+    fn acted(&mut self, now: Instant<C>, wanted: &Self::Setting, acted: &Acted<Self::Setting>);
 
     /// The setting that does no harm while nothing is seen, and the reason to give for it. `None`: what is in force
     /// stays.
@@ -76,7 +76,7 @@ pub trait Controller<C> {
 
 /// What became of a setting that was to be applied.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Acted<T, C> {
+pub enum Acted<T> {
     /// It is in force.
     InForce,
     /// Another one is in force: the machine rounded or limited it.
@@ -96,10 +96,10 @@ pub enum Acted<T, C> {
         /// The reason.
         why: String,
     },
-    /// It is on its way: look again at this time.
+    /// It is on its way: look again after this time.
     Later {
-        /// When to look.
-        at: Instant<C>,
+        /// The time until then.
+        after: Nanos,
     },
     /// It can no longer be set.
     Lost(Lost),
@@ -132,10 +132,10 @@ pub trait Actuator<C> {
     type Setting;
 
     /// Applies a setting.
-    fn set(&mut self, now: Instant<C>, setting: &Self::Setting) -> Acted<Self::Setting, C>;
+    fn set(&mut self, now: Instant<C>, setting: &Self::Setting) -> Acted<Self::Setting>;
 
     /// Looks what became of a setting that was [`Acted::Later`].
-    fn look(&mut self, now: Instant<C>) -> Acted<Self::Setting, C>;
+    fn look(&mut self, now: Instant<C>) -> Acted<Self::Setting>;
 
     /// Whether the setting was lost since the last look. It is asked at each reading, so that a change by somebody else
     /// is noticed although nothing is to be applied.

@@ -187,7 +187,7 @@ impl<C> Controller<C> for Moderate<C> {
         Decision { apply, reason: Reason::Policy(decision.reason) }
     }
 
-    fn acted(&mut self, now: Instant<C>, wanted: &Profile, acted: &Acted<Profile, C>) {
+    fn acted(&mut self, now: Instant<C>, wanted: &Profile, acted: &Acted<Profile>) {
         match acted {
             Acted::InForce => self.in_force = *wanted,
             Acted::Rounded { now, .. } => self.in_force = *now,

@@ -124,7 +124,7 @@ impl Setter {
         &self.place
     }
 
-    fn apply<C>(&self, profile: Profile) -> Acted<Profile, C> {
+    fn apply(&self, profile: Profile) -> Acted<Profile> {
         let wanted = self.place.value(profile);
         let moved = self.steered.lock().unwrap_or_else(PoisonError::into_inner).steer(self.number, &wanted);
         match moved {
@@ -140,7 +140,7 @@ impl Setter {
         }
     }
 
-    fn look(&self) -> Option<Lost> {
+    fn taken(&self) -> Option<Lost> {
         match self.steered.lock().unwrap_or_else(PoisonError::into_inner).look(self.number) {
             Ok(Some(Moved::LetGo { now })) => Some(Lost::Theirs { now: now.to_string() }),
             Ok(Some(Moved::Gone)) => Some(Lost::Gone),
@@ -153,17 +153,17 @@ impl Setter {
 impl<C> Actuator<C> for Setter {
     type Setting = Profile;
 
-    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile, C> {
+    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile> {
         self.apply(*profile)
     }
 
     /// Nothing is ever on its way: the kernel answers at once.
-    fn look(&mut self, _: Instant<C>) -> Acted<Profile, C> {
+    fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
         Acted::InForce
     }
 
     fn lost(&mut self) -> Option<Lost> {
-        self.look()
+        self.taken()
     }
 }
 
@@ -186,7 +186,7 @@ impl Strictest {
         self.wanted.iter().flatten().copied().min_by_key(|profile| (profile.usecs, profile.frames))
     }
 
-    fn set<C>(&mut self, queue: usize, profile: Profile) -> Acted<Profile, C> {
+    fn set(&mut self, queue: usize, profile: Profile) -> Acted<Profile> {
         self.wanted[queue] = Some(profile);
         let strictest = self.strictest().unwrap_or(profile);
         let acted = match self.in_force == Some(strictest) {
@@ -218,16 +218,16 @@ pub struct StrictestOf {
 impl<C> Actuator<C> for StrictestOf {
     type Setting = Profile;
 
-    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile, C> {
+    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).set(self.queue, *profile)
     }
 
-    fn look(&mut self, _: Instant<C>) -> Acted<Profile, C> {
+    fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
         Acted::InForce
     }
 
     fn lost(&mut self) -> Option<Lost> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).setter.look()
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).setter.taken()
     }
 }
 

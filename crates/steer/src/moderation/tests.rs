@@ -136,13 +136,13 @@ struct Hand(Rc<RefCell<Queue>>);
 
 impl Actuator<Simulated> for Hand {
     type Setting = Profile;
-    fn set(&mut self, now: Time, profile: &Profile) -> Acted<Profile, Simulated> {
+    fn set(&mut self, now: Time, profile: &Profile) -> Acted<Profile> {
         let mut queue = self.0.borrow_mut();
         queue.profile = *profile;
         queue.applied.push((now.as_nanos(), *profile));
         Acted::InForce
     }
-    fn look(&mut self, _: Time) -> Acted<Profile, Simulated> {
+    fn look(&mut self, _: Time) -> Acted<Profile> {
         Acted::InForce
     }
     fn lost(&mut self) -> Option<Lost> {
