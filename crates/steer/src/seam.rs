@@ -126,6 +126,22 @@ impl fmt::Display for Lost {
     }
 }
 
+impl<C, A: Actuator<C> + ?Sized> Actuator<C> for Box<A> {
+    type Setting = A::Setting;
+
+    fn set(&mut self, now: Instant<C>, setting: &A::Setting) -> Acted<A::Setting> {
+        (**self).set(now, setting)
+    }
+
+    fn look(&mut self, now: Instant<C>) -> Acted<A::Setting> {
+        (**self).look(now)
+    }
+
+    fn lost(&mut self) -> Option<Lost> {
+        (**self).lost()
+    }
+}
+
 /// Applies settings.
 pub trait Actuator<C> {
     /// What it applies.

@@ -7,6 +7,7 @@ pub mod dim;
 pub mod experiment;
 pub mod generate;
 pub mod lab;
+pub mod moderate;
 mod overview;
 pub mod probe;
 pub mod run;
@@ -87,6 +88,12 @@ pub enum Command {
     /// Applies profiles to the host's settings, and rolls the changes back, even after a crash or a reboot.
     #[command(subcommand)]
     Tune(tune::Tune),
+    /// Lets packets gather before the kernel looks at them, for as long as the applications' latency goal allows.
+    ///
+    /// For applications that use the kernel's network stack and know nothing of Apus. Steers the interrupt moderation of
+    /// each receive queue on its own, and restores the original settings at the end, also after a crash. Runs until
+    /// Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed the goal in the last second.
+    Moderate(moderate::Moderate),
     /// Finds out which settings help: tries them in interleaved runs, and tells their effects from noise.
     ///
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes

@@ -17,7 +17,7 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("testkit", &[]),
     ("vmlab", &["units", "testkit"]),
     ("probe", &["units", "host", "live", "tester"]),
-    ("cli", &["units", "policy", "sim", "host", "audit", "live", "tester", "probe"]),
+    ("cli", &["units", "policy", "sim", "host", "steer", "audit", "live", "tester", "probe"]),
 ];
 /// The same for tests, benchmarks and examples alone.
 const DEV_EDGES: [(&str, &[&str]); 8] = [

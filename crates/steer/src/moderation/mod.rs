@@ -13,9 +13,10 @@
 //! exceeds the goal is recognised: moderation does not cause that, and is turned off.
 //!
 //! Each queue has its own [`Moderate`], an instance of any of [`policy::moderation`]'s policies, and its own actuator
-//! ([`place`]).
+//! ([`place`]). What is seen of a queue comes from the kernel's tracepoints ([`watched`]).
 
 pub mod place;
+pub mod watched;
 
 use std::collections::BTreeMap;
 
