@@ -103,30 +103,53 @@ fn with_traffic<T>(lab: &Guard, during: impl FnOnce() -> T) -> T {
     })
 }
 
-#[test]
-fn a_goal_is_held_and_everything_is_as_before() {
-    let _turn = turn();
-    let Some(lab) = lab("mod") else { return };
-    let journal = Journal::new("moderate");
-    let before = deferral(&lab);
+/// Runs the command beside traffic, and returns its status and its only queue; everything must be as before.
+fn steered(lab: &Guard, journal: &Journal, words: &[&str]) -> (Option<i32>, Json) {
+    let before = deferral(lab);
     assert_eq!(timeout(&before), 0);
-    let (status, out, err) = with_traffic(&lab, || {
-        let words = ["dut0", "--goal", "p99=20ms", "--duration", "5s", "--json"];
-        let running = start(&lab, &journal.0, &words);
-        wait_for("the deferral", || timeout(&deferral(&lab)) > 0);
+    let (status, out, err) = with_traffic(lab, || {
+        let mut all = vec!["dut0", "--duration", "4s", "--json"];
+        all.extend(words);
+        let running = start(lab, &journal.0, &all);
+        wait_for("the deferral", || timeout(&deferral(lab)) > 0);
         output(running)
     });
     let document: Json = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     validate(&document);
-    assert_eq!(status, Some(0), "{out}{err}");
-    assert!(err.contains("does not report how large its ring is"), "{err}");
-    let queue = &document["queues"][0];
-    let number = |key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {document:#}"));
-    assert!(number("timer_ns") > 1_000_000, "{document:#}");
-    assert!(number("polls") < number("packets") / 4, "one poll for many packets: {document:#}");
-    assert!(number("measured") > 100 && number("reception_to_read_ns") > 0, "{document:#}");
-    assert_eq!(queue["verdict"], "held", "{document:#}");
-    assert_eq!((&document["restored"], deferral(&lab)), (&Json::Bool(true), before));
+    assert_eq!((&document["restored"], deferral(lab)), (&Json::Bool(true), before), "{document:#}");
+    (status, document["queues"][0].clone())
+}
+
+fn number(queue: &Json, key: &str) -> u64 {
+    queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {queue:#}"))
+}
+
+/// How busy the machine is decides how late packets are, and not what the timer makes of their polls: one that brings
+/// packets, and at most one that finds none, for each time that the timer runs.
+#[test]
+fn a_queue_is_polled_by_its_timer_and_not_for_each_packet() {
+    let _turn = turn();
+    let Some(lab) = lab("mods") else { return };
+    let journal = Journal::new("moderate-static");
+    let (status, queue) = steered(&lab, &journal, &["--policy", "static:5000us"]);
+    assert_eq!((status, number(&queue, "timer_ns"), number(&queue, "changes")), (Some(0), 5_000_000, 1), "{queue:#}");
+    let most = 2 * number(&queue, "span_ns") / 5_000_000 + 10;
+    assert!(number(&queue, "polls") <= most, "{queue:#}");
+    assert!(number(&queue, "packets") > 0 && number(&queue, "measured") > 0, "{queue:#}");
+}
+
+#[test]
+fn a_goal_is_steered_for_and_everything_is_as_before() {
+    let _turn = turn();
+    let Some(lab) = lab("mod") else { return };
+    let journal = Journal::new("moderate");
+    let (status, queue) = steered(&lab, &journal, &["--goal", "p99=20ms"]);
+    let (timer, read) = (number(&queue, "timer_ns"), number(&queue, "reception_to_read_ns"));
+    assert_eq!(timer, number(&queue, "arrival_to_reception_bound_ns"), "{queue:#}");
+    // On a machine so busy that the application alone is late, the goal is missed, and that is said.
+    let held = timer + read <= 20_000_000;
+    assert_eq!((queue["verdict"] == "held", status == Some(0)), (held, held), "{queue:#}");
+    assert!(read < 20_000_000 || timer < 10_000_000, "no timer on top of that: {queue:#}");
 }
 
 #[test]
