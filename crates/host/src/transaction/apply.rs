@@ -125,6 +125,7 @@ pub(super) fn announce(
     let lock = Lock::take(&vault, &options.command, options.patience)?;
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
+    not_anothers(access, &vault, settings)?;
     let mut work = Work { access, vault: &vault, options, journal: None, made: Vec::new(), along: Vec::new(), next: 0 };
     let announced = work.announce_all(name, settings);
     let id = work.journal.as_ref().map(Journal::id);
@@ -134,6 +135,22 @@ pub(super) fn announce(
     }
     drop(lock);
     Ok((Applied { id, items: Vec::new(), along: Vec::new(), recovered }, announced?))
+}
+
+/// Two processes that hold the same setting would each take the other's value for the original one.
+fn not_anothers(access: &Access, vault: &Vault, settings: &[AnySetting]) -> Result<(), KnobError> {
+    for transaction in super::entry::all(access, vault)? {
+        let Some(Lease::Process { pid, .. }) = transaction.begin.as_ref().map(|begin| &begin.lease) else { continue };
+        let shared = transaction.open_entries().find(|entry| settings.contains(&entry.intent.setting));
+        if let Some(entry) = shared.filter(|_| !transaction.is_abandoned()) {
+            return Err(KnobError::Refused {
+                what: format!("steer {}", entry.intent.setting.label()),
+                why: format!("process {pid} holds it (transaction {}, see apus tune status)", transaction.id),
+                fix: "end that process, or choose another interface".into(),
+            });
+        }
+    }
+    Ok(())
 }
 
 struct Work<'a> {

@@ -381,6 +381,16 @@ mod tests {
     }
 
     #[test]
+    fn nobody_steers_what_another_process_holds() {
+        let folder = folder();
+        let it = two(&folder);
+        let error = Steered::new(&folder.access(), "x", &[File::new("/sys/b").into()], "a test", "0").unwrap_err();
+        assert!(error.to_string().contains(&format!("process {} holds it", std::process::id())), "{error}");
+        drop(it);
+        drop(steered(&folder, &[File::new("/sys/b").into()]));
+    }
+
+    #[test]
     fn a_setting_that_is_gone_is_let_go_of() {
         let folder = folder();
         let mut it = two(&folder);

@@ -94,10 +94,7 @@ pub fn run(typed: &Moderate) -> anyhow::Result<Status> {
     let lasted = clock.now().since(began).unwrap_or(Nanos::ZERO);
     // The actuators hold the settings too.
     let queues: Vec<_> = queues.into_iter().map(|queue| queue.ended(typed.goal)).collect();
-    let restored = match steered {
-        None => None,
-        Some(shared) => Some(restore(shared)),
-    };
+    let restored = steered.map(restore);
     say::result(typed, lasted, queues, restored)
 }
 
