@@ -25,6 +25,7 @@ mod system;
 mod taking;
 mod task;
 
+pub use crate::nic::{Channels, Coalescing, DimLevel, Feature, Rings, TimeStamping};
 pub use cmdline::{CommandLine, Parameter, same_name};
 pub use counters::{CountRow, CountTable, Counters, CpuTimes, IdleCounts, Interval, Softnet, TaskCounts, Throttles};
 pub use cpu::{Cpu, Cpus, Frequency, Generation, HugePages, IdleState, MachineCheck, Node, ResumeLatency, Vendor};
@@ -33,10 +34,7 @@ pub use fact::{Fact, Source, Why};
 pub use freebsd::{BsdInterface, BsdInterrupt, BsdThread, FreeBsd};
 pub use irq::{Irq, Irqs};
 pub use kernel::{Kernel, KernelConfig, KernelVersion};
-pub use link::{
-    Channels, Coalescing, DimLevel, Feature, Link, Napi, Pause, QueueIrq, Rings, RxQueue, TimeStamping, TxQueue,
-    is_interface_name,
-};
+pub use link::{Link, Napi, Pause, QueueIrq, RxQueue, TxQueue, is_interface_name};
 pub use live::Housekeeping;
 pub use memory::{Memory, MemoryModule, Mount, Swap};
 pub use msr::{Msrs, REGISTERS, bits};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use crate::facts::{Channels, Coalescing, DimLevel, Ethtool, Fact, MemoryModule, Queues, Rings, Why};
+use crate::facts::{Channels, Coalescing, DimLevel, Ethtool, Fact, Feature, MemoryModule, Queues, Rings, Why};
 
 /// The outputs of ethtool for one interface: commands and texts.
 pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(String, String)> {
@@ -27,8 +27,13 @@ pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(Strin
     put(
         option("-k"),
         answered(&said.features, |all| {
-            let line = |(name, feature): (&String, &crate::facts::Feature)| {
-                format!("{name}: {}{}\n", state(feature.on), if feature.fixed { " [fixed]" } else { "" })
+            let line = |(name, feature): (&String, &Feature)| {
+                let more = match feature {
+                    Feature { fixed: true, .. } => " [fixed]".to_owned(),
+                    Feature { on, wanted, .. } if on == wanted => String::new(),
+                    Feature { wanted, .. } => format!(" [requested {}]", state(*wanted)),
+                };
+                format!("{name}: {}{more}\n", state(feature.on))
             };
             all.iter().map(line).collect()
         }),
@@ -108,7 +113,7 @@ fn or_none<T: Display>(value: Option<T>) -> String {
 }
 
 fn coalesce(said: &Coalescing) -> String {
-    const NAMES: [&str; 20] = [
+    const NAMES: [&str; 23] = [
         "stats-block-usecs",
         "sample-interval",
         "pkt-rate-low",
@@ -129,6 +134,9 @@ fn coalesce(said: &Coalescing) -> String {
         "rx-frame-high",
         "tx-usecs-high",
         "tx-frame-high",
+        "tx-aggr-max-bytes",
+        "tx-aggr-max-frames",
+        "tx-aggr-time-usecs",
     ];
     let on = |value: Option<bool>| or_none(value.map(state));
     let mut text = format!("Adaptive RX: {}  TX: {}\n", on(said.adaptive_rx), on(said.adaptive_tx));
@@ -147,18 +155,34 @@ fn profile(levels: &[DimLevel]) -> String {
 }
 
 fn rings(said: &Rings) -> String {
+    let half = |rx, mini, jumbo, tx, push, split| {
+        let numbers = [
+            ("RX", rx),
+            ("RX Mini", mini),
+            ("RX Jumbo", jumbo),
+            ("TX", tx),
+            ("TX push buff len", push),
+            ("HDS thresh", split),
+        ];
+        numbers.map(|(name, number)| format!("{name}: {}\n", or_none(number))).concat()
+    };
     format!(
-        "Pre-set maximums:\nRX: {}\nTX: {}\nCurrent hardware settings:\nRX: {}\nRX Mini: {}\nRX Jumbo: {}\nTX: {}\n\
-         RX Buf Len: {}\nCQE Size: {}\nTX Push: {}\n",
-        or_none(said.rx_max),
-        or_none(said.tx_max),
-        or_none(said.rx),
-        or_none(said.rx_mini),
-        or_none(said.rx_jumbo),
-        or_none(said.tx),
+        "Pre-set maximums:\n{}Current hardware settings:\n{}RX Buf Len: {}\nCQE Size: {}\nTX Push: {}\nRX Push: {}\n\
+         TCP data split: {}\n",
+        half(
+            said.rx_max,
+            said.rx_mini_max,
+            said.rx_jumbo_max,
+            said.tx_max,
+            said.tx_push_buf_len_max,
+            said.hds_thresh_max
+        ),
+        half(said.rx, said.rx_mini, said.rx_jumbo, said.tx, said.tx_push_buf_len, said.hds_thresh),
         or_none(said.rx_buf_len),
         or_none(said.cqe_size),
         or_none(said.tx_push.map(state)),
+        or_none(said.rx_push.map(state)),
+        or_none(said.tcp_data_split.map(|split| state(split > 1))),
     )
 }
 
@@ -207,7 +231,7 @@ pub(super) fn modules(modules: &[MemoryModule]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::facts::{Facts, Feature, Napi, Pause, Root, TimeStamping, mangled};
+    use crate::facts::{Facts, Napi, Pause, Root, TimeStamping, mangled};
 
     use super::*;
 
@@ -234,9 +258,24 @@ mod tests {
                 1,
                 Fact::known(Coalescing { tx_usecs: Some(8), ..Coalescing::default() }, "q"),
             )]),
-            rings: Fact::known(Rings { rx: Some(2048), tx_max: Some(8160), ..Rings::default() }, "g"),
+            rings: Fact::known(
+                Rings {
+                    rx: Some(2048),
+                    tx_max: Some(8160),
+                    tcp_data_split: Some(2),
+                    rx_push: Some(false),
+                    ..Rings::default()
+                },
+                "g",
+            ),
             channels: Fact::known(Channels { combined: Some(8), combined_max: Some(64), ..Channels::default() }, "l"),
-            features: Fact::known(BTreeMap::from([("rx-gro".to_owned(), Feature { on: true, fixed: true })]), "k"),
+            features: Fact::known(
+                BTreeMap::from([
+                    ("rx-gro".to_owned(), Feature { on: true, wanted: true, fixed: true }),
+                    ("rx-lro".to_owned(), Feature { on: false, wanted: true, fixed: false }),
+                ]),
+                "k",
+            ),
             pause: Fact::known(Pause { autoneg: true, rx: false, tx: true }, "a"),
             private_flags: Fact::known(BTreeMap::from([("legacy-rx".to_owned(), true)]), "p"),
             time_stamping: Fact::known(TimeStamping { hardware_tx: true, hardware_rx: true, phc: Some(2) }, "T"),

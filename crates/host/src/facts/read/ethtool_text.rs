@@ -93,6 +93,9 @@ impl Coalescing {
             "rx-frame-high" => &mut self.rx_frames_high,
             "tx-usecs-high" => &mut self.tx_usecs_high,
             "tx-frame-high" => &mut self.tx_frames_high,
+            "tx-aggr-max-bytes" => &mut self.tx_aggr_max_bytes,
+            "tx-aggr-max-frames" => &mut self.tx_aggr_max_frames,
+            "tx-aggr-time-usecs" => &mut self.tx_aggr_time_usecs,
             _ => return None,
         })
     }
@@ -140,10 +143,18 @@ pub(crate) fn rings(text: &str) -> Option<Rings> {
         tx: number(now, "TX"),
         tx_max: number(max, "TX"),
         rx_mini: number(now, "RX Mini"),
+        rx_mini_max: number(max, "RX Mini"),
         rx_jumbo: number(now, "RX Jumbo"),
+        rx_jumbo_max: number(max, "RX Jumbo"),
         rx_buf_len: number(now, "RX Buf Len"),
+        tcp_data_split: field(now, "TCP data split").and_then(state).map(|on| 1 + u8::from(on)),
         cqe_size: number(now, "CQE Size"),
         tx_push: field(now, "TX Push").and_then(state),
+        rx_push: field(now, "RX Push").and_then(state),
+        tx_push_buf_len: number(now, "TX push buff len"),
+        tx_push_buf_len_max: number(max, "TX push buff len"),
+        hds_thresh: number(now, "HDS thresh"),
+        hds_thresh_max: number(max, "HDS thresh"),
     })
 }
 
@@ -167,7 +178,9 @@ pub(crate) fn features(text: &str) -> Option<BTreeMap<String, Feature>> {
     let feature = |line: &str| {
         let (name, value) = line.trim().split_once(':')?;
         let name = OLD_NAMES.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
-        Some((name.to_owned(), Feature { on: state(value)?, fixed: value.contains("[fixed]") }))
+        let on = state(value)?;
+        let wanted = if value.contains("[requested o") { !on } else { on };
+        Some((name.to_owned(), Feature { on, wanted, fixed: value.contains("[fixed]") }))
     };
     let mut all = BTreeMap::new();
     for (name, feature) in text.lines().take(MAX_LINES).filter_map(feature) {
@@ -309,7 +322,7 @@ mod tests {
         )
         .unwrap();
         assert!(all["rx-gro"].on && all["rx-checksum"].on && all["tx-tcp-segmentation"].on);
-        assert_eq!((all["rx-lro"], all["rx-gro-hw"].on), (Feature { on: false, fixed: true }, false));
+        assert_eq!((all["rx-lro"], all["rx-gro-hw"].on), (Feature { on: false, wanted: false, fixed: true }, false));
     }
 
     #[test]
