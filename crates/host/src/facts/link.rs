@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use units::BitRate;
 
-use super::{Channels, Coalescing, CpuSet, DimLevel, Fact, Feature, Rings, TimeStamping};
+use super::{Channels, Coalescing, CpuSet, DimLevel, Fact, Feature, Napi, Rings, TimeStamping};
 
 /// One network interface. Its statistics are in [`super::Counters::links`].
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -135,25 +135,6 @@ pub struct QueueIrq {
     pub tx: bool,
     /// The number of its interrupt.
     pub irq: u32,
-}
-
-/// One NAPI instance (Documentation/networking/napi.rst, Documentation/netlink/specs/netdev.yaml).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Napi {
-    /// The number of the instance.
-    pub id: u32,
-    /// The number of its interrupt. `None` if it has none.
-    pub irq: Option<u32>,
-    /// The number of its thread. `None` if it has none.
-    pub pid: Option<u32>,
-    /// Number of polls for which interrupts are deferred (`defer-hard-irqs`).
-    pub defer_hard_irqs: Option<u32>,
-    /// `gro-flush-timeout`, in nanoseconds.
-    pub gro_flush_timeout_ns: Option<u64>,
-    /// `irq-suspend-timeout`, in nanoseconds.
-    pub irq_suspend_timeout_ns: Option<u64>,
-    /// Whether a thread polls it instead of softirqs.
-    pub threaded: Option<bool>,
 }
 
 /// Whether the kernel would accept this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no

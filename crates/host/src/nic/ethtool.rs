@@ -1,7 +1,5 @@
 //! The family `ethtool` (Documentation/netlink/specs/ethtool.yaml), and the ioctl.
 
-use std::collections::BTreeMap;
-
 use super::message::{Attributes, Message};
 use super::numbers::{Channels, Coalescing, Field, Numbers, Pause, Rings, of_words, push, read, to_words};
 use super::socket::Wants;
@@ -156,7 +154,7 @@ impl Client {
         match self.ask(FAMILY, message, Wants::One, |said| group = read(said)) {
             Err(Error::UnknownToKernel { .. }) => {
                 let (command, words) = G::IOCTL;
-                Ok(of_words(&self.control()?.words(interface.name(), command)?[..words]))
+                Ok(of_words(&self.words(interface, command)?[..words]))
             }
             asked => asked.map(|()| group),
         }
@@ -179,7 +177,7 @@ impl Client {
     pub fn queues_coalescing(&mut self, interface: &Interface, queues: u32) -> Result<Vec<Coalescing>, Error> {
         let mut all = vec![[0; sys::COALESCE]; queues.min(sys::MAX_QUEUES) as usize];
         let numbers = 0..all.len() as u32;
-        self.control()?.queues(interface.name(), sys::ETHTOOL_GCOALESCE, numbers, &mut all)?;
+        self.queue_structures(interface, sys::ETHTOOL_GCOALESCE, numbers, &mut all)?;
         Ok(all.iter().map(|words| of_words(words)).collect())
     }
 
@@ -193,13 +191,13 @@ impl Client {
         let mut words = self.queue_words(interface, queue)?;
         to_words(wanted, &mut words)
             .map_err(|field: &Field| Error::refused(format!("{}: a queue has no such field", field.name)))?;
-        self.control()?.queues(interface.name(), sys::ETHTOOL_SCOALESCE, queue..queue + 1, &mut [words])
+        self.queue_structures(interface, sys::ETHTOOL_SCOALESCE, queue..queue + 1, &mut [words])
     }
 
     fn queue_words(&mut self, interface: &Interface, queue: u32) -> Result<[u32; sys::COALESCE], Error> {
         let mut words = [[0; sys::COALESCE]];
         let queues = queue..queue.saturating_add(1);
-        self.control()?.queues(interface.name(), sys::ETHTOOL_GCOALESCE, queues, &mut words)?;
+        self.queue_structures(interface, sys::ETHTOOL_GCOALESCE, queues, &mut words)?;
         Ok(words[0])
     }
 
@@ -259,16 +257,6 @@ impl Client {
         Ok(number)
     }
 
-    /// The driver and its versions.
-    pub fn driver(&mut self, interface: &Interface) -> Result<Driver, Error> {
-        self.control()?.driver(interface.name())
-    }
-
-    /// Offloads and other features, by the kernel's names (`rx-gro`).
-    pub fn features(&mut self, interface: &Interface) -> Result<BTreeMap<String, Feature>, Error> {
-        self.control()?.features(interface.name())
-    }
-
     /// Switches offloads. One that depends on another may stay as it is, and is then [`Feature::wanted`].
     pub fn set_features<'a>(
         &mut self,
@@ -276,11 +264,6 @@ impl Client {
         wanted: impl IntoIterator<Item = (&'a str, bool)>,
     ) -> Result<(), Error> {
         self.switch(FEATURES_SET, interface, FEATURES_WANTED, wanted)
-    }
-
-    /// The driver's private flags, by its names.
-    pub fn private_flags(&mut self, interface: &Interface) -> Result<BTreeMap<String, bool>, Error> {
-        self.control()?.private_flags(interface.name())
     }
 
     /// Switches private flags.
@@ -302,22 +285,6 @@ impl Client {
         let mut message = about(command, interface, 0);
         push_bits(&mut message, attribute, bits);
         self.ask(FAMILY, message, Wants::Done, |_| {})
-    }
-
-    /// The driver's own counters, by its names (`ethtool -S`); empty where it has none. What they count, and whether by
-    /// queue, is the driver's choice: the kernel's own are in [`Client::queue_statistics`].
-    pub fn driver_statistics(&mut self, interface: &Interface) -> Result<BTreeMap<String, u64>, Error> {
-        self.control()?.statistics(interface.name())
-    }
-
-    /// The queue of each entry of the indirection table of receive side scaling.
-    pub fn rss_table(&mut self, interface: &Interface) -> Result<Vec<u32>, Error> {
-        self.control()?.indirection(interface.name())
-    }
-
-    /// Number of n-tuple rules.
-    pub fn flow_rules(&mut self, interface: &Interface) -> Result<u32, Error> {
-        self.control()?.flow_rules(interface.name())
     }
 }
 

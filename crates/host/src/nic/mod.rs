@@ -7,7 +7,7 @@
 //! ```text
 //! facts::live ──┐            ┌── ethtool.rs  family `ethtool`, and the ioctl where that is missing or says more
 //! knob ─────────┼─► Client ──┼── netdev.rs   family `netdev`: NAPI instances, queues and their counters
-//! controllers ──┘            └── socket.rs, message.rs; sys.rs: the system calls
+//! controllers ──┘            └── socket.rs, message.rs; sys.rs: the system calls, and what only the ioctl says
 //! ```
 //!
 //! **Sources.** Documentation/netlink/specs/ethtool.yaml and netdev.yaml, Documentation/networking/ethtool-netlink.rst and
@@ -30,11 +30,12 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-use rustix::net::netdevice;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use message::{Attributes, Message};
 use socket::{Socket, Wants};
-use sys::Control;
 
 pub use error::{Error, Said};
 pub use ethtool::{DimLevel, Driver, EthtoolGroup, Feature, TimeStamping};
@@ -81,7 +82,8 @@ struct Family {
 pub struct Client {
     generic: Option<Socket>,
     route: Option<Socket>,
-    control: Option<Control>,
+    /// For the ioctl.
+    control: Option<OwnedFd>,
     families: Vec<Family>,
 }
 
@@ -107,13 +109,13 @@ impl Client {
 
     /// The interface with this name.
     pub fn interface(&mut self, name: &str) -> Result<Interface, Error> {
-        let index = netdevice::name_to_index(&self.control()?.0, name)?;
+        let index = netdevice::name_to_index(self.control()?, name)?;
         Ok(Interface::new(name, index))
     }
 
     /// The interface with this number, under the name that it has now.
     pub fn interface_numbered(&mut self, index: u32) -> Result<Interface, Error> {
-        let name = netdevice::index_to_name(&self.control()?.0, index)?;
+        let name = netdevice::index_to_name(self.control()?, index)?;
         Ok(Interface { name, index })
     }
 
@@ -132,10 +134,10 @@ impl Client {
         name.ok_or_else(Error::unsaid)
     }
 
-    fn control(&mut self) -> Result<&Control, Error> {
+    fn control(&mut self) -> Result<&OwnedFd, Error> {
         Ok(match &mut self.control {
             Some(control) => control,
-            none => none.insert(Control::open()?),
+            none => none.insert(socket(AddressFamily::INET, SocketType::DGRAM, None)?),
         })
     }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use crate::facts::{Channels, Coalescing, DimLevel, Ethtool, Fact, Feature, MemoryModule, Queues, Rings, Why};
+use crate::facts::{Coalescing, DimLevel, Ethtool, Fact, Feature, MemoryModule, Queues, Why, printed, printed_size};
+use crate::nic::{Field, Numbers};
 
 /// The outputs of ethtool for one interface: commands and texts.
 pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(String, String)> {
@@ -22,8 +23,8 @@ pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(Strin
         let text = blocks.map(|(queue, fact)| format!("Queue: {queue}\n{}", coalesce(fact))).collect();
         put(format!("ethtool --per-queue {name} --show-coalesce"), Some(text));
     }
-    put(option("-g"), answered(&said.rings, rings));
-    put(option("-l"), answered(&said.channels, channels));
+    put(option("-g"), answered(&said.rings, sizes));
+    put(option("-l"), answered(&said.channels, sizes));
     put(
         option("-k"),
         answered(&said.features, |all| {
@@ -113,37 +114,12 @@ fn or_none<T: Display>(value: Option<T>) -> String {
 }
 
 fn coalesce(said: &Coalescing) -> String {
-    const NAMES: [&str; 23] = [
-        "stats-block-usecs",
-        "sample-interval",
-        "pkt-rate-low",
-        "pkt-rate-high",
-        "rx-usecs",
-        "rx-frames",
-        "rx-usecs-irq",
-        "rx-frames-irq",
-        "tx-usecs",
-        "tx-frames",
-        "tx-usecs-irq",
-        "tx-frames-irq",
-        "rx-usecs-low",
-        "rx-frame-low",
-        "tx-usecs-low",
-        "tx-frame-low",
-        "rx-usecs-high",
-        "rx-frame-high",
-        "tx-usecs-high",
-        "tx-frame-high",
-        "tx-aggr-max-bytes",
-        "tx-aggr-max-frames",
-        "tx-aggr-time-usecs",
-    ];
     let on = |value: Option<bool>| or_none(value.map(state));
     let mut text = format!("Adaptive RX: {}  TX: {}\n", on(said.adaptive_rx), on(said.adaptive_tx));
-    let mut fields = *said;
-    for name in NAMES {
-        let value = fields.field(name).and_then(|field| *field);
-        text.push_str(&format!("{name}: {}\n", or_none(value)));
+    for field in Coalescing::FIELDS {
+        if let Some(name) = printed(field) {
+            text.push_str(&format!("{name}: {}\n", or_none(said.get(field))));
+        }
     }
     text + &format!("CQE mode RX: {}  TX: {}\n", on(said.cqe_mode_rx), on(said.cqe_mode_tx))
 }
@@ -154,53 +130,19 @@ fn profile(levels: &[DimLevel]) -> String {
     format!("\nrx-profile:\n{}", levels.iter().map(line).collect::<String>())
 }
 
-fn rings(said: &Rings) -> String {
-    let half = |rx, mini, jumbo, tx, push, split| {
-        let numbers = [
-            ("RX", rx),
-            ("RX Mini", mini),
-            ("RX Jumbo", jumbo),
-            ("TX", tx),
-            ("TX push buff len", push),
-            ("HDS thresh", split),
-        ];
-        numbers.map(|(name, number)| format!("{name}: {}\n", or_none(number))).concat()
+fn sizes<G: Numbers>(said: &G) -> String {
+    let line = |field: &Field, number: Option<u64>| {
+        let name = printed_size(field);
+        match field.name {
+            "tx-push" | "rx-push" => format!("{name}: {}\n", or_none(number.map(|on| state(on != 0)))),
+            "tcp-data-split" => format!("{name}: {}\n", or_none(number.map(|split| state(split > 1)))),
+            _ => format!("{name}: {}\n", or_none(number)),
+        }
     };
-    format!(
-        "Pre-set maximums:\n{}Current hardware settings:\n{}RX Buf Len: {}\nCQE Size: {}\nTX Push: {}\nRX Push: {}\n\
-         TCP data split: {}\n",
-        half(
-            said.rx_max,
-            said.rx_mini_max,
-            said.rx_jumbo_max,
-            said.tx_max,
-            said.tx_push_buf_len_max,
-            said.hds_thresh_max
-        ),
-        half(said.rx, said.rx_mini, said.rx_jumbo, said.tx, said.tx_push_buf_len, said.hds_thresh),
-        or_none(said.rx_buf_len),
-        or_none(said.cqe_size),
-        or_none(said.tx_push.map(state)),
-        or_none(said.rx_push.map(state)),
-        or_none(said.tcp_data_split.map(|split| state(split > 1))),
-    )
-}
-
-fn channels(said: &Channels) -> String {
-    let half = |rx, tx, other, combined| {
-        format!(
-            "RX: {}\nTX: {}\nOther: {}\nCombined: {}\n",
-            or_none(rx),
-            or_none(tx),
-            or_none(other),
-            or_none(combined)
-        )
-    };
-    format!(
-        "Pre-set maximums:\n{}Current hardware settings:\n{}",
-        half(said.rx_max, said.tx_max, said.other_max, said.combined_max),
-        half(said.rx, said.tx, said.other, said.combined)
-    )
+    let bounded = G::FIELDS.iter().filter(|field| field.most.is_some());
+    let most: String = bounded.map(|field| line(field, said.most(field))).collect();
+    let now: String = G::FIELDS.iter().map(|field| line(field, said.get(field))).collect();
+    format!("Pre-set maximums:\n{most}Current hardware settings:\n{now}")
 }
 
 /// `ethtool -S`.
@@ -231,7 +173,7 @@ pub(super) fn modules(modules: &[MemoryModule]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::facts::{Facts, Napi, Pause, Root, TimeStamping, mangled};
+    use crate::facts::{Channels, Facts, Napi, Pause, Rings, Root, TimeStamping, mangled};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::attempt;
 use crate::facts::read::{Ethtool, Queues};
-use crate::facts::{Channels, Fact, Napi, Pause, QueueIrq, Rings, Source, Why};
+use crate::facts::{Channels, Fact, Pause, QueueIrq, Rings, Source, Why};
 use crate::nic::{self, Client, Direction, Interface};
 
 /// No interface has more queues that are asked for one by one than this.
@@ -99,18 +99,7 @@ pub(crate) fn queues(client: &mut Client, interface: &Interface) -> Queues {
             Direction::Tx => entry.tx = true,
         }
     }
-    let fact = |napi: nic::Napi| Napi {
-        id: napi.id,
-        irq: napi.irq,
-        pid: napi.pid,
-        defer_hard_irqs: napi.settings.defer_hard_irqs,
-        gro_flush_timeout_ns: napi.settings.gro_flush_timeout_ns,
-        irq_suspend_timeout_ns: napi.settings.irq_suspend_timeout_ns,
-        threaded: napi.settings.threaded.map(|threaded| threaded != 0),
-    };
-    let irqs = irqs.into_values().collect();
-    let napis = asked(napis, Source::new("netlink netdev napi-get"));
-    Queues { irqs, napi: napis.map(|all| all.into_iter().map(fact).collect()) }
+    Queues { irqs: irqs.into_values().collect(), napi: asked(napis, "netlink netdev napi-get") }
 }
 
 /// The driver's own counters; empty where it has none.
