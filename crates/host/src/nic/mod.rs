@@ -77,7 +77,7 @@ struct Family {
 }
 
 /// Asks network interfaces and sets them. Sockets are opened when they are first needed, in the calling thread's network
-/// namespace.
+/// namespace; a change needs CAP_NET_ADMIN both then and when it is made.
 #[derive(Debug, Default)]
 pub struct Client {
     generic: Option<Socket>,

@@ -176,6 +176,25 @@ fn each_namespace_has_its_client() {
     assert_eq!(shared.with(|client| client.interface("lo")).unwrap(), loopback);
 }
 
+/// Without the capability a change is refused as such, and with it again it is made: the socket that was opened without
+/// it would not do.
+#[test]
+fn a_capability_that_is_set_aside_and_taken_up() {
+    in_own_namespace(|| {
+        let shared = Shared::default();
+        let set = |on| {
+            shared.with(|client| {
+                let veth = client.interface("v0")?;
+                client.set_features(&veth, [("rx-gro", on)])
+            })
+        };
+        crate::privilege::rest(rustix::thread::CapabilitySet::empty()).unwrap();
+        assert!(matches!(set(true), Err(Error::NotPermitted(_))));
+        crate::privilege::resume().unwrap();
+        assert_eq!(set(true), Ok(()));
+    });
+}
+
 /// A dump is one send and one receive, as the bare system calls show; how much the client adds is printed.
 #[test]
 fn a_dump_costs_one_send_and_one_receive() {

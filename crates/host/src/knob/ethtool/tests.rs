@@ -65,5 +65,7 @@ fn what_veth_does_not_have_is_not_there() {
         Knob(Features::new("v0")).set(&access, &Value::fields([("rx-gro", "on")])).unwrap();
         let error = refused(Napi::new("v0", 0).into(), "threaded", "7");
         assert!(matches!(error, Error::Refused { .. }), "{error}");
+        // In the words of the kernel's extended acknowledgement, with the field's name and range.
+        assert!(error.to_string().contains("integer out of range: threaded, 0 to "), "{error}");
     });
 }
