@@ -106,8 +106,8 @@ impl Error {
 
     /// The error that the kernel's answer about an interface means, with its explanation.
     pub(crate) fn nic(what: impl Into<String>, error: &nic::Error) -> Self {
-        let number = io::Error::from_raw_os_error(error.said().number);
-        let mut meant = match (error, Self::of(what, &number)) {
+        let number = if matches!(error, nic::Error::Unsupported(_)) { libc::EOPNOTSUPP } else { error.said().number };
+        let mut meant = match (error, Self::of(what, &io::Error::from_raw_os_error(number))) {
             // Neither the kernel of this machine nor any setting makes it possible.
             (nic::Error::UnknownToKernel { .. }, Self::NotThere { what, why } | Self::Refused { what, why, .. }) => {
                 Self::Refused { what, why, fix: "use a newer kernel, or remove this setting".into() }

@@ -13,7 +13,7 @@ pub enum Error {
     /// The process lacks a capability, CAP_NET_ADMIN for every change (`EPERM`, `EACCES`).
     #[error("{0}")]
     NotPermitted(Said),
-    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`).
+    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`; of a field of coalescing `EINVAL`).
     #[error("{0}")]
     Unsupported(Said),
     /// The kernel does not know the netlink family, the command or the attribute: a newer one may.
@@ -76,6 +76,8 @@ impl Said {
 
 /// lib/nlattr.c, `__nla_validate_parse`.
 const UNKNOWN_ATTRIBUTE: &str = "Unknown attribute type";
+/// net/ethtool/coalesce.c, `ethnl_set_coalesce_validate`.
+const UNSUPPORTED_FIELD: &str = "cannot modify an unsupported parameter";
 
 impl Error {
     /// What an answer means.
@@ -84,6 +86,7 @@ impl Error {
             libc::ENODEV | libc::ENXIO | libc::ENOENT => Self::NoDevice(said),
             libc::EPERM | libc::EACCES => Self::NotPermitted(said),
             libc::EOPNOTSUPP => Self::Unsupported(said),
+            libc::EINVAL if said.message.as_deref() == Some(UNSUPPORTED_FIELD) => Self::Unsupported(said),
             libc::EINVAL if said.message.as_deref() == Some(UNKNOWN_ATTRIBUTE) => {
                 let what = said.field.clone().unwrap_or_else(|| "an attribute".into());
                 Self::UnknownToKernel { what, said }

@@ -141,13 +141,6 @@ impl Client {
         })
     }
 
-    fn generic(&mut self) -> Result<&mut Socket, Error> {
-        Ok(match &mut self.generic {
-            Some(socket) => socket,
-            none => none.insert(Socket::generic()?),
-        })
-    }
-
     /// Asks a generic family, and gives the attributes of each answer.
     fn ask(
         &mut self,
@@ -161,7 +154,26 @@ impl Client {
         if commands[usize::from(command / 64)] >> (command % 64) & 1 == 0 {
             return Err(Error::no_command(command, family));
         }
-        self.generic()?.request(&mut message, id, wants, |body| each(attributes(body)))
+        self.request(&mut message, id, wants, |body| each(attributes(body)))
+    }
+
+    fn request(
+        &mut self,
+        message: &mut Message,
+        kind: u16,
+        wants: Wants,
+        each: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let socket = match &mut self.generic {
+            Some(socket) => socket,
+            none => none.insert(Socket::generic()?),
+        };
+        let asked = socket.request(message, kind, wants, each);
+        // A dump that was not taken to its end would stay in the socket's way.
+        if matches!(asked, Err(Error::System(_))) {
+            self.generic = None;
+        }
+        asked
     }
 
     /// The family with this name, which keeps its number as long as the kernel runs.
@@ -172,7 +184,7 @@ impl Client {
         let mut message = Message::command(CTRL_CMD_GETFAMILY);
         message.text(CTRL_ATTR_FAMILY_NAME, name);
         let mut found = None;
-        let asked = self.generic()?.request(&mut message, GENL_ID_CTRL, Wants::One, |body| {
+        let asked = self.request(&mut message, GENL_ID_CTRL, Wants::One, |body| {
             let said = attributes(body);
             let mut commands = [0; 4];
             for (_, operation) in said.nest(CTRL_ATTR_OPS).iter().flat_map(|all| all.iter()) {

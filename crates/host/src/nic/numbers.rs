@@ -28,9 +28,11 @@ pub trait Numbers: Copy + Default {
     }
 
     /// The value of an attribute.
+    #[doc(hidden)]
     fn at(&self, attribute: u16) -> Option<u64>;
 
     /// Sets the value of an attribute. Returns false if there is no such attribute, or the number is too large for it.
+    #[doc(hidden)]
     fn put(&mut self, attribute: u16, number: u64) -> bool;
 
     /// Sets a field. Returns false if it cannot hold this number: a switch is 0 or 1.

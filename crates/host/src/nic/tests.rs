@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 
 use super::numbers::read;
 use super::*;
-use crate::testing::{in_own_namespace, ip};
+use crate::testing::{in_own_namespace, ip, tap};
 
 /// A group in a reply that Linux 6.18 gave for virtio-net, behind both heads.
 fn recorded<G: Numbers>(reply: &[u8]) -> G {
@@ -115,6 +115,30 @@ fn a_veth_is_set_and_read_back() {
         client.set(&veth, &Channels { rx: Some(2), tx: Some(2), ..Channels::default() }).unwrap();
         let channels: Channels = client.get(&veth).unwrap();
         assert_eq!((channels.rx, channels.tx), (Some(2), Some(2)));
+    });
+}
+
+/// A tap's driver takes at most 64 frames (drivers/net/tun.c, `tun_set_coalesce`): what it made of a value shows when it is
+/// read back. What it does not support it refuses by name.
+#[test]
+fn a_driver_that_moderates_rounds_and_refuses() {
+    in_own_namespace(|| {
+        if !tap() {
+            return;
+        }
+        let mut client = Client::new();
+        let interface = client.interface("t0").unwrap();
+        let frames = |frames| Coalescing { rx_frames: Some(frames), ..Coalescing::default() };
+        for (wanted, becomes) in [(8, 8), (1000, 64), (0, 0)] {
+            client.set(&interface, &frames(wanted)).unwrap();
+            assert_eq!(client.get::<Coalescing>(&interface).unwrap(), frames(becomes), "{wanted}");
+        }
+        let wanted = Coalescing { tx_usecs: Some(4), ..frames(8) };
+        let error = client.set(&interface, &wanted).unwrap_err();
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+        assert_eq!(error.said().field.as_deref(), Some("tx-usecs"), "{error}");
+        assert_eq!(client.get::<Coalescing>(&interface).unwrap(), frames(0), "all or nothing");
+        assert_eq!(client.rx_profile(&interface), Ok(Vec::new()));
     });
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::knob::{AnySetting, Knob, Napi, Restored, Theirs, napi_queues};
-use crate::testing::in_own_namespace;
+use crate::testing::{in_own_namespace, tap};
 
 fn back_and_forth(setting: impl Into<AnySetting>, wanted: &Value) {
     let (access, knob) = (Access::live().unwrap(), Knob(setting.into()));
@@ -29,6 +29,25 @@ fn veth_takes_and_gives_back() {
             ("threaded", 1),
         ];
         back_and_forth(Napi::new("v0", 0), &Value::fields(wanted));
+    });
+}
+
+#[test]
+fn a_tap_takes_moderation_and_gives_it_back() {
+    in_own_namespace(|| {
+        if !tap() {
+            return;
+        }
+        // A field that the driver lacks may be named if it is to be 0.
+        back_and_forth(Coalesce::new("t0"), &Value::fields([("rx-max-frames", 8), ("tx-usecs", 0)]));
+        let access = Access::live().unwrap();
+        let set = |name: &str, value| {
+            Knob(AnySetting::from(Coalesce::new("t0"))).set(&access, &Value::fields([(name, value)]))
+        };
+        let change = set("rx-max-frames", 1000).unwrap();
+        assert!(!change.verdict.is_good() && change.verdict.now().is_some(), "the driver took 64: {change:?}");
+        let error = set("tx-usecs", 4).unwrap_err();
+        assert!(error.to_string().contains("set tx-usecs in the coalescing of t0: refused"), "{error}");
     });
 }
 
