@@ -101,6 +101,29 @@ fn text_leaves_by_the_terminal_module_alone() {
     assert!(sources.len() > 40, "only {} files: are these the sources?", sources.len());
 }
 
+/// Who speaks netlink, or the ioctl of ethtool. `live` cannot use `host`, and asks for an interface's speed and queues.
+#[test]
+fn network_interfaces_are_asked_by_host_nic_alone() {
+    const ASK: [&str; 7] = [
+        "crates/cli/tests/it/laws.rs",
+        "crates/host/src/nic/message.rs",
+        "crates/host/src/nic/socket.rs",
+        "crates/host/src/nic/sys.rs",
+        "crates/host/src/nic/tests.rs",
+        "crates/live/src/device/afxdp/sys.rs",
+        "crates/live/src/os/sys.rs",
+    ];
+    let asks = |file: &PathBuf| {
+        let text = fs::read_to_string(file).unwrap();
+        ["use netlink_", "netlink_socket", "AddressFamily::NETLINK", "AF_NETLINK", "SIOCETHTOOL"]
+            .iter()
+            .any(|word| text.contains(word))
+    };
+    let mut found: Vec<PathBuf> = rust_files(&root().join("crates")).into_iter().filter(asks).collect();
+    found.sort();
+    assert_eq!(found, ASK.map(|file| root().join(file)));
+}
+
 /// The keyword, outside comments, texts and the names of lints.
 fn uses_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();

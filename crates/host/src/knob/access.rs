@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{Error, Holder, config};
 use crate::below;
+use crate::nic::{Client, Shared};
 
 /// The machine below a root folder. `/` is the running machine; any other folder is a recorded, generated or mounted
 /// one.
@@ -26,6 +27,7 @@ pub struct Access {
     path: PathBuf,
     gate: Arc<dyn Gate>,
     holder: Option<Arc<Holder>>,
+    nic: Arc<Shared>,
 }
 
 /// An operation that is about to change something.
@@ -82,7 +84,7 @@ impl Access {
         let folder = rustix::fs::open(root, flags, Mode::empty())
             .map_err(|e| Error::of(format!("open the root folder {}", root.display()), &e.into()))?;
         let path = root.canonicalize().map_err(|e| Error::of(format!("find {}", root.display()), &e))?;
-        Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None })
+        Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None, nic: Arc::default() })
     }
 
     /// Adds `gate`, which is asked before every change.
@@ -101,6 +103,11 @@ impl Access {
 
     pub(super) fn holder(&self) -> Option<&Holder> {
         self.holder.as_deref()
+    }
+
+    /// Gives `ask` the client for network interfaces of the calling thread's network namespace, whose sockets stay open.
+    pub(crate) fn nic<T>(&self, ask: impl FnOnce(&mut Client) -> T) -> T {
+        self.nic.with(ask)
     }
 
     /// Whether the machine is the running one, not a recording.

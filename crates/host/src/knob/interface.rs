@@ -1,7 +1,5 @@
 //! Network interfaces behind settings: a device can be renamed, and its old name can be given to another device.
 
-use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name, socket};
-
 use super::ethtool::index;
 use super::{Access, AnySetting, CpuMask, Error, File, Setting as _, Sysctl};
 
@@ -40,8 +38,7 @@ pub(crate) fn find(access: &Access, setting: &AnySetting, identity: Option<&str>
 /// The name of the interface with this number, as the setting's own way to it has it.
 fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<String>, Error> {
     if access.is_live() && !matches!(setting, AnySetting::File(_) | AnySetting::CpuMask(_)) {
-        let name = socket(AddressFamily::INET, SocketType::DGRAM, None).and_then(|socket| index_to_name(socket, index));
-        return Ok(name.ok());
+        return Ok(access.nic(|client| client.interface_numbered(index)).ok().map(|other| other.name().to_owned()));
     }
     for name in interfaces(access)?.unwrap_or_default() {
         if access.number(&format!("{FOLDER}/{name}/ifindex"))? == Some(index.into()) {
@@ -56,7 +53,7 @@ fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<St
 pub(super) fn identity_of_path(access: &Access, path: &str) -> Result<Option<String>, Error> {
     if let Some(name) = interface_in(path) {
         if access.is_live() && path.starts_with("/proc/") {
-            return Ok(index(name).map(|index| format!("ifindex {index}")));
+            return Ok(index(access, name).map(|index| format!("ifindex {index}")));
         }
         return Ok(access.line(&format!("{FOLDER}/{name}/ifindex"))?.map(|index| format!("ifindex {index}")));
     }

@@ -63,6 +63,18 @@ pub(crate) fn in_own_namespace(test: impl FnOnce() + Send) {
     });
 }
 
+/// Makes the tap device t0 in the calling thread's network namespace: its driver moderates (`rx-max-frames`, at most 64).
+/// Returns false, and says so, if there is no /dev/net/tun.
+pub(crate) fn tap() -> bool {
+    let there = std::path::Path::new("/dev/net/tun").exists();
+    if there {
+        ip(&["tuntap", "add", "dev", "t0", "mode", "tap"]);
+    } else {
+        testkit::skip("a tap device needs /dev/net/tun (modprobe tun)");
+    }
+    there
+}
+
 /// Runs ip(8) in the calling thread's network namespace.
 pub(crate) fn ip(words: &[&str]) {
     let output = std::process::Command::new("ip").args(words).output().unwrap();

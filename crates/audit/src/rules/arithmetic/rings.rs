@@ -260,9 +260,8 @@ fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
 
 fn deferred(facts: &Facts, context: &Context) -> Judged {
     each_link(facts, context, |link| {
-        let per_napi = link.napi.value().into_iter().flatten();
-        let own =
-            per_napi.filter(|napi| napi.defer_hard_irqs.unwrap_or(0) > 0).filter_map(|napi| napi.gro_flush_timeout_ns);
+        let per_napi = link.napi.value().into_iter().flatten().map(|napi| napi.settings);
+        let own = per_napi.filter(|it| it.defer_hard_irqs.unwrap_or(0) > 0).filter_map(|it| it.gro_flush_timeout_ns);
         let device = match settled(&link.defer_hard_irqs)?.copied().unwrap_or(0) {
             0 => None,
             _ => Some(*known(&link.gro_flush_timeout_ns)?),

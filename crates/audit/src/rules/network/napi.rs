@@ -98,8 +98,8 @@ fn busy_poll(facts: &Facts, _: &Context) -> Judged {
 fn settings(link: &Link) -> Result<(u32, u64), Skip> {
     let instances = link.napi.value().into_iter().flatten();
     let own = |get: fn(&Napi) -> Option<u64>| instances.clone().filter_map(get).max();
-    let defer = own(|napi| napi.defer_hard_irqs.map(u64::from));
-    let flush = own(|napi| napi.gro_flush_timeout_ns);
+    let defer = own(|napi| napi.settings.defer_hard_irqs.map(u64::from));
+    let flush = own(|napi| napi.settings.gro_flush_timeout_ns);
     match (defer, flush) {
         (Some(defer), Some(flush)) => Ok((defer.min(u32::MAX.into()) as u32, flush)),
         _ => Ok((*known(&link.defer_hard_irqs)?, *known(&link.gro_flush_timeout_ns)?)),

@@ -41,6 +41,7 @@ use super::{CommandLine, Facts, Kind, Origin, Reading, Root};
 pub(crate) use context::{Context, isolated};
 pub(crate) use cpuinfo::is_quiet as cpuinfo_is_quiet;
 pub(crate) use ethtool::Ethtool;
+pub(crate) use ethtool_text::{printed, printed_size};
 #[cfg(test)]
 pub(crate) use kernel::PARAMETERS;
 pub(crate) use kernel::release;
