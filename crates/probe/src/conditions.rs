@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::host::{HostState, Reading, SchedulingClass};
 
-use crate::measured::{Mark, MarkKind};
+use crate::mark::{Mark, MarkKind};
 
 /// The conditions of one measurement. They are read back from the host, not copied from the settings.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
