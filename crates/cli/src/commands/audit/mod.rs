@@ -7,6 +7,7 @@ mod page;
 mod read;
 mod sarif;
 mod text;
+mod wording;
 
 use std::fs;
 use std::io::Write as _;
@@ -126,8 +127,8 @@ fn list(markdown: bool) -> anyhow::Result<Status> {
         out.write_all(audit::markdown().as_bytes())?;
         return Ok(Status::Good);
     }
-    for rule in rules::all() {
-        writeln!(out, "{:<28} {:<15} {}", rule.id, rule.group.name(), rule.title)?;
+    for (group, rule) in rules::by_group() {
+        writeln!(out, "{:<28} {:<15} {}", rule.id, group.name(), rule.title)?;
     }
     Ok(Status::Good)
 }
