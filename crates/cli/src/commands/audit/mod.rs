@@ -155,7 +155,7 @@ fn contents(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| {
         Failure::wrong(
             format!("cannot read the baseline {}", path.display()),
-            error.to_string(),
+            error,
             "give a file that apus audit --write-baseline wrote",
         )
     })
@@ -165,7 +165,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     terminal::file(path, text).map_err(|error| {
         Failure::wrong(
             format!("cannot write {}", path.display()),
-            error.to_string(),
+            error,
             "choose a file in an existing folder that you can write to",
         )
     })

@@ -302,7 +302,7 @@ fn can_write(path: &Path) -> Result<(), Failure> {
     let new = !path.exists();
     fs::OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
         let fix = "choose a file in a folder that you can write to";
-        Failure::lacking(format!("cannot write {}", path.display()), e.to_string(), fix)
+        Failure::lacking(format!("cannot write {}", path.display()), e, fix)
     })?;
     if new {
         // A run that fails leaves no empty file.

@@ -21,7 +21,7 @@ use crate::{Failure, Status, terminal};
 /// Runs `apus sim figures`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let figures = make(typed).map_err(|error| {
-        Failure::wrong("cannot compute the figures", error.to_string(), "this is a bug in Apus, please report it")
+        Failure::wrong("cannot compute the figures", error, "this is a bug in Apus, please report it")
     })?;
     if let Some(path) = &typed.output {
         tester::report::write(&report(typed.seed, &figures)?, path)?;
