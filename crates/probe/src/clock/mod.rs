@@ -11,7 +11,7 @@ use std::fs;
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use rustix::time::{ClockId, DynamicClockId, clock_getres, clock_gettime, clock_gettime_dynamic};
+use rustix::time::{ClockId, DynamicClockId, clock_getres, clock_gettime_dynamic};
 use tester::histogram::HIGHEST_NS;
 use units::{Instant, Monotonic, Nanos};
 
@@ -24,7 +24,7 @@ use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, Term};
 use crate::observe::{Observation, cpu_list, settings};
 use crate::place::Place;
 use crate::record::Recorder;
-use crate::{Control, Error, Probe};
+use crate::{Control, Error, Probe, clockcheck};
 
 /// Name of the measuring thread.
 const THREAD: &str = "apus-clock";
@@ -208,14 +208,14 @@ fn read_all(control: &Control) -> (Vec<(Recorder, ClockFacts)>, Option<Over>) {
         .map(|(name, id)| {
             let mut cost = Recorder::new();
             let (mut smallest, mut backwards) = (None::<u64>, 0);
-            let mut last = nanos(*id);
+            let mut last = clockcheck::now(*id);
             for _ in 0..BATCHES {
                 if over.is_some() {
                     break;
                 }
                 let before = LinuxCpu.now();
                 for _ in 0..BATCH {
-                    let now = nanos(*id);
+                    let now = clockcheck::now(*id);
                     match now - last {
                         0 => {}
                         step @ 1.. => smallest = Some(smallest.map_or(step as u64, |least| least.min(step as u64))),
@@ -239,14 +239,8 @@ fn read_all(control: &Control) -> (Vec<(Recorder, ClockFacts)>, Option<Over>) {
     (read, over)
 }
 
-#[inline]
-fn nanos(id: ClockId) -> i128 {
-    let time = clock_gettime(id);
-    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
-}
-
 fn raw() -> i128 {
-    nanos(ClockId::MonotonicRaw)
+    clockcheck::now(ClockId::MonotonicRaw)
 }
 
 /// Ticks of the time stamp counter per second, measured over 20 ms on the first call; `None` without a counter.

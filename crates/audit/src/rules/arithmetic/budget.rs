@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::Link;
 
 use super::rings::see_terms;
-use super::terms::{absence, wake_up};
+use super::terms::absence;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules of this file, in the order of the report.
@@ -44,10 +44,7 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::not_applicable("no goal was given: --goal p99.9=50us"));
     };
     let one = |subject: Subject, link: Option<&Link>| {
-        let terms = match link {
-            Some(link) => absence(facts, context, link),
-            None => wake_up(facts, context),
-        };
+        let terms = absence(facts, context, link);
         let sum = terms.sum();
         let mut open = terms.open.clone();
         let is_half = sum > goal.latency / 2;

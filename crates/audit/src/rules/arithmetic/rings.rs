@@ -5,7 +5,7 @@ use host::facts::{Link, Rings};
 use units::{BitRate, Nanos};
 
 use super::formulas::{SMALLEST, frame, interrupts_a_second, multiples, reclaim, ring_time, slots_for};
-use super::terms::{Terms, absence, wake_up};
+use super::terms::{Terms, absence};
 use crate::{
     Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
@@ -143,7 +143,7 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::not_applicable("the driver has no receive ring of a length"));
         };
         let (long, short) = (ring_time(slots.into(), largest, rate), ring_time(slots.into(), SMALLEST, rate));
-        let away = absence(facts, context, link);
+        let away = absence(facts, context, Some(link));
         let sum = away.sum();
         let subject = Subject::Link(link.name.clone());
         let bounds = format!(
@@ -282,7 +282,7 @@ fn socket_buffer(facts: &Facts, context: &Context) -> Judged {
     let buffer = facts.sysctl_number("net.core.rmem_default");
     let octets = u64::try_from(*known(&buffer)?).unwrap_or(0);
     let datagrams = octets / CHARGED;
-    let wake = wake_up(facts, context);
+    let wake = absence(facts, context, None);
     each_link(facts, context, |link| {
         let rate = *known(&link.speed)?;
         let lasts = ring_time(datagrams, SMALLEST, rate);
