@@ -230,7 +230,7 @@ impl<'a> Advised<'a> {
 
     /// What must be right before the rest: what the host is for, then which CPUs are isolated.
     fn comes_before(&self) -> u8 {
-        let of_set = |finding: &&Finding| finding.rule.group == Group::CommandLine;
+        let of_set = |finding: &&Finding| finding.group == Group::CommandLine;
         match &self.step {
             Doing::Ask => 2,
             Doing::People(Cause::Siblings | Cause::Housekeeping, _) if self.from.iter().any(of_set) => 1,

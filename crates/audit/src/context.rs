@@ -109,11 +109,6 @@ impl Context {
         }
     }
 
-    /// Whether a CPU is kept for the application.
-    pub fn is_isolated(&self, cpu: u32) -> bool {
-        self.isolated.value.contains(cpu)
-    }
-
     /// The interfaces that matter, as far as the facts contain them.
     pub fn links<'a>(&'a self, facts: &'a Facts) -> impl Iterator<Item = &'a Link> {
         let links = facts.links.value().into_iter().flatten();

@@ -79,9 +79,9 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     let context = Context::of(facts, intent);
     let housekeeping = rules::free(facts, &context);
     let mut findings = Vec::new();
-    for rule in rules::all().filter(|rule| selection.has(rule)) {
+    for (group, rule) in rules::by_group().filter(|(group, rule)| selection.has(*group, rule)) {
         for judgement in judge(rule, facts, &context) {
-            findings.push(Finding::new(rule, judgement, &context, &housekeeping, facts));
+            findings.push(Finding::new(group, rule, judgement, &context, &housekeeping, facts));
         }
     }
     let mut report = Report { context, findings, line: facts.cmdline.value().cloned() };
@@ -96,10 +96,10 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
 pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
     match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
         Ok(judgements) if judgements.is_empty() => {
-            vec![Judgement::skipped(Skip::not_applicable("the host has none of these"))]
+            vec![Judgement::skipped(Subject::Host, Skip::not_applicable("the host has none of these"))]
         }
         Ok(judgements) => judgements,
-        Err(skip) => vec![Judgement::skipped(skip)],
+        Err(skip) => vec![Judgement::skipped(Subject::Host, skip)],
     }
 }
 
@@ -112,7 +112,7 @@ impl Report {
     /// Number of judgements per verdict, in one group or in all.
     pub fn tally(&self, group: Option<Group>) -> Tally {
         let mut tally = Tally::default();
-        let of_group = |finding: &&Finding| group.is_none_or(|group| finding.rule.group == group);
+        let of_group = |finding: &&Finding| group.is_none_or(|group| finding.group == group);
         for finding in self.findings.iter().filter(of_group) {
             let count = match (&finding.judgement.verdict, finding.accepted) {
                 (_, true) => &mut tally.accepted,
@@ -161,7 +161,7 @@ impl Report {
                 false => (std::cmp::Reverse(None), weight, std::cmp::Reverse(0)),
             };
             let last = if by_budget { std::cmp::Reverse(None) } else { effect };
-            (first, last, finding.rule.group)
+            (first, last, finding.group)
         });
     }
 }
@@ -179,30 +179,19 @@ impl Finding {
     }
 }
 
-impl Judgement {
-    /// Of the host as a whole, where a judge says nothing.
-    pub(crate) fn skipped(skip: Skip) -> Self {
-        let verdict = match skip {
-            Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
-            Skip::NotApplicable(reason) => Verdict::NotApplicable(reason),
-        };
-        Self { verdict, ..Self::pass(Subject::Host, "") }
-    }
-}
-
 impl Selection {
     /// Is a rule asked?
-    pub fn has(&self, rule: &Rule) -> bool {
-        let named = |list: &[Selector]| list.iter().any(|selector| selector.names(rule));
+    pub fn has(&self, group: Group, rule: &Rule) -> bool {
+        let named = |list: &[Selector]| list.iter().any(|selector| selector.names(group, rule));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
     }
 }
 
 impl Selector {
-    fn names(self, rule: &Rule) -> bool {
+    fn names(self, group: Group, rule: &Rule) -> bool {
         match self {
             Self::Rule(id) => rule.id == id,
-            Self::Group(group) => rule.group == group,
+            Self::Group(selected) => group == selected,
         }
     }
 }

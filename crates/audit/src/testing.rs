@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use host::facts::{Facts, Os, Root};
 
-use crate::{Context, Goal, Intended, Judgement, Verdict, Workload, rules};
+use crate::{Context, Goal, Intended, Judgement, Subject, Verdict, Workload, rules};
 
 /// What a case expects. `Found` is the worst of the rule's judgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,7 +181,7 @@ impl Host {
         let rule = rules::find(id).unwrap_or_else(|| panic!("there is no rule {id}"));
         let facts = self.facts();
         let judged = rule.applies.check(&facts, &self.context).and_then(|()| (rule.judge)(&facts, &self.context));
-        judged.unwrap_or_else(|skip| vec![Judgement::skipped(skip)])
+        judged.unwrap_or_else(|skip| vec![Judgement::skipped(Subject::Host, skip)])
     }
 }
 

@@ -16,7 +16,7 @@ const STEP: Nanos = Nanos::from_millis(1);
 /// kernel/time/ntp.c, MAX_TICKADJ). Anything faster is a step.
 const MOST_SLEW_PPM: u64 = 1_000;
 /// Attempts to read two clocks at the same time; the closest pair counts.
-const TRIES: usize = 9;
+const TRIES: usize = 15;
 
 /// The clocks at one time, relative to `CLOCK_MONOTONIC`, in ns.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,13 +85,15 @@ impl Readings {
     }
 }
 
-fn now(clock: ClockId) -> i128 {
+/// The reading of a clock, in ns.
+#[inline]
+pub(crate) fn now(clock: ClockId) -> i128 {
     let time = clock_gettime(clock);
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
 /// `clock` minus `CLOCK_MONOTONIC`, from the attempt whose surrounding readings were closest.
-fn offset(clock: ClockId) -> i128 {
+pub(crate) fn offset(clock: ClockId) -> i128 {
     let tries = (0..TRIES).map(|_| {
         let (before, other, after) = (now(ClockId::Monotonic), now(clock), now(ClockId::Monotonic));
         (after - before, other - (before + after) / 2)

@@ -230,9 +230,10 @@ pub fn rounds_needed(tests: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::conditions::Conditions;
-    use crate::measured::{Counter, Detail, Term};
+    use crate::detail::Detail;
+    use crate::detail::switch::{SwitchDetail, Via};
+    use crate::measured::{Counter, Term};
     use crate::record::Recorder;
-    use crate::switch::SwitchDetail;
     use std::collections::BTreeMap;
     use std::path::Path;
     use tester::host::Reading;
@@ -259,7 +260,7 @@ mod tests {
             duration_ns: 1,
             interrupted: false,
             terms: terms.iter().map(term).collect(),
-            detail: Detail::Switch(SwitchDetail { via: crate::switch::Via::Futex.into(), same_cpu: true, pause_ns: 1 }),
+            detail: Detail::Switch(SwitchDetail { via: Via::Futex.into(), same_cpu: true, pause_ns: 1 }),
             exceeded: None,
             marks: Vec::new(),
         }

@@ -125,7 +125,8 @@ impl HostState {
     }
 }
 
-fn text(root: &Path, path: &str) -> Result<String, String> {
+/// The text of the file `path` below `root`, without the space around it, or why it cannot be read.
+pub fn text(root: &Path, path: &str) -> Result<String, String> {
     let path = root.join(path);
     match fs::read_to_string(&path) {
         Ok(text) => Ok(text.trim().to_owned()),

@@ -24,6 +24,7 @@ pub mod gaps;
 pub mod histogram;
 pub mod host;
 pub mod lab;
+pub mod layout;
 pub mod ledger;
 pub mod quantile;
 mod random;

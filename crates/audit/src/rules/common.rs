@@ -5,7 +5,7 @@ use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
 use units::Hertz;
 
 use crate::remedy::Operator;
-use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
+use crate::{Judged, Judgement, Skip, known};
 
 /// A limit to the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
 pub(super) const PER_CPU: &str =
@@ -42,7 +42,7 @@ pub(super) fn by_cpu(facts: &Facts, cpus: &CpuSet, judge: impl Fn(&Cpu) -> Resul
         return Err(first.unwrap_or_else(|| Skip::unknown("/sys/devices/system/cpu: no CPU is known")));
     }
     let told = told.into_iter().map(|(judgement, cpus)| Judgement { subject: cpus.into(), ..judgement });
-    let open = open.into_iter().map(|(skip, cpus)| skipped(cpus, skip));
+    let open = open.into_iter().map(|(skip, cpus)| Judgement::skipped(cpus, skip));
     Ok(told.chain(open).collect())
 }
 
@@ -69,15 +69,6 @@ pub(super) fn enumerated(words: &[String]) -> String {
         [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         words => words.join(""),
     }
-}
-
-/// A judgement that says why there is none of this subject.
-pub(super) fn skipped(subject: impl Into<Subject>, skip: Skip) -> Judgement {
-    let verdict = match skip {
-        Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
-        Skip::NotApplicable(reason) => Verdict::NotApplicable(reason),
-    };
-    Judgement { verdict, ..Judgement::pass(subject, "") }
 }
 
 /// Is any CPU known at all? Without one a judge of CPUs would pass for want of subjects.

@@ -6,7 +6,6 @@ use host::Facts;
 use host::facts::{Fact, Irq, Link, PciDevice, Why};
 use units::{BitRate, Nanos};
 
-use crate::rules::common::skipped;
 use crate::rules::interrupts::carries_name;
 use crate::{Context, How, Judged, Judgement, Skip, Subject, known};
 
@@ -136,7 +135,7 @@ fn together(each: impl Iterator<Item = (Subject, Result<Judgement, Skip>)>) -> J
         }
     }
     if !told.is_empty() {
-        told.extend(open.into_iter().map(|(subject, skip)| skipped(subject, skip)));
+        told.extend(open.into_iter().map(|(subject, skip)| Judgement::skipped(subject, skip)));
         return Ok(told);
     }
     // What is unknown of one says more than what makes no sense of another.

@@ -5,6 +5,7 @@
 //! under none, or under two.
 
 use clap::Subcommand as _;
+use tester::layout;
 
 /// The questions, in the order in which a new user has them, with the commands that answer each.
 const QUESTIONS: [(&str, &[&str]); 5] = [
@@ -60,19 +61,8 @@ const NAME: usize = 10;
 
 /// The text, its lines broken at [`WIDTH`] and begun under its first one.
 fn wrapped(text: &str, indent: usize) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("one line at least");
-        if !last.is_empty() && indent + last.len() + 1 + word.len() > WIDTH {
-            lines.push(word.to_owned());
-        } else {
-            if !last.is_empty() {
-                last.push(' ');
-            }
-            last.push_str(word);
-        }
-    }
-    lines.join(&format!("\n{:indent$}", ""))
+    let margin = " ".repeat(indent);
+    layout::wrapped(&margin, &margin, text, WIDTH).join("\n")[indent..].to_owned()
 }
 
 #[cfg(test)]

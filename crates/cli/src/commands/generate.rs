@@ -54,7 +54,7 @@ fn write_pages(folder: &Path) -> anyhow::Result<()> {
     let failed = |e: std::io::Error| {
         Failure::lacking(
             format!("write manual pages to {}", folder.display()),
-            e.to_string(),
+            e,
             "name a folder that you can write to",
         )
     };

@@ -17,7 +17,6 @@ pub const SCHEMA: &str = "apus.sim.goals/2";
 
 /// Which waiting mode meets a goal with the least power. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -44,7 +43,6 @@ pub struct Document {
 
 /// How cases were drawn from the grid.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Sample {
     /// Number of cases requested.
     pub cases: u64,
@@ -54,7 +52,6 @@ pub struct Sample {
 
 /// The results over all cases.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Summary {
     /// Number of cases by verdict.
     pub verdicts: BTreeMap<Name<Verdict>, u64>,
@@ -71,7 +68,6 @@ pub struct Summary {
 
 /// The distribution of a number over the cases.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Quartiles {
     /// Number of cases in which it is known.
     pub cases: u64,
@@ -89,7 +85,6 @@ pub struct Quartiles {
 
 /// A machine, traffic, a load and a goal.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Case {
     /// Name of the processor.
     pub machine: String,
@@ -132,7 +127,6 @@ pub struct Case {
 
 /// The result of one mode.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Way {
     /// Name: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `poll@800MHz` or `adaptive`.
     pub way: String,

@@ -12,7 +12,6 @@ pub const SCHEMA: &str = "apus.irqs/1";
 
 /// What interrupts CPUs.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -29,7 +28,6 @@ pub struct Document {
 
 /// One source of interrupts.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Source {
     /// Label in the kernel's table: a number, `LOC` or `NET_RX`.
     pub label: String,

@@ -95,7 +95,6 @@ pub const COMPARISON: &str = "apus.probe-compare/1";
 
 /// The JSON document of `apus probe compare`.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Comparison {
     /// Version of the program.
     pub apus: String,

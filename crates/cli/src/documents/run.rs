@@ -19,7 +19,6 @@ pub const SCHEMA: &str = "apus.run/2";
 
 /// How an instance ran.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -77,7 +76,6 @@ units::named! {
 
 /// The options of a run, as they were understood.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Name of the instance.
     pub instance: String,
@@ -119,7 +117,6 @@ pub struct Config {
 
 /// Where a worker runs.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Place {
     /// CPU that the worker is pinned to; `null` if not pinned.
     pub cpu: Option<usize>,
@@ -129,7 +126,6 @@ pub struct Place {
 
 /// Interrupt deferral of a NAPI instance.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Deferral {
     /// Empty polls before the interrupt is enabled again.
     pub defer_hard_irqs: u32,
@@ -139,7 +135,6 @@ pub struct Deferral {
 
 /// An opened port.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Port {
     /// Name of the port.
     pub name: String,
@@ -186,7 +181,6 @@ impl Port {
 
 /// Limit on waits, so that no ring overflows.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Bound {
     /// Descriptors of the ring that fills first.
     pub descriptors: u32,
@@ -208,7 +202,6 @@ impl From<LossBound> for Bound {
 
 /// How one worker ran.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Worker {
     /// Number of the worker, from 0.
     pub worker: usize,
@@ -222,7 +215,6 @@ pub struct Worker {
 
 /// The counters of a worker.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct WorkerCounts {
     /// Thread identifier.
     pub tid: u32,

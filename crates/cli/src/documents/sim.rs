@@ -25,7 +25,6 @@ pub const SWEEP: &str = "apus.sim.sweep/2";
 
 /// One simulated scenario. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct RunDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -38,7 +37,6 @@ pub struct RunDocument {
 
 /// Several simulated scenarios.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct CompareDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -51,7 +49,6 @@ pub struct CompareDocument {
 
 /// One scenario, simulated with varying values.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct SweepDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -66,7 +63,6 @@ pub struct SweepDocument {
 
 /// Statistics of one combination of values over its seeds.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Combination {
     /// Varied keys and their values.
     pub values: BTreeMap<String, String>,
@@ -78,7 +74,6 @@ pub struct Combination {
 
 /// Statistics of one number over independent seeds.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Statistics {
     /// Mean over the seeds.
     pub mean: f64,
@@ -92,7 +87,6 @@ pub struct Statistics {
 
 /// What was simulated, and the result.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Case {
     /// Name of the scenario file.
     pub scenario: String,
@@ -151,7 +145,6 @@ units::named! {
 
 /// Frames: offered = departed + dropped + in flight.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Frames {
     /// Frames that arrived.
     pub offered: u64,
@@ -169,7 +162,6 @@ pub struct Frames {
 
 /// One part of the latency.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct TermDocument {
     /// Mean of exact values, rounded down.
     pub mean_ns: Option<u64>,
@@ -181,7 +173,6 @@ pub struct TermDocument {
 
 /// The result of a goal. A lost packet counts as late.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct GoalDocument {
     /// The goal, such as `p99.9=50us`.
     pub latency: String,
@@ -199,7 +190,6 @@ pub struct GoalDocument {
 
 /// Mean power over the window, and energy, both from the machine model.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Power {
     /// Power of the simulated cores together.
     pub cores_uw: u64,
@@ -216,7 +206,6 @@ pub struct Power {
 /// Least mean power of the simulated cores with which any mode could meet the goal on these arrivals: a lower bound
 /// that knows all arrivals in advance and pays the least for each wake-up.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Least {
     /// The bound; `null` if it is unknown.
     pub cores_uw: Option<u64>,
@@ -245,7 +234,6 @@ impl Least {
 
 /// A receive queue.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Queue {
     /// Frames that arrived for it.
     pub offered: u64,
@@ -267,7 +255,6 @@ pub struct Queue {
 
 /// A queue that threads share (Metronome).
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Shared {
     /// Number of times that a thread took the lock and emptied the queue.
     pub cycles: u64,
@@ -281,7 +268,6 @@ pub struct Shared {
 
 /// Time under one moderation profile.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Profile {
     /// `rx-usecs` of the profile.
     pub usecs: u32,
@@ -295,7 +281,6 @@ pub struct Profile {
 
 /// A simulated core.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Core {
     /// Polls: of all its queues; in the kernel, of one queue.
     pub polls: u64,
@@ -327,7 +312,6 @@ pub struct Core {
 
 /// Time in one state at one frequency.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Residency {
     /// `working`, `polling`, `pausing`, `stalled` (its frequency changed), `waking`, `other` (another task), or the
     /// name of an idle state.
@@ -342,7 +326,6 @@ pub struct Residency {
 
 /// What cpuidle would count for an idle state.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct IdleState {
     /// Name of the idle state.
     pub name: String,

@@ -27,7 +27,6 @@ pub const RECOMMEND: &str = "apus.tune-recommend/1";
 
 /// The profile that suits the host.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Recommend {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -70,7 +69,6 @@ pub enum Value {
 
 /// What a profile would change.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Plan {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -93,7 +91,6 @@ pub struct Plan {
 
 /// One setting of a plan.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct PlanItem {
     /// Name of the setting.
     pub setting: String,
@@ -111,7 +108,6 @@ pub struct PlanItem {
 
 /// What was applied.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Apply {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -136,7 +132,6 @@ pub struct Apply {
 
 /// A transaction from before the last reboot.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct PastTransaction {
     /// Number of the transaction.
     pub transaction: u32,
@@ -148,7 +143,6 @@ pub struct PastTransaction {
 
 /// A setting that changed together with another.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct AlongItem {
     /// Name of the setting.
     pub setting: String,
@@ -164,7 +158,6 @@ pub struct AlongItem {
 
 /// The outcome of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct AppliedItem {
     /// Name of the setting.
     pub setting: String,
@@ -182,7 +175,6 @@ pub struct AppliedItem {
 
 /// What was rolled back.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -195,7 +187,6 @@ pub struct Rollback {
 
 /// A transaction that was rolled back as far as possible.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct RolledBackTransaction {
     /// Number of the transaction.
     pub transaction: u32,
@@ -213,7 +204,6 @@ pub struct RolledBackTransaction {
 
 /// The outcome of rolling back one change.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct RolledBackItem {
     /// Name of the setting.
     pub setting: String,
@@ -231,7 +221,6 @@ pub struct RolledBackItem {
 
 /// What is applied, and its current values.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Status {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -246,7 +235,6 @@ pub struct Status {
 
 /// A transaction that is not rolled back.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct OpenTransaction {
     /// Number of the transaction.
     pub transaction: u32,
@@ -275,7 +263,6 @@ pub struct OpenTransaction {
 
 /// A setting of a transaction.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct OpenItem {
     /// Name of the setting.
     pub setting: String,
@@ -326,7 +313,6 @@ units::named! {
 
 /// The observed effect of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Effect {
     /// Whether the effect is there; `null` if nothing happened that would show it.
     pub seen: Option<bool>,

@@ -58,11 +58,6 @@ impl Cpus {
         known.unwrap_or_else(|| self.list.iter().map(|cpu| cpu.id).collect())
     }
 
-    /// Whether all CPUs have this feature flag. `None` if the flags are not known.
-    pub fn has_flag(&self, flag: &str) -> Option<bool> {
-        self.flags.is(|flags| flags.contains(flag))
-    }
-
     /// The NUMA node to which a CPU belongs. `None` if it is not known.
     pub fn node_of(&self, cpu: u32) -> Option<u32> {
         self.nodes.iter().find(|node| node.cpus.is(|cpus| cpus.contains(cpu)) == Some(true)).map(|node| node.id)

@@ -185,12 +185,8 @@ impl Setting for CgroupFile {
         self.path.clone()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path)?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path, text(&self.path, value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.path.clone())
     }
 
     fn admit(&self) -> Result<(), Error> {
@@ -215,10 +211,6 @@ impl Setting for CgroupFile {
     fn explain(&self, _: &Access, _: &Value, now: &Value) -> Option<String> {
         let (_, reason) = now.as_text()?.split_once(" invalid")?;
         Some(format!("the kernel reports invalid{reason}"))
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path.clone(), wanted)
     }
 }
 

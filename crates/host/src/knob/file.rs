@@ -28,12 +28,12 @@ impl Setting for File {
         self.path.clone()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path)?.map(|line| Value::Text(chosen(&line).unwrap_or(&line).to_owned())))
+    fn line_file(&self) -> Option<String> {
+        Some(self.path.clone())
     }
 
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path, text(&self.path, value)?)
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&self.path)?.map(|line| Value::Text(chosen(&line).unwrap_or(&line).to_owned())))
     }
 
     fn admit(&self) -> Result<(), Error> {
@@ -82,10 +82,6 @@ impl Setting for File {
 
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         super::interface::identity_of_path(access, &self.path)
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path.clone(), wanted)
     }
 }
 

@@ -119,8 +119,8 @@ impl Setting for IrqAffinity {
         format!("CPUs of interrupt {}", self.irq)
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.file("smp_affinity_list"))?.map(Value::Text))
+    fn line_file(&self) -> Option<String> {
+        Some(self.file("smp_affinity_list"))
     }
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
@@ -152,10 +152,6 @@ impl Setting for IrqAffinity {
     /// A device that comes back may get the number of another's interrupt: its name tells.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         actions(access, self.irq)
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.file("smp_affinity_list"), wanted)
     }
 }
 
@@ -229,12 +225,8 @@ impl Setting for IrqDefaultAffinity {
         "CPUs of future interrupts".into()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&format!("{FOLDER}/default_smp_affinity"))?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&format!("{FOLDER}/default_smp_affinity"), text(&self.label(), value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(format!("{FOLDER}/default_smp_affinity"))
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
@@ -243,10 +235,6 @@ impl Setting for IrqDefaultAffinity {
 
     fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
         same_mask(a, b)
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(format!("{FOLDER}/default_smp_affinity"), wanted)
     }
 }
 

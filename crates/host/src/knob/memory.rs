@@ -41,12 +41,8 @@ impl Setting for HugePages {
         format!("huge pages of {} kB{node}", self.size_kb)
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path())?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path(), text(&self.label(), value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.path())
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
@@ -61,10 +57,6 @@ impl Setting for HugePages {
         } else {
             "the remaining pages are in use".into()
         })
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path(), wanted)
     }
 }
 

@@ -96,11 +96,21 @@ pub trait Setting {
     /// Its name for people: "governor of CPU policy 3".
     fn label(&self) -> String;
 
+    /// The file that holds it as one line, if one does. [`Self::read`], [`Self::write`] and [`Self::files`] follow from it;
+    /// a setting without such a file has its own.
+    fn line_file(&self) -> Option<String> {
+        None
+    }
+
     /// Its current value. `None` if the machine has no such setting.
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error>;
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&line_file(self)?)?.map(Value::Text))
+    }
 
     /// Sets it. A value of several fields may name only some of them; the others do not change.
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error>;
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        access.write(&line_file(self)?, file::text(&self.label(), value)?)
+    }
 
     /// Returns an error if its name leads to something other than this kind of setting. A journal contains names too,
     /// so nothing is written, now or during a rollback, unless this check passes.
@@ -183,8 +193,10 @@ pub trait Setting {
 
     /// The files that another program would write to set it, with their contents, in this order. Empty if it is not set
     /// by files.
-    fn files(&self, _access: &Access, _wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        Ok(Vec::new())
+    fn files(&self, _access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        let Some(path) = self.line_file() else { return Ok(Vec::new()) };
+        let text = file::text(&path, wanted)?.to_owned();
+        Ok(vec![(path, text)])
     }
 
     /// The longest time until the machine shows a change that it accepted. Some changes are carried out after the write
@@ -501,10 +513,9 @@ impl<S: Setting> Knob<S> {
     }
 }
 
-/// A wish that is one file with the wish's text.
-fn one_file(path: String, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-    let text = file::text(&path, wanted)?.to_owned();
-    Ok(vec![(path, text)])
+fn line_file(setting: &(impl Setting + ?Sized)) -> Result<String, Error> {
+    let why = "it has neither a file of one line nor a way of its own to be read and written";
+    setting.line_file().ok_or_else(|| Error::invalid(setting.label(), why))
 }
 
 /// Whether a path goes straight down: no empty part, and no way up.

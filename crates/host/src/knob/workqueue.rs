@@ -46,12 +46,8 @@ impl Setting for CpuMask {
         self.path.clone()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path)?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path, text(&self.path, value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.path.clone())
     }
 
     fn admit(&self) -> Result<(), Error> {
@@ -94,10 +90,6 @@ impl Setting for CpuMask {
 
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         super::interface::identity_of_path(access, &self.path)
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path.clone(), wanted)
     }
 }
 

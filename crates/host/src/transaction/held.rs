@@ -8,10 +8,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::apply::{Announced, Applied, Options, announce, apply};
 use super::network::network;
-use super::rollback::{self, Recovered, RolledBack, Which, rollback};
+use super::rollback::{self, Recovered, RolledBack, Which, rollback_ours};
 use super::{Error, Plan};
 use crate::journal::{Lease, Lock, started};
-use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, Theirs, Value, napis_of};
+use crate::knob::{Access, Error as KnobError, NapiDeferral, napis_of};
 use crate::vault::Vault;
 
 /// A plan that is in force as long as this value exists. It is rolled back on drop. If this process is killed, the next
@@ -90,15 +90,7 @@ impl Held {
     }
 
     fn one(&self, id: u32) -> Result<Option<RolledBack>, Error> {
-        let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-        let mut options = rollback::Options {
-            command: self.command.clone(),
-            patience: PATIENCE,
-            damaged: false,
-            forget: false,
-            decide: &mut decide,
-        };
-        Ok(rollback(&self.access, Which::One(id), &mut options)?.pop())
+        Ok(rollback_ours(&self.access, Which::One(id), &self.command, PATIENCE)?.pop())
     }
 }
 

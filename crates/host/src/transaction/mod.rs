@@ -20,7 +20,7 @@ pub use entry::{Entry, Stands, State, Transaction, transactions};
 pub use held::{Deferred, Held, take_back_abandoned};
 pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
-pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback};
+pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours};
 pub use steered::{Moved, Steered};
 
 /// A transaction failed.

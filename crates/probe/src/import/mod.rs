@@ -11,8 +11,6 @@ mod rtla;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::document::Distribution;
 use tester::histogram::HIGHEST_NS;
 use tester::host::{HostState, Reading};
@@ -21,20 +19,11 @@ use units::Nanos;
 
 use crate::Error;
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Mark, Measured, Name, Term};
+use crate::detail::Detail;
+use crate::detail::import::ImportDetail;
+use crate::mark::Mark;
+use crate::measured::{Counter, Measured, Name, Term};
 use crate::record::Recorder;
-
-/// Details of a result that another tool measured.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ImportDetail {
-    /// The tool, with its version if the file has it.
-    pub tool: String,
-    /// The command line; null if not in the file.
-    pub command: Option<String>,
-    /// Width of a bucket of its histogram.
-    pub bucket_ns: u64,
-}
 
 /// A result, and what its file says about the host.
 #[derive(Clone, PartialEq, Debug)]

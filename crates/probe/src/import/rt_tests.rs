@@ -8,7 +8,7 @@ use tester::host::Reading;
 
 use super::{Column, Found, Imported};
 use crate::Error;
-use crate::measured::{Mark, MarkKind};
+use crate::mark::{Mark, MarkKind};
 
 /// The keys that matter; others are ignored.
 #[derive(Deserialize)]

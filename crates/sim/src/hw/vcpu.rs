@@ -99,10 +99,6 @@ impl Vcpu {
         self.interrupt(frequency) * TICK_EXITS + self.model.injection / frequency
     }
 
-    /// Whether the virtual CPU is halted.
-    pub const fn is_halted(&self) -> bool {
-        self.halted.is_some()
-    }
     /// Number of wake-ups during the host's polling.
     pub const fn polled(&self) -> u64 {
         self.polled

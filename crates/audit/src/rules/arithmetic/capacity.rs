@@ -8,7 +8,7 @@ use units::{BitRate, Nanos};
 
 use super::formulas::{pcie_rate, percent};
 use crate::{
-    Applies, Cause, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+    Applies, Cause, Context, Fix, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
 };
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
@@ -18,49 +18,42 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",
         cause: Cause::PcieBandwidth,
-        group: Group::Arithmetic,
         title: "A card's slot carries the traffic of all its ports",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: slot,
         why: "All ports of a card share its PCI Express link. What the link carries is lanes x transfers, less the \
               line code, less 26 bytes for each packet of the transaction layer; descriptors and their write-back come \
               on top. A card in a slot that is too narrow drops frames in its own buffer, whatever the rings are.",
-        magnitude: Magnitude {
-            text: "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 bytes: two ports of 25 Gbit/s, and not one of 100",
-            effect: crate::Effect::Unsized,
-            source: "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
-        },
+        magnitude: Magnitude::untimed(
+            "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 bytes: two ports of 25 Gbit/s, and not one of 100",
+            "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
+        ),
         fix: Fix::boot(
             "another slot (lspci -vv: LnkSta, LnkCap), bifurcation and link speed in the firmware's settings",
         ),
         cost: "The host is down while the card is moved, and slots are scarce.",
         references: &[PLATFORM, "PCI Express Base Specification 6.0"],
-        conflicts: &[],
     },
     Rule {
         id: "math.hugepage-fit",
         cause: Cause::HugePages,
-        group: Group::Arithmetic,
         title: "Huge pages in use are on the interfaces' node",
         applies: Applies::LINUX.with_nic(),
         judge: huge_pages,
         why: "Packet buffers that did not fit into the huge pages of the card's node were taken from another node. Each \
          cache line of each packet then crosses the link between the sockets, twice with DMA.",
-        magnitude: Magnitude {
-            text: "60 to 100 ns per cache line on another node, and some of the link's bandwidth",
-            effect: crate::Effect::Slower,
-            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "60 to 100 ns per cache line on another node, and some of the link's bandwidth",
+            "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("reserve as many huge pages on the card's node as the application asks for: hugepages=0:4,1:16 gives node 1 \
          sixteen").after("grep . /sys/devices/system/node/node*/hugepages/hugepages-*/free_hugepages"),
         cost: "Nothing else can use this memory.",
         references: &[PLATFORM, "Linux Documentation/admin-guide/kernel-parameters.txt, hugepages="],
-        conflicts: &[],
     },
     Rule {
         id: "math.hk-capacity",
         cause: Cause::Housekeeping,
-        group: Group::Arithmetic,
         title: "The housekeeping CPUs can handle the work that isolation moves to them",
         applies: Applies::LINUX.isolated(),
         judge: housekeeping,
@@ -68,37 +61,32 @@ pub const RULES: &[Rule] = &[
          interrupts and softirqs that isolated CPUs still serve. Demand = busy time of housekeeping CPUs + time of \
          interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs x the time. Near the \
          capacity, interrupts, timers, RCU and the shell all wait.",
-        magnitude: Magnitude {
-            text: "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
-            effect: crate::Effect::Unsized,
-            source: "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
-        },
+        magnitude: Magnitude::untimed(
+            "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
+            "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
+        ),
         fix: Fix::for_good("isolate fewer CPUs, or give the interface fewer queues (ethtool -L)"),
         cost: "Fewer CPUs for the application.",
         references: &["openshift/cluster-node-tuning-operator", "Linux Documentation/admin-guide/cpu-isolation.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "math.isolation-leak-rank",
         cause: Cause::KernelWork,
-        group: Group::Arithmetic,
         title: "Interruptions take less than 0.01 % of the isolated CPUs' time",
         applies: Applies::LINUX.isolated(),
         judge: leaks,
         why: "Each source of interruptions has a rate and a cost; their product says which to fix first. The costs are \
               typical ones, so the order tells more than the sum.",
-        magnitude: Magnitude {
-            text: "100 us per second are 0.01 %: one packet in ten thousand meets an interruption",
-            effect: crate::Effect::Unsized,
-            source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
-        },
+        magnitude: Magnitude::untimed(
+            "100 us per second are 0.01 %: one packet in ten thousand meets an interruption",
+            "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
+        ),
         fix: Fix::look("apus irqs --cpu {isolated} --watch # then apply the fixes of irq.* and kthr.* for the first one"),
         cost: "Depends on the source of the interruptions.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/admin-guide/cpu-isolation.rst",
         ],
-        conflicts: &[],
     },
 ];
 
@@ -164,17 +152,15 @@ fn slot(facts: &Facts, context: &Context) -> Judged {
         );
         let subject = Subject::Device(card.to_owned());
         let judgement = match (needs > carries.as_bps(), needs > carries.as_bps() / 10 * 9) {
-            (true, _) => Judgement::fail(subject, found),
-            (false, true) => Judgement::warn(subject, format!("{found}; descriptors need additional bandwidth")),
-            (false, false) => Judgement::pass(subject, found),
+            (true, _) => Judgement::fail_for(subject, found),
+            (false, true) => Judgement::warn_for(subject, format!("{found}; descriptors need additional bandwidth")),
+            (false, false) => Judgement::pass_for(subject, found),
         };
         Ok(judgement.see(&device.width).see(&device.speed_mts).see(&device.max_payload))
     };
     let judged = cards.into_iter().map(|(card, (device, ports))| (card, one(card, device, &ports)));
     Ok(judged
-        .map(|(card, judged)| {
-            judged.unwrap_or_else(|skip| crate::rules::common::skipped(Subject::Device(card.to_owned()), skip))
-        })
+        .map(|(card, judged)| judged.unwrap_or_else(|skip| Judgement::skipped(Subject::Device(card.to_owned()), skip)))
         .collect())
 }
 
@@ -215,21 +201,16 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
     }
     let mib = |octets: u64| octets >> 20;
     let judgement = match (far_used, near_free) {
-        (0, _) => {
-            Judgement::pass(Subject::Host, format!("all huge pages in use are on the interfaces' nodes {near:?}"))
-        }
-        (far, 0) => Judgement::warn(
-            Subject::Host,
-            format!("{} MiB are in use on other nodes, and none are free on the interfaces' nodes", mib(far)),
-        ),
-        (far, free) => Judgement::warn(
-            Subject::Host,
-            format!(
-                "{} MiB are in use on other nodes, while {} MiB are free on the interfaces' nodes",
-                mib(far),
-                mib(free)
-            ),
-        ),
+        (0, _) => Judgement::pass(format!("all huge pages in use are on the interfaces' nodes {near:?}")),
+        (far, 0) => Judgement::warn(format!(
+            "{} MiB are in use on other nodes, and none are free on the interfaces' nodes",
+            mib(far)
+        )),
+        (far, free) => Judgement::warn(format!(
+            "{} MiB are in use on other nodes, while {} MiB are free on the interfaces' nodes",
+            mib(far),
+            mib(free)
+        )),
     };
     seen.into_iter()
         .fold(judgement, |judgement, line| judgement.see_as(line, "/sys/devices/system/node/node*/hugepages"))
@@ -262,9 +243,9 @@ fn housekeeping(facts: &Facts, context: &Context) -> Judged {
         others.len()
     );
     match all {
-        0..HIGH => Judgement::pass(&others, found),
-        HIGH..FULL => Judgement::warn(&others, found),
-        _ => Judgement::fail(&others, found),
+        0..HIGH => Judgement::pass_for(&others, found),
+        HIGH..FULL => Judgement::warn_for(&others, found),
+        _ => Judgement::fail_for(&others, found),
     }
     .see_as(format!("{own} % and {} %", all - own), "/proc/stat")
     .alone()
@@ -301,8 +282,8 @@ fn leaks(facts: &Facts, context: &Context) -> Judged {
          time)"
     );
     let judgement = match ppm <= u128::from(ALLOWED_PPM) {
-        true => Judgement::pass(isolated, found),
-        false => Judgement::warn(isolated, found),
+        true => Judgement::pass_for(isolated, found),
+        false => Judgement::warn_for(isolated, found),
     };
     let judgement = match ranked.first() {
         Some((_, first)) => judgement.takes(cost(first)),

@@ -79,25 +79,17 @@ impl Terms {
 
 /// How long the reader of an interface's rings can be away at the worst: nobody looks until the interrupt comes, the CPU
 /// is awake, the frequency is there, and the thread runs. For a reader that polls only the core's stops are left.
-pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
+/// Without an interface it is what a wake-up takes at the worst: a thread that polls does not wake up, but stops as the
+/// core does.
+pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> Terms {
     let mut terms = Terms::default();
     if !context.only_polls() {
-        terms.add(moderation(link));
-        terms.add(deferral(link));
+        link.into_iter().for_each(|link| {
+            terms.add(moderation(link));
+            terms.add(deferral(link));
+        });
         terms.add(idle_exit(facts, context));
-        terms.add(thread(facts, link));
-    }
-    terms.add_stop(facts, context);
-    terms.add(smi(facts));
-    terms
-}
-
-/// The same without an interface: what a wake-up takes at the worst. A thread that polls does not wake up, but stops as
-/// the core does.
-pub(super) fn wake_up(facts: &Facts, context: &Context) -> Terms {
-    let mut terms = Terms::default();
-    if !context.only_polls() {
-        terms.add(idle_exit(facts, context));
+        link.into_iter().for_each(|link| terms.add(thread(facts, link)));
     }
     terms.add_stop(facts, context);
     terms.add(smi(facts));

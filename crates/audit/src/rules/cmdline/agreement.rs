@@ -7,73 +7,64 @@ use crate::remedy::Operator;
 use crate::rules::common::{QUEUES_STAY, cpus_of, enumerated, line};
 use crate::rules::{can_spare, free};
 use crate::wording::singular;
-use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.sets-agree",
         cause: Cause::SchedulerIsolation,
-        group: Group::CommandLine,
         title: "All settings describe the same isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: sets_agree,
         why: "Isolation is spread over a dozen settings, each with its own list or mask. If one of them leaves out a \
               CPU, that CPU gets the housekeeping work, and nothing reports it.",
-        magnitude: Magnitude {
-            text: "as much as the setting that leaves out the CPU: a tick, an interrupt, a time slice",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
-        },
+        magnitude: Magnitude::untimed(
+            "as much as the setting that leaves out the CPU: a tick, an interrupt, a time slice",
+            "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
+        ),
         // Each judgement rewrites the settings that differ, and no other.
         fix: Fix::look("grep . /proc/cmdline /proc/irq/default_smp_affinity /sys/devices/virtual/workqueue/cpumask"),
         cost: COST,
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.smt-siblings-split",
         cause: Cause::Siblings,
-        group: Group::CommandLine,
         title: "Both threads of each core are isolated, or neither is",
         applies: Applies::LINUX.isolated(),
         judge: siblings,
         why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one \
          thread slows the application on the other, and its interrupts wake the core from idle states.",
-        magnitude: Magnitude {
-            text: "up to half of the core's throughput while the sibling is busy",
-            effect: crate::Effect::Slower,
-            source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "up to half of the core's throughput while the sibling is busy",
+            "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
+        ),
         fix: Fix::boot("isolate both threads of a core or none"),
         cost: "For each split core, the application or housekeeping gives up a CPU.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.hk-per-node",
         cause: Cause::Housekeeping,
-        group: Group::CommandLine,
         title: "CPU 0 and one CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),
         judge: per_node,
         why: "CPU 0 boots the host and keeps the time if it can; some interrupts and kernel work stay with it. On a \
               node without a housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
-        magnitude: Magnitude {
-            text: "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
+            "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
+        ),
         fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
         cost: "Fewer CPUs for the application.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
         ],
-        conflicts: &[],
     },
 ];
 
@@ -191,7 +182,7 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     }
     let (agreeing, wrong): (Vec<&Side>, Vec<&Side>) = sides.iter().partition(|side| side.agrees(wanted, &all));
     let judgement = match wrong.as_slice() {
-        [] => Judgement::pass(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
+        [] => Judgement::pass_for(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
         wrong => {
             let each: Vec<String> = wrong.iter().map(|side| side.says(&all)).collect();
             let agreeing: Vec<String> = agreeing.iter().map(|side| side.called()).collect();
@@ -201,7 +192,7 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
                 (true, [one]) => format!(", while {one} isolates {wanted}"),
                 (true, many) => format!(", while {} isolate {wanted}", enumerated(many)),
             };
-            let judgement = Judgement::warn(wanted, format!("{}{meant}", each.join(", ")));
+            let judgement = Judgement::warn_for(wanted, format!("{}{meant}", each.join(", ")));
             let judgement = wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all));
             let mut costs: Vec<&str> = wrong.iter().map(|side| side.cost().unwrap_or(COST)).collect();
             costs.sort_unstable();
@@ -243,7 +234,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::not_applicable("this is a guest: the hypervisor decides which CPUs share a core"));
     }
     let judgement = match split.as_slice() {
-        [] => Judgement::pass(isolated, "no core is split between the application and housekeeping")
+        [] => Judgement::pass_for(isolated, "no core is split between the application and housekeeping")
             .see_as("siblings are isolated together", source),
         split => {
             let cpus: CpuSet = split.iter().map(|(cpu, _)| *cpu).collect();
@@ -277,7 +268,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                     facts.cpus.cpu(*cpu).map_or_else(|| source.to_string(), |cpu| cpu.siblings.source().to_string());
                 judgement.see_as(format!("siblings of CPU {cpu}: {others}"), source)
             };
-            let judgement = split.iter().take(NAMED).fold(Judgement::fail(&cpus, found), of_each);
+            let judgement = split.iter().take(NAMED).fold(Judgement::fail_for(&cpus, found), of_each);
             let judgement = match split.len() > NAMED {
                 true => {
                     let rest: Vec<String> =
@@ -338,12 +329,12 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     let all = facts.cpus.all();
     if !all.is_empty() && all.is_subset(isolated) {
-        return Judgement::fail(isolated, "all CPUs are isolated: none is left for housekeeping")
+        return Judgement::fail_for(isolated, "all CPUs are isolated: none is left for housekeeping")
             .see_as(all.to_string(), facts.cpus.online.source())
             .alone();
     }
     if isolated.contains(0) {
-        return Judgement::warn(
+        return Judgement::warn_for(
             0,
             "CPU 0 is among the application's CPUs, but it boots the host, and some kernel work stays on it",
         )
@@ -364,11 +355,11 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     }
     let source = "/sys/devices/system/node/node*/cpulist";
     let judgement = match without.as_slice() {
-        [] if nodes == 1 => Judgement::pass(Subject::Host, "the only node has a housekeeping CPU"),
-        [] => Judgement::pass(Subject::Host, format!("each of {nodes} nodes has a housekeeping CPU")),
+        [] if nodes == 1 => Judgement::pass("the only node has a housekeeping CPU"),
+        [] => Judgement::pass(format!("each of {nodes} nodes has a housekeeping CPU")),
         without => {
             let names: Vec<String> = without.iter().map(u32::to_string).collect();
-            Judgement::warn(Subject::Host, format!("node {} has no housekeeping CPU", names.join(", ")))
+            Judgement::warn(format!("node {} has no housekeeping CPU", names.join(", ")))
         }
     };
     let s = if nodes == 1 { "" } else { "s" };

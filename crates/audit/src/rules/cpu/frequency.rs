@@ -8,7 +8,7 @@ use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::rules::{cores, one_frequency};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
@@ -22,18 +22,16 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.governor",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "Application CPUs use the governor performance",
         applies: Applies::LINUX.on_hardware(),
         judge: governor,
         why: "Governors other than performance lower the frequency at low load, and raise it only after the packet that needs it has \
          arrived. To them, a polling thread looks fully busy and a sleeping thread looks idle.",
-        magnitude: Magnitude {
-            text: "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
+        magnitude: Magnitude::slower(
+            "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    frequency",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on its own powersave; the ratio is arithmetic",
-        },
+            "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on its own powersave; the ratio is arithmetic",
+        ),
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
         references: &[
@@ -43,12 +41,10 @@ pub const RULES: &[Rule] = &[
             "tuned profile network-latency",
         ],
         // Of Ice Lake the judge adds one.
-        conflicts: &[],
     },
     Rule {
         id: "cpu.freq-span",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
@@ -56,71 +52,59 @@ pub const RULES: &[Rule] = &[
               generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a real-time \
               host, one fixed frequency is best. Set it for all threads of a core, because the core runs at the \
               highest request of its threads. Elsewhere setting the minimum frequency is enough.",
-        magnitude: Magnitude {
-            text: "work takes longer, by up to the ratio of the two bounds",
-            effect: crate::Effect::Slower,
-            source: "arithmetic",
-        },
+        magnitude: Magnitude::slower("work takes longer, by up to the ratio of the two bounds", "arithmetic"),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: SPAN,
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.pstate-transition-gen",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The frequency is fixed where a change would stop the core",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
         why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; on the 3rd (Ice \
               Lake) it stops for less than a microsecond. The guide names no other generation.",
-        magnitude: Magnitude {
-            text: "about 12 us on Cascade Lake servers, some hundreds of nanoseconds on Ice Lake servers",
-            effect: crate::Effect::Late(STOP),
-            source: GUIDE,
-        },
+        magnitude: Magnitude::late(
+            STOP,
+            "about 12 us on Cascade Lake servers, some hundreds of nanoseconds on Ice Lake servers",
+            GUIDE,
+        ),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: FIXED,
         references: &[GUIDE],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.epp",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The energy preference of application CPUs is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: epp,
         why: "With hardware-controlled performance states, the preference decides how fast the hardware raises the frequency, and \
               how far it lowers it. It biases the uncore's frequency too.",
-        magnitude: Magnitude {
-            text: "the frequency rises later and less far, and until it has risen work takes longer; the sources give no numbers",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
-        },
+        magnitude: Magnitude::slower(
+            "the frequency rises later and less far, and until it has risen work takes longer; the sources give no numbers",
+            "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
+        ),
         fix: Fix::runtime(PREFERENCE),
         cost: POWER,
         references: &[
             "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints",
             "Intel SDM volume 3, section 15.4 (HWP)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.epb",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The energy bias of application CPUs is performance",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: epb,
         why: "The Energy Performance Bias, from 0 (performance) to 15 (power saving), steers turbo and the uncore's \
               frequency if there is no energy preference.",
-        magnitude: Magnitude {
-            text: "slower ramps of the uncore and of turbo",
-            effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no figure",
-        },
+        magnitude: Magnitude::slower(
+            "slower ramps of the uncore and of turbo",
+            "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no figure",
+        ),
         fix: Fix::both(
             "x86_energy_perf_policy --cpu {core} --epb 0",
             "tuned: [cpu] energy_perf_bias=performance # on all CPUs of the host, unless devices= names some",
@@ -131,23 +115,23 @@ pub const RULES: &[Rule] = &[
             "Linux drivers/cpufreq/intel_pstate.c, intel_pstate_get_epp (the bias only where there is no energy preference)",
             "tuned profile throughput-performance",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.turbo",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "Turbo is a choice: steady or fast",
         applies: Applies::LINUX.on_hardware(),
         judge: turbo,
         why: "Turbo gives the lowest mean latency. How much turbo there is depends on temperature, power and the load \
               of the other cores, so the latency varies with these.",
-        magnitude: Magnitude {
-            text: "10 to 40 % of speed, which varies over time",
-            effect: crate::Effect::Slower,
-            source: "general knowledge of turbo tables",
-        },
-        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided(),
+        magnitude: Magnitude::slower(
+            "10 to 40 % of speed, which varies over time",
+            "general knowledge of turbo tables",
+        ),
+        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided().against(&[
+            "off: older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
+            "on: OpenShift vDU, DPDK guide, rigtorp.se",
+        ]),
         cost: "Without turbo everything takes longer on average; with it the spread is wider.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -155,45 +139,37 @@ pub const RULES: &[Rule] = &[
             "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
             "rigtorp.se, Low latency tuning guide",
         ],
-        conflicts: &[
-            "off: older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
-            "on: OpenShift vDU, DPDK guide, rigtorp.se",
-        ],
     },
     Rule {
         id: "cpu.hwp-dynamic-boost",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The driver does not boost the frequency after waits for I/O",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: dynamic_boost,
         why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for \
               I/O, and lowers it again: two changes for each burst. Where a change stops the core for long (Cascade \
               Lake), both make packets late.",
-        magnitude: Magnitude {
-            text: "two frequency changes per burst, about 12 us each on Cascade Lake servers",
-            effect: crate::Effect::Late(STOP),
-            source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
-        },
+        magnitude: Magnitude::late(
+            STOP,
+            "two frequency changes per burst, about 12 us each on Cascade Lake servers",
+            "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
+        ),
         fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/intel_pstate/hwp_dynamic_boost"),
         cost: "Tasks that wait for disks run a little slower under the governor powersave.",
         references: &["Linux Documentation/admin-guide/pm/intel_pstate.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.freq-observed",
         cause: Cause::PowerLimits,
-        group: Group::Cpu,
         title: "Application CPUs run at their frequency when they are busy",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
         why: "If a CPU should run at its highest frequency and does not, it is throttled, limited in power, or limited \
          by the firmware.",
-        magnitude: Magnitude {
-            text: "in proportion: at half the frequency each packet takes twice the time",
-            effect: crate::Effect::Slower,
-            source: "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
-        },
+        magnitude: Magnitude::slower(
+            "in proportion: at half the frequency each packet takes twice the time",
+            "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
+        ),
         fix: Fix::runtime(
             "turbostat --cpu {cpu} --show Core,CPU,Avg_MHz,Bzy_MHz,PkgWatt,PkgTmp # interrupts these CPUs",
         ),
@@ -202,7 +178,6 @@ pub const RULES: &[Rule] = &[
             "Mellanox mlnx-tools, mlnx_tune",
             "Linux Documentation/admin-guide/pm/cpufreq.rst, scaling_cur_freq",
         ],
-        conflicts: &[],
     },
 ];
 
@@ -269,13 +244,13 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
     let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         let (governor, low) = (&cpu.frequency.governor, &cpu.frequency.scaling_min);
         let judgement = match known(governor)?.as_str() {
-            "performance" => Judgement::pass(Subject::Host, "the governor is performance"),
+            "performance" => Judgement::pass("the governor is performance"),
             other if is_fixed(cpu) == Some(true) => {
-                Judgement::pass(Subject::Host, format!("the frequency is fixed, so the governor {other} has no effect"))
+                Judgement::pass(format!("the frequency is fixed, so the governor {other} has no effect"))
             }
             other => {
                 let found = format!("the governor is {other}{}", may_fall(cpu));
-                let judgement = at_each_change(facts, Judgement::warn(Subject::Host, found));
+                let judgement = at_each_change(facts, Judgement::warn(found));
                 match facts.cpus.generation.get() {
                     Some(Generation::IceLake) => judgement.against(
                         "Intel P-state guide 637284-001US, for the 3rd generation of Xeon Scalable (Ice Lake): frequency scaling is \
@@ -308,15 +283,14 @@ fn span(facts: &Facts, context: &Context) -> Judged {
         let above = cpu.frequency.hardware_max.get().filter(|most| *most > max);
         let up_to = |most| format!(", up to about {}", megahertz(most));
         let judgement = match min == max {
-            true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => Judgement::pass(
-                Subject::Host,
-                format!("the frequency is {} or, as boost is on, higher", megahertz(min)),
-            ),
-            true => Judgement::pass(Subject::Host, format!("the frequency is {}", megahertz(min))),
+            true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => {
+                Judgement::pass(format!("the frequency is {} or, as boost is on, higher", megahertz(min)))
+            }
+            true => Judgement::pass(format!("the frequency is {}", megahertz(min))),
             false if floor.is_some_and(|floor| min >= floor) => {
                 let text =
                     format!("the frequency does not fall below {}; turbo reaches {}", megahertz(min), megahertz(max));
-                Judgement::pass(Subject::Host, text)
+                Judgement::pass(text)
             }
             false => {
                 // cpufreq's `boost` raises the frequency above the bounds of acpi-cpufreq.
@@ -330,7 +304,7 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                     Some(true) => ", and each change stops the core",
                     _ => "",
                 };
-                let judgement = at_each_change(facts, Judgement::warn(Subject::Host, format!("{text}{stop}")));
+                let judgement = at_each_change(facts, Judgement::warn(format!("{text}{stop}")));
                 match boosts(facts, cpu) {
                     true => {
                         let judgement = judgement.see_whether(&facts.scaling.boost, "on", "off");
@@ -398,27 +372,21 @@ fn transition(facts: &Facts, context: &Context) -> Judged {
     let generation = &facts.cpus.generation;
     let (stops, name) = stops_here(facts)?;
     if !stops {
-        return Judgement::pass(
-            Subject::Host,
-            format!("a change of frequency stops a core of {name} for less than 1 us"),
-        )
-        .see_as(name, generation.source())
-        .alone();
+        return Judgement::pass(format!("a change of frequency stops a core of {name} for less than 1 us"))
+            .see_as(name, generation.source())
+            .alone();
     }
     by_cpu(facts, &clocked(facts, context, &context.critical(facts)), |cpu| {
         let (governor, range) = (&cpu.frequency.governor, &cpu.frequency);
         let (low, high) = (*known(&range.scaling_min)?, *known(&range.scaling_max)?);
         let judgement = match low == high {
-            true => Judgement::pass(Subject::Host, "the frequency is fixed"),
-            false => Judgement::warn(
-                Subject::Host,
-                format!(
-                    "the frequency may change between {} and {} (governor {}), and each change stops a core of {name}",
-                    megahertz(low),
-                    megahertz(high),
-                    known(governor)?
-                ),
-            ),
+            true => Judgement::pass("the frequency is fixed"),
+            false => Judgement::warn(format!(
+                "the frequency may change between {} and {} (governor {}), and each change stops a core of {name}",
+                megahertz(low),
+                megahertz(high),
+                known(governor)?
+            )),
         };
         Ok(judgement
             .see_as(name.as_str(), generation.source())
@@ -432,12 +400,11 @@ fn epp(facts: &Facts, context: &Context) -> Judged {
     let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         let epp = &cpu.frequency.epp;
         let judgement = match known(epp)?.as_str() {
-            "performance" | "0" => Judgement::pass(Subject::Host, "the energy preference is performance"),
-            other if is_fixed(cpu) == Some(true) => Judgement::pass(
-                Subject::Host,
-                format!("the frequency is fixed, so the energy preference {other} has no effect"),
-            ),
-            other => Judgement::warn(Subject::Host, format!("the energy preference is {other}, not performance")),
+            "performance" | "0" => Judgement::pass("the energy preference is performance"),
+            other if is_fixed(cpu) == Some(true) => {
+                Judgement::pass(format!("the frequency is fixed, so the energy preference {other} has no effect"))
+            }
+            other => Judgement::warn(format!("the energy preference is {other}, not performance")),
         };
         Ok(judgement.see(epp))
     });
@@ -453,8 +420,8 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
         }
         let bias = &cpu.energy_perf_bias;
         let judgement = match *known(bias)? {
-            0 => Judgement::pass(Subject::Host, "the energy bias is 0, performance"),
-            n => Judgement::warn(Subject::Host, format!("the energy bias is {n} (0 to 15, where 0 is performance)")),
+            0 => Judgement::pass("the energy bias is 0, performance"),
+            n => Judgement::warn(format!("the energy bias is {n} (0 to 15, where 0 is performance)")),
         };
         Ok(judgement.see(bias))
     });
@@ -479,7 +446,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     let fact = facts.scaling.turbo();
     let judgement = match *known(&fact)? {
         true => choose(context, [&OFF, &ON], 1),
-        false => Judgement::pass(Subject::Host, "turbo is off: steady, but slower than it could be"),
+        false => Judgement::pass("turbo is off: steady, but slower than it could be"),
     };
     let text = if fact.get() == Some(true) { "turbo on" } else { "turbo off" };
     // The file that shows it is the one that switches it: intel_pstate's own, or cpufreq's for the other drivers.
@@ -493,7 +460,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
 fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let fact = &facts.scaling.hwp_dynamic_boost;
     if !*known(fact)? {
-        return Judgement::pass(Subject::Host, "the driver does not raise the lowest frequency after waits for I/O")
+        return Judgement::pass("the driver does not raise the lowest frequency after waits for I/O")
             .see_whether(fact, "on", "off")
             .alone();
     }
@@ -505,26 +472,20 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
         cpu.frequency.governor.is(|governor| governor == "performance") == Some(true) || is_fixed(cpu) == Some(true)
     };
     if governors.peek().is_some() && governors.all(is_idle) {
-        return Judgement::pass(Subject::Host, "the driver may boost, but the frequency is at its highest already")
+        return Judgement::pass("the driver may boost, but the frequency is at its highest already")
             .see_whether(fact, "on", "off")
             .alone();
     }
     let (stops, name) = stops_here(facts)?;
     let judgement = match stops {
-        true => Judgement::warn(
-            Subject::Host,
-            format!(
-                "the driver briefly raises the lowest frequency after waits for I/O, and each change stops the core \
+        true => Judgement::warn(format!(
+            "the driver briefly raises the lowest frequency after waits for I/O, and each change stops the core \
                  for about {STOP} ({name})"
-            ),
-        ),
-        false => Judgement::pass(
-            Subject::Host,
-            format!(
-                "the driver briefly raises the lowest frequency after waits for I/O; a change stops a core of \
+        )),
+        false => Judgement::pass(format!(
+            "the driver briefly raises the lowest frequency after waits for I/O; a change stops a core of \
                  {name} for less than 1 us"
-            ),
-        ),
+        )),
     };
     let judgement = judgement.see_whether(fact, "on", "off").see_as(name, facts.cpus.generation.source());
     // It is not for CPUs of the governor performance.
@@ -550,18 +511,15 @@ fn observed(facts: &Facts, context: &Context) -> Judged {
         let idle = busy.is_none_or(|times| times.idle > times.user.saturating_add(times.system));
         if current.as_hertz() + SLACK_HZ >= bound.as_hertz() {
             let least = Hertz::new(bound.as_hertz().saturating_sub(SLACK_HZ));
-            return Ok(Judgement::pass(Subject::Host, format!("ran at {} or more when it was read", megahertz(least)))
+            return Ok(Judgement::pass(format!("ran at {} or more when it was read", megahertz(least)))
                 .see_as(megahertz(current), frequency.current.source()));
         }
         // An idle CPU may be slow.
         if idle && frequency.governor.is(|governor| governor == "performance") != Some(true) {
             return Err(Skip::unknown("the CPU was idle, or it is not known whether it was"));
         }
-        Ok(Judgement::warn(
-            Subject::Host,
-            format!("ran below {} by more than 100 MHz when it was read", megahertz(bound)),
-        )
-        .see_as(megahertz(current), frequency.current.source()))
+        Ok(Judgement::warn(format!("ran below {} by more than 100 MHz when it was read", megahertz(bound)))
+            .see_as(megahertz(current), frequency.current.source()))
     })
 }
 
@@ -674,7 +632,7 @@ pub(crate) mod tests {
     fn nobody_advises_what_he_does_not_set() {
         let found = &host().file("/sys/devices/system/cpu/cpufreq/boost", "1\n").judge("cpu.turbo")[0].found;
         assert!(found.contains("OpenShift vDU") && !found.contains("tuned"), "{found}");
-        assert!(!crate::rules::find("cpu.turbo").unwrap().conflicts.concat().contains("tuned"));
+        assert!(!crate::rules::find("cpu.turbo").unwrap().fix.conflicts.concat().contains("tuned"));
     }
 
     /// rome0, genoa0: acpi-cpufreq has no intel_pstate/no_turbo, and its highest state boosts.
@@ -774,6 +732,7 @@ pub(crate) mod tests {
             assert!(!rule.magnitude.text.contains("500 us"), "{id}");
             let judgement = host.judge(id).remove(0);
             let finding = crate::Finding::new(
+                crate::Group::Cpu,
                 rule,
                 judgement,
                 &crate::Context::default(),

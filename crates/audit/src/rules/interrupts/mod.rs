@@ -11,7 +11,7 @@ use host::{Facts, Source};
 use units::Nanos;
 
 use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY, enumerated, is_operated};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Verdict, known};
 use crate::{Hit, HitKind, hits};
 
 /// The rule tables of this group, in the order of the report.
@@ -22,18 +22,17 @@ const AFFINITY: &str = "Linux Documentation/core-api/irq/irq-affinity.rst";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 /// What one interrupt takes from the CPU, about.
-const ONE_INTERRUPT: Magnitude = Magnitude {
-    text: "a few microseconds per interrupt, plus its softirqs; usually the main cause of outliers",
-    effect: crate::Effect::Late(Nanos::from_micros(5)),
-    source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
-};
+const ONE_INTERRUPT: Magnitude = Magnitude::late(
+    Nanos::from_micros(5),
+    "a few microseconds per interrupt, plus its softirqs; usually the main cause of outliers",
+    "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+);
 
 /// Where interrupts may go.
 const WHERE: &[Rule] = &[
     Rule {
         id: "irq.on-iso",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "Device interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: on_isolated,
@@ -45,12 +44,10 @@ const WHERE: &[Rule] = &[
         ),
         cost: QUEUES_STAY,
         references: &[ISOLATION, AFFINITY, GUIDE],
-        conflicts: &[],
     },
     Rule {
         id: "irq.default-affinity",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: default_affinity,
@@ -62,7 +59,6 @@ const WHERE: &[Rule] = &[
         ),
         cost: QUEUES_STAY,
         references: &[AFFINITY, "FlexRAN real-time platform slides (2018)"],
-        conflicts: &[],
     },
 ];
 
@@ -71,7 +67,6 @@ const WHAT: &[Rule] = &[
     Rule {
         id: "irq.hits-iso",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "No device interrupt hits an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: device_hits,
@@ -80,30 +75,27 @@ const WHAT: &[Rule] = &[
         fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # shows which interrupts these are"),
         cost: QUEUES_STAY,
         references: &[GUIDE, ISOLATION],
-        conflicts: &[],
     },
     Rule {
         id: "irq.softirq-iso",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "No softirq of the network or of block devices runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: softirq_hits,
         why: "A softirq runs on the CPU that raised it, for up to 2 ms at a time. That is the CPU that took the device's \
          interrupt, the CPU on which a thread sent to a virtual interface (veth, a bridge, lo), or the CPU to which \
          RPS passed the packet.",
-        magnitude: Magnitude {
-            text: "up to 2 ms and 10 rounds in a row",
-            effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(50),
+            "up to 2 ms and 10 rounds in a row",
+            "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
+        ),
         fix: Fix::runtime_or_boot(
             ALL_TO_HOUSEKEEPING,
             "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
         ),
         cost: QUEUES_STAY,
         references: &[KTHREADS, ISOLATION],
-        conflicts: &[],
     },
 ];
 
@@ -119,14 +111,14 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     let source = "/proc/irq/*/effective_affinity_list";
     if stray.is_empty() {
         let found = format!("none of {} interrupts is directed to isolated CPUs", placed.len());
-        return Judgement::pass(Subject::Host, found).see_as(format!("{} interrupts", placed.len()), source).alone();
+        return Judgement::pass(found).see_as(format!("{} interrupts", placed.len()), source).alone();
     }
     let mut cpus = CpuSet::default();
     stray.iter().for_each(|(_, at)| cpus = cpus.union(&at.intersection(isolated)));
     let managed = stray.iter().filter(|(irq, _)| irq.managed.value() == Some(&true)).count();
     let of_drivers = of_drivers(managed as u64, stray.len() as u64);
     let found = format!("{} of {} interrupts are directed to isolated CPUs{of_drivers}", stray.len(), placed.len());
-    let mut judgement = Judgement::fail(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
+    let mut judgement = Judgement::fail_for(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
     if let Some(hits) = hits(facts, isolated) {
         // What no longer goes there hit them before it was moved.
         let labels: Vec<String> = stray.iter().map(|(irq, _)| irq.number.to_string()).collect();
@@ -168,8 +160,10 @@ fn default_affinity(facts: &Facts, context: &Context) -> Judged {
     let mask = &facts.irqs.default_affinity;
     let stray = known(mask)?.intersection(&context.isolated.value);
     match stray.is_empty() {
-        true => Judgement::pass(Subject::Host, "new interrupts stay off the isolated CPUs").see(mask),
-        false => Judgement::warn(stray.clone(), format!("new interrupts may go to isolated CPUs {stray}")).see(mask),
+        true => Judgement::pass("new interrupts stay off the isolated CPUs").see(mask),
+        false => {
+            Judgement::warn_for(stray.clone(), format!("new interrupts may go to isolated CPUs {stray}")).see(mask)
+        }
     }
     .alone()
 }
@@ -283,7 +277,7 @@ fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wan
     let stray: Vec<&Hit> = hits.list.iter().filter(|hit| wanted(hit)).collect();
     if stray.is_empty() {
         let found = format!("no {what} hit the isolated CPUs");
-        return Judgement::pass(isolated, found).see_as("no count", source).alone();
+        return Judgement::pass_for(isolated, found).see_as("no count", source).alone();
     }
     let total: u64 = stray.iter().map(|hit| hit.total).sum();
     let of_each = |hit: &&Hit| format!("{} {}", hit.total, hit.label);
@@ -299,7 +293,7 @@ fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wan
     };
     let managed = stray.iter().filter(is_managed).map(|hit| hit.total).sum();
     let (span, of_drivers) = (span(hits.during), of_drivers(managed, total));
-    let judgement = Judgement::warn(isolated, format!("{what} hit the isolated CPUs {span}{of_drivers}"));
+    let judgement = Judgement::warn_for(isolated, format!("{what} hit the isolated CPUs {span}{of_drivers}"));
     stray.iter().take(NAMED).fold(judgement, |judgement, hit| judgement.see_as(often(hit, hits.during), source)).alone()
 }
 

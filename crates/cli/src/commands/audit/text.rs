@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use audit::{
-    Advice, Advised, ByRule, Caused, Finding, Gain, Group, Level, Report, Rule, Tally, Unlock, Verdict, spaced,
-};
+use audit::{Advice, Advised, ByRule, Caused, Finding, Group, Level, Report, Rule, Tally, Unlock, Verdict, spaced};
 use host::Facts;
+use tester::layout;
 
 use super::document::{from, show};
+use super::wording::{SIZES, capital, delay, gain, once};
 use crate::terminal::{Clean, Style};
 
 /// Width of the text in columns.
@@ -132,76 +132,6 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     wrapped(out, ids_of, "         ", &format!("{then}{}", ids.join(", ")))
 }
 
-/// Says why an action is worthwhile: the worst finding that it fixes.
-pub(super) fn gain(gain: &Gain<'_>) -> String {
-    let judgement = &gain.finding.judgement;
-    let more = gain.alike - 1;
-    let subject = match more {
-        0 => judgement.subject.to_string(),
-        _ => format!("{} and {more} more", judgement.subject),
-    };
-    let found = match &judgement.subject {
-        audit::Subject::Host => capital(&judgement.found),
-        audit::Subject::Parameter(name) if judgement.found.contains(name) => judgement.found.clone(),
-        audit::Subject::Parameter(_) => format!("{subject}: {}", judgement.found),
-        _ if judgement.found.contains(&subject) => capital(&judgement.found),
-        _ => format!("{}: {}", capital(&subject), judgement.found),
-    };
-    match (gain.effect, gain.of_this_host) {
-        (Some(effect), true) => format!("Delay: up to {} on this host. {found}.", spaced(effect)),
-        (Some(effect), false) => format!("{found}. Typical delay: {}; not measured on this host.", spaced(effect)),
-        (None, _) if gain.finding.slower => {
-            format!("{found}. No packet waits because of this, but each takes longer to process.")
-        }
-        (None, _) => format!("{found}."),
-    }
-}
-
-/// Says how much delay a mechanism adds: this host's own number if known, then typical sizes with their source.
-pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> String {
-    let own = own.map(|own| format!("up to {} on this host; in general: ", spaced(own))).unwrap_or_default();
-    format!("{own}{text} ({source})")
-}
-
-/// Joins texts into one paragraph in which each sentence occurs once.
-pub(super) fn once(texts: &[impl AsRef<str>]) -> String {
-    let mut sentences: Vec<&str> = Vec::new();
-    for sentence in texts.iter().flat_map(|text| text.as_ref().split_inclusive(". ")).map(str::trim_end) {
-        if !sentences.contains(&sentence) {
-            sentences.push(sentence);
-        }
-    }
-    sentences.join(" ")
-}
-
-/// Capitalizes the first letter of a sentence, unless it starts with an identifier or the name of a program or
-/// driver.
-pub(super) fn capital(text: &str) -> String {
-    /// Programs and drivers whose names may start a finding.
-    const NAMES: [&str; 12] = [
-        "irdma",
-        "irqbalance",
-        "tuned",
-        "chronyd",
-        "ntpd",
-        "kubelet",
-        "mlockall",
-        "rcuo",
-        "khugepaged",
-        "ksmd",
-        "resctrl",
-        "bpf",
-    ];
-    let first = text.split_whitespace().next().unwrap_or_default();
-    let word = first.trim_end_matches([',', ':', ';']);
-    let is_plain = word.chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '-' | '\''));
-    if !is_plain || NAMES.contains(&word) {
-        return text.to_owned();
-    }
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-}
-
 /// Prints lines to be copied; these are not wrapped.
 fn lines(out: &mut Clean<impl Write>, label: &str, lines: &[String]) -> io::Result<()> {
     let shown = if lines.len() > LINES { LINES - 1 } else { lines.len() };
@@ -294,10 +224,6 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     }
 }
 
-/// Explains the sizes of the delays that are compared with a goal.
-pub(super) const SIZES: &str = "this host's worst case where it reports one, otherwise a typical value; \
-                                do not add them up, as several may have the same cause";
-
 /// Prints the known delays compared with the goal, the largest first; nothing without a goal.
 fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     let Some(goal) = report.context.goal else { return Ok(()) };
@@ -373,7 +299,7 @@ pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report)
     for reference in rule.references {
         wrapped(out, "reference   ", "            ", reference)?;
     }
-    for conflict in rule.conflicts {
+    for conflict in rule.fix.conflicts {
         wrapped(out, "against it  ", "            ", conflict)?;
     }
     writeln!(out, "\non this host:")?;
@@ -401,21 +327,7 @@ fn sum(tally: &Tally) -> String {
 /// Prints text wrapped at [`WIDTH`] columns.
 fn wrapped(out: &mut Clean<impl Write>, first: &str, rest: &str, text: &str) -> io::Result<()> {
     let rest = if rest.is_empty() { first } else { rest };
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            writeln!(out, "{line}")?;
-            line = rest.to_owned();
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    writeln!(out, "{line}")
+    layout::wrapped(first, rest, text, WIDTH).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// Prints a verdict as a mark that is readable without colors.
@@ -448,22 +360,6 @@ fn worst(tally: &Tally) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// icx2s0: two settings of the same CPUs cost the same in part.
-    #[test]
-    fn a_sentence_stands_once_in_a_paragraph() {
-        let costs = ["More power. Also changes CPUs 6-7.", "Less is saved. Also changes CPUs 6-7."];
-        assert_eq!(once(&costs), "More power. Also changes CPUs 6-7. Less is saved.");
-    }
-
-    #[test]
-    fn identifiers_keep_their_case() {
-        for kept in ["skew_tick=1 is given twice", "irqbalance runs", "idle=poll: no", "0 of 3"] {
-            assert_eq!(capital(kept), kept);
-        }
-        assert_eq!(capital("the governor is powersave"), "The governor is powersave");
-        assert_eq!(capital("uncore package_00_die_00: low"), "Uncore package_00_die_00: low");
-    }
 
     /// adl0: 27 unknown and 2 pass are not "all is well".
     #[test]

@@ -78,9 +78,8 @@ impl Row {
 /// Reads a file of calls, for a network queue or for RDMA.
 pub fn read(path: &Path, rdma: bool) -> Result<Vec<Row>, Failure> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|e| {
-        Failure::wrong(format!("cannot open {name}"), e.to_string(), "give a CSV file with recorded calls")
-    })?;
+    let file = File::open(path)
+        .map_err(|e| Failure::wrong(format!("cannot open {name}"), e, "give a CSV file with recorded calls"))?;
     parse(file, rdma).map_err(|invalid| invalid.in_file(&name))
 }
 

@@ -76,9 +76,8 @@ impl Plan {
     /// Reads and checks a plan file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let what = || format!("cannot read the plan {}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            Failure::wrong(what(), e.to_string(), "give a TOML file; docs/experiment.md has an example")
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::wrong(what(), e, "give a TOML file; docs/experiment.md has an example"))?;
         Self::parse(path, &text)
     }
 

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use live::os::Signals;
-use probe::measured::{Mark, MarkKind};
+use probe::mark::{Mark, MarkKind};
 use probe::{Control, Measured, Probe};
 use tester::histogram::Histogram;
 use units::Nanos;

@@ -153,7 +153,7 @@ impl Outputs {
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::lacking(
         format!("cannot write {}", path.display()),
-        error.to_string(),
+        error,
         "choose a file in a folder that you can write to",
     )
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use probe::Measured;
-use probe::measured::{Detail, Name};
+use probe::detail::Detail;
+use probe::measured::Name;
 use tester::document::Distribution;
 use tester::histogram::{HIGHEST_NS, Histogram};
 use tester::host::{HostState, Reading};

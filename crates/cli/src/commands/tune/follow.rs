@@ -15,8 +15,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use host::journal::Lease;
-use host::knob::{Access, AnySetting, Setting as _, Theirs, Thread, Value};
-use host::transaction::{Applied, ApplyOptions, Became, Plan, RollbackOptions, RolledBack, Which, apply, rollback};
+use host::knob::{Access, AnySetting, Setting as _, Thread};
+use host::transaction::{Applied, ApplyOptions, Became, Plan, RolledBack, Which, apply, rollback_ours};
 use live::os::Signals;
 
 use super::{command_line, machine_to_change, resolve, say};
@@ -193,16 +193,7 @@ impl Tried {
 }
 
 fn roll_back(access: &Access, id: u32) -> anyhow::Result<Vec<RolledBack>> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-    let mut options = RollbackOptions {
-        command: command_line(),
-        patience: Duration::from_secs(10),
-        damaged: false,
-        // What a device took with it when it went needs nobody to restore it.
-        forget: false,
-        decide: &mut decide,
-    };
-    Ok(rollback(access, Which::One(id), &mut options)?)
+    Ok(rollback_ours(access, Which::One(id), &command_line(), Duration::from_secs(10))?)
 }
 
 /// Rolls back everything applied. A failure does not keep the rest from being rolled back.

@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use host::journal::Lease;
-use host::knob::{Access, AnySetting, Theirs, Value, process_started};
+use host::knob::{Access, process_started};
 use host::privilege;
-use host::transaction::{RollbackOptions, Which, rollback, transactions};
+use host::transaction::{Which, rollback_ours, transactions};
 use live::os::Signals;
 use units::Nanos;
 
@@ -95,6 +95,11 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     take_back(&access, Which::One(id))
 }
 
+fn take_back(access: &Access, which: Which) -> anyhow::Result<Status> {
+    rollback_ours(access, which, &command_line(), Duration::from_secs(60))?;
+    Ok(Status::Good)
+}
+
 /// Waits until the time is up, the process has ended, or a signal asks for it.
 fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
     /// Time between two checks of the process.
@@ -113,17 +118,4 @@ fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-}
-
-fn take_back(access: &Access, which: Which) -> anyhow::Result<Status> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-    let mut options = RollbackOptions {
-        command: command_line(),
-        patience: Duration::from_secs(60),
-        damaged: false,
-        forget: false,
-        decide: &mut decide,
-    };
-    rollback(access, which, &mut options)?;
-    Ok(Status::Good)
 }

@@ -233,20 +233,20 @@ impl Root {
 
     /// The names in a directory, sorted.
     pub(crate) fn list(&self, path: &str) -> Fact<Vec<String>> {
-        let look = match &self.files {
-            Files::Directory(directory) => directory.list(path, false),
-            Files::Tree(tree) => tree.list(path, false),
-        };
-        self.fact(path, merged(look, || self.overlay.list(path, false)))
+        self.names(path, false)
     }
 
     /// The names of the subdirectories of a directory, sorted. Links to directories are not included.
     pub(crate) fn directories(&self, path: &str) -> Fact<Vec<String>> {
+        self.names(path, true)
+    }
+
+    fn names(&self, path: &str, directories: bool) -> Fact<Vec<String>> {
         let look = match &self.files {
-            Files::Directory(directory) => directory.list(path, true),
-            Files::Tree(tree) => tree.list(path, true),
+            Files::Directory(directory) => directory.list(path, directories),
+            Files::Tree(tree) => tree.list(path, directories),
         };
-        self.fact(path, merged(look, || self.overlay.list(path, true)))
+        self.fact(path, merged(look, || self.overlay.list(path, directories)))
     }
 
     /// The target of a symbolic link.
