@@ -52,7 +52,10 @@ pub enum Doing {
     /// Work for people: commands that cannot be rolled back, firmware, cabling.
     People(Cause, Vec<String>),
     /// Ask what the host is for, because further advice trades power, safety or features for latency.
-    Ask,
+    Ask {
+        /// The recording that was judged. `None` if it was the running host.
+        recording: Option<String>,
+    },
 }
 
 /// What an action gains: the largest delay that one of its findings adds on this host.
@@ -102,7 +105,7 @@ pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     actions.extend(people(&plan, &actions));
     let asks: Vec<&Finding> = report.at_least(Level::Warn).filter(|finding| withheld(finding)).collect();
     if !asks.is_empty() {
-        actions.push(Advised::new(Doing::Ask, asks));
+        actions.push(Advised::new(Doing::Ask { recording: report.recording.clone() }, asks));
     }
     let importance = |action: &Advised<'_>| {
         let worst = action.from.iter().map(|finding| finding.judgement.verdict.weight()).max();
@@ -224,7 +227,7 @@ impl<'a> Advised<'a> {
         match &self.step {
             Doing::Set(cause, _) | Doing::People(cause, _) => cause.action(),
             Doing::Boot { .. } => "Boot with a changed kernel command line",
-            Doing::Ask => "Say what this host is for",
+            Doing::Ask { .. } => "Say what this host is for",
         }
     }
 
@@ -232,7 +235,7 @@ impl<'a> Advised<'a> {
     fn comes_before(&self) -> u8 {
         let of_set = |finding: &&Finding| finding.rule.group == Group::CommandLine;
         match &self.step {
-            Doing::Ask => 2,
+            Doing::Ask { .. } => 2,
             Doing::People(Cause::Siblings | Cause::Housekeeping, _) if self.from.iter().any(of_set) => 1,
             _ => 0,
         }
@@ -257,9 +260,14 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Set(..))
     }
 
+    /// Whether the action changes which CPUs are isolated. The commands of later actions still name the present ones.
+    pub fn changes_isolated(&self) -> bool {
+        self.comes_before() == 1
+    }
+
     /// Whether the action only asks what the host is for, and changes nothing.
     pub fn is_ask(&self) -> bool {
-        matches!(self.step, Doing::Ask)
+        matches!(self.step, Doing::Ask { .. })
     }
 
     /// Whether the lines of the action are the kernel's whole command line.
@@ -289,7 +297,7 @@ impl<'a> Advised<'a> {
             Doing::Set(..) => of(|action| matches!(action, Action::Set(_))),
             Doing::Boot { .. } => of(|action| matches!(action, Action::Arguments { .. })),
             Doing::People(..) => of(|action| matches!(action, Action::Run(_) | Action::Advise(_))),
-            Doing::Ask => BTreeSet::new(),
+            Doing::Ask { .. } => BTreeSet::new(),
         }
     }
 
@@ -324,13 +332,27 @@ impl<'a> Advised<'a> {
                 None => add.iter().cloned().chain(remove.iter().map(|word| format!("remove {word}"))).collect(),
             },
             Doing::People(_, lines) => lines.clone(),
-            Doing::Ask => [
-                "apus audit --goal p99.9=50us --workload interrupt # packets go through the kernel's network stack",
-                "apus audit --goal p99.9=50us --workload poll --isolated CPUS # DPDK or AF_XDP on these CPUs",
-            ]
-            .map(str::to_owned)
-            .into(),
+            Doing::Ask { recording } => {
+                let from = recording.as_ref().map(|name| format!(" --from {}", shell_word(name))).unwrap_or_default();
+                [
+                    "--goal p99.9=50us --workload interrupt # if packets go through the kernel's network stack; \
+                     p99.9=50us is an example",
+                    "--goal p99.9=50us --workload poll --isolated CPUS # if DPDK or AF_XDP runs on these CPUs",
+                ]
+                .map(|options| format!("apus audit{from} {options}"))
+                .into()
+            }
         }
+    }
+}
+
+/// A word of a shell's command line: in quotes, unless all its characters stand for themselves.
+fn shell_word(word: &str) -> String {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | ',' | ':' | '@' | '=');
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
@@ -500,13 +522,21 @@ mod tests {
         assert_eq!(titles[0], "Say what this host is for");
         assert!(!titles.iter().any(|title| title.contains("frequency")), "{titles:?}");
         assert!(advice.actions[0].from.iter().any(|finding| finding.rule.id == "cpu.governor"));
+        assert!(advice.actions[0].lines().iter().all(|line| line.starts_with("apus audit --goal ")));
+        // Of a recording the same recording is audited again, not the host on which the command is typed.
+        let mut recorded = delivered().facts();
+        (recorded.origin.kind, recorded.origin.name) = (host::facts::Kind::Snapshot, "a's host.tar.zst".into());
+        let of_recording = audit(&recorded, &Intent::default());
+        let asks = advise(&of_recording, Level::Warn).actions[0].lines();
+        let begins = r"apus audit --from 'a'\''s host.tar.zst' --goal ";
+        assert!(asks.len() == 2 && asks.iter().all(|line| line.starts_with(begins)), "{asks:?}");
         // What is wrong on any host stays, and the boot loader's words are its own.
         let boot = advice.actions.iter().find(|action| action.is_line()).unwrap();
         assert_eq!(boot.lines(), ["ro audit=0 mce=ignore_ce"]);
         let goal = Some(crate::Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(50) });
         let report = audit(&delivered().facts(), &Intent { goal, ..Intent::default() });
         let advice = advise(&report, Level::Warn);
-        assert!(advice.actions.iter().all(|action| !matches!(action.step, Doing::Ask)));
+        assert!(advice.actions.iter().all(|action| !action.is_ask()));
         assert!(advice.actions.iter().any(|action| action.causes().contains(&Cause::CoreFrequency)));
     }
 
@@ -519,7 +549,8 @@ mod tests {
         let advice = advise(&report, Level::Warn);
         let at = |is: fn(&Advised<'_>) -> bool| advice.actions.iter().position(is).unwrap();
         let boot = at(|action| matches!(action.step, Doing::Boot { .. }));
-        assert!(at(|action| action.causes().contains(&Cause::Housekeeping)) < boot);
+        let before = at(|action| action.causes().contains(&Cause::Housekeeping));
+        assert!(before < boot && advice.actions[before].changes_isolated() && !advice.actions[boot].changes_isolated());
         let text = advice.actions[boot].lines().join("\n");
         assert!(text.contains("spec.additionalKernelArgs: mce=ignore_ce") && !text.contains("BOOT_IMAGE"), "{text}");
         assert!(text.contains("remove idle=poll, mce=off, all but one skew_tick=1"), "{text}");

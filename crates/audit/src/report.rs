@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use host::Facts;
-use host::facts::CommandLine;
+use host::facts::{CommandLine, Kind};
 use units::Nanos;
 
 use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Verdict, remedy, rules};
@@ -18,6 +18,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
+    /// The name of the recording that was judged, as it was typed. `None` for the running host, and for given files.
+    pub recording: Option<String>,
 }
 
 /// Which rules to run.
@@ -84,7 +86,11 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
             findings.push(Finding::new(rule, judgement, &context, &housekeeping, facts));
         }
     }
-    let mut report = Report { context, findings, line: facts.cmdline.value().cloned() };
+    let recording = match facts.origin.kind {
+        Kind::Live | Kind::Given => None,
+        Kind::Recording | Kind::Snapshot | Kind::SosReport => Some(facts.origin.name.clone()),
+    };
+    let mut report = Report { context, findings, line: facts.cmdline.value().cloned(), recording };
     report.sort();
     remedy::agree(&mut report.findings, report.line.as_ref(), !rules::no_full_ticks(facts));
     remedy::name_needs(&mut report.findings, facts);

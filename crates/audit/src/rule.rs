@@ -35,8 +35,8 @@ pub struct Rule {
     pub conflicts: &'static [&'static str],
 }
 
-/// The effect of a mechanism on a packet. Only waiting times can be added up to a latency: slower work takes longer by
-/// an amount that no setting shows.
+/// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency. How
+/// much longer slower work takes ([`Slower`](Self::Slower)) cannot be read from any setting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
     /// No document gives its size, or it has no size in time.

@@ -30,7 +30,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Controls one run on this host.
+    /// Makes the control of one run on this host. If `fail_over` is given, the run ends at the first sample above it.
     pub fn new(fail_over: Option<Nanos>) -> Self {
         let root = Path::new("/").to_path_buf();
         Self { stop: AtomicBool::new(false), feed: Ring::new(FEED), news: Mutex::new(None), fail_over, root }

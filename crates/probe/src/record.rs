@@ -87,7 +87,7 @@ impl Recorder {
         }
     }
 
-    /// The JSON form. With `refused`, all quantiles are refused for that reason.
+    /// The JSON form. If `refused` is given, every quantile is null, with this text as the reason.
     pub fn series(&self, refused: Option<&str>) -> Distribution {
         let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
         let [min_ns, max_ns] = [self.min_ns, self.max_ns].map(|ns| (!self.is_empty()).then_some(ns));

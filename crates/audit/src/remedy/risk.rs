@@ -17,7 +17,7 @@ units::named! {
 }
 
 impl Risk {
-    /// For people.
+    /// The risk in words, for the report: "needs a reboot".
     pub const fn text(self) -> &'static str {
         match self {
             Self::Reboot => "needs a reboot",

@@ -153,11 +153,10 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
         ([], uses @ [_, ..]) => Judgement::warn(
             Subject::Host,
             format!(
-                "{} (advised by {}); for the workload{} {}, the advice is {} ({})",
+                "{}, as {} advise; but for --workload {}, the advice is {} ({})",
                 mine.is,
                 mine.who,
-                if uses.len() == 1 { "" } else { "s" },
-                uses.join(", "),
+                uses.join(","),
                 other.want,
                 other.who
             ),
@@ -168,7 +167,7 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
             Judgement::disagree(
                 Subject::Host,
                 format!(
-                    "{} (advised by {}); the opposite advice: {} ({}){hint}",
+                    "{}, as {} advise; the opposite advice is {} ({}){hint}",
                     mine.is, mine.who, other.want, other.who
                 ),
             )

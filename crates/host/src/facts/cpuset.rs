@@ -153,7 +153,7 @@ impl CpuSet {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// None at all?
+    /// Whether the set contains no CPU.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

@@ -85,7 +85,7 @@ impl Access {
         Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None })
     }
 
-    /// Adds `gate`, which is asked before every change.
+    /// Adds `gate`, which is told of every change before it is made.
     #[must_use]
     pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = gate;
@@ -118,7 +118,8 @@ impl Access {
         self.path.join(path.trim_start_matches('/')).display().to_string()
     }
 
-    /// Carries out an operation that changes something, after calling the gate.
+    /// Carries out `what`, which changes `object`, after announcing it to the [`Gate`], which can observe it but not
+    /// prevent it.
     pub fn act<T, E>(
         &self,
         operation: &'static str,

@@ -47,7 +47,7 @@ use prices::Machine;
 /// The least mean power with which the goal can be met.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
-    /// The latency goal for which this power is the bound.
+    /// The latency goal that a run has to meet; [`power`](Self::power) is the least with which it can.
     pub goal: Goal,
     /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window.
     pub power: Microwatts,

@@ -23,7 +23,8 @@ impl Tick {
 pub struct Prediction {
     /// The length by which the state is chosen.
     pub idle: Nanos,
-    /// Whether the tick continues, because the period is expected to be shorter than the tick's.
+    /// Whether the tick continues during the idle period: it was not stopped already, and the idle period is expected
+    /// to be shorter than the tick's.
     pub ticks: bool,
 }
 

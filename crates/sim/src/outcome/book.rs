@@ -46,7 +46,8 @@ impl Residency {
 pub struct Book {
     /// Time and power per activity and frequency, without entries of zero time.
     pub entries: Vec<Residency>,
-    /// The energy that was integrated over time, rounded down.
+    /// The same energy as that of all entries, found independently: the power, integrated over time as it changed.
+    /// Rounded down.
     pub metered: Nanojoules,
 }
 

@@ -258,7 +258,10 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         cores if cores.is_empty() => {
                             format!("isolate whole cores, but not the boot CPU's: this host has no other core{idle}")
                         }
-                        cores => format!("isolate whole cores: rerun with --isolated {cores}{idle}"),
+                        cores => format!(
+                            "isolate whole cores: run this audit again with --isolated {cores}, and use \
+                            the boot line that it then prints{idle}"
+                        ),
                     }
                 }
                 (false, spare) => {
@@ -267,7 +270,8 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         false => String::new(),
                     };
                     format!(
-                        "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping{moved}"
+                        "isolate whole cores: run this audit again with --isolated {whole}, which leaves CPUs {cpus} \
+                        to housekeeping, and use the boot line that it then prints{moved}"
                     )
                 }
             };
@@ -284,7 +288,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         split[NAMED..].iter().map(|(cpu, others)| format!("{cpu}: {others}")).collect();
                     judgement.see_as(
                         format!("siblings of the other CPUs: {}", rest.join("; ")),
-                        "the same files of these CPUs",
+                        "the same source, for these CPUs",
                     )
                 }
                 false => judgement,

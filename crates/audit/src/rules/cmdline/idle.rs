@@ -86,10 +86,11 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
         why: "A kernel that does not trust the TSC compares it twice a second with another clock, with a timer that \
-              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an \
-              invariant, adjustable TSC on machines with few sockets, and checks the register TSC_ADJUST instead, with \
-              another timer, which visits a CPU every 10 minutes. Distributions backported both changes: RHEL 9.4 \
-              (5.14.0-427) has them. tsc=nowatchdog disables the first check. tsc=reliable disables both, and the \
+              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) there are two \
+              changes: on machines with few sockets the kernel trusts a TSC that is invariant and has the register \
+              TSC_ADJUST; and instead of the watchdog another timer checks that register, every 10 minutes on the next \
+              CPU. Distributions backported them: RHEL 9.4 (5.14.0-427) has both. tsc=nowatchdog disables the \
+              comparison with the other clock. tsc=reliable disables this comparison, the check of TSC_ADJUST, and the \
               comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude {
             text: "two timer interrupts per second with the watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \

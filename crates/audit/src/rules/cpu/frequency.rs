@@ -32,7 +32,8 @@ pub const RULES: &[Rule] = &[
             text: "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    frequency",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on its own powersave; the ratio is arithmetic",
+            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, \
+                Active Mode, on the driver's own governor powersave; the ratio is arithmetic",
         },
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
@@ -52,10 +53,11 @@ pub const RULES: &[Rule] = &[
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the frequency varies with the load, and so does the time that the same work takes. On the 2nd \
-              generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a real-time \
-              host, one fixed frequency is best. Set it for all threads of a core, because the core runs at the \
-              highest request of its threads. Elsewhere setting the minimum frequency is enough.",
+        why: "Between two bounds the frequency varies with the load, and so does the time that the same work takes. On \
+              the 2nd generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a \
+              real-time host, one fixed frequency is best; elsewhere it is enough to raise the minimum. The fix uses \
+              the base frequency, which a CPU holds without turbo, or the highest frequency if the base is not known. \
+              Set it for all threads of a core, because the core runs at the highest request of its threads.",
         magnitude: Magnitude {
             text: "work takes longer, by up to the ratio of the two bounds",
             effect: crate::Effect::Slower,
@@ -115,7 +117,8 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: epb,
         why: "The Energy Performance Bias, from 0 (performance) to 15 (power saving), steers turbo and the uncore's \
-              frequency if there is no energy preference.",
+              frequency on processors without an energy performance preference (EPP, part of HWP), which would \
+              override it.",
         magnitude: Magnitude {
             text: "slower ramps of the uncore and of turbo",
             effect: crate::Effect::Slower,
@@ -209,12 +212,12 @@ pub const RULES: &[Rule] = &[
 /// What it costs where the clock stays up.
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
-const TURBO_STAYS: &str = "Turbo above the minimum frequency stays available.";
+const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";
 const FIXED: &str =
     "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
 /// Of a floor without a ceiling.
-const SPAN: &str = "Less power is saved at low load (idle states still save some). Turbo above the lower bound remains, except \
-                    where one fixed frequency is best.";
+const SPAN: &str = "Less power is saved at low load (idle states still save some). The lower bound becomes the base \
+                    frequency. Turbo above it stays available, except where one fixed frequency is best.";
 /// What a ceiling takes.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
 /// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on

@@ -218,7 +218,7 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
         };
         let judgement = judgement.see_as(format!("0x{value:x}"), format!("{}, bits 7:0, 15:8, 31:24", fact.source()));
         Ok(match enabled.is_known() {
-            true => judgement.see_as("bit 0 is set", "MSR 0x770"),
+            true => judgement.see_as("hardware-controlled performance states (HWP) are on", "MSR 0x770, bit 0"),
             false => judgement,
         })
     });
@@ -355,7 +355,11 @@ fn package(facts: &Facts, context: &Context) -> Judged {
                 format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
             )
             .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
-            .now("# without a reboot: one CPU per package that may enter no state deeper than C1 or C1E keeps the package awake (idle.pmqos-percpu)"),
+            .now(
+                "# without a reboot: on one CPU of each package, allow no state deeper than C1E, by writing its exit \
+                latency to /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us; that keeps the whole package \
+                awake",
+            ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
     })

@@ -11,7 +11,8 @@ use crate::{
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host reports for its deepest state; recorded hosts report 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
+const EXIT: &str = "the exit latency that the host reports for its deepest state; the servers on which apus was tested \
+    report 1 to 2 us for the shallowest state and 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
@@ -196,7 +197,8 @@ fn states(facts: &Facts, context: &Context) -> Judged {
 }
 
 /// Of deep states, where the application polls.
-const NOT_ENTERED: &str = "; a thread that polls without a pause does not enter that state";
+const NOT_ENTERED: &str = ". This matters only if the polling thread pauses or sleeps: while it polls, its CPU enters \
+    no idle state";
 
 /// What a wake-up is compared with, in words.
 fn bound(context: &Context) -> String {

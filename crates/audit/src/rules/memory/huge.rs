@@ -202,14 +202,15 @@ impl Proposal {
         };
         let there = pools.and_then(|pools| pools.iter().find(|pool| pool.page_bytes == 2 << 20)?.total.get());
         let place = format!("{folder}/hugepages-2048kB/nr_hugepages");
-        let fit = format!("now, {} MB in pages of 2 MB: adjust it to the application", small * 2);
+        let fit = format!("reserves {} MB in pages of 2 MB: adjust the number to the application", small * 2);
         let judgement = match there {
             Some(total) if total >= small => {
                 judgement.now(format!("# nothing: {total} pages of 2 MB are there already"))
             }
             Some(_) => judgement.now(format!("echo {small} > {place} # {fit}")),
             None => judgement.look(format!("cat {place}")).now(format!(
-                "echo {small} > {place} # {fit}; only if fewer are reserved now: writing a lower number releases pages"
+                "echo {small} > {place} # {fit}. Run it only if fewer pages are reserved so far (see look): a number \
+                below the present one releases pages"
             )),
         };
         let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);

@@ -98,7 +98,7 @@ fn action(action: &Advised<'_>) -> documents::Action {
             Doing::Set(..) => ActionKind::Set,
             Doing::Boot { .. } => ActionKind::Boot,
             Doing::People(..) => ActionKind::People,
-            Doing::Ask => ActionKind::Ask,
+            Doing::Ask { .. } => ActionKind::Ask,
         }
         .into(),
         causes: action.causes().into_iter().map(Name::from).collect(),

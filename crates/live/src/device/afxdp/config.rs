@@ -50,7 +50,7 @@ units::named! {
         Native = "native",
         /// In the kernel's network stack, on each frame's skb. Works with any driver, but costs more.
         Generic = "generic",
-        /// In the driver if it supports XDP, otherwise in the network stack; `apus run` prints which.
+        /// In the driver if it supports XDP, otherwise in the network stack.
         Auto = "auto",
     }
 }
@@ -151,7 +151,7 @@ units::named! {
     /// Whether the driver receives directly into the pool.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ZeroCopy {
-        /// If the driver supports it; `apus run` prints `zero-copy` or `copying` for each port.
+        /// If the driver supports it.
         Auto = "auto",
         /// Yes; opening fails if the driver does not support it.
         Force = "force",
