@@ -42,7 +42,7 @@ impl Skip {
         match fact.why() {
             Some(Why::Absent) => Self::not_applicable(format!("the host has no {source}")),
             Some(why) => Self::Unknown { reason: format!("{source}: {why}").into(), source: Some(source.clone()) },
-            None => Self::unknown(format!("{source} is known, but not what was asked of it")),
+            None => Self::unknown(format!("{source} is known, but lacks the value that the rule needs")),
         }
     }
 }

@@ -93,7 +93,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
         first: with("tsc", "unstable"),
         second: with("tsc", "reliable"),
         why: "the TSC cannot be both reliable and unstable",
-        fix: "keep the one that is true for this machine",
+        fix: "keep the one that fits this machine",
         source: PARAMETERS,
     },
     Contradiction {
@@ -142,7 +142,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
         first: with("intel_pstate", "active"),
         second: with("intel_pstate", "passive"),
         why: "the driver has one mode: the last of the two takes effect",
-        fix: "remove the first, which has no effect",
+        fix: "remove the first of the two, which has no effect",
         source: PSTATE,
     },
     Contradiction {

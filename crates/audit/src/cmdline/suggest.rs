@@ -77,10 +77,10 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
         );
     }
     if guest {
-        suggestion.add("no-kvmapf", "no asynchronous page faults, which can cause arbitrary delays");
+        suggestion.add("no-kvmapf", "switches asynchronous page faults off, which can cause arbitrary delays");
         suggestion.add(
             "clocksource=tsc tsc=reliable",
-            "only if the hypervisor exposes an invariant TSC: else leave both out",
+            "only if the hypervisor exposes an invariant TSC; otherwise leave both out",
         );
     } else {
         suggestion.add(
@@ -91,7 +91,7 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     }
     suggestion.note("idle states: limit them per CPU with pm_qos_resume_latency_us instead of idle=poll or max_cstate, which heat all CPUs");
     suggestion.note(
-        "mitigations: leave them on unless the host has one tenant and is closed off; that is a decision of security",
+        "mitigations: leave them on unless the host has one tenant and is closed off; that is a security decision",
     );
     suggestion
 }
@@ -112,23 +112,30 @@ fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, c
     } else {
         suggestion.add(
             format!("nohz_full={isolated}"),
-            "no tick while one task runs, and RCU callbacks elsewhere; each system call and interrupt costs more",
+            "these CPUs have no tick while one task runs, and their RCU callbacks run elsewhere; each system call and \
+            interrupt costs more",
         );
         suggestion.add(
             format!("rcu_nocbs={isolated}"),
-            "implied by nohz_full (kernel-parameters.txt); given for older kernels and for readers",
+            "implied by nohz_full (kernel-parameters.txt); stated for older kernels and for clarity",
         );
     }
     let housekeeping = cpus.difference(isolated);
     match housekeeping.is_empty() {
         false => suggestion.add(format!("irqaffinity={housekeeping}"), "new interrupts go to the housekeeping CPUs"),
-        true if cpus.is_empty() => suggestion
-            .note("irqaffinity= is left out: it needs all CPUs of the host to be known; name the others there"),
+        true if cpus.is_empty() => suggestion.note(
+            "irqaffinity= is left out, because the host's CPUs are not all known: list the housekeeping CPUs in \
+                it",
+        ),
         true => suggestion.note("no CPU is left for housekeeping: leave at least one on each NUMA node"),
     }
     suggestion
         .add("skew_tick=1", "CPUs tick at different times and do not contend for the same locks; costs some power");
-    suggestion.add("nmi_watchdog=0 nosoftlockup", "no lockup detectors; only other means detect hangs");
+    suggestion.add(
+        "nmi_watchdog=0 nosoftlockup",
+        "switches the lockup detectors off; hangs must be detected by other \
+        means",
+    );
     if !intent.is(Workload::Guest) {
         suggestion.add("mce=ignore_ce", "corrected errors are not polled for; uncorrected ones are still handled");
     }

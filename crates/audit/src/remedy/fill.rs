@@ -34,12 +34,12 @@ pub(crate) struct Values<'a> {
 }
 
 /// Why a value is not known, and what makes it known.
-const NO_ISOLATED: &str = "rerun with --isolated: no CPU is known to be kept for the application";
-const NO_HOUSEKEEPING: &str =
-    "rerun with --isolated and leave at least one CPU of each node to housekeeping: no other CPU is known";
-const NO_NIC: &str = "rerun with --nic: the interface that matters is not known";
-const NO_CPUS: &str = "record the host anew (apus snapshot): its CPUs are not known";
-const NO_FREQUENCY: &str = "record the host anew (apus snapshot): the frequencies of these CPUs are not known";
+const NO_ISOLATED: &str = "run this audit again with --isolated: no CPU is known to be kept for the application";
+const NO_HOUSEKEEPING: &str = "run this audit again with --isolated, and leave at least one CPU of each node to housekeeping: no other CPU is \
+    known";
+const NO_NIC: &str = "run this audit again with --nic: the interface that matters is not known";
+const NO_CPUS: &str = "record the host again (apus snapshot): its CPUs are not known";
+const NO_FREQUENCY: &str = "record the host again (apus snapshot): the frequencies of these CPUs are not known";
 const NO_SUBJECT: &str = "see the evidence, which names the items";
 
 impl<'a> Values<'a> {

@@ -142,7 +142,7 @@ fn available(facts: &Facts, _: &Context) -> Judged {
             Subject::Host,
             format!("{reason}: the application's lines share the last-level cache with all others"),
         );
-        let judgement = judgement.for_good(on).now("# nothing: it takes a reboot").costs(cost);
+        let judgement = judgement.for_good(on).now("# nothing: only a reboot can change this").costs(cost);
         let judgement = match facts.cpus.model.get() {
             Some(model) => judgement.see_as(format!("model {model}"), facts.cpus.model.source()),
             None => judgement,

@@ -55,9 +55,9 @@ const SETTINGS: &[Rule] = &[
         title: "RCU grace periods are normal after boot, or expedited",
         applies: Applies::LINUX,
         judge: rcu_normal,
-        why: "An expedited grace period interrupts all CPUs to be over soon. rcupdate.rcu_normal_after_boot=1 uses the \
-              normal, quiet ones after boot. Operations that wait for them (starting pods, changing interfaces) are \
-              then slower.",
+        why: "An expedited grace period interrupts all CPUs in order to end soon. rcupdate.rcu_normal_after_boot=1 \
+              uses the normal, quiet ones after boot. Operations that wait for them (starting pods, changing \
+              interfaces) are then slower.",
         magnitude: Magnitude {
             text: "one interrupt on each CPU per expedited grace period; milliseconds for a normal one",
             effect: crate::Effect::Unsized,
@@ -75,8 +75,8 @@ const SETTINGS: &[Rule] = &[
         title: "Rings are short, to avoid delay, or long, to avoid loss",
         applies: Applies::LINUX.with_nic(),
         judge: ring_size,
-        why: "A frame in a full ring waits for all frames before it: a short ring bounds the delay. A long ring \
-              bridges a longer absence of the reader without loss. math.rx-ring-time computes both.",
+        why: "A frame in a full ring waits for all frames before it: a short ring limits this delay. A long ring loses \
+              no frames while its reader is away for longer. math.rx-ring-time computes both.",
         magnitude: Magnitude {
             text: "256 slots of 1500 bytes last 79 us at 40 Gbit/s, 1024 last 315, 2048 last 630",
             effect: crate::Effect::Unsized,
@@ -113,7 +113,7 @@ const POWER: &[Rule] = &[Rule {
     cost: "Without the driver there is no energy preference, and often no turbo.",
     references: &[
         "tuned profile cpu-partitioning",
-        "tuned, intel_recommended_pstate, which the node tuning operator asks",
+        "tuned, intel_recommended_pstate, a function that the node tuning operator calls",
         NTO,
         PERFSPECT,
     ],
@@ -153,7 +153,7 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
         ([], uses @ [_, ..]) => Judgement::warn(
             Subject::Host,
             format!(
-                "{}, as {} advise; but for --workload {}, the advice is {} ({})",
+                "{}: the advice of {}. With --workload {}, the advice is {} ({})",
                 mine.is,
                 mine.who,
                 uses.join(","),
@@ -167,7 +167,7 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
             Judgement::disagree(
                 Subject::Host,
                 format!(
-                    "{}, as {} advise; the opposite advice is {} ({}){hint}",
+                    "{}: the advice of {}. The opposite advice is {} ({}){hint}",
                     mine.is, mine.who, other.want, other.who
                 ),
             )

@@ -20,7 +20,9 @@ pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/
 pub(super) const QUEUES_STAY: &str =
     "The housekeeping CPUs handle all interrupts, and share all queues of a NIC that the kernel drives.";
 /// All interrupts that can be moved.
-pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # where the write fails, the interrupt cannot be moved: the timer, for example, or one that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
+pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > \
+    $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or \
+    its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 
 /// Judges each CPU of a set, and joins those that are alike into one judgement. CPUs of which nothing can be told are
 /// one judgement too; if it is all of them, the reason is the rule's.

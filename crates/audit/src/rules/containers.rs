@@ -26,8 +26,8 @@ const KUBELET: &[Rule] = &[
         applies: Applies::LINUX,
         judge: cpu_manager,
         why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that \
-              asks for whole CPUs gets them for itself. If the state file belongs to another policy or to other \
-              reserved CPUs, the kubelet does not start, or the state file is what is really in force.",
+              asks for whole CPUs gets them for itself. If the state file was written for another policy or for other \
+              reserved CPUs, the kubelet does not start, or it follows the state file instead of its configuration.",
         magnitude: Magnitude {
             text: "a time slice of other pods, up to 3 ms, and a stop by the quota, up to 100 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
@@ -124,7 +124,8 @@ const PODS: &[Rule] = &[
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::boot(
-            "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; kubelet and CRI-O with that runtime class",
+            "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; the kubelet and CRI-O must know its \
+            runtime class",
         ),
         cost: "The other CPUs handle the interrupts.",
         references: &[NTO, CRIO],

@@ -166,8 +166,8 @@ const MODERATION: &[Rule] = &[
         title: "Interrupt storm detection is off where interrupts are many",
         applies: Applies::FREEBSD,
         judge: intr_storm,
-        why: "If one source raises more than this many interrupts a second in a row, the kernel considers it broken \
-              and throttles it.",
+        why: "If one source raises more than hw.intr_storm_threshold interrupts in a row, the kernel considers it \
+              broken and throttles it.",
         magnitude: Magnitude {
             text: "a throttled source is served once per clock tick: 1 ms at 1000 Hz",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
@@ -182,7 +182,7 @@ const MODERATION: &[Rule] = &[
         id: "fbsd.head-writeback",
         cause: Cause::Rings,
         group: Group::FreeBsd,
-        title: "Head write-back of the transmit ring",
+        title: "Head write-back of the transmit ring is on or off after a comparison",
         applies: Applies::FREEBSD,
         judge: head_writeback,
         why: "With head write-back the controller writes one number instead of each descriptor when frames are sent. \
@@ -254,7 +254,7 @@ const QUEUES: &[Rule] = &[
             source: THREAD,
         },
         fix: Fix::both(
-            "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides, then one at a time",
+            "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides; then switch them on one at a time",
             "rc.conf: ifconfig_ixl0=\"... -tso4 -tso6 -lro\"",
         ),
         cost: "More CPU time per frame for bulk transfers.",
@@ -276,8 +276,8 @@ const QUEUES: &[Rule] = &[
             source: "M/M/1 queue; the loads are from the thread",
         },
         fix: Fix::both(
-            "cpuset -l 2 -x 293 # the queue's interrupt to a CPU near the card",
-            "spread flows: RSS, more queues",
+            "cpuset -l 2 -x 293 # moves the queue's interrupt to a CPU near the card",
+            "spread the flows: use RSS and more queues",
         ),
         cost: "Other work on those CPUs gets less time.",
         references: &[THREAD],
@@ -298,8 +298,8 @@ const QUEUES: &[Rule] = &[
             source: "FreeBSD manual, cpuset(1), names the mechanism; the figure is general knowledge",
         },
         fix: Fix::both(
-            "cpuset -l 2 -x 293 # each queue's interrupt to a CPU near the card",
-            "the same at the end of the boot (rc.local), or dev.ixl.0.iflib.core_offset",
+            "cpuset -l 2 -x 293 # do this for each queue's interrupt, with CPUs near the card",
+            "run the same at the end of the boot (rc.local), or set dev.ixl.0.iflib.core_offset",
         ),
         cost: "The scheduler no longer balances the load.",
         references: &[THREAD, "FreeBSD manual, cpuset(1)", IFLIB],
@@ -399,7 +399,7 @@ fn powerd(facts: &Facts, _: &Context) -> Judged {
     let highest = ["-a max", "-n max"].iter().all(|flag| flags.contains(flag));
     match (on, highest) {
         (false, _) => Judgement::pass(Subject::Host, "powerd does not run, so it does not lower the clock"),
-        (true, true) => Judgement::pass(Subject::Host, "powerd holds the clock at its maximum"),
+        (true, true) => Judgement::pass(Subject::Host, "powerd keeps the clock at its maximum"),
         (true, false) => Judgement::fail(Subject::Host, "powerd lowers the clock when the load is low"),
     }
     .see_as(format!("powerd_enable={on}, powerd_flags={flags:?}"), "/etc/rc.conf")
@@ -424,7 +424,13 @@ fn epp(facts: &Facts, _: &Context) -> Judged {
     let fact = worst;
     match most {
         0 => Judgement::pass(Subject::Host, "the processor prefers performance"),
-        n => Judgement::warn(Subject::Host, format!("the processor's preference is {n} of 100 for energy")),
+        n => Judgement::warn(
+            Subject::Host,
+            format!(
+                "the energy preference of the processor is {n} (0 is performance, \
+            100 is saving energy)"
+            ),
+        ),
     }
     .see(&fact)
     .alone()
@@ -499,7 +505,7 @@ fn tx_latency(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("net.iflib.min_tx_latency");
     match number(&fact)? {
         0 => Judgement::warn(Subject::Host, "frames to be sent are collected first"),
-        _ => Judgement::pass(Subject::Host, "each frame is passed on at once"),
+        _ => Judgement::pass(Subject::Host, "each frame is passed to the controller at once"),
     }
     .see(&fact)
     .alone()
@@ -612,9 +618,10 @@ fn offloads(facts: &Facts, _: &Context) -> Judged {
             let subject = Subject::Named(interface.name.clone());
             let judgement = match on.is_empty() {
                 true => Judgement::pass(subject, "the card neither merges nor splits frames"),
-                false => {
-                    Judgement::disagree(subject, format!("{} is on: good for bulk, suspect for latency", on.join(", ")))
-                }
+                false => Judgement::disagree(
+                    subject,
+                    format!("{} is on: it helps bulk transfers, but may add latency", on.join(", ")),
+                ),
             };
             judgement.see_as(interface.options.join(","), interfaces.source())
         })
@@ -626,7 +633,7 @@ fn irq_load(facts: &Facts, _: &Context) -> Judged {
     let threads = &bsd(facts)?.threads;
     let interrupts = known(threads)?.iter().filter(|thread| thread.name.starts_with("intr{"));
     let Some(busiest) = interrupts.max_by_key(|thread| thread.cpu_permyriad) else {
-        return Err(Skip::unknown("the list of threads has none of an interrupt"));
+        return Err(Skip::unknown("the list of threads contains no interrupt thread"));
     };
     let percent = f64::from(busiest.cpu_permyriad) / 100.0;
     let subject = Subject::Named(busiest.name.clone());

@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
 
-const OTHER: Fix = Fix::boot("boot a kernel that is built with it");
+const OTHER: Fix = Fix::boot("boot a kernel that is built with this option");
 
 /// What the kernel was built with.
 const CONFIGURATION: &[Rule] = &[

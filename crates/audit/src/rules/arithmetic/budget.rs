@@ -82,7 +82,7 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             }
             // What is left is for queueing, work and transmission.
             false if is_half => {
-                Judgement::warn(subject, format!("{found}; less than half of the goal is left for processing"))
+                Judgement::warn(subject, format!("{found}; this leaves less than half of the goal for processing"))
                     .takes(sum)
             }
             false => Judgement::pass(subject, found),

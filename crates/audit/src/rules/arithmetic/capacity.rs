@@ -31,7 +31,8 @@ pub const RULES: &[Rule] = &[
             source: "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
         },
         fix: Fix::boot(
-            "another slot (lspci -vv: LnkSta, LnkCap), bifurcation and link speed in the firmware's settings",
+            "use another slot (lspci -vv shows LnkSta and LnkCap), or change bifurcation and link speed in the \
+            firmware",
         ),
         cost: "The host is down while the card is moved, and slots are scarce.",
         references: &[PLATFORM, "PCI Express Base Specification 6.0"],
@@ -64,10 +65,10 @@ pub const RULES: &[Rule] = &[
         title: "The housekeeping CPUs can handle the work that isolation moves to them",
         applies: Applies::LINUX.isolated(),
         judge: housekeeping,
-        why: "Work that is kept off the isolated CPUs runs on the housekeeping CPUs. That is their own load, and the \
-         interrupts and softirqs that isolated CPUs still serve. Demand = busy time of housekeeping CPUs + time of \
-         interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs x the time. Near the \
-         capacity, interrupts, timers, RCU and the shell all wait.",
+        why: "Work that is kept off the isolated CPUs runs on the housekeeping CPUs. They must be able to carry two \
+         loads: their own, and the interrupts and softirqs that isolated CPUs still serve. Demand = busy time of \
+         housekeeping CPUs + time of interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs \
+         x the time. Near the capacity, interrupts, timers, RCU and the shell all wait.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
             effect: crate::Effect::Unsized,
@@ -86,7 +87,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.isolated(),
         judge: leaks,
         why: "Each source of interruptions has a rate and a cost; their product says which to fix first. The costs are \
-              typical ones, so the order tells more than the sum.",
+              typical values, so rely on the order of the sources rather than on the sum.",
         magnitude: Magnitude {
             text: "100 us per second are 0.01 %: one packet in ten thousand meets an interruption",
             effect: crate::Effect::Unsized,

@@ -165,8 +165,8 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
         let sum = away.sum();
         let subject = Subject::Link(link.name.clone());
         let bounds = format!(
-            "{slots} slots at {} last {long} with frames of {largest} bytes and {short} with the smallest; the \
-             reader can be away for {sum}",
+            "at {}, {slots} slots last {long} with frames of {largest} bytes and {short} with the smallest; the reader \
+             can be away for {sum}",
             gigabits(rate)
         );
         let judgement = match (sum > long, sum > short) {

@@ -28,7 +28,8 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::runtime_or_boot(
             // The judge knows the memory and the node.
-            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 4 GB in pages of 2 MB: adjust it to the application",
+            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # reserves 4 GB in pages of 2 MB: \
+            adjust the number to the application",
             "default_hugepagesz=1G hugepagesz=1G hugepages=4 # or at boot, 4 GB in pages of 1 GB: adjust it to the application",
         )
         .decided(),
@@ -198,14 +199,17 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
         }
         (Some(asked), Some(pool)) if asked > 0 => match *known(&pool)? {
-            total if total >= asked => Judgement::pass(subject, format!("the host has {total} pages of 1 GB")).see(&pool),
+            total if total >= asked => {
+                Judgement::pass(subject, format!("the host has {total} pages of 1 GB")).see(&pool)
+            }
             total => Judgement::fail(
                 subject,
                 format!("the command line reserves {asked} pages of 1 GB, but the host has {total}"),
             )
             .look("dmesg | grep -i hugetlb")
             .now(format!(
-                "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # finds what is free in one piece"
+                "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # gets as many pages as \
+                there is contiguous memory for"
             ))
             .for_good("reserve no more than each node has in contiguous memory at boot")
             .see(&pool),

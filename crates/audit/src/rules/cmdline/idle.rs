@@ -239,7 +239,8 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     let asked = |value: &str| line.all("tsc").any(|parameter| parameter.value.as_deref() == Some(value));
     let subject = Subject::Parameter("tsc".into());
     if asked("unstable") {
-        let text = "the TSC is declared unstable: the kernel reads another clock, and full dynamic ticks are off";
+        let text = "tsc=unstable declares the TSC unstable: the kernel reads another clock, and full dynamic ticks are \
+            off";
         return see_parameter(Judgement::fail(subject, text), facts, "tsc")
             .for_good("remove tsc=unstable # only if its TSC is invariant and in step")
             .costs("If the TSCs are out of step after all, time jumps.")

@@ -267,7 +267,7 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         Judgement::warn(subject, "without managed_irq, interrupts that the kernel manages still go to these CPUs")
             .takes(Nanos::from_micros(5))
     } else {
-        Judgement::pass(subject, "domain and managed_irq are both given")
+        Judgement::pass(subject, "isolcpus= has both flags, domain and managed_irq")
     };
     see_parameter(judgement, facts, "isolcpus").alone()
 }

@@ -140,18 +140,18 @@ pub const RULES: &[Rule] = &[
         id: "cpu.turbo",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "Turbo is a choice: steady or fast",
+        title: "Turbo is a choice: steady without it, fast with it",
         applies: Applies::LINUX.on_hardware(),
         judge: turbo,
         why: "Turbo gives the lowest mean latency. How much turbo there is depends on temperature, power and the load \
               of the other cores, so the latency varies with these.",
         magnitude: Magnitude {
-            text: "10 to 40 % of speed, which varies over time",
+            text: "turbo adds 10 to 40 % of speed, and how much it adds varies over time",
             effect: crate::Effect::Slower,
             source: "general knowledge of turbo tables",
         },
         fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided(),
-        cost: "Without turbo everything takes longer on average; with it the spread is wider.",
+        cost: "Without turbo everything takes longer on average; with turbo the times vary more.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
             "OpenShift vDU reference configuration, host firmware",
@@ -187,7 +187,7 @@ pub const RULES: &[Rule] = &[
         id: "cpu.freq-observed",
         cause: Cause::PowerLimits,
         group: Group::Cpu,
-        title: "Application CPUs run at their frequency when they are busy",
+        title: "Busy application CPUs run at the frequency that they should have",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
         why: "If a CPU should run at its highest frequency and does not, it is throttled, limited in power, or limited \
@@ -470,11 +470,11 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
-        who: "older editions of the DPDK guide; the FlexRAN slides: a fixed P-state",
+        who: "older editions of the DPDK guide, FlexRAN slides (a fixed P-state)",
         of: &[],
     };
     const ON: Side = Side {
-        is: "turbo is on, for the lowest mean and with a frequency that varies",
+        is: "turbo is on (lowest mean latency, but the frequency varies)",
         want: "turbo on",
         who: "OpenShift vDU, DPDK guide, rigtorp.se",
         of: &[],

@@ -47,7 +47,8 @@ pub const RULES: &[Rule] = &[
         applies: INTEL,
         judge: efficient_turbo,
         why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits \
-              from it. Linux knows bit 19 of MSR 0x1FC as its switch only on Kaby Lake and Coffee Lake desktops.",
+              from it. Bit 19 of MSR 0x1FC switches it off, but Linux uses this bit only on Kaby Lake and Coffee Lake \
+              desktops.",
         magnitude: Magnitude {
             text: "turbo comes later; the source gives no number",
             effect: crate::Effect::Slower,
@@ -132,8 +133,8 @@ pub const RULES: &[Rule] = &[
         applies: INTEL,
         judge: c1e,
         why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, \
-              though the kernel asked for C1. On Alder Lake and Meteor Lake the bit decides for both states: if it is \
-              set, both are C1E; if it is clear, both are C1.",
+              although the kernel asked for C1. On Alder Lake and Meteor Lake the bit decides for both states: if it \
+              is set, both are C1E; if it is clear, both are C1.",
         magnitude: Magnitude {
             text: "4 us instead of 1 us on Ice Lake",
             effect: crate::Effect::Late(Nanos::from_micros(3)),

@@ -60,8 +60,8 @@ pub const RULES: &[Rule] = &[
         title: "Deep idle states were not entered during the measurement",
         applies: Applies::LINUX,
         judge: usage,
-        why: "Settings show what may happen, counters what did happen. If a limit is not in force, the counters show \
-              entries into states that it forbids.",
+        why: "Settings show what may happen; counters show what did happen. If a limit is not in force, the counters \
+              show entries into states that it forbids.",
         magnitude: Magnitude {
             text: "per entry, the exit latency that the host reports for that state",
             effect: crate::Effect::Unsized,
@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "remove intel_idle.max_cstate\nboot a kernel whose intel_idle knows this processor, with the idle states enabled in the firmware",
         ),
-        cost: "Deeper states appear: limit them per CPU.",
+        cost: "The CPUs get deeper idle states: limit these per CPU (idle.states).",
         references: &[CPUIDLE, "Linux Documentation/admin-guide/pm/intel_idle.rst"],
         conflicts: &[],
     },

@@ -38,8 +38,8 @@ pub const RULES: &[Rule] = &[
         title: "The power limit of a socket is not below the processor's rating",
         applies: Applies::LINUX.on_hardware(),
         judge: power,
-        why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit below the \
-              processor's own rating does that under ordinary load.",
+        why: "Above its long-term limit a socket is slowed down until the average is below it again. If the limit is \
+              below the processor's own rating, this happens under ordinary load.",
         magnitude: Magnitude {
             text: "a lower frequency, and a change of frequency at each crossing of the limit",
             effect: crate::Effect::Slower,

@@ -157,7 +157,7 @@ fn register(facts: &Facts, _: &Context) -> Judged {
         let judgement = match min == max {
             true => Judgement::pass(&cpus, format!("the uncore is held at {max} MHz")),
             false if writes => Judgement::warn(&cpus, format!("the uncore clock may vary from {min} to {max} MHz"))
-                .now("# the fix of unc.sysfs-range writes this register"),
+                .now("# nothing more: the fix of unc.sysfs-range writes this register"),
             false => Judgement::warn(&cpus, format!("the uncore clock may vary from {min} to {max} MHz")),
         };
         judgement.see_as(format!("0x{value:x}"), "MSR 0x620, bits 14:8 and 6:0")
@@ -243,7 +243,7 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].found, "the uncore clock may vary from 800 to 2400 MHz");
         assert!(judgements[0].now.is_empty());
         let of = |host: Host| host.file("/msr/0x620", "0 0x818\n").judge("unc.msr620").remove(0).now;
-        assert_eq!(of(range("800000", "2400000")), ["# the fix of unc.sysfs-range writes this register"]);
+        assert_eq!(of(range("800000", "2400000")), ["# nothing more: the fix of unc.sysfs-range writes this register"]);
         assert!(of(floor("800000")).is_empty());
     }
 }

@@ -75,7 +75,8 @@ const WHAT: &[Rule] = &[
         title: "No device interrupt hits an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: device_hits,
-        why: "Masks show what may happen, counters what does happen. Each count stopped the application once.",
+        why: "Masks show what may happen; counters show what does happen. Each counted interrupt stopped the \
+            application once.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # shows which interrupts these are"),
         cost: QUEUES_STAY,

@@ -69,11 +69,11 @@ pub const RULES: &[Rule] = &[
         title: "Interfaces without a role have no interrupts on isolated CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: unused,
-        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused brings its \
-         broadcasts, its link timer and its statistics there.",
+        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused interrupts \
+         these CPUs for broadcasts, its link timer and its statistics.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("ethtool -L {nic} combined 1 # or, if nobody needs it, leave it down").decided(),
-        cost: "The interface is gone, or slower.",
+        cost: "The interface is down, or slower.",
         references: &[GUIDE, "Intel CommsPowerManagement ansible roles"],
         conflicts: &[],
     },

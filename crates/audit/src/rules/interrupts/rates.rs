@@ -17,9 +17,10 @@ pub const RULES: &[Rule] = &[
         title: "The CPUs' own interrupts are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: own,
-        why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
-              the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
-              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17, one tick per second remained).",
+        why: "Each class has its own cause. LOC: the tick and timers. RES and IWI: wake-ups and work from other CPUs. \
+              NMI and PMI: the watchdog and profilers. MCP: the polling for corrected errors. TRM and THR: temperature \
+              and thresholds. On a nohz_full CPU that runs one thread, the tick stops (before Linux 4.17, one tick per \
+              second remained).",
         magnitude: Magnitude {
             text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -60,15 +61,15 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX,
         judge: load,
         why: "Packets wait for a CPU that is busy with other interrupts and softirqs. At 50 % of its time the wait is \
-              as long as the work itself; towards 100 % it grows without bound. A queue that carries all flows shows \
-              up this way.",
+              as long as the work itself; towards 100 % it grows without bound. One common cause is a queue that \
+              carries all flows.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             effect: crate::Effect::Unsized,
             source: "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
         },
         fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
-            .after("ethtool -n {nic} rx-flow-hash udp4 # which fields spread flows"),
+            .after("ethtool -n {nic} rx-flow-hash udp4 # shows which header fields spread the flows"),
         cost: "More CPUs do this work.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",

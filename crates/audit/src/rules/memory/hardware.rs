@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         why: "A module that runs below its rated speed is limited by the firmware's settings, by the processor, or by a \
          second module on its channel.",
         magnitude: Magnitude {
-            text: "bandwidth in proportion; some nanoseconds of latency",
+            text: "bandwidth falls in proportion to the speed; latency rises by some nanoseconds",
             effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the figure is general knowledge",
         },

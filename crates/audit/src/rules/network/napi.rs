@@ -42,10 +42,10 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts are not deferred longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
-        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout \
-              looks again. It was made for applications that poll themselves; without one, packets wait for the timer. \
-              Setting only one of the two is a mistake: the first alone does nothing, the second alone holds back \
-              merged segments.",
+        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer (gro_flush_timeout) polls \
+              again. It was made for applications that poll the card themselves; if none runs, packets wait for the \
+              timer. Setting only one of the two is a mistake: the first alone does nothing, the second alone holds \
+              back merged segments.",
         magnitude: Magnitude {
             text: "up to gro_flush_timeout per packet; 20 us to 2 ms are usual",
             effect: crate::Effect::Late(Nanos::from_micros(20)),

@@ -154,7 +154,10 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "GitHub amzn/amzn-drivers#159 and #290",
         },
-        fix: Fix::look("apus audit --interval 5s # with traffic: judges the real delay instead of the setting"),
+        fix: Fix::look(
+            "apus audit --interval 5s # while there is traffic: judges the real delay instead of the \
+            setting",
+        ),
         cost: "None.",
         references: &["GitHub amzn/amzn-drivers#159", "GitHub amzn/amzn-drivers#290"],
         conflicts: &[],
@@ -281,7 +284,7 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
         let said = offered(&link.coalesce)?;
         if link.queue_coalesce.is_empty() {
             return Err(Skip::unknown(format!(
-                "ethtool --per-queue {} --show-coalesce: not recorded, or the driver has it not",
+                "ethtool --per-queue {} --show-coalesce: not recorded, or the driver does not support it",
                 link.name
             )));
         }
@@ -300,8 +303,15 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
         Ok(match list.is_empty() {
             true => Judgement::pass(Subject::Host, format!("{} queues are alike", link.queue_coalesce.len()))
                 .see_as("no difference", source),
-            false => Judgement::warn(Subject::Host, format!("{} queues have another moderation", list.len()))
-                .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source),
+            false => Judgement::warn(
+                Subject::Host,
+                format!(
+                    "{} queues have other moderation settings than the \
+                interface",
+                    list.len()
+                ),
+            )
+            .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source),
         })
     })
 }

@@ -70,7 +70,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::both(
             "ip link set dev {nic} gso_max_size 16384 # or ethtool -K {nic} tso off gso off",
-            "the same in a udev rule",
+            "set the same in a udev rule",
         ),
         cost: "More CPU time for bulk TCP. The FreeBSD thread advises to turn all off, measure, and turn them on one at a \
          time.",

@@ -79,7 +79,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::both(
             "ethtool -X {nic} equal 4 # the first four queues, whose interrupts go to housekeeping CPUs",
-            "the same in a udev rule",
+            "set the same in a udev rule",
         ),
         cost: "Fewer CPUs share the load.",
         references: &[SCALING, I40E, "ethtool(8), -X"],
@@ -113,8 +113,8 @@ pub const RULES: &[Rule] = &[
         title: "Receive packet steering is off, or stays on housekeeping CPUs",
         applies: Applies::LINUX.with_nic(),
         judge: steered,
-        why: "RPS hands each packet to another CPU by an inter-processor interrupt, including isolated CPUs if they \
-              are in the mask.",
+        why: "RPS passes each packet to another CPU by an inter-processor interrupt. If isolated CPUs are in the mask, \
+              they receive packets too.",
         magnitude: IPI,
         fix: Fix::both(
             "for q in /sys/class/net/{nic}/queues/rx-*; do echo 0 > $q/rps_cpus; done",

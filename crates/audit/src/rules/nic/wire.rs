@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_nanos(7_230)),
             source: "arithmetic: (bytes + 38) x 8 / rate",
         },
-        fix: Fix::both("ip link set dev {nic} mtu 1500", "the same where the interface is configured"),
+        fix: Fix::both("ip link set dev {nic} mtu 1500", "set the same where the interface is configured"),
         cost: "More frames, so more CPU time, in bulk transfers; all hosts of a segment need the same MTU.",
         references: &["IEEE 802.3", "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &["storage networks use 9000"],

@@ -29,7 +29,8 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
         },
         fix: Fix::boot(
-            "application CPUs on the card's node, or the card in a slot of their socket; a node of -1: a firmware update",
+            "run the application on CPUs of the card's node, or move the card to a slot of their socket; if the node \
+            is -1, update the firmware",
         ),
         cost: "Moving the card is an outage, and takes a free slot; moving the application takes free CPUs on the card's node.",
         references: &[DPDK, TUNE, "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst"],
@@ -49,8 +50,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the figure is general knowledge",
         },
-        fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
-        cost: "An outage, to inspect the card.",
+        fix: Fix::boot("reseat the card, use another slot, or set a lower link speed in the firmware"),
+        cost: "The card must be taken out of service for inspection.",
         references: &["Linux Documentation/PCI/pcieaer-howto.rst"],
         conflicts: &[],
     },
@@ -241,7 +242,10 @@ fn complaints(facts: &Facts, context: &Context) -> Judged {
             Some(line) => Judgement::warn(Subject::Host, format!("{driver} does not fit its firmware {firmware}"))
                 .see_as(line.as_str(), messages.source()),
             None if !from_boot(all) => {
-                return Err(Skip::unknown(format!("{}: those of the boot are not there any more", messages.source())));
+                return Err(Skip::unknown(format!(
+                    "{}: the messages of the boot are no longer there",
+                    messages.source()
+                )));
             }
             None => Judgement::pass(Subject::Host, format!("{driver} reports no problem with firmware {firmware}")),
         };

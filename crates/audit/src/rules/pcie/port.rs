@@ -63,7 +63,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_nanos(250)),
             source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the figures are general knowledge, not read in the standard",
         },
-        fix: Fix::both("ethtool --set-fec {nic} encoding baser", "the same in a udev rule, and at the other end"),
+        fix: Fix::both("ethtool --set-fec {nic} encoding baser", "set the same in a udev rule, and at the other end"),
         cost: "A link that needs stronger correction has errors. Both ends must agree.",
         references: &["ethtool(8), --set-fec", "IEEE 802.3by"],
         conflicts: &["the switch's and the cable's makers may require RS"],

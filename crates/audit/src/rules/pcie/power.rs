@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_nanos(16_500)),
             source: "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
         },
-        fix: Fix::both("ethtool --set-eee {nic} eee off", "the same in a udev rule or by NetworkManager"),
+        fix: Fix::both("ethtool --set-eee {nic} eee off", "set the same in a udev rule or with NetworkManager"),
         cost: "Less than a watt per port.",
         references: &["ethtool(8), --set-eee", "IEEE 802.3az"],
         conflicts: &[],

@@ -98,7 +98,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the figures are general knowledge",
         },
-        fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: on a test host"),
+        fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: run it on a test host"),
         cost: "The application has to be changed.",
         references: &[FLEXRAN, ISOLATION],
         conflicts: &[],

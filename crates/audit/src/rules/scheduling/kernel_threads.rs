@@ -31,7 +31,8 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         },
         fix: Fix::runtime_or_boot(
-            "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error: bound by the kernel, leave it",
+            "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error means that the kernel binds \
+            this thread: leave it",
             "nohz_full={isolated}",
         ),
         cost: "The housekeeping CPUs run these threads.",
@@ -45,15 +46,16 @@ pub const RULES: &[Rule] = &[
         title: "No kernel thread runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: running,
-        why: "Masks show what may run, context switches what does run. Threads that are bound to their CPU stay there \
-              whatever is set; what makes them run can be moved: timers, work, softirqs.",
+        why: "Masks show what may run; context switches show what does run. A thread that is bound to its CPU stays \
+              there whatever is set. But the timers, work and softirqs that make it run can be moved.",
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         },
         fix: Fix::look(
-            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # who wakes them; 0 ends it. Then the remedy in kernel-per-CPU-kthreads.rst",
+            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # shows who wakes them; write 0 to stop. \
+            Then apply the remedy in kernel-per-CPU-kthreads.rst",
         ),
         cost: "Depends on the remedy; tracing itself disturbs and must be switched off again.",
         references: &[KTHREADS, "Linux Documentation/admin-guide/cpu-isolation.rst"],

@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
         },
         fix: Fix::boot(
-            "isolcpus=managed_irq,domain,{isolated} # leave the knobs as they are, and isolate CPUs instead",
+            "isolcpus=managed_irq,domain,{isolated} # leave these settings as they are, and isolate CPUs instead",
         ),
         cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[

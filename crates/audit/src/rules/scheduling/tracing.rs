@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         judge: static_key,
         why: "The kernel stamps packets only while a socket asks for it, and a static key switches the code. When the \
               first such socket opens and when the last one closes, the kernel patches code and interrupts every CPU. \
-              chrony opens and closes such sockets with every poll; a process that keeps one open stops the flapping.",
+              chrony opens and closes such sockets with every poll; a process that keeps one open prevents this.",
         magnitude: Magnitude {
             text: "three interrupts per CPU each time, some us each",
             effect: crate::Effect::Late(Nanos::from_micros(10)),

@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/virt/kvm/halt-polling.rst; the microseconds are general knowledge",
         },
         fix: Fix::runtime_or_boot(
-            "echo 200000 > /sys/module/kvm/parameters/halt_poll_ns # 0 where CPUs are shared",
+            "echo 200000 > /sys/module/kvm/parameters/halt_poll_ns # write 0 if CPUs are shared",
             "kvm.halt_poll_ns=200000",
         ),
         cost: "Polling CPUs use power, and the hypervisor counts them as busy.",
