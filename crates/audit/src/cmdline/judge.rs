@@ -535,7 +535,7 @@ mod tests {
             (
                 "intel_pstate=active intel_pstate=passive",
                 Kind::Contradiction,
-                Some("remove the first, which has no effect"),
+                Some("remove the first of the two, which has no effect"),
             ),
             ("console=ttyS0,115200", Kind::Caution, Some("quiet loglevel=4")),
         ] {

@@ -130,7 +130,7 @@ mod tests {
         };
         let of = |list: &str, mask: &str| {
             let all = format!(
-                "for i in /proc/irq/[0-9]*; do echo {list} > $i/smp_affinity_list; done # where the write fails, the interrupt cannot be moved: the timer, for example, or one that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)"
+                "for i in /proc/irq/[0-9]*; do echo {list} > $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)"
             );
             vec![all.clone(), all, format!("echo {mask} > /proc/irq/default_smp_affinity")]
         };

@@ -411,14 +411,14 @@ mod tests {
         let icx = |f: &mut Facts| f.cpus.generation = Fact::known(Generation::IceLake, "/proc/cpuinfo");
         assert_eq!(
             found(clx, "active\n"),
-            "intel_pstate is in use, in active mode (advised by intel/PerfSpect); the opposite advice: intel_pstate=disable \
+            "intel_pstate is in use, in active mode: the advice of intel/PerfSpect. The opposite advice is intel_pstate=disable \
              (tuned, OpenShift node tuning operator)"
         );
-        assert!(found(icx, "active\n").contains("(advised by OpenShift node tuning operator, intel/PerfSpect)"));
+        assert!(found(icx, "active\n").contains("the advice of OpenShift node tuning operator, intel/PerfSpect."));
         assert!(found(icx, "off\n").ends_with("intel_pstate=active (OpenShift node tuning operator, intel/PerfSpect)"));
         let passive = found(clx, "passive\n");
         assert!(
-            passive.contains("passive mode (advised by OpenShift node tuning operator with perPodPowerManagement)")
+            passive.contains("passive mode: the advice of OpenShift node tuning operator with perPodPowerManagement")
         );
         let unknown = found(|_| {}, "active\n");
         assert!(!unknown.contains("OpenShift"), "{unknown}");
@@ -431,7 +431,7 @@ mod tests {
             let host = poll().workload(Workload::Interrupt).workload(Workload::KvmHost).file(MIGRATION, now);
             host.judge("choice.timer-migration").remove(0).found
         };
-        assert!(both("1\n").contains("; for the workload poll, the advice is "), "{}", both("1\n"));
+        assert!(both("1\n").contains(". With --workload poll, the advice is "), "{}", both("1\n"));
         assert!(both("0\n").contains(", the advice for poll ("), "{}", both("0\n"));
     }
 
@@ -440,7 +440,7 @@ mod tests {
         let open = iso().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert_eq!(
             open.found,
-            "timers move to busy CPUs (advised by OpenShift node tuning operator); the opposite advice: timers that stay where \
+            "timers move to busy CPUs: the advice of OpenShift node tuning operator. The opposite advice is timers that stay where \
              they were started (tuned); --workload can decide it"
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);

@@ -385,7 +385,7 @@ fn what_was_said_decides_only_what_it_can() {
     let Some(report) = audited("telco-master", &of_use(&[Workload::Rt, Workload::KvmHost], Some("1,3,5,7"))) else {
         return;
     };
-    says(&report, "smt.state", &["sources-disagree", "the opposite advice: one thread per core"]);
+    says(&report, "smt.state", &["sources-disagree", "The opposite advice is one thread per core"]);
     let Some(report) = audited("telco-worker1", &of_use(&[Workload::Poll, Workload::Interrupt], Some("11-39"))) else {
         return;
     };

@@ -218,7 +218,7 @@ pub(crate) mod tests {
             let found = &judgement.found;
             assert!(
                 found.contains("(not counted: ")
-                    && found.ends_with("; less than half of the goal is left for processing"),
+                    && found.ends_with("; this leaves less than half of the goal for processing"),
                 "{found}"
             );
         }

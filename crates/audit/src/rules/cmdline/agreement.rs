@@ -454,10 +454,16 @@ pub(crate) mod tests {
             host.judge("cmd.smt-siblings-split").remove(0).for_good.remove(0)
         };
         assert!(
-            fix(&[(2, "2,6"), (3, "3,7")], "2-3").starts_with("isolate whole cores: rerun with --isolated 2,6, or")
+            fix(&[(2, "2,6"), (3, "3,7")], "2-3")
+                .starts_with("isolate whole cores: run this audit again with --isolated 2,6, and")
         );
-        assert!(fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: rerun with --isolated 2,6, or"));
-        assert!(fix(&[(4, "0,4"), (5, "1,5")], "4-5").starts_with("isolate whole cores: rerun with --isolated 1,5"));
+        assert!(
+            fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: run this audit again with --isolated 2,6, and")
+        );
+        assert!(
+            fix(&[(4, "0,4"), (5, "1,5")], "4-5")
+                .starts_with("isolate whole cores: run this audit again with --isolated 1,5")
+        );
     }
 
     /// bdwde0 with CPUs 8-15, icx2s3 with 2-17: the other threads are all that housekeeping has, the boot CPU among them.
@@ -474,12 +480,27 @@ pub(crate) mod tests {
             (0..cpus).fold(host, file).judge("cmd.smt-siblings-split").remove(0)
         };
         let all = fix("2-3", "0-3", 2);
-        assert_eq!(all.for_good, ["isolate whole cores: rerun with --isolated 1,3"]);
+        assert_eq!(
+            all.for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,3, and use the boot line that it then prints"
+            ]
+        );
         let seen: Vec<&str> = all.evidence.iter().map(|seen| seen.value.as_str()).collect();
         assert_eq!(seen, ["siblings of CPU 2: 0", "siblings of CPU 3: 1"]);
         // The boot CPU's core is no way out.
-        assert_eq!(fix("4", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5"]);
-        assert_eq!(fix("5", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5, or keep CPU 1 idle"]);
+        assert_eq!(
+            fix("4", "0-7", 4).for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints"
+            ]
+        );
+        assert_eq!(
+            fix("5", "0-7", 4).for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints, or keep CPU 1 idle"
+            ]
+        );
     }
 
     #[test]
@@ -544,6 +565,6 @@ pub(crate) mod tests {
         let ticks = host().isolated("0-3").cmdline("nohz_full=1-3").file("/sys/devices/system/cpu/nohz_full", "1-3\n");
         let judgement = ticks.judge("cmd.nohz-full").remove(0);
         assert_eq!(judgement.found, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=");
-        assert_eq!(judgement.for_good, ["leave CPU 0 to housekeeping: rerun with --isolated 1-3"]);
+        assert_eq!(judgement.for_good, ["leave CPU 0 to housekeeping: run this audit again with --isolated 1-3"]);
     }
 }

@@ -500,7 +500,7 @@ pub(crate) mod tests {
         assert_eq!((judgement.verdict, judgement.effect), (crate::Verdict::Warn, None));
         let own = poll(with_usage(own("0\n"), "0", "", "5")).judge("idle.pmqos-percpu").remove(0);
         assert_eq!(own.effect, Some(Effect::Unsized), "{own:?}");
-        assert!(own.found.ends_with("a thread that polls without a pause does not enter that state"), "{}", own.found);
+        assert!(own.found.ends_with("while it polls, its CPU enters no idle state"), "{}", own.found);
     }
 
     /// rome0, emr0: of a goal of 400 us C2 takes 400, C6 290. No need is denied where more than half is gone.

@@ -429,7 +429,9 @@ pub(crate) mod tests {
         };
         let unknown = of(None);
         assert_eq!(unknown.look, ["cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]);
-        assert!(unknown.now[0].contains("only if fewer are reserved now: writing a lower number releases pages"));
+        assert!(unknown.now[0].contains(
+            "Run it only if fewer pages are reserved so far (see look): a number below the present one releases pages"
+        ));
         let less = of(Some("512\n"));
         assert!(less.look.is_empty() && less.now[0].starts_with("echo 2048 > /sys/kernel/mm/"), "{less:?}");
         for enough in ["2048\n", "4096\n"] {
