@@ -447,7 +447,7 @@ mod tests {
         assert!(
             decided
                 .found
-                .ends_with("for the workload poll, the advice is timers that stay where they were started (tuned)"),
+                .ends_with("With --workload poll, the advice is timers that stay where they were started (tuned)"),
             "{}",
             decided.found
         );

@@ -1,4 +1,4 @@
-//! A distribution of times: one form for what was measured, counted by a worker, or simulated.
+//! A distribution of times. It has one form, whether the times were measured, counted by a worker, or simulated.
 
 use live::telemetry::{self, histogram};
 use schemars::JsonSchema;
@@ -70,7 +70,8 @@ impl Distribution {
         }
     }
 
-    /// One of the reported quantiles ([`REPORTED`]); `None` if it is refused, or is none of them.
+    /// One of the reported quantiles ([`REPORTED`]). `None` if there are too few samples for it, or if it is not
+    /// reported.
     pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
         let name = quantile.to_string();
         self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)

@@ -10,8 +10,8 @@ pub fn schema_of<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().with_transform(OneEnum).into_generator().into_root_schema_for::<T>()
 }
 
-/// Writes a choice between constants as one `enum`, as [`Name`](super::Name) does: serde's enums come as one alternative for
-/// each documented value.
+/// Writes a choice between constants as one `enum`, as [`Name`](super::Name) does. Without it, an enum of serde becomes
+/// one alternative for each documented value.
 #[derive(Clone, Debug)]
 pub struct OneEnum;
 

@@ -357,9 +357,8 @@ fn package(facts: &Facts, context: &Context) -> Judged {
             )
             .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
             .now(
-                "# without a reboot: on one CPU of each package, allow no state deeper than C1E, by writing its exit \
-                latency to /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us; that keeps the whole package \
-                awake",
+                "# without a reboot: on one CPU of each package, allow no state deeper than C1E (write its exit \
+                latency in us to this CPU's file power/pm_qos_resume_latency_us); that keeps the whole package awake",
             ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
