@@ -1,4 +1,4 @@
-//! `apus dim`.
+//! `apus dim`: feeds recorded samples to Linux's dynamic interrupt moderation.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What was typed. Values are parsed into the types that mean them: durations into [`Nanos`], goals
-//! into `policy::Goal`; nothing here does anything.
+//! The arguments of all commands. Values are parsed into types with a meaning: durations into [`Nanos`], goals into
+//! `policy::Goal`. This module only describes and parses; it carries nothing out.
 
 pub mod audit;
 pub mod bench;

@@ -140,7 +140,7 @@ pub struct Coalescing {
 /// One level of dynamic interrupt moderation (Documentation/networking/net_dim.rst).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DimLevel {
-    /// Time until an interrupt, in microseconds.
+    /// Time from a packet's arrival until the interrupt, in microseconds.
     pub usecs: u32,
     /// Number of frames that raise an interrupt earlier. `None` if the driver has no such limit.
     pub frames: Option<u32>,
@@ -242,13 +242,13 @@ pub struct Napi {
     pub gro_flush_timeout_ns: Option<u64>,
     /// `irq-suspend-timeout`, in nanoseconds.
     pub irq_suspend_timeout_ns: Option<u64>,
-    /// Whether a thread polls it instead of softirqs.
+    /// Whether a thread polls it. Otherwise softirqs do.
     pub threaded: Option<bool>,
 }
 
 /// Whether the kernel would accept this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no
-/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste as root,
-/// so a recording's interface called `$(reboot)` is refused.
+/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste into a
+/// root shell, so an interface of a recording with the name `$(reboot)` is refused.
 pub fn is_interface_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+' | '%' | ',' | '=');
     let special = name.starts_with('-') || matches!(name, "." | "..");

@@ -1,4 +1,4 @@
-//! Files of configuration below /etc: replaced as a whole, so that a reader never sees half of one.
+//! Configuration files below /etc. They are replaced as a whole, so that a reader never sees half of one.
 
 use std::io::{self, Write as _};
 

@@ -1,7 +1,7 @@
 //! Checks whether a setting has an effect. Reading it back only shows that the value was stored.
 //!
-//! Effects show in counters, between two observations. [`look`] makes an observation; [`judge`] compares two and is
-//! pure.
+//! Effects show in counters, between two observations. [`look`] makes an observation; [`judge`] compares two of them
+//! and does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub enum Effect {
 /// A frequency this close to its limit counts as being at it: the threshold of mlnx_tune (Mellanox/mlnx-tools).
 const FREQUENCY_SLACK_KHZ: u64 = 100_000;
 
-/// Looks at what a setting's effect would show in; `None` if its effect cannot be observed.
+/// Observes the counters in which a setting's effect would show. `None` if its effect cannot be observed.
 pub fn look(access: &Access, setting: &AnySetting, wanted: &Value) -> Result<Option<Look>, Error> {
     let mut look = Look::default();
     match setting {

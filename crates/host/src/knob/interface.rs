@@ -15,7 +15,7 @@ pub fn interfaces(access: &Access) -> Result<Option<Vec<String>>, Error> {
 /// A setting where it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Under this name; whether it exists shows when it is read.
+    /// The setting, with the interface's present name. Whether the interface exists shows when the setting is read.
     Here(AnySetting),
     /// The interface's name belongs to another device, and its own device is gone.
     Another,

@@ -324,7 +324,7 @@ pub enum Restored {
     Restored,
     /// The setting already had its previous value.
     Already,
-    /// Someone else has changed it since. That value was kept.
+    /// Someone else has changed it since Apus set it. That value was kept.
     Theirs {
         /// The current value.
         now: Value,
@@ -338,7 +338,7 @@ pub enum Restored {
     },
 }
 
-/// What to do with values that someone else has set since.
+/// What to do with values that someone else has set after Apus.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Theirs {
     /// Keep them, and report them.
@@ -375,8 +375,8 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// Compares the current value with the wanted one. With `before`, a write without effect can be told from one with
-    /// a different result.
+    /// Compares the current value with the wanted one. If `before` is given, a write without effect can be
+    /// distinguished from one with a different result.
     pub fn verify(&self, access: &Access, wanted: &Value, before: Option<&Value>) -> Result<Verdict, Error> {
         let Some(now) = self.read(access)? else { return Ok(Verdict::Gone) };
         if self.holds(&now, wanted) {
@@ -414,10 +414,10 @@ impl<S: Setting> Knob<S> {
         }))
     }
 
-    /// Restores `before`, unless someone else has changed the value `ours` since.
+    /// Restores `before`, unless someone else has changed the value since it was `ours`.
     ///
-    /// `ours` is the value that was read after our change. `None` if it is not known, because the process was killed
-    /// around it: then every value other than `before` counts as ours.
+    /// `ours` is the value that was read after the change by Apus. `None` if it is not known, because the process was
+    /// killed at that moment; then every value other than `before` counts as set by Apus.
     pub fn restore(
         &self,
         access: &Access,

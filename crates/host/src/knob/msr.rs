@@ -1,7 +1,7 @@
 //! Model-specific registers.
 //!
-//! On the running machine `/dev/cpu/N/msr`, eight bytes at the register's address (msr(4)); below another
-//! root the file `msr/0xADDRESS` with a line `CPU 0xVALUE` for each CPU, as recorded hosts have it.
+//! On the running machine they are in `/dev/cpu/N/msr`: eight bytes at the register's address (msr(4)). Below another
+//! root they are in the file `msr/0xADDRESS`, with a line `CPU 0xVALUE` for each CPU, as in recorded hosts.
 
 use std::os::unix::fs::FileExt as _;
 

@@ -24,7 +24,7 @@ pub struct UncoreLimits {
 }
 
 /// The limits of a die's uncore in MSR 0x620: fields `min` and `max`, in multiples of 100 MHz. All other bits of the
-/// register stay. The die has one such register, whichever CPU reads it.
+/// register stay as they are. A die has one such register; all its CPUs read the same one.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreMsr {

@@ -218,7 +218,7 @@ pub struct KernelSection {
     pub arguments: Vec<Spanned<String>>,
 }
 
-/// A file that was read, with what is needed to refer to a place in it.
+/// A profile file that was read, with what is needed to name a place in it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Layer {
     /// Name of the profile, for people.

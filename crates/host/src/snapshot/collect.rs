@@ -1,4 +1,4 @@
-//! Takes the files, the outputs and the threads, masks them, and writes down what was looked for.
+//! Takes the files, the outputs and the threads, masks them, and records what was looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;

@@ -1,4 +1,5 @@
-//! What is no file, written as the tools write it, so that one reader serves all recordings.
+//! The parts of a snapshot that are not files, written in the form in which the usual tools print them, so that one
+//! reader serves all recordings.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};

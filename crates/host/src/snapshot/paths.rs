@@ -1,4 +1,4 @@
-//! The list of what is taken, and which files of a host it means.
+//! The list of what a snapshot takes, and the files of a host that it means.
 
 use crate::facts::Root;
 
@@ -8,7 +8,7 @@ const LIST: &str = include_str!("paths.txt");
 /// One line of the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wanted {
-    /// In both readings?
+    /// Whether it is in both readings.
     pub twice: bool,
     pub how: How,
     /// The path from the host's root, in which `*` stands for any part of a name, and `RELEASE` for the kernel's.
@@ -18,7 +18,7 @@ pub(super) struct Wanted {
 /// How a file is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum How {
-    /// A text of some lines.
+    /// The file is a text of some lines.
     Lines,
     /// The file is recorded as it is, even if it is long or not text.
     Whole,

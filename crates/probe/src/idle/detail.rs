@@ -1,4 +1,4 @@
-//! What leaves the program besides the distributions.
+//! The results of the probe that are not distributions.
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +16,11 @@ use super::{Done, How, Source, name};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleDetail {
-    /// How one state was had.
+    /// How each idle state was entered.
     pub how: Name<How>,
     /// Idle states of the CPU, the shallowest first; empty in a guest that halts.
     pub states: Vec<IdleFacts>,
-    /// The cases, each with a term of its name.
+    /// The cases. Each has a term with its name.
     pub cases: Vec<IdleCase>,
     /// Whether the guest itself polls before it halts, and for how long.
     pub guest_halt_polling: Reading<HaltPolling>,

@@ -58,8 +58,8 @@ const RESOLUTION: u64 = 1024;
 const DECAY: u64 = 8;
 
 impl Menu {
-    /// Makes a governor that has learned nothing. As in the kernel, whose array is zeroed, the first periods are taken
-    /// for short.
+    /// Makes a governor that has learned nothing. As in the kernel, whose array starts with zeros, it expects the first
+    /// periods to be short.
     pub const fn new(tick: Tick) -> Self {
         Self { tick, recent: [0; INTERVALS], next: 0, factors: [UNITY; BUCKETS], bucket: 0, bound: Nanos::ZERO }
     }

@@ -1,4 +1,4 @@
-//! Where a core's time and energy went: one entry for each thing done at each frequency.
+//! How a core's time and energy were spent: one entry for each activity at each frequency.
 
 use units::{Hertz, Microwatts, Nanojoules, Nanos};
 

@@ -103,7 +103,8 @@ impl From<&Histogram> for Distribution {
 impl From<&telemetry::Histogram> for Distribution {
     fn from(counted: &telemetry::Histogram) -> Self {
         let document = HistogramDocument {
-            significant_digits: 1, // an octave has SUB_BUCKETS (128) buckets: an error of at most 0.79 % lowest_ns: 1,
+            significant_digits: 1, // an octave has SUB_BUCKETS (128) buckets: an error of at most 0.79 %
+            lowest_ns: 1,
             highest_ns: histogram::OVERFLOW_NS - 1,
             counts: counted.buckets().map(|bucket| (bucket.high.as_nanos(), bucket.count)).collect(),
             overflow: counted.overflow(),

@@ -1,4 +1,4 @@
-//! Command lines of the next boot: the Boot Loader Specification's entries and grub's settings.
+//! The command lines of the next boot: entries of the Boot Loader Specification, and grub's settings.
 
 use crate::facts::{CommandLine, Fact, Root, Source};
 

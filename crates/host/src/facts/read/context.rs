@@ -1,4 +1,4 @@
-//! What every reader needs: the place, and which CPUs must be left alone.
+//! What every reader needs: where the files are, and which CPUs must not be interrupted.
 
 use crate::facts::{CommandLine, CpuSet, Fact, Kind, Reading, Root, Why};
 
@@ -6,7 +6,7 @@ use crate::facts::{CommandLine, CpuSet, Fact, Kind, Reading, Root, Why};
 pub(crate) struct Context<'a> {
     pub root: &'a Root,
     pub reading: Reading,
-    /// CPUs of the live host that no reading may interrupt; empty for recordings, and when it was asked for.
+    /// CPUs of the live host that no reading may interrupt. Empty for recordings, and if the user asked for registers.
     pub spared: CpuSet,
 }
 

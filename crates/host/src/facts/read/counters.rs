@@ -1,4 +1,4 @@
-//! Everything that counts: at one time, and the difference of two.
+//! All counters, at one time, and the difference between two times.
 
 use std::collections::BTreeMap;
 

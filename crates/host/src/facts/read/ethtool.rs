@@ -1,5 +1,4 @@
-//! What ethtool(8) says of an interface: asked of the kernel on a live host, or read from the tool's
-//! output in a recording.
+//! What ethtool(8) shows of an interface. On a live host the kernel is asked; in a recording the tool's output is read.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Network interfaces: `/sys/class/net`, and what ethtool says of them.
+//! Network interfaces: `/sys/class/net`, and what ethtool shows of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The kernel's messages that rules look at.
+//! The kernel messages that the rules use.
 
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{Context, Fact, live};

@@ -1,4 +1,4 @@
-//! Services: which run, which start by themselves, and the settings of those that matter.
+//! Services: which of them run, which start at boot, and the settings of those that affect latency.
 
 use std::collections::{BTreeMap, BTreeSet};
 

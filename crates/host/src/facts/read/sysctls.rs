@@ -1,4 +1,4 @@
-//! Values under `/proc/sys` that rules look at.
+//! Values under `/proc/sys` that the rules use.
 
 use std::collections::BTreeMap;
 

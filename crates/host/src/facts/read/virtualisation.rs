@@ -1,4 +1,4 @@
-//! Virtualisation: which hypervisor is below, and which guests are above.
+//! Virtualisation: the hypervisor on which this host runs, and the guests that run on this host.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A tar archive, taken into memory: bounded, and never trusted.
+//! Reads a tar archive into memory. Its size is bounded, and its content is never trusted.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,13 +12,13 @@ use super::tree::{MAX_DEPTH, Tree};
 /// Bounds on what is read and kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Entries.
+    /// The largest number of entries.
     pub entries: usize,
-    /// Bytes after unpacking, kept or not.
+    /// The largest number of bytes after unpacking, whether they are kept or not.
     pub unpacked: u64,
-    /// Bytes kept.
+    /// The largest number of bytes that are kept.
     pub kept: usize,
-    /// Bytes of one file.
+    /// The largest number of bytes of one file.
     pub file: usize,
 }
 
@@ -67,7 +67,7 @@ const KEPT_BELOW: [(&str, &[&str]); 5] = [
 pub(super) struct Unpacked {
     pub tree: Tree,
     pub notes: Vec<String>,
-    /// Did it end before its end?
+    /// Whether the archive ended too early.
     pub cut_short: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Many small files in one: what the snapshot script makes, because a shell opens a file faster than it
-//! starts a process.
+//! Many small files in one bundle. The snapshot script writes it, because a shell opens a file faster than it starts a
+//! process.
 
 use std::collections::BTreeMap;
 

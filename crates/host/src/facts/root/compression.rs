@@ -1,4 +1,4 @@
-//! Unpacks a stream, by what it begins with.
+//! Unpacks a compressed stream. The first bytes tell the format.
 
 use std::io::{self, BufRead, BufReader, Read};
 

@@ -1,4 +1,4 @@
-//! A host's files in a directory: `/` for the live host, or a folder out of which no path leads.
+//! The files of a host in a directory: `/` for the live host, or another folder. No path leads out of the folder.
 
 use std::fs::File;
 use std::io::{self, Read};

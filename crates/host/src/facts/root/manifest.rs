@@ -1,13 +1,13 @@
-//! What a snapshot says of itself.
+//! The manifest of a snapshot, in which it describes itself.
 
 /// The file `apus-snapshot`: `key: value` lines behind a first line with the format's number.
 #[derive(Debug, Default)]
 pub(crate) struct Manifest {
-    /// Is there one?
+    /// Whether there is a manifest.
     pub is_there: bool,
     /// When the recording was taken. `None` if the manifest does not say.
     pub taken: Option<String>,
-    /// Was it cut short, so that what is missing says nothing?
+    /// Whether the snapshot was cut short. A missing file then says nothing about the host.
     pub cut_short: bool,
     /// Paths that were looked at, part by part; `*` stands for any part, or for the rest of one.
     looked: Vec<Vec<String>>,

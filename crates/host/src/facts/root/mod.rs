@@ -1,4 +1,4 @@
-//! The source of facts: one way to read a file, whatever contains it.
+//! The source of facts: one way to read a file, whether it is on a live host, in a folder or in an archive.
 
 mod archive;
 mod bundle;

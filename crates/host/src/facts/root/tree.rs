@@ -24,11 +24,11 @@ enum Node {
     Directory(BTreeMap<Box<str>, Node>),
     File(Box<[u8]>),
     Link(Box<str>),
-    /// The file was there, and the recorder had no permission to read it.
+    /// The file existed, but the recorder was not permitted to read it.
     Denied,
     /// Reading the file would have disturbed the host.
     Unasked,
-    /// The file was there, and gave nothing, or is too long to keep.
+    /// The file existed, but could not be read or was too long to keep.
     Refused,
 }
 

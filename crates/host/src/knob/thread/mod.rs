@@ -35,8 +35,8 @@ pub struct ThreadAffinity {
     pub thread: Thread,
 }
 
-/// A thread's scheduling class: `other NICE`, `batch NICE`, `idle NICE`, `fifo PRIORITY`, `rr PRIORITY`,
-/// `deadline RUNTIME/DEADLINE/PERIOD` (ns), with ` reset-on-fork` where that is set.
+/// A thread's scheduling class: `other NICE`, `batch NICE`, `idle NICE`, `fifo PRIORITY`, `rr PRIORITY`, `deadline
+/// RUNTIME/DEADLINE/PERIOD` (ns), followed by ` reset-on-fork` if that flag is set.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 pub struct ThreadClass {
     /// The thread.

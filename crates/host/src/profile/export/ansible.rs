@@ -1,4 +1,4 @@
-//! A playbook of Ansible, with modules of ansible-core alone.
+//! A playbook for Ansible that needs only modules of ansible-core.
 //!
 //! Source: Ansible documentation, modules ansible.builtin.shell, copy, stat and command; "Unsafe or raw strings".
 

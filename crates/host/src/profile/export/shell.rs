@@ -1,4 +1,4 @@
-//! A step as a command of the shell, for engines that run commands.
+//! A step as a shell command, for engines that run commands.
 
 use super::steps::Step;
 

@@ -1,11 +1,11 @@
-//! What a setting is outside of Apus: a file that is written, or a command.
+//! How a setting is made outside of Apus: by writing a file, or by running a command.
 
 use crate::knob::{Access, AnySetting, Error, Setting, Value};
 
 /// A step that another engine can take.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A kernel parameter.
+    /// A kernel parameter is set.
     Sysctl {
         /// Its name.
         name: String,
@@ -14,14 +14,14 @@ pub(super) enum Step {
         /// Its file.
         path: String,
     },
-    /// A file that is written.
+    /// A file is written.
     Write {
         /// Its path.
         path: String,
         /// What.
         text: String,
     },
-    /// A command on an interface.
+    /// A command is run for an interface.
     Run {
         /// The command.
         words: Vec<String>,
@@ -30,13 +30,13 @@ pub(super) enum Step {
         /// The interface.
         interface: String,
     },
-    /// A folder that is made.
+    /// A folder is created.
     Folder(String),
-    /// Arguments of the kernel's command line.
+    /// Arguments are added to the kernel's command line.
     Arguments(String),
-    /// A request for an exit latency, in microseconds, that must be held.
+    /// An exit latency in microseconds is requested. A process must hold the request.
     Latency(String),
-    /// There is no step outside of Apus.
+    /// Outside of Apus the setting cannot be made; the text gives the reason.
     None(&'static str),
 }
 

@@ -1,8 +1,9 @@
-//! A profile of tuned: `/etc/tuned/NAME/tuned.conf`; and the same as a Tuned object.
+//! A profile for tuned: `/etc/tuned/NAME/tuned.conf`. The same profile is also used in a Tuned object.
 //!
-//! Source: tuned-profiles(7), tuned.conf(5), and the plugins of redhat-performance/tuned 2.20 and 2.28: sysctl, sysfs, cpu,
-//! net, irqbalance, bootloader, script. The plugin sysfs writes below /sys alone; a `#` after a blank begins a comment, and
-//! `${` an expansion (profiles/loader.py, profiles/variables.py): what has either goes into the script.
+//! Source: tuned-profiles(7), tuned.conf(5), and the plugins of redhat-performance/tuned 2.20 and 2.28: sysctl, sysfs,
+//! cpu, net, irqbalance, bootloader, script. The plugin sysfs writes only below /sys. A `#` after a blank begins a
+//! comment, and `${` begins an expansion (profiles/loader.py, profiles/variables.py), so settings that contain one of
+//! these go into the script.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

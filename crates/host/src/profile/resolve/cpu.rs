@@ -1,4 +1,4 @@
-//! Sections about CPUs and the uncore.
+//! Resolves the sections about CPUs and the uncore.
 
 use toml::Spanned;
 use units::{Hertz, Nanos};

@@ -1,4 +1,4 @@
-//! Sections about interfaces.
+//! Resolves the sections about interfaces.
 
 use toml::Spanned;
 

@@ -1,4 +1,4 @@
-//! Names that stand for several: `*` is any text, `?` any character, as in a shell.
+//! Patterns for names: `*` is any text, `?` any character, as in a shell.
 
 /// Whether a name stands for several.
 pub(super) fn is_pattern(name: &str) -> bool {

@@ -8,7 +8,8 @@ const SMALL_WORDS: [&str; 17] = [
     "true", "y", "yes",
 ];
 
-/// The line, word by word as the kernel takes it apart (`next_arg`, lib/cmdline.c). What stands behind `--` is for init.
+/// Masks the line word by word, as the kernel splits it (`next_arg`, lib/cmdline.c). The words after `--` belong to
+/// init.
 pub fn command_line(line: &str) -> String {
     let mut out = Vec::new();
     for word in words(line) {
@@ -54,7 +55,7 @@ fn parameter(word: &str) -> String {
     }
 }
 
-/// The name of a kernel's file, without its folders.
+/// The file name of a kernel image, without its folders.
 pub fn image(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or_default();
     if is_public(file) { file.to_owned() } else { MASK.to_owned() }
@@ -69,7 +70,7 @@ fn is_small(value: &str) -> bool {
     SMALL_WORDS.contains(&value) || value.len() < 3 && value.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Characters of lists, sizes and words: no path, no space, no address, no key.
+/// Whether the value has only characters of lists, sizes and words, so that it cannot be a path, an address or a key.
 pub fn is_public(value: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"_,.:;+*()!^%@$#-=".contains(&c);
     value.bytes().all(plain) && value.split([',', ';', '=']).all(|part| scrub::prose(part) == part)
@@ -84,7 +85,7 @@ fn is_name(name: &str) -> bool {
     starts && (lower || upper) && digits < 5 && digits < name.len() && name.len() < 48
 }
 
-/// The command lines of a boot loader's file, and the kernel's name.
+/// Masks a boot loader's file: keeps its command lines (masked) and the name of the kernel image.
 pub fn loader(text: &str) -> String {
     text.lines().filter_map(entry).collect()
 }

@@ -5,8 +5,8 @@ use super::settings::{memory_modules, path, thread};
 use super::{MASK, prose};
 use crate::facts::THREAD_STATUS;
 
-/// Of the file `name` in the folder `commands`, `tasks` or `msr` what is kept; `None` of one that no rule reads. Messages
-/// are not among them.
+/// Masks the file `name` of the folder `commands`, `tasks` or `msr`. `None` if no rule reads this file. Messages are
+/// not handled here.
 pub fn recorded(folder: &str, name: &str, text: &str) -> Option<String> {
     let key = |line: &str| line.split_once(':').is_some_and(|(key, _)| THREAD_STATUS.contains(&key));
     match (folder, name) {

@@ -1,8 +1,8 @@
-//! What names a host or its owner wherever it stands: hardware addresses in every notation, GUIDs, UUIDs, IDs of
-//! containers; and, in texts that people or programs write, network addresses, URLs, mail addresses and keys.
+//! Masks what identifies a host or its owner in any text: hardware addresses in every notation, GUIDs, UUIDs and IDs of
+//! containers. In texts that people or programs write, it also masks network addresses, URLs, mail addresses and keys.
 //!
-//! What is replaced here must stay the same for the same text, and differ for others: names of interfaces and groups
-//! refer to each other.
+//! The same text always gets the same replacement, and different texts get different ones, because names of interfaces
+//! and groups refer to each other.
 
 use super::MASK;
 
@@ -13,8 +13,8 @@ const ID: usize = 32;
 /// The fewest characters of a key, a token or a packed text that are told from words.
 const KEY: usize = 16;
 
-/// Masks addresses and IDs, in names too: of `enx001122334455` the last three digits stay, of longer ones more, so
-/// that two stay two.
+/// Masks addresses and IDs, also inside names. The last three digits of `enx001122334455` stay, and more digits of
+/// longer names, so that two names stay different.
 pub fn identifiers(text: &str) -> String {
     let octets = text.as_bytes();
     let mut out = String::with_capacity(text.len());
@@ -108,7 +108,7 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
 /// Prefixes of names that are made of an address (systemd.net-naming-scheme(7)).
 const INTERFACES: [&str; 5] = ["enx", "ibx", "slx", "wlx", "wwx"];
 
-/// Masks, in a text for people, also what is no identifier of hardware.
+/// Masks a text for people, including what does not identify hardware.
 pub fn prose(text: &str) -> String {
     let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | '=' | '[' | ']' | '(' | ')' | '"' | '\'' | ';');
     let text = identifiers(text);
@@ -121,7 +121,7 @@ pub fn prose(text: &str) -> String {
     out
 }
 
-/// Is a word an address, a URL, a person at a place, or a key?
+/// Whether a word is an address, a URL, a person at a host (`user@host`), or a key.
 pub fn is_private(word: &str) -> bool {
     word.contains("://") || at_place(word) || is_address(word) || has_key(word)
 }
