@@ -1,4 +1,4 @@
-//! What to do first: the findings by root cause, and at most five actions for them.
+//! What to do first: groups the findings by root cause, and derives at most five actions from them.
 
 use std::collections::BTreeSet;
 
@@ -212,7 +212,7 @@ fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOn
 }
 
 impl Advice<'_> {
-    /// The largest number of actions: people do not carry out more than a handful.
+    /// The largest number of actions, because people do not carry out more than a handful.
     pub const MOST: usize = 5;
 }
 

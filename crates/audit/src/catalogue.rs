@@ -57,7 +57,7 @@ fn fixes(fix: &Fix) -> Vec<String> {
     look.into_iter().chain(runtime).chain(fix.persistent.map(|settings| code(boot, settings))).collect()
 }
 
-/// Where a rule makes sense, in words.
+/// The hosts to which a rule applies, in words.
 pub fn applies(rule: &Rule) -> String {
     let applies = &rule.applies;
     let mut words = vec![match applies.os {

@@ -63,7 +63,7 @@ pub fn settled<T>(fact: &Fact<T>) -> Result<Option<&T>, Skip> {
 pub struct Judgement {
     /// The subject of the verdict.
     pub subject: Subject,
-    /// The verdict.
+    /// The result: pass, warn, fail, or another [`Verdict`].
     pub verdict: Verdict,
     /// What was found, in one sentence without a full stop, with the numbers that matter.
     pub found: String,

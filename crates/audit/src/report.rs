@@ -13,8 +13,8 @@ use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Ver
 pub struct Report {
     /// What the host was assumed to be for.
     pub context: Context,
-    /// All findings, the most important first: with a goal by how much of the latency budget they take, without one by
-    /// verdict.
+    /// All findings, the most important first. With a goal they are sorted by the part of the latency budget that they
+    /// take, without one by verdict.
     pub findings: Vec<Finding>,
     /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
@@ -134,7 +134,7 @@ impl Report {
         tally
     }
 
-    /// Marks the findings whose keys a baseline holds. Returns its keys that no finding has any more.
+    /// Marks the findings whose keys a baseline contains. Returns those of its keys that no longer match a finding.
     pub fn accept(&mut self, baseline: &BTreeSet<String>) -> Vec<String> {
         let mut unused: BTreeSet<&String> = baseline.iter().collect();
         for finding in &mut self.findings {
@@ -147,7 +147,7 @@ impl Report {
         unused.into_iter().cloned().collect()
     }
 
-    /// The findings together with what each takes, largest first: the part of the latency budget that is known.
+    /// The findings with a known delay, the largest delay first. This is the known part of the latency budget.
     pub fn budget(&self) -> Vec<(&Finding, Nanos)> {
         let mut takes: Vec<(&Finding, Nanos)> =
             self.at_least(Level::Warn).filter_map(|finding| Some((finding, finding.effect?))).collect();
@@ -197,7 +197,7 @@ impl Judgement {
 }
 
 impl Selection {
-    /// Is a rule asked?
+    /// Whether the selection contains a rule.
     pub fn has(&self, rule: &Rule) -> bool {
         let named = |list: &[Selector]| list.iter().any(|selector| selector.names(rule));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)

@@ -25,7 +25,7 @@ pub struct Rule {
     pub why: &'static str,
     /// How much delay the mechanism adds.
     pub magnitude: Magnitude,
-    /// What fixes it.
+    /// How to fix it.
     pub fix: Fix,
     /// What the fix costs and risks: power, throughput, safety, other users of the host.
     pub cost: &'static str,

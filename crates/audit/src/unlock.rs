@@ -17,8 +17,8 @@ pub struct Unlock {
     pub rules: usize,
 }
 
-/// The options that somebody did not give and that would let rules be judged on this host which now are not: found by
-/// asking those rules again with a value that the host could have.
+/// The options that the user did not give and that would let rules be judged which cannot be judged now. They are found
+/// by running those rules again with a value that the host could have.
 pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     let now = |id: &str| -> Vec<&Finding> { report.findings.iter().filter(|finding| finding.rule.id == id).collect() };
     let count = |trial: &Intent| {

@@ -1,4 +1,4 @@
-//! Sentences that name a number: one CPU is, two are.
+//! Sentences that contain a number, with the right verb: one CPU is, two are.
 
 /// A duration with a space before its unit: `210 us`.
 pub fn spaced(time: units::Nanos) -> String {

@@ -1,12 +1,12 @@
-//! Parameters that do something else than is mostly hoped, or that take more than they give.
+//! Parameters that do something else than users usually expect, or that cost more than they gain.
 
 use host::facts::{CommandLine, Parameter};
 
 /// One of them.
 pub(super) struct Caution {
-    /// The parameter.
+    /// The name of the parameter.
     pub name: &'static str,
-    /// Is it this value of it, on this line?
+    /// Whether the parameter has the value in question, on this line.
     pub of: fn(&Parameter, &CommandLine) -> bool,
     /// What the parameter does, in one sentence without a full stop.
     pub why: &'static str,

@@ -1,4 +1,4 @@
-//! Judges a command line alone.
+//! Judges a command line without other knowledge of the host.
 
 use host::facts::{CommandLine, CpuSet, Parameter, same_name};
 
@@ -7,49 +7,49 @@ use super::pairs::{COMPANIONS, CONTRADICTIONS, intended};
 use super::table::{self, Values};
 use crate::Context;
 
-/// One thing to say of a command line.
+/// One remark on a command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
-    /// What kind of thing.
+    /// The kind of the remark.
     pub kind: Kind,
-    /// The parameter, or parameters, as they stand on the line; or the one to add.
+    /// The parameter or parameters as written on the line; or the parameter to add.
     pub parameter: String,
     /// The remark, in one sentence without a full stop.
     pub text: String,
-    /// The parameter to write instead, or to add; `None` if nothing is to be done.
+    /// The parameter to write instead, or to add. `None` if there is nothing to write.
     pub instead: Option<String>,
     /// The document that says so.
     pub source: &'static str,
 }
 
 units::named! {
-    /// Kinds of remarks, the gravest first.
+    /// Kinds of remarks, the most serious first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Kind {
         /// The kernel does not know the value, and ignores it or the whole parameter.
         UnknownValue = "unknown-value",
         /// Two parameters exclude each other.
         Contradiction = "contradiction",
-        /// It does something else than is mostly hoped, or takes more than it gives.
+        /// The parameter does something else than users usually expect, or costs more than it gains.
         Caution = "caution",
         /// The sets of CPUs that the parameters describe differ.
         SetsDiffer = "sets-differ",
-        /// The kernel of kernel.org does not have it: it acts on kernels with a patch only.
+        /// The parameter is not in kernels from kernel.org. It has an effect only on kernels with a patch.
         NotMainline = "not-mainline",
-        /// A parameter that the others need is not there.
+        /// A parameter that others need is missing.
         Missing = "missing",
-        /// A parameter is given twice with different values: the last one counts.
+        /// A parameter is given several times with different values. The last one takes effect.
         Overridden = "overridden",
-        /// A parameter is given twice with the same value.
+        /// A parameter is given several times with the same value.
         Duplicate = "duplicate",
-        /// It is not in the table: it may belong to a module or to user space, or be misspelt.
+        /// The parameter is not in the table. It may belong to a module or to user space, or be misspelt.
         UnknownName = "unknown-name",
     }
 }
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
-/// Judges a command line alone, for what the host is for. The remarks are ordered by kind, the gravest first.
+/// Judges a command line alone, for what the host is for. The remarks are ordered by kind, the most serious first.
 pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     judge_on(line, intent, None)
 }

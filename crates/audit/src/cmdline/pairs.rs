@@ -1,4 +1,4 @@
-//! Parameters that exclude each other, and parameters that want company.
+//! Parameters that exclude each other, and parameters that need others.
 
 use host::facts::{CommandLine, CpuSet};
 
@@ -8,7 +8,7 @@ use crate::{Context, Workload};
 pub(super) struct Contradiction {
     pub first: Part,
     pub second: Part,
-    /// What happens.
+    /// What happens if both are given.
     pub why: &'static str,
     /// How to resolve the contradiction.
     pub fix: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Contradiction {
 pub(super) struct Part {
     pub name: &'static str,
     pub value: Option<&'static str>,
-    /// Another value than `value`?
+    /// Whether the pair is about any value except `value`.
     pub other: bool,
 }
 
@@ -188,7 +188,7 @@ pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition, which is
 
 /// A parameter that is missing beside others.
 pub(super) struct Companion {
-    /// Is something missing on this line?
+    /// Whether the parameter is missing on this line.
     pub missing: fn(&CommandLine, &Context) -> bool,
     /// The parameter to add, as a template with `{isolated}` and `{housekeeping}`.
     pub add: &'static str,

@@ -1,4 +1,4 @@
-//! Writes a command line.
+//! Suggests a command line.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use host::facts::CpuSet;
 
 use crate::{Context, Workload};
 
-/// A command line, parameter by parameter.
+/// A suggested command line, parameter by parameter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Suggestion {
-    /// In the order in which they stand.
+    /// The parameters, in the order in which they are written.
     pub parameters: Vec<Suggested>,
     /// What to decide or to do in addition to booting with the line.
     pub notes: Vec<String>,
 }
 
-/// One parameter.
+/// One parameter of a suggested line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suggested {
-    /// The parameter as it stands on the line; `hugepagesz=1G hugepages=16` belong together.
+    /// The parameter as it is written on the line; `hugepagesz=1G hugepages=16` belong together.
     pub parameter: String,
     /// What the parameter is for, and what it costs.
     pub why: &'static str,
 }
 
 impl Suggestion {
-    /// The line.
+    /// The whole line.
     pub fn line(&self) -> String {
         self.parameters.iter().map(|suggested| suggested.parameter.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -46,10 +46,11 @@ impl fmt::Display for Suggestion {
     }
 }
 
-/// Writes a command line for what the host is for. `cpus` are all CPUs of the host, so that the housekeeping ones can be
-/// named; an empty set leaves `irqaffinity=` out and says so. Without isolated CPUs only what needs none is there.
+/// Suggests a command line for the purpose of the host. `cpus` are all CPUs of the host, so that the line can name the
+/// housekeeping ones. If this set is empty, `irqaffinity=` is left out with a note. Without isolated CPUs, the line has
+/// only parameters that need none.
 ///
-/// It holds what the sources agree on; where they do not (turbo, `idle=poll`, mitigations), a note says so.
+/// The line contains what the sources agree on. Where they do not (turbo, `idle=poll`, mitigations), a note says so.
 pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     let mut suggestion = Suggestion::default();
     let guest = intent.is(Workload::Guest);

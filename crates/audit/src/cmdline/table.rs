@@ -1,8 +1,8 @@
 //! Known kernel parameters and the values that they take.
 //!
-//! Source, where none is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table holds the values of what
-//! bears on latency and of what every host has; the names of all others that the document has are in `names.txt`, by
-//! kernel. A parameter that is in neither is not wrong for that.
+//! Source, unless another is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table has the values of
+//! parameters that affect latency, and of those that every host has. `names.txt` has the names of all others in that
+//! document, by kernel. A parameter that is in neither need not be wrong.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -14,18 +14,18 @@ use host::facts::{CpuSet, Parameter, same_name};
 pub struct Known {
     /// The parameter's name, as kernel-parameters.txt spells it.
     pub name: &'static str,
-    /// What may stand behind `=`.
+    /// The values that are allowed after `=`.
     pub values: Values,
-    /// May it be given more than once, each time with a meaning?
+    /// Whether it may be given more than once, each time with a meaning.
     pub repeats: bool,
 }
 
-/// What may stand behind a parameter's `=`.
+/// The values that are allowed after a parameter's `=`.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// Anything.
+    /// Any text.
     Any,
-    /// Nothing.
+    /// No value.
     Flag,
     /// One of these words.
     One(&'static [&'static str]),
@@ -39,7 +39,7 @@ pub enum Values {
     CpusOrNothing,
     /// A whole number, decimal or hexadecimal, from the first to the second.
     Number(i64, i64),
-    /// A size of a page: a power of two, with K, M, G or T.
+    /// A page size: a power of two, with the suffix K, M, G or T.
     PageSize,
     /// A number of pages, or one for each node: `0:2,1:4`.
     Pages,
@@ -419,7 +419,7 @@ pub(super) fn is_foreign(name: &str) -> bool {
 }
 
 impl Known {
-    /// Why the parameter's value is none that it takes; `None` if it is one.
+    /// Why the parameter does not accept its value. `None` if it accepts it.
     pub fn refuses(&self, parameter: &Parameter) -> Option<String> {
         let words = |words: &[&str]| match words {
             [] => "it takes no value".to_owned(),

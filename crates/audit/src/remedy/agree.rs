@@ -1,4 +1,4 @@
-//! Remedies of one report that agree: with each other, with the command line, and with the kernel.
+//! Makes the remedies of one report agree: with each other, with the command line, and with the kernel.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The values of this host for the holes of a fix.
+//! Fills the placeholders of a fix with the values of this host.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -48,7 +48,7 @@ impl<'a> Values<'a> {
         Self { subject, context, housekeeping, facts }
     }
 
-    /// The line with its values; where one is not known, what makes it known.
+    /// The line with its values filled in. If one is not known, the error says what makes it known.
     pub fn fill(&self, line: &str) -> Result<String, &'static str> {
         let mut filled = line.to_owned();
         for hole in HOLES {
@@ -59,7 +59,8 @@ impl<'a> Values<'a> {
         Ok(filled)
     }
 
-    /// The line with its values, once for each base frequency among the CPUs where it holds bounds of the frequency.
+    /// The line with its values filled in. If it contains bounds of the frequency, there is one line for each base
+    /// frequency among the CPUs.
     pub fn lines(&self, line: &str) -> Vec<Result<String, &'static str>> {
         if !line.contains(BOUNDS) {
             return vec![self.fill(line)];

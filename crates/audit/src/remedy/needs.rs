@@ -1,4 +1,4 @@
-//! What a kernel must be built with for the words that are asked of its command line, and what it adds to them.
+//! The kernel configuration that a suggested word of the command line needs, and what the kernel adds to such words.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion, same_name};

@@ -1,4 +1,4 @@
-//! Only what an interface's driver offers is asked of it, and nothing that is so already.
+//! Keeps only the parts of a fix that an interface's driver supports and that are not in force already.
 
 use host::Facts;
 use host::facts::Link;

@@ -1,11 +1,11 @@
-//! Hosts whose kernel command line an operator of a cluster writes: what is changed beside it, is undone.
+//! Hosts on which a cluster's operator writes the kernel command line. The operator undoes other changes of the line.
 
 use host::Facts;
 use host::facts::CommandLine;
 
 use super::{Action, Risk, Step};
 
-/// What writes the kernel command line of a cluster's node.
+/// The program that writes the kernel command line of a cluster's node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operator {
     /// The node tuning operator of OpenShift, from a PerformanceProfile.
@@ -30,8 +30,8 @@ const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableI
      their drivers off spec.cpu.isolated; or by pod, the annotation irq-load-balancing.crio.io: disable";
 
 impl Operator {
-    /// Of a host with this command line: Red Hat CoreOS shows in its ostree, a PerformanceProfile in the mask that the
-    /// operator's tuned profile adds.
+    /// The operator of a host with this command line. Red Hat CoreOS is recognized by the word `ostree=`; a
+    /// PerformanceProfile by the CPU mask that the operator's tuned profile adds.
     pub fn of(line: &CommandLine) -> Option<Self> {
         let is_node = line.value("ostree").is_some_and(|path| path.contains("/rhcos/"));
         is_node.then(|| match line.has("tuned.non_isolcpus") {

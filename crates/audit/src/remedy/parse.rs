@@ -1,4 +1,4 @@
-//! The small language in which rules write their fixes: which commands are settings of `apus tune`.
+//! Parses the commands in which rules write their fixes, and finds those that are settings of `apus tune`.
 
 use host::facts::CpuSet;
 

@@ -7,11 +7,12 @@ units::named! {
     /// What a fix puts at risk.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Risk {
-        /// It acts after a reboot only.
+        /// The step takes effect only after a reboot.
         Reboot = "reboot",
-        /// It interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows move.
+        /// The step interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows
+        /// move.
         Network = "network",
-        /// It weakens a protection of the host.
+        /// The step weakens a protection of the host.
         Security = "security",
     }
 }

@@ -1,5 +1,5 @@
-//! A setting as `apus tune` makes it: its place, its value, the key of a profile that sets it, and the command that
-//! does the same by hand.
+//! A setting that `apus tune` can make: what it changes, its value, the key of a profile that sets it, and the command
+//! that does the same by hand.
 
 use host::facts::CpuSet;
 
@@ -19,21 +19,21 @@ pub enum Place {
     Sysctl(String),
     /// A file below /sys.
     File(String),
-    /// One thing of these CPUs.
+    /// A setting of these CPUs.
     Cpus(CpuSet, OfCpus),
     /// A bound of the uncore frequency.
     Uncore(Bound),
     /// Memory management.
     Memory(OfMemory),
-    /// CPUs of interrupts.
+    /// The CPUs of interrupts.
     Interrupts(OfInterrupts),
     /// CPUs on which kernel work that is bound to no CPU may run.
     Workqueues(OfWorkqueues),
-    /// A field of an interface, by ethtool's words.
+    /// A field of an interface, named as in ethtool.
     Network(String, OfNetwork, String),
 }
 
-/// What can be set for a CPU, in the order in which it must be set: the governor resets the preference.
+/// Settings of a CPU, in the order in which they must be made: for example, the governor resets the preference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfCpus {
@@ -42,11 +42,11 @@ pub enum OfCpus {
     MaxFrequency,
     /// The energy-performance preference.
     Preference,
-    /// PM QoS: the exit latency allowed.
+    /// The allowed exit latency (PM QoS).
     ResumeLatency,
 }
 
-/// A bound of a range, in the order in which they are raised: the kernel refuses a floor above the ceiling.
+/// A bound of a range, in the order in which they must be raised: the kernel refuses a floor above the ceiling.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Bound {
@@ -66,11 +66,11 @@ pub enum OfMemory {
 /// Settings of interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OfInterrupts {
-    /// CPUs of interrupts to come.
+    /// The CPUs of interrupts that are set up later.
     Default,
-    /// CPUs of all interrupts that can be moved.
+    /// The CPUs of all interrupts that can be moved.
     All,
-    /// CPUs that irqbalance keeps away from.
+    /// The CPUs that irqbalance does not use.
     Banned,
 }
 
@@ -157,7 +157,7 @@ impl OfWorkqueues {
 pub(super) const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
 
 impl Setting {
-    /// The setting's section, key and value in a profile, as they stand in TOML.
+    /// The setting's section, key and value as written in a profile.
     pub fn toml(&self) -> (String, String, String) {
         let value = &self.value;
         let plain = |section: &str, key: &str| (section.to_owned(), key.to_owned(), quoted(value));

@@ -1,4 +1,4 @@
-//! What several groups' judges do alike.
+//! What the judges of several groups have in common.
 
 use host::Facts;
 use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};

@@ -1,4 +1,4 @@
-//! Containers and Kubernetes: by what is in force on the node, not by what a manifest asks for.
+//! Containers and Kubernetes. The rules judge what is in force on the node, not what a manifest requests.
 
 use host::Facts;
 use host::facts::{Cgroup, CpuSet};

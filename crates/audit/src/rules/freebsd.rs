@@ -1,4 +1,4 @@
-//! FreeBSD: what the thread "ixl 40G bad performance" found out, as rules.
+//! FreeBSD: the results of the mailing list thread "ixl 40G bad performance", as rules.
 
 use host::Facts;
 use host::facts::{Fact, FreeBsd};

@@ -1,4 +1,4 @@
-//! What judges of interfaces and of the devices under them do alike.
+//! What the judges of interfaces and of their devices have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 

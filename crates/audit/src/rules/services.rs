@@ -16,7 +16,7 @@ const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.
 /// This many are named.
 const NAMED: usize = 8;
 
-/// The rule tables of this group, in the order of the report.
+/// Services and monitoring tools that disturb packet processing.
 pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 
 /// Who tunes, and who just runs.

@@ -13,7 +13,7 @@ use crate::{
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
 
-/// The rules of this file, in the order of the report.
+/// Rules that compare loads with capacities.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",

@@ -1,5 +1,5 @@
-//! The formulas. Times are in nanoseconds, frames in octets with their check sequence, rates in bits a second.
-//! Times and rates round down and saturate.
+//! The formulas of this group. Times are in nanoseconds, frames in octets with their check sequence, rates in bits a
+//! second. Times and rates round down and saturate.
 
 use units::{BitRate, Nanos};
 

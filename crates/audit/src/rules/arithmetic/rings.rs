@@ -1,4 +1,4 @@
-//! Rings against absences.
+//! Rules that compare how long a ring lasts with how long its reader can be away.
 
 use host::Facts;
 use host::facts::{Link, Rings};

@@ -1,4 +1,4 @@
-//! The time-stamp counter, clocks of guests and of interfaces.
+//! The time stamp counter, and the clocks of guests and of interfaces.
 
 use host::Facts;
 use host::facts::Vendor;

@@ -1,4 +1,4 @@
-//! Do all settings describe the same division of CPUs, and is the division a good one?
+//! Whether all settings describe the same division of CPUs, and whether it is a good one.
 
 use host::Facts;
 use host::facts::CpuSet;

@@ -1,4 +1,4 @@
-//! Which CPUs the command line keeps for the application.
+//! Parameters that keep CPUs for the application.
 
 use host::Facts;
 use host::facts::CpuSet;

@@ -1,4 +1,4 @@
-//! The line as a text: unknown, doubled, contradictory and missing parameters, and what the next boot brings.
+//! The line as a text: unknown, repeated, contradictory and missing parameters, and the line of the next boot.
 
 use host::Facts;
 use host::facts::{CommandLine, CpuSet};

@@ -1,4 +1,4 @@
-//! Frequencies: who chooses them, and between which bounds.
+//! Frequencies: what chooses them, and between which bounds.
 
 use host::Facts;
 use host::facts::{Cpu, CpuSet, Generation, Vendor};

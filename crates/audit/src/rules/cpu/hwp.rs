@@ -368,12 +368,12 @@ fn package(facts: &Facts, context: &Context) -> Judged {
 /// What a request for C1E enters, as bit 1 of MSR 0x1FC is set or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promotion {
-    /// C1E either way (commit 9edf3c0ffef0, of the Xeons before Sapphire Rapids).
+    /// The state is C1E whether the bit is set or not (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
     OfC1,
-    /// C1E with the bit, C1 without it: the two cannot be enabled at the same time (intel_idle.c, above adl_cstates; commit
-    /// eeae55e, intel_idle: Add Meteorlake support).
+    /// The state is C1E if the bit is set and C1 if it is clear: the two cannot be enabled at the same time
+    /// (intel_idle.c, above adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
     OfBoth,
-    /// Which of them is not known: Sapphire Rapids changed with its firmware (commit 1548fac47a11).
+    /// It is not known which of the two holds: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
     Unknown,
 }
 

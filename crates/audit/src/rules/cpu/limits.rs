@@ -1,4 +1,4 @@
-//! What holds CPUs back: heat and power.
+//! Limits that slow CPUs down: heat and power.
 
 use host::Facts;
 use host::facts::{CpuSet, Vendor};

@@ -121,13 +121,13 @@ pub const RULES: &[Rule] = &[
 
 /// Where huge pages are to be reserved, and how many.
 pub(in crate::rules) struct Proposal {
-    /// The node that is meant, where it is one of several.
+    /// The node for which pages are reserved. `None` if the host has only one, or if it is not known.
     pub node: Option<u32>,
-    /// Pages of 1 GB; at least one, and at most a quarter of the memory there where that is known.
+    /// Pages of 1 GB; at least one, and at most a quarter of the node's memory, if that is known.
     pub gib: u64,
-    /// Remark on the number of pages, for people.
+    /// A remark on the number of pages, for people.
     pub note: String,
-    /// The memory, and where that is known from.
+    /// The amount of memory, and its source. `None` if it is not known.
     pub memory: Option<(u64, Source)>,
 }
 
@@ -136,7 +136,7 @@ const MOST: u64 = 16;
 const UNKNOWN: u64 = 4;
 
 impl Proposal {
-    /// For an application on this node, or on any.
+    /// The number of pages for an application on this node, or on any node.
     pub fn of(facts: &Facts, node: Option<u32>) -> Self {
         let several = facts.cpus.nodes.len() > 1;
         let node = node.filter(|_| several);
@@ -166,7 +166,7 @@ impl Proposal {
         Self { node, gib, note, memory }
     }
 
-    /// For the application's CPUs: their node, where it is one.
+    /// The number of pages for the application's CPUs, on their node if they have only one.
     pub fn of_cpus(facts: &Facts, context: &Context) -> Self {
         let isolated = &context.isolated.value;
         let nodes: std::collections::BTreeSet<Option<u32>> =
@@ -175,7 +175,8 @@ impl Proposal {
         Self::of(facts, one)
     }
 
-    /// The judgement with what reserves them: now in pages of 2 MB, of which a running host finds more, and from boot on.
+    /// Adds to the judgement the commands that reserve the pages: now in pages of 2 MB, which a running host finds more
+    /// easily, and at boot in pages of 1 GB.
     pub fn fixes(&self, facts: &Facts, judgement: Judgement) -> Judgement {
         let judgement = match &self.memory {
             Some((bytes, source)) => judgement.see_as(format!("{} GB of memory", bytes >> 30), source),

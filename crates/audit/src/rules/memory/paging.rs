@@ -1,4 +1,4 @@
-//! What moves, merges, writes back or takes away pages.
+//! Settings by which the kernel moves, merges, writes back or reclaims pages.
 
 use host::Facts;
 use units::Nanos;

@@ -1,4 +1,4 @@
-//! NAPI: when the kernel looks at a card's rings.
+//! NAPI: when the kernel polls a card's rings.
 
 use host::Facts;
 use host::facts::{Link, Napi, Task};

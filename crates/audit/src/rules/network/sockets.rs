@@ -1,4 +1,4 @@
-//! Sockets: buffers of UDP, and TCP's habits.
+//! Sockets: buffers of UDP, and settings of TCP.
 
 use host::Facts;
 use units::Nanos;

@@ -1,4 +1,5 @@
-//! The stack between card and sockets: budgets, connection tracking, drivers that come along.
+//! The network stack between card and sockets: budgets, connection tracking, and drivers that are loaded with the
+//! card's.
 
 use host::facts::{Irq, Softnet};
 use host::{Fact, Facts};

@@ -1,4 +1,4 @@
-//! Flow control, what the card's firmware does by itself, and what was lost.
+//! Flow control, what the card's firmware does by itself, and lost frames.
 
 use std::collections::BTreeMap;
 

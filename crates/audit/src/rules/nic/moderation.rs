@@ -1,4 +1,4 @@
-//! Interrupt moderation: how long the card holds an interrupt back.
+//! Interrupt moderation: how long the card delays an interrupt.
 
 use host::Facts;
 use host::facts::{Coalescing, Link};

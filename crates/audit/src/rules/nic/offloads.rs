@@ -1,4 +1,4 @@
-//! Offloads that gather or cut frames.
+//! Offloads that merge or split frames.
 
 use host::Facts;
 use host::facts::Link;

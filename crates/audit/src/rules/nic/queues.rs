@@ -1,4 +1,4 @@
-//! Queues: how many, how deep, which flows go to which, and where they are served.
+//! Queues: how many, how long, which flows go to which, and which CPUs serve them.
 
 use host::Facts;
 use host::facts::{CpuSet, Link};

@@ -1,4 +1,4 @@
-//! What stands between the stack and the wire: frame size and queueing discipline.
+//! What lies between the stack and the wire: frame size and queueing discipline.
 
 use host::Facts;
 

@@ -1,4 +1,4 @@
-//! The PCI Express link: how much it carries, and in which portions.
+//! The PCI Express link: how much it carries, and in packets of which size.
 
 use std::collections::BTreeMap;
 

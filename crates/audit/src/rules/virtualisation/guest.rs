@@ -1,4 +1,4 @@
-//! What a guest sees of its host.
+//! What a guest can see of its host.
 
 use host::Facts;
 use host::facts::CpuSet;

@@ -1,4 +1,4 @@
-//! A report as a document.
+//! Converts a report into the JSON document of `apus audit`.
 
 use audit::{Advised, Caused, Doing, Goal, How, Intended, Level, Report, Unlock, advise};
 use host::Facts;

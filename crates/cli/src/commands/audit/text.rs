@@ -1,4 +1,4 @@
-//! A report for people at a terminal.
+//! Prints a report for people at a terminal.
 
 use std::io::{self, Write};
 
