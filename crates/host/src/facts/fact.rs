@@ -260,7 +260,7 @@ impl<T> Fact<T> {
     }
 }
 
-/// How much a reason says.
+/// How much a reason tells about the host; more is better.
 fn weight(why: &Why) -> u8 {
     match why {
         Why::NotRecorded => 0,

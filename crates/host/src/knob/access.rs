@@ -66,8 +66,8 @@ const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x0765_5821, // resctrl
 ];
 
-/// Longest file that is read, in bytes. A longer one is not what it should be (the longest known, /proc/interrupts of a
-/// large server, has 3 MB).
+/// The longest file that is read, in bytes. A longer one is not a file of settings (the longest known, /proc/interrupts
+/// of a large server, has 3 MB).
 const LONGEST: u64 = 64 << 20;
 
 impl Access {

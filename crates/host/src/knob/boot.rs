@@ -42,7 +42,7 @@ impl BootFragment {
     }
 }
 
-/// The arguments of a fragment that we wrote.
+/// The arguments of a fragment that Apus wrote.
 fn arguments_of(content: &str) -> Option<&str> {
     content.strip_prefix(HEAD)?.strip_prefix(BEFORE)?.strip_suffix(AFTER)
 }

@@ -79,7 +79,7 @@ impl Setting for CgroupFolder {
         format!("control group {}", self.path)
     }
 
-    /// Not there if even its parent is not.
+    /// The setting does not exist if even the parent of the group does not exist.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         let parent = self.path.rsplit_once('/').map_or("/", |(parent, _)| parent);
         if access.exists(&self.path) {

@@ -199,7 +199,7 @@ pub trait Setting {
     }
 }
 
-/// What leads to a setting is one: a reference, and [`AnySetting`].
+/// A reference to a setting, and [`AnySetting`], are settings too.
 impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
@@ -363,7 +363,7 @@ impl<S: Setting> Knob<S> {
         self.verify(access, wanted, Some(before))
     }
 
-    /// Reads what was just written: again and again while the machine may still be about to show it.
+    /// Reads the value that was just written, again and again while the machine may still be about to show it.
     fn read_written(&self, access: &Access, wanted: &Value) -> Result<Option<Value>, Error> {
         let until = Instant::now() + self.0.shows_within();
         loop {
@@ -404,7 +404,7 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// The error of a setting that is as wanted and not obeyed; `None` if it is obeyed.
+    /// The error of a setting that has the wanted value but no effect. `None` if it has an effect.
     pub(crate) fn vain(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<Error>, Error> {
         let why = self.0.overruled(access, wanted, now)?;
         Ok(why.map(|why| Error::Refused {
@@ -447,12 +447,12 @@ impl<S: Setting> Knob<S> {
         })
     }
 
-    /// The error of a setting that is not there.
+    /// The error of a setting that does not exist.
     pub(crate) fn absent(&self) -> Error {
         Error::NotThere { what: self.0.label(), why: "this host has no such setting".into() }
     }
 
-    /// A comparison of three: what was, what we made of it, what is.
+    /// Compares three values: the one before the change, the one after it, and the present one.
     fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
         match (before, now) {
             (Value::Fields(before), Value::Fields(now)) => {
@@ -482,7 +482,7 @@ impl<S: Setting> Knob<S> {
     }
 }
 
-/// What a setting was, and what became of it.
+/// The result of a change: the value before it, and the outcome.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Change {

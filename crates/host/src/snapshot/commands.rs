@@ -78,7 +78,7 @@ pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(Strin
     all
 }
 
-/// The text of a known fact; of one that the driver refused, its refusal; of others nothing.
+/// The text of a known fact. If the driver refused, the text of the refusal; otherwise nothing.
 fn answered<T>(fact: &Fact<T>, write: impl FnOnce(&T) -> String) -> Option<String> {
     match fact {
         Fact::Known { value, .. } => Some(write(value)),

@@ -2,7 +2,7 @@
 
 use crate::facts::Root;
 
-/// The list: when, how, which.
+/// The list of what is taken: when, how, and which files.
 const LIST: &str = include_str!("paths.txt");
 
 /// One line of the list.
@@ -97,7 +97,7 @@ fn parse(line: &'static str) -> Option<Wanted> {
     Some(Wanted { twice: when == "twice", how, pattern })
 }
 
-/// The paths of a host that a pattern means. Whether the last part is there is left to who reads it.
+/// The paths of a host that a pattern means. The reader has to check whether the last part exists.
 pub(super) fn expand(root: &Root, pattern: &str) -> Vec<String> {
     let mut paths = vec![String::new()];
     for part in pattern.split('/') {

@@ -121,7 +121,7 @@ pub const RULES: &[Rule] = &[
 
 /// Where huge pages are to be reserved, and how many.
 pub(in crate::rules) struct Proposal {
-    /// The node for which pages are reserved. `None` if the host has only one, or if it is not known.
+    /// The node for which pages are reserved. `None` for any node: the host has only one, or none is preferred.
     pub node: Option<u32>,
     /// Pages of 1 GB; at least one, and at most a quarter of the node's memory, if that is known.
     pub gib: u64,

@@ -2,7 +2,7 @@
 
 use crate::facts::{CommandLine, CpuSet, Fact, Kind, Reading, Root, Why};
 
-/// A place, with the manners for reading it.
+/// The place to read from, and which CPUs must be spared.
 pub(crate) struct Context<'a> {
     pub root: &'a Root,
     pub reading: Reading,
@@ -23,7 +23,7 @@ impl<'a> Context<'a> {
         self.root.kind() == Kind::Live
     }
 
-    /// Reads a file whose reading interrupts a CPU, unless that CPU is to be left alone.
+    /// Reads a file whose reading interrupts a CPU, unless that CPU must be spared.
     pub(crate) fn on<T>(&self, cpu: u32, path: &str, read: impl FnOnce(&Root, &str) -> Fact<T>) -> Fact<T> {
         if self.spared.contains(cpu) {
             return Fact::missing(Why::NotAsked, format!("/{path}").as_str());

@@ -11,7 +11,7 @@ use super::{Export, ExportedFile, quoted};
 use crate::knob::{AnySetting, Setting as _};
 use crate::profile::Resolved;
 
-/// Arguments that the operator sets from `spec.cpu`.
+/// Arguments that the operator itself sets from `spec.cpu`.
 const ITS_OWN: [&str; 6] = ["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "skew_tick", "tuned.non_isolcpus"];
 
 pub(super) fn export(resolved: &Resolved, summary: &str) -> Export {

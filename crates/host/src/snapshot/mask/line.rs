@@ -2,7 +2,7 @@
 
 use super::{MASK, keeps, scrub};
 
-/// What says nothing of anybody, whatever it stands behind.
+/// Words that identify nobody, whatever parameter they belong to.
 const SMALL_WORDS: [&str; 17] = [
     "", "auto", "disable", "disabled", "enable", "enabled", "false", "force", "n", "N", "no", "none", "off", "on",
     "true", "y", "yes",
@@ -65,7 +65,7 @@ fn dashed(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// A word or a number that nobody keeps secret.
+/// Whether the value is a word or a number that nobody keeps secret.
 fn is_small(value: &str) -> bool {
     SMALL_WORDS.contains(&value) || value.len() < 3 && value.bytes().all(|c| c.is_ascii_digit())
 }
@@ -76,7 +76,7 @@ pub fn is_public(value: &str) -> bool {
     value.bytes().all(plain) && value.split([',', ';', '=']).all(|part| scrub::prose(part) == part)
 }
 
-/// The name of a parameter, and nothing else that a `=` may stand behind: `c2VjcmV0cGFzcw==`, `AKIA…=`.
+/// Whether the text is the name of a parameter, and not another text before a `=`: `c2VjcmV0cGFzcw==`, `AKIA…=`.
 fn is_name(name: &str) -> bool {
     let digits = name.bytes().filter(u8::is_ascii_digit).count();
     let lower = name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"_.-:".contains(&c));

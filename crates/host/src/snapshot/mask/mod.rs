@@ -21,7 +21,7 @@ pub(super) use settings::{
 
 const MASK: &str = "MASKED";
 
-/// The list: a kind, and names.
+/// The list of what is kept: kinds, each with names.
 static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
     let lines = include_str!("../kept.txt").lines().filter(|line| !line.starts_with('#'));
     let of_line = |line: &'static str| {
@@ -32,7 +32,7 @@ static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
     lines.flat_map(of_line).collect()
 });
 
-/// Is it known to be no secret?
+/// Whether the name is known to be harmless.
 fn keeps(kind: &str, name: &str) -> bool {
     KEPT.contains(&(kind, name))
 }

@@ -34,9 +34,9 @@ fn register(line: &str) -> bool {
     line.split_once(' ').is_some_and(|(cpu, value)| cpu.parse::<u32>().is_ok() && is_hexadecimal(value))
 }
 
-/// What a command printed.
+/// Masks the output of a command.
 fn output(name: &str, text: &str) -> Option<String> {
-    /// Those whose whole output is read, as `ethtool OPTION INTERFACE`.
+    /// The commands `ethtool OPTION INTERFACE` whose whole output is kept.
     const ETHTOOL: [&str; 10] =
         ["-i", "-c", "-g", "-l", "-k", "-a", "-T", "--show-priv-flags", "--show-fec", "--show-eee"];
     let number = |line: &str| line.rsplit(' ').next().is_some_and(|value| value.parse::<u64>().is_ok());

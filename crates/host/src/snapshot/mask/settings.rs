@@ -41,7 +41,7 @@ fn setting(line: &str) -> Option<String> {
     Some(format!("{name}={}", words.join(" ")))
 }
 
-/// A number, a list or a mask of CPUs, a switch, or a known option.
+/// Whether the word is a number, a list or a mask of CPUs, a switch, or a known option.
 fn is_setting(word: &str) -> bool {
     const SWITCHES: [&str; 8] = ["yes", "no", "true", "false", "on", "off", "0", "1"];
     let numbers = |text: &str| text.len() < 400 && text.bytes().all(|c| c.is_ascii_hexdigit() || b",-x".contains(&c));
@@ -55,7 +55,7 @@ fn is_setting(word: &str) -> bool {
     SWITCHES.contains(&word) || list(word) || is_option && (list(option.1) || is_plain_word(option.1))
 }
 
-/// `exact`, `subset`, `static`: a word of few small letters.
+/// Whether the word has only few lower-case letters: `exact`, `subset`, `static`.
 fn is_plain_word(word: &str) -> bool {
     const WORDS: [&str; 9] =
         ["exact", "subset", "ignore", "none", "static", "restricted", "best-effort", "single-numa-node", "debug"];
@@ -94,7 +94,7 @@ pub fn cpu_manager(text: &str) -> String {
     format!("{{{}}}\n", pairs.join(","))
 }
 
-/// `key : value` lines, whose known keys keep their values.
+/// Masks `key : value` lines: known keys keep their values.
 fn table(kind: &str, text: &str) -> String {
     let line = |line: &str| {
         let Some((key, value)) = line.split_once(':') else {
@@ -111,7 +111,7 @@ fn table(kind: &str, text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// What a CPU can do, by the kernel's own names: some look like keys (avx512_vp2intersect).
+/// Keeps CPU features by the kernel's own names, although some look like keys (avx512_vp2intersect).
 fn features(value: &str) -> String {
     let is_name = |word: &str| word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
     let word = |word: &str| if is_name(word) { word.to_owned() } else { prose(word) };
@@ -292,7 +292,7 @@ pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
     masked.into_bytes()
 }
 
-/// A thread's name, which a program gives itself.
+/// Masks the name of a thread, which a program chooses itself.
 pub(super) fn thread(name: &str) -> String {
     match name.split_once('=') {
         Some((name, _)) => format!("{name}={MASK}"),
@@ -328,13 +328,13 @@ pub fn path(path: &str) -> String {
     identifiers(&masked.collect::<String>())
 }
 
-/// Instances that every host has: a user's number, a terminal.
+/// Whether every host has this instance: a user's number, a terminal.
 fn is_usual(instance: &str) -> bool {
     let digits = instance.trim_start_matches("tty").trim_start_matches('S');
     digits.len() <= 5 && digits.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Tells two names apart, and does not tell what they were.
+/// A number that distinguishes two names but does not reveal them.
 fn sum(text: &str) -> u32 {
     text.bytes().fold(0, |sum, octet| (sum * 31 + u32::from(octet)) % 997)
 }
