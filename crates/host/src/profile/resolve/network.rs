@@ -166,8 +166,8 @@ impl Work<'_> {
     }
 }
 
-/// A switch is `on` or `off`, and a number is a number, however it is written: ethtool(8) writes `autoneg off`, netlink
-/// 0.
+/// A switch is `on` or `off`, and a number is a number, however it is written: where ethtool(8) writes `autoneg off`,
+/// netlink writes 0.
 fn word(value: &Scalar, switch: bool) -> String {
     match (value, switch) {
         (Scalar::Boolean(yes), true) => if *yes { "on" } else { "off" }.into(),
