@@ -40,11 +40,11 @@ pub enum Doing {
     Boot {
         /// The whole command line after the change. `None` if the present one is not known.
         line: Option<String>,
-        /// Words to add. They replace words with the same name.
+        /// Words to add. Each replaces the words with the same name.
         add: Vec<String>,
         /// Words to remove.
         remove: Vec<String>,
-        /// Words that occur several times and of which one should remain.
+        /// Words that occur several times, and of which only one should remain.
         once: Vec<String>,
         /// The cluster operator that writes the line. `None` if there is none.
         operator: Option<Operator>,
@@ -118,7 +118,7 @@ pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     Advice { actions, more, causes: causes(report.at_least(level)) }
 }
 
-/// The settings of the plan, by the cause of the worst finding that asks for each.
+/// The settings of the plan, each under the cause of the worst finding that asks for it.
 fn settings<'a>(plan: &Plan<'a>) -> Vec<Advised<'a>> {
     let mut all: Vec<(Cause, Vec<Setting>, Vec<&'a Finding>)> = Vec::new();
     for planned in &plan.settings {
@@ -157,8 +157,8 @@ fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
     Some(Advised::new(step, from))
 }
 
-/// What neither settings nor the command line mend, by cause: one action each, that of its worst finding. Causes of which
-/// an action mends something have theirs already.
+/// What neither a setting nor the command line mends, by cause. Each cause gets one action, the one of its worst
+/// finding. Causes that an action of `actions` mends are left out.
 fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     let mends = |cause: Cause| actions.iter().any(|action| action.from.iter().any(|finding| finding.cause() == cause));
     let mut all: Vec<(Cause, Vec<String>, Vec<&'a Finding>)> = Vec::new();
@@ -179,7 +179,7 @@ fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     all.into_iter().map(|(cause, lines, from)| Advised::new(Doing::People(cause, lines), from)).collect()
 }
 
-/// Adds findings that are not there yet.
+/// Adds those findings that are not in the list yet.
 fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
     for finding in more {
         if !all.iter().any(|known| std::ptr::eq(*known, *finding)) {
@@ -188,7 +188,7 @@ fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
     }
 }
 
-/// Findings in their order, by cause and rule, and of one rule by what they say.
+/// Groups findings by cause and rule, and the findings of one rule by their text. The order is kept.
 fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     let mut all: Vec<Caused<'a>> = Vec::new();
     for finding in findings {
@@ -202,7 +202,7 @@ fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     all
 }
 
-/// The one that is as wanted, or a new one at the end.
+/// The first element for which `is_wanted` is true. If there is none, a new one is added at the end.
 fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = list.iter().position(is_wanted).unwrap_or_else(|| {
         list.push(new());
@@ -231,7 +231,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// What must be right before the rest: what the host is for, then which CPUs are isolated.
+    /// The rank of an action that must be right before the others make sense: first what the host is for, then which
+    /// CPUs are isolated.
     fn comes_before(&self) -> u8 {
         let of_set = |finding: &&Finding| finding.rule.group == Group::CommandLine;
         match &self.step {
@@ -346,7 +347,7 @@ impl<'a> Advised<'a> {
     }
 }
 
-/// A word of a shell's command line: in quotes, unless all its characters stand for themselves.
+/// Formats a word for a shell's command line: in quotes, unless no character has a special meaning.
 fn shell_word(word: &str) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | ',' | ':' | '@' | '=');
@@ -417,7 +418,7 @@ impl Finding {
         self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
     }
 
-    /// Does it say the same, of another subject?
+    /// Whether both say the same, apart from the subject.
     fn is_like(&self, other: &Self) -> bool {
         let (a, b) = (&self.judgement, &other.judgement);
         a.verdict == b.verdict && a.found == b.found && self.accepted == other.accepted

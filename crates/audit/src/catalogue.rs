@@ -45,7 +45,7 @@ fn one(text: &mut String, rule: &Rule) {
     text.push('\n');
 }
 
-/// The fix of a rule, as lines of a list.
+/// Formats the fix of a rule as lines of a list.
 fn fixes(fix: &Fix) -> Vec<String> {
     let code = |label: &str, commands: &str| {
         let commands: Vec<String> = commands.lines().map(|line| format!("`{line}`")).collect();

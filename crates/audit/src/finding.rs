@@ -27,7 +27,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Completes a judgement.
+    /// Completes a judgement to a finding.
     pub(crate) fn new(
         rule: &'static Rule,
         mut judgement: Judgement,

@@ -17,7 +17,7 @@ pub enum Skip {
     Unknown {
         /// The reason.
         reason: Box<str>,
-        /// What would have to be read. `None` if nothing would help.
+        /// The source that would have to be read. `None` if no source would help.
         source: Option<Source>,
     },
     /// The question does not apply to this host.
@@ -266,7 +266,7 @@ impl fmt::Display for Subject {
 }
 
 impl From<u32> for Subject {
-    /// A single CPU as a subject.
+    /// Makes a single CPU the subject.
     fn from(cpu: u32) -> Self {
         Self::Cpus(CpuSet::from([cpu]))
     }

@@ -98,7 +98,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     report
 }
 
-/// What a rule says of a host.
+/// Applies a rule to a host.
 pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
     match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
         Ok(judgements) if judgements.is_empty() => {
@@ -186,7 +186,7 @@ impl Finding {
 }
 
 impl Judgement {
-    /// Of the host as a whole, where a judge says nothing.
+    /// The finding for the whole host if the judge cannot say anything.
     pub(crate) fn skipped(skip: Skip) -> Self {
         let verdict = match skip {
             Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
@@ -216,7 +216,7 @@ impl Selector {
 impl std::str::FromStr for Selector {
     type Err = String;
 
-    /// A rule's or a group's name.
+    /// Parses the name of a rule or of a group.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(group) = Group::ALL.into_iter().find(|group| group.name() == text) {
             return Ok(Self::Group(group));

@@ -60,7 +60,7 @@ pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     all
 }
 
-/// Is it no judgement yet? A choice is none: a use that is given decides it.
+/// Whether a verdict is not a judgement yet. A choice is not, because only a given workload decides it.
 fn is_open(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Unknown(_) | Verdict::NotApplicable(_) | Verdict::SourcesDisagree)
 }

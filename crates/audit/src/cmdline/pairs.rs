@@ -4,7 +4,7 @@ use host::facts::{CommandLine, CpuSet};
 
 use crate::{Context, Workload};
 
-/// Two parameters that do not go together.
+/// Two parameters that contradict each other.
 pub(super) struct Contradiction {
     pub first: Part,
     pub second: Part,
@@ -16,7 +16,7 @@ pub(super) struct Contradiction {
     pub source: &'static str,
 }
 
-/// A parameter with any value, or with a certain one.
+/// A parameter, with any value or with a certain one.
 pub(super) struct Part {
     pub name: &'static str,
     pub value: Option<&'static str>,
@@ -37,7 +37,7 @@ const fn other_than(name: &'static str, value: &'static str) -> Part {
 }
 
 impl Part {
-    /// The parameter as it stands on the line, if it does.
+    /// The parameter as it stands on the line. `None` if it is not there.
     pub(super) fn on(&self, line: &CommandLine) -> Option<String> {
         let matches = |parameter: &&host::facts::Parameter| match self.value {
             Some(value) => parameter.parts().any(|part| part == value) != self.other,
@@ -52,7 +52,7 @@ const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt"
 const PSTATE: &str = "Linux drivers/cpufreq/intel_pstate.c, intel_pstate_setup";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
 
-/// The table.
+/// All contradictions.
 pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("idle", "poll"),
@@ -183,10 +183,10 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     },
 ];
 
-/// What a line alone does not tell of the scheduler's domains.
+/// Addition to remarks on scheduling domains, because a line alone does not show cpuset partitions.
 pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition, which is not recorded, keeps it away";
 
-/// A parameter that is missing beside others.
+/// A parameter that should stand next to others and is missing.
 pub(super) struct Companion {
     /// Whether the parameter is missing on this line.
     pub missing: fn(&CommandLine, &Context) -> bool,
@@ -196,7 +196,7 @@ pub(super) struct Companion {
     pub source: &'static str,
 }
 
-/// The table.
+/// All companions.
 pub(super) const COMPANIONS: &[Companion] = &[
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("isolcpus"),
@@ -299,12 +299,12 @@ pub(super) const COMPANIONS: &[Companion] = &[
     },
 ];
 
-/// Are CPUs meant to be isolated: by the line itself, or by the intent?
+/// Whether CPUs are meant to be isolated, according to the line itself or to the intent.
 fn isolates(line: &CommandLine, context: &Context) -> bool {
     !intended(line, context).is_empty()
 }
 
-/// The CPUs that are meant to be isolated: by the intent, or else by the line.
+/// The CPUs that are meant to be isolated, according to the intent; if that does not say, according to the line.
 pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     if !context.isolated.value.is_empty() {
         return context.isolated.value.clone();
@@ -313,7 +313,7 @@ pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
 }
 
-/// Does the line ask for full dynamic ticks? `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
+/// Whether the line asks for full dynamic ticks. `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
 /// (kernel/sched/isolation.c), and the kernel offloads RCU callbacks of these CPUs either way (kernel/rcu/tree_nocb.h,
 /// rcu_init_nohz).
 fn stops_ticks(line: &CommandLine) -> bool {

@@ -40,7 +40,7 @@ impl Suggestion {
 }
 
 impl fmt::Display for Suggestion {
-    /// The line.
+    /// Writes the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line())
     }

@@ -392,17 +392,18 @@ pub const KNOWN: &[Known] = &[
     repeated("memmap", Values::Any),
 ];
 
-/// Prefixes whose parameters belong to others than the kernel: systemd(1), dracut.cmdline(7), kernel-command-line(7).
+/// Prefixes of parameters that programs other than the kernel read: systemd(1), dracut.cmdline(7),
+/// kernel-command-line(7).
 const FOREIGN: &[&str] =
     &["systemd.", "rd.", "udev.", "luks.", "ignition.", "cloud-init", "coreos.", "ds", "locale.", "vconsole."];
 
-/// Names that the kernels' documents have, with underscores: `tools/kernel-parameters.py` writes the file.
+/// The names in the documentation of the kernels, with underscores. `tools/kernel-parameters.py` writes the file.
 static DOCUMENTED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let lines = include_str!("names.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split(' ').next()).collect()
 });
 
-/// Is it a parameter of some kernel's document, of whatever value?
+/// Whether the documentation of any kernel lists the parameter, whatever its value is.
 pub(super) fn is_documented(name: &str) -> bool {
     DOCUMENTED.contains(name.replace('-', "_").as_str())
 }
@@ -413,7 +414,7 @@ pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| same_name(known.name, name))
 }
 
-/// Does somebody else than the kernel read it, or a module whose parameters are not in the table?
+/// Whether the parameter is for another program than the kernel, or for a module whose parameters are not in the table.
 pub(super) fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|prefix| name.starts_with(prefix)) || name.contains('.')
 }
@@ -477,7 +478,7 @@ fn bad_list(parameter: &Parameter) -> Option<String> {
     }
 }
 
-/// A number with K, M, G or T (lib/cmdline.c, `memparse`, which reads no further: `1GB` is `1G`).
+/// Parses a number with K, M, G or T. Later letters are ignored, as lib/cmdline.c, `memparse` does: `1GB` is `1G`.
 fn size(text: &str) -> Option<u64> {
     let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

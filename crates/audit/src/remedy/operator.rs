@@ -14,18 +14,18 @@ pub enum Operator {
     MachineConfig,
 }
 
-/// Parameters that the node tuning operator derives from `spec.cpu` (openshift/cluster-node-tuning-operator,
-/// assets/performanceprofile/tuned/openshift-node-performance).
+/// Kernel parameters that the node tuning operator of OpenShift derives from `spec.cpu`
+/// (openshift/cluster-node-tuning-operator, assets/performanceprofile/tuned/openshift-node-performance).
 const OF_CPUS: [&str; 6] =
     ["irqaffinity", "isolcpus", "nohz_full", "rcu_nocbs", "systemd.cpu_affinity", "tuned.non_isolcpus"];
 
-/// Where these parameters come from, and what `isolcpus=` then lacks (PerformanceProfile, `spec.cpu.balanceIsolated`).
+/// The source of these parameters, and what `isolcpus=` lacks with it (PerformanceProfile, `spec.cpu.balanceIsolated`).
 const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator writes these parameters: spec.cpu.isolated \
      and spec.cpu.reserved name the CPUs; spec.cpu.balanceIsolated: false adds domain to isolcpus=, and then pods without \
      exclusive CPUs are not balanced there either";
 
-/// What keeps device interrupts off its CPUs there: the operator's tuned profile leaves the affinities alone unless one of
-/// these is set (same source, `default_irq_smp_affinity`).
+/// The settings of a PerformanceProfile that keep device interrupts off the isolated CPUs. Without them, the operator's
+/// tuned profile does not change the affinities (same source, `default_irq_smp_affinity`).
 const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts that are not managed by \
      their drivers off spec.cpu.isolated; or by pod, the annotation irq-load-balancing.crio.io: disable";
 
@@ -40,7 +40,7 @@ impl Operator {
         })
     }
 
-    /// Where words are added, and where they come from.
+    /// Where to add words, and from where the present words come.
     const fn places(self) -> (&'static str, &'static str) {
         match self {
             Self::PerformanceProfile => (
@@ -53,7 +53,7 @@ impl Operator {
         }
     }
 
-    /// How words are added and removed.
+    /// Instructions to add and to remove words.
     pub(crate) fn lines(self, add: &[String], remove: &[String]) -> Vec<String> {
         let (place, source) = self.places();
         let added = (!add.is_empty()).then(|| format!("{place}: {}", add.join(" ")));
@@ -62,8 +62,8 @@ impl Operator {
     }
 }
 
-/// Sends a step that writes what the node tuning operator writes to the operator's own settings, and says of others where
-/// an operator takes them from.
+/// Redirects a step that would write what the node tuning operator writes: it then names the operator's own settings.
+/// For other steps, adds where an operator would take the change from.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Some(operator) = facts.cmdline.value().and_then(Operator::of) else { return };
     if let Action::Advise(text) = &mut step.action {
@@ -91,7 +91,8 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     step.note = if note.is_empty() { format!("in {place}") } else { format!("in {place}; {note}") };
 }
 
-/// Files of /etc are the machine config operator's: what is written there by hand, a node that is installed anew lacks.
+/// Rewrites a text that names files in /etc. These belong to the machine config operator, and a node that is installed
+/// anew lacks what was written there by hand.
 fn of_files(text: &str) -> String {
     const UNIT: &str = "as a systemd mount unit of a MachineConfig of OpenShift";
     match text.contains("/etc/fstab") {

@@ -25,7 +25,7 @@ const TUNED: &str = "tuned profiles cpu-partitioning and realtime";
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021)";
 const PERFSPECT: &str = "intel/PerfSpect";
 
-/// How the kernel is set.
+/// Choices between settings of the kernel.
 const SETTINGS: &[Rule] = &[
     Rule {
         id: "choice.timer-migration",
@@ -92,7 +92,7 @@ const SETTINGS: &[Rule] = &[
     },
 ];
 
-/// Power.
+/// Choices on power.
 const POWER: &[Rule] = &[Rule {
     id: "choice.pstate-driver",
     cause: Cause::CoreFrequency,
@@ -124,7 +124,7 @@ const POWER: &[Rule] = &[Rule {
     ],
 }];
 
-/// One side of a choice, and who recommends it.
+/// One side of a choice, with the sources that recommend it.
 pub(super) struct Side {
     /// How a host is that follows it, as a clause: "turbo is on".
     pub is: &'static str,
@@ -137,7 +137,7 @@ pub(super) struct Side {
     pub of: &'static [Workload],
 }
 
-/// Judges a choice: the host follows `sides[followed]`.
+/// Judges a choice of a host that follows `sides[followed]`.
 pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> Judgement {
     let (mine, other) = (sides[followed], sides[1 - followed]);
     let declared = context.workloads.how == How::Given;

@@ -16,7 +16,7 @@ const CRIO: &str = "CRI-O documentation, high performance hooks";
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 
-/// What the kubelet is told.
+/// Rules on the configuration of the kubelet.
 const KUBELET: &[Rule] = &[
     Rule {
         id: "k8s.cpu-manager",
@@ -62,7 +62,7 @@ const KUBELET: &[Rule] = &[
     },
 ];
 
-/// What pods really have.
+/// Rules on the actual resources of pods.
 const PODS: &[Rule] = &[
     Rule {
         id: "k8s.cpu-quota",
@@ -154,7 +154,8 @@ const PODS: &[Rule] = &[
     },
 ];
 
-/// Is this a node of Kubernetes? Without the kubelet's configuration and without groups of pods it is none.
+/// Checks that the host is a node of Kubernetes. It is not one if it has neither the kubelet's configuration nor groups
+/// of pods.
 fn kubelet(facts: &Facts) -> Result<(), Skip> {
     let pods = facts.cgroups.groups.value().is_some_and(|groups| groups.iter().any(is_of_kubernetes));
     match (facts.services.kubelet.settled(), pods) {
@@ -209,7 +210,7 @@ fn topology_manager(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Groups of pods with CPUs of their own: fewer than all, and none of those that pods share.
+/// Groups of pods with CPUs of their own: fewer than all CPUs, and none of the CPUs that pods share.
 fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     kubelet(facts)?;
     let groups = known(&facts.cgroups.groups)?;
@@ -234,7 +235,7 @@ fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     }
 }
 
-/// All their CPUs.
+/// The CPUs of all these groups.
 fn all(own: &[(&Cgroup, &CpuSet)]) -> CpuSet {
     own.iter().fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus))
 }

@@ -18,7 +18,7 @@ const SMI: Magnitude = Magnitude {
     source: "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the figure is general knowledge",
 };
 
-/// System management interrupts.
+/// Rules on system management interrupts.
 const INTERRUPTS: &[Rule] = &[
     Rule {
         id: "smi.count",
@@ -73,7 +73,7 @@ const INTERRUPTS: &[Rule] = &[
     },
 ];
 
-/// State and age of the firmware, and errors.
+/// Rules on the state and the age of the firmware, and on hardware errors.
 const STATE: &[Rule] = &[
     Rule {
         id: "fw.microcode",
@@ -257,7 +257,7 @@ fn microcode(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(found, "/proc/cpuinfo").alone()
 }
 
-/// Older than this, updates have very likely come out since.
+/// For firmware older than this, updates have very likely been published.
 const OLD_YEARS: u32 = 4;
 
 fn date(facts: &Facts, _: &Context) -> Judged {

@@ -13,7 +13,7 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 const IXL: &str = "FreeBSD manual, ixl(4)";
 const IFLIB: &str = "FreeBSD manual, iflib(4)";
 
-/// Frequency and idle states.
+/// Rules on frequency and idle states.
 const POWER: &[Rule] = &[
     Rule {
         id: "fbsd.cx-lowest",
@@ -80,7 +80,7 @@ const POWER: &[Rule] = &[
     },
 ];
 
-/// Interrupt moderation and transmission.
+/// Rules on interrupt moderation and transmission.
 const MODERATION: &[Rule] = &[
     Rule {
         id: "fbsd.rx-itr",
@@ -199,7 +199,7 @@ const MODERATION: &[Rule] = &[
     },
 ];
 
-/// Queues, rings, offloads, load.
+/// Rules on queues, rings, offloads and load.
 const QUEUES: &[Rule] = &[
     Rule {
         id: "fbsd.queues",
@@ -326,21 +326,22 @@ const QUEUES: &[Rule] = &[
     },
 ];
 
-/// Microseconds of a unit of `hw.ixl.rx_itr` and `tx_itr` (ixl(4)).
+/// Unit of `hw.ixl.rx_itr` and `tx_itr` in microseconds (ixl(4)).
 const ITR_UNIT_US: u64 = 2;
-/// The longest interval of the thread's advice: 20,000 interrupts a second.
+/// The longest interval that the thread recommends: 20,000 interrupts per second.
 const LONGEST_ITR: Nanos = Nanos::from_micros(50);
-/// The most queues of the thread's advice.
+/// The largest number of queues that the thread recommends.
 const MOST_QUEUES: usize = 8;
-/// Octets that a frame of 1500 takes on the wire: header, check sequence, preamble and gap (IEEE 802.3).
+/// Octets that a frame with a payload of 1500 takes on the wire, with header, check sequence, preamble and gap (IEEE
+/// 802.3).
 const WIRE_OCTETS: u64 = 1538;
-/// Slots of ixl's rings by default (ixl(4), hw.ixl.ring_size).
+/// Default number of slots of ixl's rings (ixl(4), hw.ixl.ring_size).
 const DEFAULT_SLOTS: u64 = 1024;
-/// CPUs of which the preference is looked for.
+/// Number of CPUs whose preference is looked for.
 const MOST_CPUS: u32 = 1024;
-/// Units of a driver that are looked for.
+/// Number of units of a driver that are looked for.
 const MOST_UNITS: u32 = 64;
-/// What went at the change to iflib in FreeBSD 12 (ixl, ix, igb and em), and what is in its place.
+/// What was removed with the change to iflib in FreeBSD 12 (ixl, ix, igb and em), with its replacement.
 const GONE_IN_12: [(&str, &str); 15] = [
     ("hw.ixl.max_queues", "dev.ixl.0.iflib.override_nrxqs and override_ntxqs"),
     ("hw.ixl.ringsz", "dev.ixl.0.iflib.override_nrxds and override_ntxds"),
@@ -363,13 +364,13 @@ fn bsd(facts: &Facts) -> Result<&FreeBsd, Skip> {
     known(&facts.freebsd)
 }
 
-/// A number that is running, or that the loader is to set.
+/// A number that is in effect, or that the loader will set.
 fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
     let text = known(fact)?;
     text.trim().parse().map_err(|_| Skip::unknown(format!("{} is {text:?}, not a number", fact.source())))
 }
 
-/// The running value, else the loader's.
+/// The value in effect, otherwise the loader's.
 fn set<'a>(host: &'a FreeBsd, name: &str) -> Fact<&'a str> {
     let running = host.sysctl(name);
     if running.is_known() { running } else { host.tunable(name).or_else(|| running) }
@@ -452,12 +453,12 @@ fn rx_itr(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// What is set for the first unit of a driver that has it: `dev.ixl.1.iflib.override_nrxds`.
+/// The setting of the first unit of a driver that has it: `dev.ixl.1.iflib.override_nrxds`.
 fn of_a_unit<'a>(host: &'a FreeBsd, driver: &str, name: &str) -> Option<Fact<&'a str>> {
     (0..MOST_UNITS).map(|unit| set(host, &format!("dev.{driver}.{unit}.{name}"))).find(Fact::is_known)
 }
 
-/// Slots of the rings, with where that is known from.
+/// Number of slots of the rings, with its source.
 fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     known(&host.loader)?;
     let of_unit = of_a_unit(host, "ixl", &format!("iflib.override_n{direction}ds"));
@@ -469,7 +470,7 @@ fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     Ok((DEFAULT_SLOTS, "ixl(4), default".into()))
 }
 
-/// The fastest link that is up, in Gbit/s, by its media: `40Gbase-CR4`.
+/// The rate of the fastest link that is up, in Gbit/s, according to its media: `40Gbase-CR4`.
 fn gigabits(host: &FreeBsd) -> Result<u64, Skip> {
     let media = known(&host.interfaces)?.iter().filter_map(|interface| interface.media.as_deref());
     let speeds = media.filter_map(|media| {
@@ -537,7 +538,7 @@ fn flow_control(facts: &Facts, _: &Context) -> Judged {
         .collect()
 }
 
-/// `ixl.0`: a driver and a unit.
+/// Whether the text names a driver and a unit, as `ixl.0`.
 fn is_unit(text: &str) -> bool {
     text.split_once('.').is_some_and(|(driver, unit)| !driver.is_empty() && unit.parse::<u32>().is_ok())
 }
@@ -645,7 +646,7 @@ fn irq_load(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Interrupts of queues: `irq293: ixl1:q2`, `irq264: ix0:rxq1`.
+/// Parses the name of a queue's interrupt: `irq293: ixl1:q2`, `irq264: ix0:rxq1`.
 fn queue_interrupt(name: &str) -> Option<(u32, &str)> {
     let (irq, rest) = name.strip_prefix("irq")?.split_once(':')?;
     let queue = rest.trim().split_once(':').filter(|(_, queue)| queue.contains('q'));

@@ -12,7 +12,7 @@ pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
 
 const OTHER: Fix = Fix::boot("boot a kernel that is built with this option");
 
-/// What the kernel was built with.
+/// Rules on the configuration with which the kernel was built.
 const CONFIGURATION: &[Rule] = &[
     Rule {
         id: "kcfg.no-hz-full",
@@ -134,7 +134,7 @@ const CONFIGURATION: &[Rule] = &[
     },
 ];
 
-/// What runs.
+/// Rules on what runs in the kernel.
 const RUNNING: &[Rule] = &[
     Rule {
         id: "kcfg.preempt",
@@ -213,7 +213,7 @@ fn hz(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(format!("CONFIG_HZ={hz}"), fact.source()).alone()
 }
 
-/// Options that cost at run time just by being built in (lib/Kconfig.debug).
+/// Options that cost time at run time even if nothing uses them (lib/Kconfig.debug).
 const COSTLY: [&str; 11] = [
     "PROVE_LOCKING",
     "LOCKDEP",

@@ -13,13 +13,13 @@ use crate::{
 
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
-/// This many are named.
+/// Number of services that are named.
 const NAMED: usize = 8;
 
 /// Services and monitoring tools that disturb packet processing.
 pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 
-/// Who tunes, and who just runs.
+/// Rules on services that tune the host, and on other services that run.
 const TUNERS: &[Rule] = &[
     Rule {
         id: "svc.tuned-profile",
@@ -84,7 +84,7 @@ const TUNERS: &[Rule] = &[
     },
 ];
 
-/// Who watches.
+/// Rules on services that monitor the host.
 const MONITORS: &[Rule] = &[
     Rule {
         id: "mon.msr-readers",
@@ -145,7 +145,7 @@ const MONITORS: &[Rule] = &[
     },
 ];
 
-/// Messages and crashes.
+/// Rules on messages and crashes.
 const EVIDENCE: &[Rule] = &[
     Rule {
         id: "svc.console",
@@ -194,7 +194,7 @@ const EVIDENCE: &[Rule] = &[
     },
 ];
 
-/// Profiles for latency: of tuned itself, of the node tuning operator, of Intel.
+/// Profiles for low latency: those of tuned itself, of the node tuning operator, and of Intel.
 const FOR_LATENCY: [&str; 8] = [
     "latency-performance",
     "network-latency",
@@ -205,7 +205,7 @@ const FOR_LATENCY: [&str; 8] = [
     "low-latency",
     "apus",
 ];
-/// Services that set frequencies, preferences or limits.
+/// Services that set frequencies, energy preferences or limits.
 const OWNERS: [&str; 7] = [
     "tuned.service",
     "power-profiles-daemon.service",
@@ -215,7 +215,7 @@ const OWNERS: [&str; 7] = [
     "cpufrequtils.service",
     "auto-cpufreq.service",
 ];
-/// Services that mlnx_tune stops, and others of the kind.
+/// Services that mlnx_tune stops, and similar ones.
 const NOISE: [&str; 21] = [
     "abrtd.service",
     "anacron.service",
@@ -239,7 +239,8 @@ const NOISE: [&str; 21] = [
     "udisks2.service",
     "unattended-upgrades.service",
 ];
-/// By the first 15 octets of their names, which is what the kernel keeps (TASK_COMM_LEN, include/linux/sched.h).
+/// Process names, cut to their first 15 octets, because the kernel keeps only these (TASK_COMM_LEN,
+/// include/linux/sched.h).
 const READERS: [&str; 8] =
     ["turbostat", "powertop", "pcm", "pcm-sensor-serv", "corefreqd", "i7z", "rdmsr", "intel_gpu_top"];
 const PROFILERS: [&str; 10] = [
@@ -281,7 +282,7 @@ fn tuned(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// Units of a list that run.
+/// The units of a list that run.
 fn running(facts: &Facts, list: &[&'static str]) -> Result<Vec<&'static str>, Skip> {
     let units: &BTreeSet<String> = known(&facts.services.running)?;
     Ok(list.iter().copied().filter(|unit| units.contains(*unit)).collect())
@@ -312,7 +313,7 @@ fn noise(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Processes by their names.
+/// Finds processes by their names.
 fn processes(facts: &Facts, names: &[&str], what: &str) -> Judged {
     known(&facts.tasks)?;
     let is_one = |task: &&Task| !task.kernel && task.tid == task.pid && names.contains(&task.process.as_str());
@@ -351,8 +352,8 @@ fn this(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// The level in force is not known: does the command line hold messages back? The kernel's own level lets all but
-/// debugging through (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
+/// Judges by the command line whether messages are held back, for hosts whose console level is not known. By default
+/// the kernel prints everything except debugging messages (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
 fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged {
     let line = line(facts)?;
     let level = line.value("loglevel").and_then(|level| level.parse::<u32>().ok());

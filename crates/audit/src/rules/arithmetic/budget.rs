@@ -35,12 +35,12 @@ pub const RULES: &[Rule] = &[Rule {
     conflicts: &[],
 }];
 
-/// Where no part takes time: which parts were added up, and for whom.
+/// The text when no part takes time. It names the parts that were added up, and the reader that was assumed.
 const POLLING: &str = "nothing that this rule adds up delays a thread that polls (a change of frequency; system management \
                        interrupts, where they were counted)";
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \
                        interrupt thread; system management interrupts, where they were counted)";
-/// Why no idle state is among the parts of a thread that polls.
+/// Why the sum for a polling thread contains no idle state.
 const IDLE: &str = "idle states, because a thread that polls without a pause enters none";
 
 fn budget(facts: &Facts, context: &Context) -> Judged {

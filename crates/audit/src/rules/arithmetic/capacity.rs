@@ -103,14 +103,16 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Of the capacity of the housekeeping CPUs so much, in percent, is a warning, and so much a failure.
+/// The share of the capacity of the housekeeping CPUs, in percent, from which there is a warning, and the share from
+/// which there is a failure.
 const HIGH: u64 = 70;
 const FULL: u64 = 90;
-/// The share of a CPU's time that may be taken, in parts of a million: 100 us in a second.
+/// The share of a CPU's time that interruptions may take, in parts per million: 100 us per second.
 const ALLOWED_PPM: u64 = 100;
-/// This many sources are named.
+/// Number of sources that are named.
 const NAMED: usize = 3;
-/// What one interruption takes from the CPU, about; what is not here takes [`OTHER`]. Estimates: `apus probe` measures.
+/// The approximate time that one interruption takes from the CPU, by its kind; [`OTHER`] for all other kinds. These are
+/// estimates: `apus probe` measures.
 const COSTS: [(&str, Nanos); 11] = [
     ("NET_RX", Nanos::from_micros(50)),
     ("NET_TX", Nanos::from_micros(20)),
@@ -126,7 +128,7 @@ const COSTS: [(&str, Nanos); 11] = [
 ];
 const OTHER: Nanos = Nanos::from_micros(5);
 
-/// `0000:3b:00` of `0000:3b:00.1`: the ports of one card.
+/// The card of a port, `0000:3b:00` of `0000:3b:00.1`. All ports of a card have this part in common.
 fn card(address: &str) -> &str {
     address.rsplit_once('.').map_or(address, |(card, _)| card)
 }
@@ -237,7 +239,7 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
         .alone()
 }
 
-/// All the time that a CPU counted.
+/// The sum of all times that a CPU counted.
 fn total(times: &CpuTimes) -> Nanos {
     // The time of guests is in user's already (proc_stat(5)).
     times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal
@@ -271,7 +273,7 @@ fn housekeeping(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// What one interruption takes.
+/// The time that one interruption takes.
 fn cost(hit: &Hit) -> Nanos {
     COSTS.iter().find(|(label, _)| *label == hit.label).map_or(OTHER, |(_, cost)| *cost)
 }

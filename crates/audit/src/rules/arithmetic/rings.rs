@@ -125,11 +125,11 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What a datagram is charged with by a driver that receives into half pages: 2048 octets, and 256 of `struct sk_buff`
-/// (include/linux/skbuff.h).
+/// The memory that a datagram is charged with if the driver receives into half pages: 2048 octets, and 256 of `struct
+/// sk_buff` (include/linux/skbuff.h).
 const CHARGED: u64 = 2048 + 256;
 
-/// One judgement an interface.
+/// Makes one judgement per interface.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
     known(&facts.links)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -142,7 +142,7 @@ fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<J
         .collect())
 }
 
-/// Rings, line rate, and the frame of the interface's MTU.
+/// The rings, the line rate, and the size of the frame of the interface's MTU.
 fn line(link: &Link) -> Result<(&Rings, BitRate, u64), Skip> {
     Ok((known(&link.rings)?, *known(&link.speed)?, frame(*known(&link.mtu)?)))
 }
@@ -190,7 +190,7 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Adds the terms of a sum, each with its source, and what they rest on.
+/// Adds the terms of a sum to the evidence, each with its source, and the facts that they rest on.
 pub(super) fn see_terms(judgement: Judgement, terms: &Terms) -> Judgement {
     let known = terms.known.iter().map(|term| (format!("{}: {}", term.name, term.time), &term.source));
     let seen = terms.seen.iter().map(|(value, source)| (value.clone(), source));
@@ -230,7 +230,7 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
-    /// Microseconds of a unit, of all drivers that the rule applies to.
+    /// Microseconds per unit. It is the same for all drivers to which the rule applies.
     const UNIT: u32 = 2;
     each_link(facts, context, |link| {
         let coalesce = known(&link.coalesce)?;

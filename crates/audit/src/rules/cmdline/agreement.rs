@@ -77,7 +77,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A setting, its value as it stands, and the CPUs that it isolates.
+/// A setting with its present value, and the CPUs that it isolates.
 struct Side {
     name: &'static str,
     source: String,
@@ -85,7 +85,7 @@ struct Side {
 }
 
 impl Side {
-    /// What it lets run, where it is a mask of the running host.
+    /// What the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
     fn mask(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT => Some("new interrupts may go to"),
@@ -94,7 +94,7 @@ impl Side {
         }
     }
 
-    /// What it says of these CPUs.
+    /// Says which of these CPUs the setting isolates.
     fn says(&self, all: &CpuSet) -> String {
         match self.mask() {
             Some(what) => format!("{what} {}", Subject::from(all.difference(&self.isolates))),
@@ -102,7 +102,7 @@ impl Side {
         }
     }
 
-    /// Its name in a sentence.
+    /// The name of the setting, as it stands in a sentence.
     fn called(&self) -> String {
         match self.source == "/proc/cmdline" {
             true => format!("{}=", self.name),
@@ -110,7 +110,7 @@ impl Side {
         }
     }
 
-    /// What it costs to mend it; `None` for what the rule says.
+    /// The cost of changing this setting. `None` if the text of the rule names it.
     fn cost(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
@@ -119,7 +119,8 @@ impl Side {
         }
     }
 
-    /// Does it isolate what is meant? The boot CPU cannot be in nohz_full= (kernel/time/tick-sched.c, tick_nohz_init).
+    /// Whether the setting isolates the CPUs that are meant. The boot CPU cannot be in nohz_full=
+    /// (kernel/time/tick-sched.c, tick_nohz_init).
     fn agrees(&self, wanted: &CpuSet, all: &CpuSet) -> bool {
         let (isolates, wanted) = (self.isolates.intersection(all), wanted.intersection(all));
         let boot = CpuSet::from([0]);
@@ -129,7 +130,7 @@ impl Side {
         }
     }
 
-    /// Lets it isolate the CPUs that are meant: now or from the next boot.
+    /// Adds a fix that makes the setting isolate the CPUs that are meant, either now or from the next boot.
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
         if others.is_empty() {
@@ -149,7 +150,7 @@ impl Side {
     }
 }
 
-/// Of words whose own rules say what they cost.
+/// The cost of parameters whose own rules name it.
 const COST: &str = "Each setting's own rule says what it costs on the CPUs that it gains (cmd.isolcpus, cmd.nohz-full, \
                     cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
@@ -310,7 +311,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// What says which CPUs are isolated.
+/// Names the source of the list of isolated CPUs.
 fn source_of(context: &Context) -> String {
     match &context.isolated.how {
         How::Inferred(from) => from.clone(),
@@ -318,11 +319,12 @@ fn source_of(context: &Context) -> String {
     }
 }
 
-/// The siblings of so many CPUs have a line of evidence each.
+/// Number of CPUs whose siblings get a line of evidence.
 const NAMED: usize = 2;
 
-/// As many whole cores, in order, as hold as many CPUs as are isolated, so that housekeeping keeps as many as it has; one at
-/// least, never the boot CPU's: where that is the only one, the first of the host's other cores that are free.
+/// As many whole cores of `split`, in their order, as hold no more CPUs than are isolated now, so that housekeeping
+/// keeps its number of CPUs. The result has at least one core, and never the core of the boot CPU. If `split` has no
+/// other core, the result is the first free core of the host.
 fn cores(facts: &Facts, split: &[(u32, CpuSet)], context: &Context) -> CpuSet {
     let whole = split.iter().map(|(cpu, others)| others.union(&[*cpu].into()));
     let others = free(facts, context);

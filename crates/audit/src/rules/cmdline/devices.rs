@@ -227,13 +227,13 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(word, facts.cmdline.source()).alone()
 }
 
-/// `16`, or `0:8,1:8` of the nodes (kernel-parameters.txt, hugepages).
+/// Parses `16`, or `0:8,1:8` with node numbers (kernel-parameters.txt, hugepages).
 fn pages(value: &str) -> Option<u64> {
     let count = |part: &str| part.rsplit(':').next()?.parse::<u64>().ok();
     value.split(',').map(count).sum()
 }
 
-/// How many pages of 1 GB there are: as the kernel counts them for the host, or else for all of its nodes.
+/// Number of 1 GB pages: the kernel's count for the host, otherwise the sum over all nodes.
 fn gib_pages(facts: &Facts) -> Option<host::Fact<u64>> {
     let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == GIB)?.total.get();
     if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB) {

@@ -14,7 +14,7 @@ const GUIDE: &str = "Intel P-state guide 637284-001US";
 
 /// A change of frequency stops a core of a 2nd generation Xeon Scalable processor for about 12 us (the guide, section 4).
 pub(crate) const STOP: Nanos = Nanos::from_micros(12);
-/// Who says so.
+/// The source of this number.
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
 /// The rules of this file, in the order of the report.
@@ -209,23 +209,23 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What it costs where the clock stays up.
+/// The cost of a clock that stays high.
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
 const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";
 const FIXED: &str =
     "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
-/// Of a floor without a ceiling.
+/// The cost of a lower bound without an upper bound.
 const SPAN: &str = "Less power is saved at low load (idle states still save some). The lower bound becomes the base \
                     frequency. Turbo above it stays available, except where one fixed frequency is best.";
-/// What a ceiling takes.
+/// The cost of an upper bound.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
-/// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
+/// acpi-cpufreq knows only the frequencies in the firmware's table. The highest one allows boost while boost is on
 /// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
 const BOOSTED: &str =
     "Boost stays on: in its highest state the hardware exceeds the bound until boost is off (cpu.turbo).";
 
-/// What a fix with `{bounds}` costs on this CPU: what its floor costs, and what the ceiling does that it holds where one
+/// The costs of a fix with `{bounds}` on this CPU: those of the lower bound, and those of the upper bound if one fixed
 /// frequency is wanted.
 pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str) -> String {
     match one_frequency(facts, context) {
@@ -235,7 +235,7 @@ pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str
     }
 }
 
-/// Says in the costs which CPUs a fix of whole cores changes beside those of the finding.
+/// Adds to the costs which other CPUs change if the fix is for whole cores.
 pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judged {
     let named = |judgement: Judgement| {
         let Subject::Cpus(cpus) = &judgement.subject else { return judgement };
@@ -251,18 +251,18 @@ pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judge
     judged.map(|judgements| judgements.into_iter().map(named).collect())
 }
 
-/// Does the hardware go above the driver's highest frequency?
+/// Whether the hardware exceeds the driver's highest frequency.
 fn boosts(facts: &Facts, cpu: &Cpu) -> bool {
     cpu.frequency.driver.is(|driver| driver == "acpi-cpufreq") == Some(true) && facts.scaling.boost.get() == Some(true)
 }
 
-/// Has a CPU one frequency only? `None` if its bounds are not known.
+/// Whether a CPU can have only one frequency. `None` if its bounds are not known.
 fn is_fixed(cpu: &Cpu) -> Option<bool> {
     let (low, high) = (cpu.frequency.scaling_min.get()?, cpu.frequency.scaling_max.get()?);
     Some(low == high)
 }
 
-/// `; the clock may fall to 800 MHz`, where the lower bound is known.
+/// Formats `; the clock may fall to 800 MHz`. Empty if the lower bound is not known.
 fn may_fall(cpu: &Cpu) -> String {
     let low = cpu.frequency.scaling_min.get();
     low.map(|low| format!("; the clock may fall to {}", megahertz(low))).unwrap_or_default()
@@ -297,8 +297,9 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, POWER)
 }
 
-/// The CPUs whose frequency must not change for these not to stop: where one frequency is wanted, all threads of their
-/// cores, for a core runs at the higher request of its threads. For a floor the own request is enough.
+/// The CPUs whose frequency must be fixed so that the given CPUs do not stop. If one fixed frequency is wanted, these
+/// are all threads of the cores, because a core runs at the highest request of its threads. For a lower bound alone,
+/// the CPU's own request is enough.
 fn clocked(facts: &Facts, context: &Context, cpus: &CpuSet) -> CpuSet {
     if one_frequency(facts, context) { cores(facts, cpus) } else { cpus.clone() }
 }
@@ -354,9 +355,9 @@ fn span(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, SPAN)
 }
 
-/// Does a change of frequency stop the core for about 12 us? The guide (section 4 and its figures) names the 2nd generation
-/// of Xeon Scalable for the stop, and the 3rd for less. `None` for a generation of which it says nothing: Skylake, the 1st,
-/// is of these, though its core is like that of the 2nd, and so are those that came after it.
+/// Whether a change of frequency stops the core for about 12 us. The guide (section 4 and its figures) names the 2nd
+/// generation of Xeon Scalable for this stop, and the 3rd for a shorter one. `None` for generations that it does not
+/// mention. These include the 1st (Skylake), although its core is like that of the 2nd, and all later ones.
 pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
     match generation {
@@ -368,7 +369,7 @@ pub(crate) fn stops(generation: Generation) -> Option<bool> {
     }
 }
 
-/// The same of a judgement of changes of frequency: what one does to a packet where it stops the core.
+/// Adds to a judgement of frequency changes what each change does to a packet if it stops the core.
 pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     let generation = &facts.cpus.generation;
     match generation.get().filter(|generation| stops(*generation) == Some(true)) {
@@ -380,7 +381,7 @@ pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     }
 }
 
-/// Whether it does, for a host whose generation must be known.
+/// Whether a change stops the core. Fails if the generation of the host is unknown.
 fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     let generation = &facts.cpus.generation;
     let value = *known(generation)?;
@@ -390,7 +391,7 @@ fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     Ok((stops(value).ok_or_else(open)?, name))
 }
 
-/// What the source says of a generation for which `stops` is `None`.
+/// Says that the source does not mention the generation, for when [`stops`] is `None`.
 pub(crate) fn not_named(part: &str) -> String {
     format!(
         "the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not {part}"
@@ -535,7 +536,7 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     judgement.see_if(moved.map(|cpu| &cpu.frequency.governor)).alone()
 }
 
-/// Below the frequency by more than this, something holds the CPU back (mlnx_tune).
+/// If a CPU is slower than its frequency by more than this, something holds it back (mlnx_tune).
 const SLACK_HZ: u64 = 100_000_000;
 
 fn observed(facts: &Facts, context: &Context) -> Judged {

@@ -226,7 +226,7 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, POWER)
 }
 
-/// One field of a register of every CPU: wrong where the test says so.
+/// Judges one field of a register on every critical CPU.
 fn field(
     facts: &Facts,
     context: &Context,
@@ -243,7 +243,8 @@ fn field(
 }
 
 fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
-    /// Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c, `intel_pstate_cpu_ee_disable_ids`.
+    /// The models of Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c,
+    /// `intel_pstate_cpu_ee_disable_ids`.
     const NAMED: u32 = 0x9E;
     let model = *known(&facts.cpus.model)?;
     if model != NAMED {
@@ -257,7 +258,7 @@ fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Do all CPUs have the same value of a register?
+/// Judges whether all CPUs have the same value in a register.
 fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let register = facts.msrs.register(address);
     let values = known(&register)?;
@@ -314,7 +315,7 @@ fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
     })
 }
 
-/// Packages that cannot sleep, each with a CPU that keeps it awake: one that may enter no state deeper than C1E.
+/// Packages that cannot sleep, each with a CPU that keeps it awake because it may enter no state deeper than C1E.
 fn awake(facts: &Facts) -> BTreeMap<u32, u32> {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     let shallow = |cpu: &&Cpu| {
@@ -365,7 +366,7 @@ fn package(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What a request for C1E enters, as bit 1 of MSR 0x1FC is set or not.
+/// What a request for C1E enters, depending on bit 1 of MSR 0x1FC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promotion {
     /// The state is C1E whether the bit is set or not (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
@@ -388,7 +389,7 @@ impl Promotion {
         }
     }
 
-    /// What promotion does where the kernel's first state is C1E, and C1 is not requested.
+    /// The effect of promotion if the kernel's first state is C1E and C1 is not requested.
     fn of_c1e(self, exit: &str) -> String {
         match self {
             Self::OfC1 => format!("promotion of C1 to C1E is on, but the kernel requests C1E, not C1{exit}"),
@@ -457,9 +458,9 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What bit 16 of MSR 0xE2 does where it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)" (Intel
-/// SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are turbostat's (has_cst_auto_convension): Xeon D and E5 v4
-/// (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
+/// The effect of bit 16 of MSR 0xE2 if it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)"
+/// (Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are those of turbostat (has_cst_auto_convension): Xeon
+/// D and E5 v4 (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
 fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     const MODELS: [u32; 3] = [0x4F, 0x55, 0x56];
     let has = facts.cpus.model.is(|model| MODELS.contains(model)) == Some(true);
@@ -467,7 +468,7 @@ fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     has && !polls && bits(value, 16, 16) == 1
 }
 
-/// The judgement of the other bits, with that of this one.
+/// Adds the judgement of this bit to that of the other bits.
 fn converted(judgement: Judgement, cpu: &Cpu) -> Judgement {
     const WHAT: &str = "automatic C-state conversion is on: the hardware enters C6 where the kernel asks for C1";
     const SETTING: &str = "firmware setting Autonomous Core C-State (automatic C-state conversion): disabled";

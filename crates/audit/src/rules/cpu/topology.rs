@@ -126,8 +126,8 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
-/// Leaves one thread to each core of the application: its other threads go offline, and no CPU of housekeeping does, as
-/// nosmt would do.
+/// Adds a fix that leaves one thread to each core of the application. The other threads of these cores go offline.
+/// Unlike with nosmt, no CPU of housekeeping goes offline.
 fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
     let isolated = &context.isolated.value;
     let of_core = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value().map(|siblings| siblings.intersection(isolated));
@@ -222,8 +222,8 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     places.iter().fold(judgement, see).alone()
 }
 
-/// Several caches are no fault in themselves: only where threads of one process, which hand packets to each other, are
-/// pinned to CPUs of more than one.
+/// Judges the caches of isolated CPUs. Several caches are a problem only if threads of one process, which hand packets
+/// to each other, are pinned to CPUs with different caches.
 fn caches(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     // Each cache, and the file that shows it.

@@ -98,7 +98,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A class of interrupts, and how many a second and CPU are no finding.
+/// Classes of interrupts, each with the number per second and CPU up to which there is no finding.
 const CLASSES: [(&str, u64, &str); 13] = [
     ("LOC", 1, "timers and the tick"),
     ("RES", 10, "wake-ups from other CPUs"),
@@ -116,28 +116,29 @@ const CLASSES: [(&str, u64, &str); 13] = [
     ("HRE", 0, "reenlightenment by Hyper-V"),
     ("HVS", 1, "the timer of Hyper-V"),
 ];
-/// Softirqs that belong to no device, and how many a second and CPU are no finding: an estimate.
+/// Softirqs that belong to no device, and the number per second and CPU up to which there is no finding: an estimate.
 const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
 const SOFTIRQS_A_SECOND: u64 = 10;
 /// Half of the time of a CPU, in percent.
 const MOST_LOAD: u64 = 50;
 
-/// The highest count of a row on one of some CPUs, and the CPU.
+/// The highest count of a row on one of some CPUs, with that CPU.
 fn worst(table: &CountTable, row: &CountRow, cpus: &CpuSet) -> Option<(u64, u32)> {
     cpus.iter().filter_map(|cpu| Some((table.on(row, cpu)?, cpu))).max_by_key(|(count, _)| *count)
 }
 
-/// Events a second, in thousandths: so that one in five minutes is not nothing.
+/// Events per second, in thousandths, so that one event in five minutes does not count as none.
 fn milli_rate(count: u64, during: Nanos) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000_000_000 / u128::from(during.as_nanos().max(1))).unwrap_or(u64::MAX)
 }
 
-/// `12.5 a second`.
+/// Formats `12.5 a second`.
 fn a_second(milli: u64) -> String {
     format!("{}.{} a second", milli / 1000, milli % 1000 / 100)
 }
 
-/// Several classes are judged apart: each needs a name of its own, for baselines and comparisons.
+/// The subject for a class of interrupts. Classes are judged separately, so each needs a name of its own for baselines
+/// and comparisons.
 fn of_class(label: &str, cpus: &CpuSet) -> Subject {
     Subject::Named(format!("{label} on CPUs {cpus}"))
 }
@@ -182,7 +183,7 @@ fn own(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// With one reading only: did the timer stop on the isolated CPUs, compared with the others?
+/// Judges a single reading: whether the timer stopped on the isolated CPUs, compared with the other CPUs.
 fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let table = known(&facts.counters.interrupts)?;
     let isolated = &context.isolated.value;

@@ -119,7 +119,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Where huge pages are to be reserved, and how many.
+/// Where to reserve huge pages, and how many.
 pub(in crate::rules) struct Proposal {
     /// The node for which pages are reserved. `None` for any node: the host has only one, or none is preferred.
     pub node: Option<u32>,
@@ -131,7 +131,8 @@ pub(in crate::rules) struct Proposal {
     pub memory: Option<(u64, Source)>,
 }
 
-/// At most so many pages are proposed, and so many where the memory is not known: the application knows its own number.
+/// The largest number of pages that is proposed, and the number that is proposed if the amount of memory is not known.
+/// Only the application knows its own number.
 const MOST: u64 = 16;
 const UNKNOWN: u64 = 4;
 
@@ -326,7 +327,7 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.memory.mounts.source()).alone()
 }
 
-/// A size of pages in words, and as an option of a mount: `2 MB` and `2M`.
+/// Formats a page size for a sentence and as a mount option: `2 MB` and `2M`.
 fn named(size: u64) -> (String, String) {
     match (size >> 30, size >> 20) {
         (0, 0) => (format!("{} kB", size >> 10), format!("{}K", size >> 10)),
@@ -335,7 +336,7 @@ fn named(size: u64) -> (String, String) {
     }
 }
 
-/// `1024M`, as /proc/self/mounts has it.
+/// Parses `1024M`, as in /proc/self/mounts.
 pub(in crate::rules) fn bytes(size: &str) -> Option<u64> {
     let unit = match size.chars().last()? {
         'K' | 'k' => 10,

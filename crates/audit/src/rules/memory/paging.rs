@@ -242,7 +242,7 @@ fn ksm(facts: &Facts, _: &Context) -> Judged {
     judgement.see(fact).see(&facts.memory.ksm_pages_shared).alone()
 }
 
-/// As low as it must be for pages of applications to stay (mlnx_tune, tuned).
+/// The highest value with which pages of applications stay in memory (mlnx_tune, tuned).
 const SWAPPINESS: i64 = 10;
 
 fn swap(facts: &Facts, _: &Context) -> Judged {

@@ -103,13 +103,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// This many CPUs are named.
+/// Number of CPUs that are named.
 const NAMED: usize = 4;
 
-/// Counts by CPU, and during which time; `None` since boot.
+/// Counts by CPU, and the time during which they were counted (`None`: since boot).
 type ByCpu = (Vec<(u32, u64)>, Option<Nanos>);
 
-/// A counter of the backlog by CPU, during the interval or since boot; the largest first.
+/// A counter of the backlog by CPU, during the interval or since boot, the largest count first.
 fn backlog(facts: &Facts, get: fn(&Softnet) -> u64) -> Result<ByCpu, Skip> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let table = interval.map_or(&facts.counters.softnet, |interval| &interval.change.softnet);
@@ -126,7 +126,7 @@ fn named(judgement: Judgement, found: &[(u32, u64)], facts: &Facts) -> Judgement
     found.iter().take(NAMED).fold(judgement, one)
 }
 
-/// Doubles what is known of some settings: a fixed number could be less than what is there.
+/// Doubles the known values of some settings, because a fixed number could be less than the present value.
 fn twice(settings: &[(&str, &Fact<i64>)]) -> Option<String> {
     let double = |(name, fact): &(&str, &Fact<i64>)| {
         let now = fact.get().filter(|now| *now > 0)?;
@@ -203,8 +203,8 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.kernel.modules.source()).see(&count).alone()
 }
 
-/// By the names that the driver requests: `irdma-...`, and in its earlier versions `CEQ` and `AEQCEQ` for completions
-/// (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
+/// Whether an interrupt is for RDMA, by the names that the driver requests: `irdma-...`, and in its earlier versions
+/// `CEQ` and `AEQCEQ` for completions (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
 fn is_rdma(irq: &&Irq) -> bool {
     let is_own = |action: &String| action.starts_with("irdma") || action == "CEQ" || action == "AEQCEQ";
     irq.actions.is(|actions| actions.iter().any(is_own)) == Some(true)

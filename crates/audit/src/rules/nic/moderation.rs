@@ -164,8 +164,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Drivers to which some numbers of microseconds are the names of modes, and these numbers
-/// (drivers/net/ethernet/intel, the function behind `set_coalesce` of each).
+/// Drivers that take some numbers of microseconds as names of modes, with these numbers (drivers/net/ethernet/intel,
+/// the function behind `set_coalesce` of each).
 const MODES: [(&str, &[u32]); 6] = [
     ("e1000e", &[1, 3, 4]),
     ("igb", &[1, 3]),
@@ -199,7 +199,7 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The longest interval of reception, of the interface and of its queues; `None` if it is not a time.
+/// The longest receive interval of the interface and of its queues. `None` if it is not a time.
 fn longest(link: &Link, said: &Coalescing) -> Option<u32> {
     let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
     of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()
@@ -316,9 +316,10 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Below this share of the allowed rate, in percent, there is too little traffic to tell.
+/// Below this share of the allowed rate, in percent, there is too little traffic for a judgement.
 const BUSY: u64 = 50;
-/// Above this share, in percent, more interrupts come than are allowed: the counters are not read at one instant.
+/// Above this share, in percent, more interrupts occur than are allowed. It is above 100 because the counters are not
+/// read at one instant.
 const TOO_MANY: u64 = 110;
 
 fn effective(facts: &Facts, context: &Context) -> Judged {

@@ -100,7 +100,7 @@ pub const RULES: &[Rule] = &[
 /// The most that TCP hands down at once unless gso_max_size says otherwise (`GSO_LEGACY_MAX_SIZE`).
 const LARGEST_SEGMENT: u64 = 65_536;
 
-/// Is a feature on? Unknown where the list is; not applicable where the driver does not have it.
+/// Whether a feature is on. Unknown if the list of features is unknown; not applicable if the driver lacks the feature.
 fn on(link: &Link, name: &str) -> Result<bool, Skip> {
     let all = offered(&link.features)?;
     let feature = all.get(name).ok_or_else(|| Skip::not_applicable(format!("the kernel has no feature {name}")))?;

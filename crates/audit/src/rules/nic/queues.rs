@@ -11,7 +11,7 @@ const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel
 const SCALING: &str = "Linux Documentation/networking/scaling.rst";
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 
-/// An inter-processor interrupt and the idle exit of the CPU that it wakes.
+/// The time of an inter-processor interrupt, and of the idle exit of the CPU that it wakes.
 const IPI: Magnitude = Magnitude {
     text: "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
     effect: crate::Effect::Late(Nanos::from_micros(3)),
@@ -149,12 +149,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The shortest ring that is asked for (the FreeBSD thread), and the longest that stays near a cache (DPDK's guides end
-/// at 2048; twice that is allowed).
+/// The shortest ring that is recommended (the FreeBSD thread), and the longest that stays close to a cache (DPDK's
+/// guides end at 2048; twice that is allowed).
 const SHORTEST: u32 = 256;
 const LONGEST: u32 = 4096;
 
-/// Receive queues.
+/// Number of receive queues.
 fn receives(link: &Link) -> Result<u32, Skip> {
     let said = offered(&link.channels)?;
     let sum = said.combined.unwrap_or(0).saturating_add(said.rx.unwrap_or(0));
@@ -200,7 +200,7 @@ fn ring(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The speed, to be printed.
+/// The speed as text.
 fn speed_of(link: &Link) -> host::Fact<String> {
     link.speed.clone().map(|speed| crate::rules::interfaces::gigabits(speed.as_bps()))
 }

@@ -55,9 +55,9 @@ pub const RULES: &[Rule] = &[
 /// The largest payload of a standard Ethernet frame (IEEE 802.3, 3.2.7).
 const STANDARD: u32 = 1500;
 
-/// Disciplines that hold packets back, or share a rate among classes.
+/// Queueing disciplines that hold packets back, or share a rate among classes.
 const SHAPERS: [&str; 7] = ["cake", "cbq", "drr", "hfsc", "htb", "tbf", "hhf"];
-/// Disciplines that send at once what is there, in order or fairly.
+/// Queueing disciplines that send immediately, in order or fairly.
 const PLAIN: [&str; 9] = ["noqueue", "mq", "mqprio", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "multiq"];
 
 fn mtu(facts: &Facts, context: &Context) -> Judged {

@@ -121,11 +121,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What drivers say when firmware and driver do not fit (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware errors).
+/// Messages of drivers whose version does not fit the firmware (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware
+/// errors).
 const COMPLAINTS: [&str; 4] = ["nvm image", "ddp package file was not found", "entering safe mode", "recovery mode"];
-/// The kernel's first messages that rules look at come within this time.
+/// Seconds within which the kernel prints the first messages that rules look at.
 const BOOT_SECONDS: u64 = 10;
-/// What the kernel says when virtual functions get no place (drivers/pci/iov.c).
+/// Messages of the kernel when there is no address space for virtual functions (drivers/pci/iov.c).
 const NO_ROOM: [&str; 2] = ["not enough mmio resources for sr-iov", "can't enable sr-iov"];
 
 fn node(facts: &Facts, context: &Context) -> Judged {
@@ -219,7 +220,7 @@ fn functions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Do the messages go back to the boot, when drivers start? Each begins with `[seconds.micros]`.
+/// Whether the messages go back to the boot, when drivers start. Each begins with `[seconds.micros]`.
 fn from_boot(messages: &[String]) -> bool {
     let seconds = |line: &String| {
         let stamp = line.trim_start().strip_prefix('[')?.split(['.', ']']).next()?;

@@ -70,9 +70,9 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A port that was set up and trained once or twice has some changes; more are flaps (an estimate).
+/// A port that was set up and trained once or twice has up to this many changes; more are flaps. This is an estimate.
 const FEW_CHANGES: u64 = 20;
-/// Up to this speed short copper can do without Reed-Solomon (IEEE 802.3by).
+/// Up to this speed, short copper cables work without Reed-Solomon error correction (IEEE 802.3by).
 const WITHOUT_RS: BitRate = BitRate::new(25_000_000_000);
 
 fn carrier(facts: &Facts, context: &Context) -> Judged {

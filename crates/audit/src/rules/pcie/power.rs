@@ -78,7 +78,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Which states a device's link may sleep in; `None` if that is not known.
+/// The states in which a device's link may sleep. `None` if they are not known.
 fn sleeps(device: &PciDevice) -> Option<Vec<String>> {
     if let Some(aspm) = device.aspm.get() {
         let states = [("L0s", aspm.l0s), ("L1", aspm.l1)];

@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 /// The rules of this file, in the order of the report.
@@ -158,7 +158,7 @@ fn others(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(seen, source).see(&facts.services.systemd_cpu_affinity).alone()
 }
 
-/// The application's threads; an error where there is none.
+/// The application's threads. An error if there are none.
 fn own<'a>(facts: &'a Facts, context: &'a Context) -> Result<Vec<&'a Task>, Skip> {
     known(&facts.tasks)?;
     if facts.tasks().all(|task| !task.affinity.is_known()) {

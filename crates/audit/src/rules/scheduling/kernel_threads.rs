@@ -11,7 +11,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 /// The rules of this file, in the order of the report.
@@ -92,12 +92,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// `rcuop/12` and `kworker/u8:1` without their numbers.
+/// The name of a thread without its numbers: `rcuop` for `rcuop/12`, `kworker` for `kworker/u8:1`.
 fn stem(task: &Task) -> &str {
     task.comm.split(['/', ':']).next().unwrap_or(&task.comm).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
-/// The names of threads by their stems, the most frequent first: `rcuop (8), kswapd (2)`.
+/// Lists the names of threads without their numbers, the most frequent first: `rcuop (8), kswapd (2)`.
 fn stems(tasks: &[&Task]) -> String {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     tasks.iter().for_each(|task| *count.entry(stem(task)).or_default() += 1);

@@ -120,7 +120,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Real-time threads of users; deadline threads have a budget of their own.
+/// Real-time threads of users, without deadline threads, which have a budget of their own.
 fn realtime(facts: &Facts) -> Result<Vec<&Task>, Skip> {
     known(&facts.tasks)?;
     Ok(facts.tasks().filter(|task| !task.kernel && task.class.is_realtime()).collect())

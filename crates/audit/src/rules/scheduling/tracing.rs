@@ -8,10 +8,10 @@ use crate::{
 };
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
-/// Interrupts from other CPUs that stop a CPU for a memory map or for code that changes.
+/// Interrupts from other CPUs that stop a CPU for a changed memory map or changed code.
 const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
-/// More of them than this in a second, on the isolated CPUs together, are no chance. An estimate: one module that is
-/// loaded asks all CPUs some ten times.
+/// More such interrupts than this per second, on all isolated CPUs together, are no coincidence. This is an estimate:
+/// loading one module interrupts all CPUs some ten times.
 const MANY_A_SECOND: u64 = 10;
 
 /// The rules of this file, in the order of the report.

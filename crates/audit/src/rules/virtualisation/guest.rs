@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
-/// What gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
+/// The remedy that gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
 pub(in crate::rules) const INVTSC: &str =
     "libvirt: <cpu mode='host-passthrough' migratable='off'><feature policy='require' name='invtsc'/></cpu>";
 pub(in crate::rules) const MIGRATION: &str = "The guest can no longer migrate to a host with another TSC frequency.";
@@ -98,7 +98,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Emulated devices by their drivers: QEMU's IDE, AHCI, network cards and floppy have real models' drivers.
+/// Drivers of emulated devices. QEMU's IDE, AHCI, network cards and floppy use the drivers of real models.
 const EMULATED: [&str; 8] = ["ata_piix", "pata_acpi", "floppy", "e1000", "8139cp", "8139too", "ne2k-pci", "pcnet32"];
 
 fn steal(facts: &Facts, context: &Context) -> Judged {

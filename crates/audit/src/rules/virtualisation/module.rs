@@ -123,7 +123,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`: is it on?
+/// Whether a module parameter is on: `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`.
 fn is_on(text: &str) -> Result<bool, Skip> {
     match text.trim() {
         "Y" | "y" | "1" | "on" | "force" => Ok(true),
