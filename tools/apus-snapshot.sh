@@ -7,7 +7,7 @@
 # The script changes nothing and records no secrets. All that it reads is listed below. From a text that can
 # contain secrets, such as a command line, it keeps only words that are known to be none. From the kernel's
 # messages, it keeps only those that an audit looks at. MAC addresses and serial numbers are masked unless
-# -u is given. The script does not run on isolated CPUs, and reads nothing that interrupts them.
+# -u is given. If taskset is installed, the script stays off isolated CPUs. It reads nothing that interrupts them.
 #
 #   sh apus-snapshot.sh [-o host.tar] [-t seconds between the two readings of the counters] [-u]
 #
