@@ -110,8 +110,10 @@ fn nics(facts: &Facts) -> Intended<Vec<String>> {
     links.sort_by_key(|(packets, _)| std::cmp::Reverse(*packets));
     let busy: Vec<String> = links.iter().filter(|(n, _)| *n > 0).map(|(_, name)| (*name).to_owned()).collect();
     match (busy.is_empty(), links.is_empty()) {
-        (false, _) => Intended::inferred(busy, "they are up and have had traffic"),
-        (true, false) => Intended::inferred(links.into_iter().map(|(_, name)| name.into()).collect(), "they are up"),
+        (false, _) => Intended::inferred(busy, "interfaces that are up and have had traffic"),
+        (true, false) => {
+            Intended::inferred(links.into_iter().map(|(_, name)| name.into()).collect(), "interfaces that are up")
+        }
         _ if facts.links.is_unknown() => from_interrupts(facts),
         _ => Intended::default(),
     }

@@ -148,7 +148,7 @@ const PODS: &[Rule] = &[
         fix: Fix::boot(
             "kubelet configuration: reservedSystemCPUs: \"{housekeeping}\", topologyManagerPolicy: single-numa-node",
         ),
-        cost: "Fewer CPUs for pods.",
+        cost: "Pods get fewer CPUs.",
         references: &["mrVectorz ContainerIRQTool", KUBERNETES],
         conflicts: &[],
     },

@@ -144,7 +144,7 @@ const STATE: &[Rule] = &[
         magnitude: SMI,
         fix: Fix::boot("replace the module that is named")
             .after("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count"),
-        cost: "A new module.",
+        cost: "A new module is needed.",
         references: &["Linux Documentation/admin-guide/RAS/main.rst"],
         conflicts: &[],
     },
@@ -162,7 +162,7 @@ const STATE: &[Rule] = &[
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("fix fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
-        cost: "Better cooling, or a lower frequency.",
+        cost: "The host needs better cooling, or a lower frequency.",
         references: &[HARDWARE, "Linux drivers/thermal/intel/therm_throt.c, the message's text"],
         conflicts: &[],
     },

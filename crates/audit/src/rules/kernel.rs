@@ -152,7 +152,7 @@ const RUNNING: &[Rule] = &[
             source: "Interrupt-mode DPDK slides (2017); the throughput: OpenShift documentation",
         },
         fix: Fix::boot("boot a PREEMPT_RT kernel").traded(),
-        cost: "Lower throughput, and trouble with drivers that are not ready for PREEMPT_RT.",
+        cost: "Throughput is lower, and drivers that are not ready for PREEMPT_RT may fail.",
         references: &[
             "Interrupt-mode DPDK slides (2017)",
             "Linux Documentation/admin-guide/kernel-parameters.txt, preempt",

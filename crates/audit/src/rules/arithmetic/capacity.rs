@@ -75,7 +75,7 @@ pub const RULES: &[Rule] = &[
             source: "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
         },
         fix: Fix::for_good("isolate fewer CPUs, or give the interface fewer queues (ethtool -L)"),
-        cost: "Fewer CPUs for the application.",
+        cost: "The application gets fewer CPUs.",
         references: &["openshift/cluster-node-tuning-operator", "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -94,7 +94,7 @@ pub const RULES: &[Rule] = &[
             source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         },
         fix: Fix::look("apus irqs --cpu {isolated} --watch # then apply the fixes of irq.* and kthr.* for the first one"),
-        cost: "Depends on the source of the interruptions.",
+        cost: "The cost depends on the source of the interruptions.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/admin-guide/cpu-isolation.rst",

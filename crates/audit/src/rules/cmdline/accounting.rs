@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
         },
         fix: Fix::runtime_or_boot("auditctl -e 0", "audit=0"),
-        cost: "No audit trail: policy may demand one.",
+        cost: "There is no audit trail, which a policy may demand.",
         references: &[FLEXRAN, "Linux Documentation/admin-guide/kernel-parameters.txt, audit"],
         conflicts: &["security policies that demand an audit trail"],
     },

@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
         },
         fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
-        cost: "Fewer CPUs for the application.",
+        cost: "The application gets fewer CPUs.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",

@@ -141,7 +141,7 @@ pub const RULES: &[Rule] = &[
             "echo performance > /sys/module/pcie_aspm/parameters/policy",
             "pcie_aspm.policy=performance",
         ),
-        cost: "Some watts per device.",
+        cost: "Each device uses some watts more.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
             "Linux Documentation/core-api/real-time/hardware.rst",

@@ -55,7 +55,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE",
         },
         fix: Fix::boot("firmware setting Energy Efficient Turbo: disabled"),
-        cost: "Some power.",
+        cost: "The CPUs use a little more power.",
         references: &[SDM, "OpenShift vDU reference configuration, host firmware"],
         conflicts: &[],
     },
@@ -472,7 +472,7 @@ fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
 fn converted(judgement: Judgement, cpu: &Cpu) -> Judgement {
     const WHAT: &str = "automatic C-state conversion is on: the hardware enters C6 where the kernel asks for C1";
     const SETTING: &str = "firmware setting Autonomous Core C-State (automatic C-state conversion): disabled";
-    const COST: &str = "Idle cores stay in C1 where the kernel asks for it: more power.";
+    const COST: &str = "Idle cores stay in C1 if the kernel asks for it, and use more power.";
     let c6 =
         cpu.idle_states.value().into_iter().flatten().find(|state| state.name.is(|name| name == "C6") == Some(true));
     let judgement = match judgement.verdict {

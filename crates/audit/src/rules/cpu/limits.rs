@@ -24,7 +24,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("lower the highest frequency until the count stops rising, or fix fans and air flow")
             .after("ipmitool sdr type Temperature"),
-        cost: "Better cooling, or a lower frequency.",
+        cost: "The host needs better cooling, or a lower frequency.",
         references: &[
             "Linux Documentation/core-api/real-time/hardware.rst",
             "Linux Documentation/admin-guide/thermal/intel_powerclamp.rst",
@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
             .after("grep . /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw"),
-        cost: "More heat; the limit may be set because of the rack's power limit.",
+        cost: "The host produces more heat. The limit may be set because of the rack's power limit.",
         references: &["Linux Documentation/power/powercap/powercap.rst", "intel/PerfSpect"],
         conflicts: &[],
     },
@@ -65,7 +65,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst, which gives no figure",
         },
         fix: Fix::runtime("echo performance > /sys/firmware/acpi/platform_profile"),
-        cost: "More power and noise.",
+        cost: "The host uses more power and is louder.",
         references: &[
             "Linux Documentation/userspace-api/sysfs-platform_profile.rst",
             "tuned profile throughput-performance",
@@ -87,7 +87,7 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge; Intel SDM volume 2, UMWAIT, says that C0.2 has the larger latency without a number",
         },
         fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/umwait_control/enable_c02"),
-        cost: "A little more power in empty polls.",
+        cost: "Empty polls use a little more power.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-devices-system-cpu, umwait_control",
             "Intel SDM volume 2, UMWAIT",

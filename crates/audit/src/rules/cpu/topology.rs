@@ -31,7 +31,8 @@ pub const RULES: &[Rule] = &[
         )
         .decided()
         .traded(),
-        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the core well.",
+        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the \
+               core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -79,7 +80,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         },
         fix: Fix::boot("isolate CPUs of one cache (lscpu --extended shows which), or keep each pipeline within one"),
-        cost: "Fewer CPUs to choose from.",
+        cost: "There are fewer CPUs to choose from.",
         references: &["Linux Documentation/core-api/real-time/hardware.rst"],
         conflicts: &[],
     },

@@ -115,7 +115,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
         },
-        fix: Fix::boot("a newer igb_uio, or vfio-pci; no threadirqs on the command line"),
+        fix: Fix::boot("use a newer igb_uio, or vfio-pci; do not boot with threadirqs"),
         cost: "The device stops while its driver is replaced.",
         references: &[SLIDES],
         conflicts: &[],

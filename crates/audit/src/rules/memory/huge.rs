@@ -94,7 +94,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
         },
         fix: Fix::runtime("echo never > /sys/kernel/mm/transparent_hugepage/defrag"),
-        cost: "Fewer huge pages where memory is fragmented.",
+        cost: "There are fewer huge pages if memory is fragmented.",
         references: &[TRANSPARENT],
         conflicts: &[],
     },

@@ -49,7 +49,7 @@ pub const RULES: &[Rule] = &[
               other nodes have free pages.",
         magnitude: FAULT,
         fix: Fix::runtime("sysctl -w vm.zone_reclaim_mode=0"),
-        cost: "More memory of other nodes is used.",
+        cost: "The kernel uses more memory of other nodes.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode",
             "Mellanox mlnx-tools, mlnx_tune",
@@ -113,7 +113,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
         },
         fix: Fix::runtime("sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3"),
-        cost: "More writes, and fewer of them are merged.",
+        cost: "The kernel writes more often, and merges fewer of the writes.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
             "tuned profile latency-performance",
@@ -168,7 +168,7 @@ pub const RULES: &[Rule] = &[
         why: "Counters show what really happens: a page fault that needs the disk stops its thread.",
         magnitude: FAULT,
         fix: Fix::for_good(
-            "lock the application's memory (mlockall) and touch it before it is needed; LimitMEMLOCK=infinity in its unit",
+            "lock the application's memory (mlockall) and touch it before it is needed; set LimitMEMLOCK=infinity in its unit",
         ),
         cost: "The kernel cannot reclaim locked memory for others.",
         references: &["mlock(2)", "Linux Documentation/timers/no_hz.rst, on keeping applications out of the kernel"],

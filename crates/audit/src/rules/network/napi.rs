@@ -54,7 +54,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime(
             "echo 0 > /sys/class/net/{nic}/napi_defer_hard_irqs\necho 0 > /sys/class/net/{nic}/gro_flush_timeout",
         ),
-        cost: "More interrupts.",
+        cost: "There are more interrupts.",
         references: &[NAPI, "GitHub Linutronix/RTC-Testbench#62"],
         conflicts: &[],
     },

@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
             "net.core.rmem_max = 16777216 in /etc/sysctl.d",
         )
         .decided(),
-        cost: "A longer buffer is a longer queue.",
+        cost: "Data can wait longer in a longer buffer.",
         references: &[
             "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS",
             "GitHub padalan/latency-audit",
@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is from drivers/net/ethernet/intel/i40e",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_autocorking=0"),
-        cost: "More and smaller packets.",
+        cost: "TCP sends more and smaller packets.",
         references: &[IP, "GitHub nawaz1991/lltune"],
         conflicts: &["Linux by default: on"],
     },

@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
         },
         fix: Fix::for_good("double net.core.netdev_max_backlog"),
-        cost: "A longer backlog is a longer queue.",
+        cost: "Packets can wait longer in a longer backlog.",
         references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog", "GitHub nawaz1991/lltune"],
         conflicts: &[],
     },
@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::both(
             "nft add rule raw prerouting iifname {nic} notrack",
-            "stateless rules, or none; blacklist nf_conntrack if nothing needs it",
+            "use only stateless rules, or no rules; blacklist nf_conntrack if nothing needs it",
         ),
         cost: "Stateful rules, address translation and Kubernetes services need it.",
         references: &["Linux Documentation/networking/nf_conntrack-sysctl.rst", "Mellanox mlnx-tools, mlnx_tune"],
@@ -94,7 +94,8 @@ pub const RULES: &[Rule] = &[
         )
         .after("rdma resource show # queue pairs in use")
         .decided(),
-        cost: "No RDMA: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their connections.",
+        cost: "RDMA stops: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their \
+               connections.",
         references: &[
             "OpenShift vDU/RAN reference configuration",
             "Linux Documentation/admin-guide/kernel-parameters.txt, module_blacklist",

@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/networking/segmentation-offloads.rst; the figure is an estimate",
         },
         fix: Fix::runtime("ethtool -K {nic} lro off rx-gro-hw off"),
-        cost: "More CPU time for bulk TCP.",
+        cost: "Bulk TCP takes more CPU time.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
         conflicts: &[],
     },
@@ -48,7 +48,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/networking/napi.rst (budget of a poll); the figure is an estimate",
         },
         fix: Fix::runtime("ethtool -K {nic} gro off"),
-        cost: "Several times the CPU time for bulk TCP.",
+        cost: "Bulk TCP takes several times as much CPU time.",
         references: &["Linux Documentation/networking/napi.rst", SEGMENTATION, ETHTOOL],
         conflicts: &[
             "off: the FreeBSD thread, GitHub padalan/latency-audit and nawaz1991/lltune; on: Linux by default, for throughput",
@@ -72,8 +72,8 @@ pub const RULES: &[Rule] = &[
             "ip link set dev {nic} gso_max_size 16384 # or ethtool -K {nic} tso off gso off",
             "set the same in a udev rule",
         ),
-        cost: "More CPU time for bulk TCP. The FreeBSD thread advises to turn all off, measure, and turn them on one at a \
-         time.",
+        cost: "Bulk TCP takes more CPU time. The FreeBSD thread advises to turn all off, measure, and turn them on \
+               one at a time.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
         conflicts: &["Linux by default: on, for throughput"],
     },

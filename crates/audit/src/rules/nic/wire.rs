@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
             source: "arithmetic: (bytes + 38) x 8 / rate",
         },
         fix: Fix::both("ip link set dev {nic} mtu 1500", "set the same where the interface is configured"),
-        cost: "More frames, so more CPU time, in bulk transfers; all hosts of a segment need the same MTU.",
+        cost: "Bulk transfers need more frames and thus more CPU time. All hosts of a segment need the same MTU.",
         references: &["IEEE 802.3", "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &["storage networks use 9000"],
     },

@@ -32,7 +32,8 @@ pub const RULES: &[Rule] = &[
             "run the application on CPUs of the card's node, or move the card to a slot of their socket; if the node \
             is -1, update the firmware",
         ),
-        cost: "Moving the card is an outage, and takes a free slot; moving the application takes free CPUs on the card's node.",
+        cost: "Moving the card interrupts service and needs a free slot. Moving the application needs free CPUs on \
+               the card's node.",
         references: &[DPDK, TUNE, "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst"],
         conflicts: &[],
     },
@@ -92,7 +93,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "flash the firmware that matches the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
         ),
-        cost: "An outage. A failed firmware update can destroy the card.",
+        cost: "The update interrupts service. If it fails, it can destroy the card.",
         references: &[
             DPDK,
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
@@ -115,7 +116,7 @@ pub const RULES: &[Rule] = &[
             source: "DPDK guide Getting Started for Linux, Linux Drivers",
         },
         fix: Fix::both("dpdk-devbind.py -b vfio-pci {device}", "driverctl set-override {device} vfio-pci"),
-        cost: "Needs an IOMMU, or vfio's mode without one.",
+        cost: "The host needs an IOMMU, or vfio must use its mode without one.",
         references: &[DRIVERS, "Linux Documentation/driver-api/vfio.rst"],
         conflicts: &[],
     },

@@ -53,7 +53,7 @@ pub const RULES: &[Rule] = &[
             source: "DPDK guide, older editions, How to get best performance with NICs on Intel platforms: one 40G port per card",
         },
         fix: Fix::boot("use only one port per card, or put the card in a wider slot"),
-        cost: "A second card.",
+        cost: "You need a second card.",
         references: &[DPDK],
         conflicts: &[],
     },

@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("replace cable or transceiver, or repair the other end")
             .after("ethtool -m {nic}; dmesg | grep {nic}"),
-        cost: "New parts, and the link is down meanwhile.",
+        cost: "New parts are needed, and the link is down during the exchange.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-class-net, carrier_changes",
             "Mellanox mlnx-tools, mlnx_tune",

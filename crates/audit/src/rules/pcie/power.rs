@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
             "for f in /sys/bus/pci/devices/{device}/link/*_aspm; do echo 0 > $f; done",
             "pcie_aspm.policy=performance",
         ),
-        cost: "About a watt per link.",
+        cost: "Each link uses about a watt more.",
         references: &[
             HARDWARE,
             "Linux Documentation/ABI/testing/sysfs-bus-pci, link/l1_aspm",
@@ -72,7 +72,7 @@ pub const RULES: &[Rule] = &[
             source: "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
         },
         fix: Fix::both("ethtool --set-eee {nic} eee off", "set the same in a udev rule or with NetworkManager"),
-        cost: "Less than a watt per port.",
+        cost: "Each port uses less than a watt more.",
         references: &["ethtool(8), --set-eee", "IEEE 802.3az"],
         conflicts: &[],
     },

@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
             "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # shows who wakes them; write 0 to stop. \
             Then apply the remedy in kernel-per-CPU-kthreads.rst",
         ),
-        cost: "Depends on the remedy; tracing itself disturbs and must be switched off again.",
+        cost: "The cost depends on the remedy. Tracing itself disturbs the CPUs, and must be switched off again.",
         references: &[KTHREADS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },

@@ -54,7 +54,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
         },
         fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),
-        cost: "One timestamp per packet, about 20 ns.",
+        cost: "Each packet gets a timestamp, which takes about 20 ns.",
         references: &["tuned plugin rtentsk", "clrkwllms/realtime-setup"],
         conflicts: &[],
     },

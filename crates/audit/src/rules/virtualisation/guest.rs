@@ -30,9 +30,9 @@ pub const RULES: &[Rule] = &[
             source: "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::for_good(
-            "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud: dedicated CPUs",
+            "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud, rent dedicated CPUs",
         ),
-        cost: "CPUs that only this guest can use.",
+        cost: "Only this guest can use these CPUs.",
         references: &[FLEXRAN, "proc_stat(5)"],
         conflicts: &[],
     },
@@ -120,7 +120,7 @@ fn steal(facts: &Facts, context: &Context) -> Judged {
         }
         false => Judgement::warn(
             cpu,
-            format!("the hypervisor took {most} {span} from the worst of these CPUs, which worked for {busy}"),
+            format!("the hypervisor took {most} {span} from this CPU, which worked for {busy}; no CPU that matters lost more"),
         ),
     }
     .see_as(format!("steal {most} of CPU {cpu}"), "/proc/stat")
