@@ -41,7 +41,7 @@ fn one(text: &mut String, rule: &Rule) {
     text.push('\n');
 }
 
-/// The fix of a rule, as lines of a list.
+/// Formats the fix of a rule as lines of a list.
 fn fixes(fix: &Fix) -> Vec<String> {
     let code = |label: &str, commands: &str| {
         let commands: Vec<String> = commands.lines().map(|line| format!("`{line}`")).collect();
@@ -53,7 +53,7 @@ fn fixes(fix: &Fix) -> Vec<String> {
     look.into_iter().chain(runtime).chain(fix.persistent.map(|settings| code(boot, settings))).collect()
 }
 
-/// Where a rule makes sense, in words.
+/// The hosts to which a rule applies, in words.
 pub fn applies(rule: &Rule) -> String {
     let applies = &rule.applies;
     let mut words = vec![match applies.os {

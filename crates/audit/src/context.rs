@@ -35,7 +35,7 @@ pub enum How {
     Given,
     /// The value was inferred from what the host shows; the text names the evidence.
     Inferred(String),
-    /// Nothing shows it.
+    /// Neither stated nor shown by the host.
     #[default]
     Nowhere,
 }

@@ -29,7 +29,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Completes a judgement.
+    /// Completes a judgement to a finding.
     pub(crate) fn new(
         group: Group,
         rule: &'static Rule,
@@ -199,7 +199,7 @@ mod tests {
             let fix = &finding.fix;
             let shown = |step: &Step| !matches!(step.action, Action::Rerun(_) | Action::Advise(_));
             let commands = fix.runtime.iter().filter(|step| shown(step)).map(ToString::to_string);
-            let looks = fix.look.iter().filter(|line| !line.starts_with("rerun ")).cloned();
+            let looks = fix.look.iter().filter(|line| !line.starts_with("run this audit again ")).cloned();
             lines.extend(commands.chain(looks).map(|line| (line, finding.rule.id)));
         };
         for case in rules::cases().flatten() {

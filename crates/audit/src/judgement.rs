@@ -17,7 +17,7 @@ pub enum Skip {
     Unknown {
         /// The reason.
         reason: Box<str>,
-        /// What would have to be read. `None` if nothing would help.
+        /// The source that would have to be read. `None` if no source would help.
         source: Option<Source>,
     },
     /// The question does not apply to this host.
@@ -42,7 +42,7 @@ impl Skip {
         match fact.why() {
             Some(Why::Absent) => Self::not_applicable(format!("the host has no {source}")),
             Some(why) => Self::Unknown { reason: format!("{source}: {why}").into(), source: Some(source.clone()) },
-            None => Self::unknown(format!("{source} is known, but not what was asked of it")),
+            None => Self::unknown(format!("{source} is known, but lacks the value that the rule needs")),
         }
     }
 }
@@ -63,7 +63,7 @@ pub fn settled<T>(fact: &Fact<T>) -> Result<Option<&T>, Skip> {
 pub struct Judgement {
     /// The subject of the verdict.
     pub subject: Subject,
-    /// The verdict.
+    /// The result: pass, warn, fail, or another [`Verdict`].
     pub verdict: Verdict,
     /// What was found, in one sentence without a full stop, with the numbers that matter.
     pub found: String,
@@ -292,7 +292,7 @@ impl fmt::Display for Subject {
 }
 
 impl From<u32> for Subject {
-    /// A single CPU as a subject.
+    /// Makes a single CPU the subject.
     fn from(cpu: u32) -> Self {
         Self::Cpus(CpuSet::from([cpu]))
     }

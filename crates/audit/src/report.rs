@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use host::Facts;
-use host::facts::CommandLine;
+use host::facts::{CommandLine, Kind};
 use units::Nanos;
 
 use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Verdict, remedy, rules};
@@ -13,11 +13,13 @@ use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Ver
 pub struct Report {
     /// What the host was assumed to be for.
     pub context: Context,
-    /// All findings, the most important first: with a goal by how much of the latency budget they take, without one by
-    /// verdict.
+    /// All findings, the most important first. With a goal they are sorted by the part of the latency budget that they
+    /// take, without one by verdict.
     pub findings: Vec<Finding>,
     /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
+    /// The name of the recording that was judged, as it was typed. `None` for the running host, and for given files.
+    pub recording: Option<String>,
 }
 
 /// Which rules to run.
@@ -84,7 +86,11 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
             findings.push(Finding::new(group, rule, judgement, &context, &housekeeping, facts));
         }
     }
-    let mut report = Report { context, findings, line: facts.cmdline.value().cloned() };
+    let recording = match facts.origin.kind {
+        Kind::Live | Kind::Given => None,
+        Kind::Recording | Kind::Snapshot | Kind::SosReport => Some(facts.origin.name.clone()),
+    };
+    let mut report = Report { context, findings, line: facts.cmdline.value().cloned(), recording };
     report.sort();
     remedy::agree(&mut report.findings, report.line.as_ref(), !rules::no_full_ticks(facts));
     remedy::name_needs(&mut report.findings, facts);
@@ -92,7 +98,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     report
 }
 
-/// What a rule says of a host.
+/// Applies a rule to a host.
 pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
     match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
         Ok(judgements) if judgements.is_empty() => {
@@ -128,7 +134,7 @@ impl Report {
         tally
     }
 
-    /// Marks the findings whose keys a baseline holds. Returns its keys that no finding has any more.
+    /// Marks the findings whose keys a baseline contains. Returns those of its keys that no longer match a finding.
     pub fn accept(&mut self, baseline: &BTreeSet<String>) -> Vec<String> {
         let mut unused: BTreeSet<&String> = baseline.iter().collect();
         for finding in &mut self.findings {
@@ -141,7 +147,7 @@ impl Report {
         unused.into_iter().cloned().collect()
     }
 
-    /// The findings together with what each takes, largest first: the part of the latency budget that is known.
+    /// The findings with a known delay, the largest delay first. This is the known part of the latency budget.
     pub fn budget(&self) -> Vec<(&Finding, Nanos)> {
         let mut takes: Vec<(&Finding, Nanos)> =
             self.at_least(Level::Warn).filter_map(|finding| Some((finding, finding.effect?))).collect();
@@ -180,7 +186,7 @@ impl Finding {
 }
 
 impl Selection {
-    /// Is a rule asked?
+    /// Whether the selection contains a rule.
     pub fn has(&self, group: Group, rule: &Rule) -> bool {
         let named = |list: &[Selector]| list.iter().any(|selector| selector.names(group, rule));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
@@ -199,7 +205,7 @@ impl Selector {
 impl std::str::FromStr for Selector {
     type Err = String;
 
-    /// A rule's or a group's name.
+    /// Parses the name of a rule or of a group.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(group) = Group::ALL.into_iter().find(|group| group.name() == text) {
             return Ok(Self::Group(group));

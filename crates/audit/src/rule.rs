@@ -23,7 +23,7 @@ pub struct Rule {
     pub why: &'static str,
     /// How much delay the mechanism adds.
     pub magnitude: Magnitude,
-    /// What fixes it.
+    /// How to fix it.
     pub fix: Fix,
     /// What the fix costs and risks: power, throughput, safety, other users of the host.
     pub cost: &'static str,
@@ -31,8 +31,8 @@ pub struct Rule {
     pub references: &'static [&'static str],
 }
 
-/// The effect of a mechanism on a packet. Only waiting times can be added up to a latency: slower work takes longer by
-/// an amount that no setting shows.
+/// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency. How
+/// much longer slower work takes ([`Slower`](Self::Slower)) cannot be read from any setting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
     /// No document gives its size, or it has no size in time.

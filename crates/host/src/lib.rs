@@ -1,4 +1,4 @@
-//! The machine as facts and knobs.
+//! The description of the machine (facts), and its settings (knobs).
 //!
 //! **Law:** only this crate reads the host's description, and only this crate changes the host. Every change goes
 //! through the journal, so that it can be rolled back.

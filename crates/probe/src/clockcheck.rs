@@ -1,9 +1,9 @@
-//! Whether the clocks can be believed: what happened to them between two readings.
+//! Checks whether the clocks can be trusted: what happened to them between two readings.
 //!
-//! A span measured across a step is no span. `CLOCK_MONOTONIC` itself never steps, but it stands still
-//! while the machine is suspended or a hypervisor has paused it; what shows that is the other clocks.
-//! `CLOCK_BOOTTIME` counts suspends (clock_gettime(2)); a paused virtual machine is told the time anew, so
-//! `CLOCK_REALTIME` steps; and `CLOCK_MONOTONIC_RAW` is neither slewed nor set.
+//! A time span is not valid if the clock was stepped in it. `CLOCK_MONOTONIC` itself never steps, but it stands still
+//! while the machine is suspended or a hypervisor has paused it. The other clocks show this: `CLOCK_BOOTTIME` counts
+//! suspends (clock_gettime(2)); a paused virtual machine gets a new time, so `CLOCK_REALTIME` steps; and
+//! `CLOCK_MONOTONIC_RAW` is neither slewed nor set.
 
 use std::path::Path;
 

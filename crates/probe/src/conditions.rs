@@ -1,7 +1,8 @@
-//! The state of the measuring thread and of the host that decides a latency, read when it is measured.
+//! The state of the measuring thread and of the host, as far as it affects latency, read at the time of the
+//! measurement.
 //!
-//! What the tester's [`tester::host::HostState`] holds (CPU model, kernel, governors, C-states,
-//! isolation) stands once in the document; here is what belongs to one measurement.
+//! The JSON document contains the tester's [`tester::host::HostState`] (CPU model, kernel, governors, C-states,
+//! isolation) once. This module has the conditions that belong to one measurement.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a probe gives back. It leaves the program as it stands here, so units stand in every name; what
-//! is not known is null beside its reason.
+//! The result of a probe. It is written as JSON in this form, so every name contains its unit, and a value that is not
+//! known is null and comes with the reason.
 
 use std::collections::BTreeMap;
 
@@ -132,9 +132,9 @@ pub struct Round {
     /// Samples, back-filled ones included.
     #[serde(alias = "n")] // apus.probe/1, apus.platform/1
     pub count: u64,
-    /// Median of the back-filled series, or of the raw one if there is no other; null if refused.
+    /// Median of the back-filled series, or of the raw one if there is no other; null if there are too few samples.
     pub p50_ns: Option<u64>,
-    /// 99th percentile, of the same series as `p50_ns`; null if refused.
+    /// 99th percentile, of the same series as `p50_ns`; null if there are too few samples.
     pub p99_ns: Option<u64>,
     /// Largest sample, of the same series as `p50_ns`.
     pub max_ns: Option<u64>,

@@ -1,5 +1,5 @@
-//! What every probe does around its measuring: memory locked, those that look on out of the way, and a
-//! watch on the clocks and on the hypervisor.
+//! What every probe does around its measurement: it locks the memory, moves observing threads off the measured CPUs,
+//! and watches the clocks and the hypervisor.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub(crate) struct Seen {
 }
 
 impl Observation {
-    /// Starts: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
+    /// Begins: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
     pub fn begin(control: &Control, cpus: &[usize]) -> Result<Self, Error> {
         place::check(cpus)?;
         let mut marks = Vec::new();
@@ -71,7 +71,7 @@ impl Observation {
         })
     }
 
-    /// Ends: adds what only the end shows.
+    /// Ends: adds the conditions that are only known at the end.
     pub fn end(self, conditions: &mut Conditions) -> Seen {
         let events = self.clocks.until(&Readings::take(&self.root));
         conditions.steal_ms = match (self.steal_ms, steal_ms(&self.root, &self.cpus)) {

@@ -1,11 +1,11 @@
-//! The platform profile: every probe, in several short rounds, so that profiles can be compared.
+//! Measures the platform profile: runs every probe, in several short rounds, so that profiles can be compared.
 //!
 //! ```text
 //!   round 1:  timer  jitter  switch  interrupt  idle  clock  frequency
 //!   round 2:  frequency  clock  idle  interrupt  switch  jitter  timer        and back again
 //! ```
-//! What drifts meets all probes alike, and each round is one sample of a comparison: within a round, samples are too
-//! much alike to be counted as many.
+//! A slow drift affects all probes alike. Each round counts as one sample of a comparison, because the samples within a
+//! round are not independent.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Measurements as a report: one self-contained HTML file, by the tester's means.
+//! Shows measurements as a report: one self-contained HTML file, made with the tester's report.
 
 use tester::document;
 use tester::histogram::HistogramDocument;

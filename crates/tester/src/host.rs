@@ -1,6 +1,6 @@
-//! The state of the host, as far as a result must carry it.
+//! The state of the host, as far as it belongs into a result.
 //!
-//! A stopgap: the crate `host` (`Facts::read`) takes this over, and then nothing here opens /proc or /sys.
+//! Provisional: the crate `host` (`Facts::read`) will replace it, and then nothing here opens /proc or /sys.
 
 use std::collections::BTreeSet;
 use std::fs;

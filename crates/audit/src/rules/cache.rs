@@ -18,7 +18,7 @@ const MISS: Magnitude = Magnitude::slower(
     "general knowledge of memory latency; FlexRAN real-time platform slides (2018) ask for cache allocation without a number",
 );
 
-/// Allocation.
+/// Rules on cache allocation.
 const ALLOCATION: &[Rule] = &[
     Rule {
         id: "rdt.available",
@@ -81,10 +81,10 @@ const ALLOCATION: &[Rule] = &[
     },
 ];
 
-/// Why the kernel does not use the cache allocation that the CPUs have, what switches it on and what that costs; `None` where
-/// it does use it. It takes `rdt=!l3cat` for off,
-/// and switches it off itself on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake); `rdt=l3cat` overrides both
-/// (arch/x86/kernel/cpu/resctrl/core.c, `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo has cat_l3 all the same.
+/// Why the kernel does not use the cache allocation that the CPUs have, what enables it, and what that costs. `None` if
+/// the kernel uses it. `rdt=!l3cat` disables it, and on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake) the
+/// kernel disables it by itself. `rdt=l3cat` overrides both (arch/x86/kernel/cpu/resctrl/core.c,
+/// `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo shows cat_l3 in either case.
 fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     let line = known(&facts.cmdline)?;
     let asked = |word: &str| line.all("rdt").any(|parameter| parameter.parts().any(|part| part == word));
@@ -132,7 +132,7 @@ fn available(facts: &Facts, _: &Context) -> Judged {
     if !is_offered && let Some([reason, on, cost]) = switched_off(facts)? {
         let judgement =
             Judgement::warn(format!("{reason}: the application's lines share the last-level cache with all others"));
-        let judgement = judgement.for_good(on).now("# nothing: it takes a reboot").costs(cost);
+        let judgement = judgement.for_good(on).now("# nothing: only a reboot can change this").costs(cost);
         let judgement = match facts.cpus.model.get() {
             Some(model) => judgement.see_as(format!("model {model}"), facts.cpus.model.source()),
             None => judgement,
@@ -151,13 +151,13 @@ fn available(facts: &Facts, _: &Context) -> Judged {
         .alone()
 }
 
-/// The group that a CPU belongs to: the one that lists it, else the default group.
+/// The group to which a CPU belongs: the one that lists it, otherwise the default group.
 fn group_of(groups: &[ResctrlGroup], cpu: u32) -> Option<&ResctrlGroup> {
     let named = groups.iter().find(|group| group.name != "/" && group.cpus.contains(cpu));
     named.or_else(|| groups.iter().find(|group| group.name == "/"))
 }
 
-/// The groups of the isolated CPUs, each once.
+/// The groups of the isolated CPUs, without repetition.
 fn groups<'a>(facts: &'a Facts, context: &Context) -> Result<Vec<(&'a ResctrlGroup, CpuSet)>, Skip> {
     let all = known(&facts.resctrl.groups)?;
     let mut found: Vec<(&ResctrlGroup, CpuSet)> = Vec::new();

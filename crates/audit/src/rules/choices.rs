@@ -24,7 +24,7 @@ const TUNED: &str = "tuned profiles cpu-partitioning and realtime";
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021)";
 const PERFSPECT: &str = "intel/PerfSpect";
 
-/// How the kernel is set.
+/// Choices between settings of the kernel.
 const SETTINGS: &[Rule] = &[
     Rule {
         id: "choice.timer-migration",
@@ -51,9 +51,9 @@ const SETTINGS: &[Rule] = &[
         title: "RCU grace periods are normal after boot, or expedited",
         applies: Applies::LINUX,
         judge: rcu_normal,
-        why: "An expedited grace period interrupts all CPUs to be over soon. rcupdate.rcu_normal_after_boot=1 uses the \
-              normal, quiet ones after boot. Operations that wait for them (starting pods, changing interfaces) are \
-              then slower.",
+        why: "An expedited grace period interrupts all CPUs in order to end soon. rcupdate.rcu_normal_after_boot=1 \
+              uses the normal, quiet ones after boot. Operations that wait for them (starting pods, changing \
+              interfaces) are then slower.",
         magnitude: Magnitude::untimed(
             "one interrupt on each CPU per expedited grace period; milliseconds for a normal one",
             "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
@@ -69,8 +69,8 @@ const SETTINGS: &[Rule] = &[
         title: "Rings are short, to avoid delay, or long, to avoid loss",
         applies: Applies::LINUX.with_nic(),
         judge: ring_size,
-        why: "A frame in a full ring waits for all frames before it: a short ring bounds the delay. A long ring \
-              bridges a longer absence of the reader without loss. math.rx-ring-time computes both.",
+        why: "A frame in a full ring waits for all frames before it: a short ring limits this delay. A long ring loses \
+              no frames while its reader is away for longer. math.rx-ring-time computes both.",
         magnitude: Magnitude::untimed(
             "256 slots of 1500 bytes last 79 us at 40 Gbit/s, 1024 last 315, 2048 last 630",
             "arithmetic: slots x 1538 bytes x 8 / rate (IEEE 802.3)",
@@ -85,7 +85,7 @@ const SETTINGS: &[Rule] = &[
     },
 ];
 
-/// Power.
+/// Choices on power.
 const POWER: &[Rule] = &[Rule {
     id: "choice.pstate-driver",
     cause: Cause::CoreFrequency,
@@ -105,13 +105,13 @@ const POWER: &[Rule] = &[Rule {
     cost: "Without the driver there is no energy preference, and often no turbo.",
     references: &[
         "tuned profile cpu-partitioning",
-        "tuned, intel_recommended_pstate, which the node tuning operator asks",
+        "tuned, intel_recommended_pstate, a function that the node tuning operator calls",
         NTO,
         PERFSPECT,
     ],
 }];
 
-/// One side of a choice, and who recommends it.
+/// One side of a choice, with the sources that recommend it.
 pub(super) struct Side {
     /// How a host is that follows it, as a clause: "turbo is on".
     pub is: &'static str,
@@ -124,7 +124,7 @@ pub(super) struct Side {
     pub of: &'static [Workload],
 }
 
-/// Judges a choice: the host follows `sides[followed]`.
+/// Judges a choice of a host that follows `sides[followed]`.
 pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> Judgement {
     let (mine, other) = (sides[followed], sides[1 - followed]);
     let declared = context.workloads.how == How::Given;
@@ -138,11 +138,10 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
             Judgement::pass(format!("{}, the advice for {} ({})", mine.is, uses.join(", "), mine.who))
         }
         ([], uses @ [_, ..]) => Judgement::warn(format!(
-            "{} (advised by {}); for the workload{} {}, the advice is {} ({})",
+            "{}: the advice of {}. With --workload {}, the advice is {} ({})",
             mine.is,
             mine.who,
-            if uses.len() == 1 { "" } else { "s" },
-            uses.join(", "),
+            uses.join(","),
             other.want,
             other.who
         )),
@@ -150,7 +149,7 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
             let decides = !declared && sides.iter().any(|side| !side.of.is_empty());
             let hint = if decides { "; --workload can decide it" } else { "" };
             Judgement::disagree(format!(
-                "{} (advised by {}); the opposite advice: {} ({}){hint}",
+                "{}: the advice of {}. The opposite advice is {} ({}){hint}",
                 mine.is, mine.who, other.want, other.who
             ))
         }
@@ -393,14 +392,14 @@ mod tests {
         let icx = |f: &mut Facts| f.cpus.generation = Fact::known(Generation::IceLake, "/proc/cpuinfo");
         assert_eq!(
             found(clx, "active\n"),
-            "intel_pstate is in use, in active mode (advised by intel/PerfSpect); the opposite advice: intel_pstate=disable \
+            "intel_pstate is in use, in active mode: the advice of intel/PerfSpect. The opposite advice is intel_pstate=disable \
              (tuned, OpenShift node tuning operator)"
         );
-        assert!(found(icx, "active\n").contains("(advised by OpenShift node tuning operator, intel/PerfSpect)"));
+        assert!(found(icx, "active\n").contains("the advice of OpenShift node tuning operator, intel/PerfSpect."));
         assert!(found(icx, "off\n").ends_with("intel_pstate=active (OpenShift node tuning operator, intel/PerfSpect)"));
         let passive = found(clx, "passive\n");
         assert!(
-            passive.contains("passive mode (advised by OpenShift node tuning operator with perPodPowerManagement)")
+            passive.contains("passive mode: the advice of OpenShift node tuning operator with perPodPowerManagement")
         );
         let unknown = found(|_| {}, "active\n");
         assert!(!unknown.contains("OpenShift"), "{unknown}");
@@ -413,7 +412,7 @@ mod tests {
             let host = poll().workload(Workload::Interrupt).workload(Workload::KvmHost).file(MIGRATION, now);
             host.judge("choice.timer-migration").remove(0).found
         };
-        assert!(both("1\n").contains("; for the workload poll, the advice is "), "{}", both("1\n"));
+        assert!(both("1\n").contains(". With --workload poll, the advice is "), "{}", both("1\n"));
         assert!(both("0\n").contains(", the advice for poll ("), "{}", both("0\n"));
     }
 
@@ -422,14 +421,14 @@ mod tests {
         let open = iso().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert_eq!(
             open.found,
-            "timers move to busy CPUs (advised by OpenShift node tuning operator); the opposite advice: timers that stay where \
+            "timers move to busy CPUs: the advice of OpenShift node tuning operator. The opposite advice is timers that stay where \
              they were started (tuned); --workload can decide it"
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert!(
             decided
                 .found
-                .ends_with("for the workload poll, the advice is timers that stay where they were started (tuned)"),
+                .ends_with("With --workload poll, the advice is timers that stay where they were started (tuned)"),
             "{}",
             decided.found
         );

@@ -1,4 +1,4 @@
-//! Containers and Kubernetes: by what is in force on the node, not by what a manifest asks for.
+//! Containers and Kubernetes. The rules judge what is in force on the node, not what a manifest requests.
 
 use host::Facts;
 use host::facts::{Cgroup, CpuSet};
@@ -16,7 +16,7 @@ const CRIO: &str = "CRI-O documentation, high performance hooks";
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 
-/// What the kubelet is told.
+/// Rules on the configuration of the kubelet.
 const KUBELET: &[Rule] = &[
     Rule {
         id: "k8s.cpu-manager",
@@ -25,8 +25,8 @@ const KUBELET: &[Rule] = &[
         applies: Applies::LINUX,
         judge: cpu_manager,
         why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that \
-              asks for whole CPUs gets them for itself. If the state file belongs to another policy or to other \
-              reserved CPUs, the kubelet does not start, or the state file is what is really in force.",
+              asks for whole CPUs gets them for itself. If the state file was written for another policy or for other \
+              reserved CPUs, the kubelet does not start, or it follows the state file instead of its configuration.",
         magnitude: Magnitude::late(
             Nanos::from_millis(3),
             "a time slice of other pods, up to 3 ms, and a stop by the quota, up to 100 ms",
@@ -57,7 +57,7 @@ const KUBELET: &[Rule] = &[
     },
 ];
 
-/// What pods really have.
+/// Rules on the actual resources of pods.
 const PODS: &[Rule] = &[
     Rule {
         id: "k8s.cpu-quota",
@@ -114,7 +114,8 @@ const PODS: &[Rule] = &[
             "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         ),
         fix: Fix::boot(
-            "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; kubelet and CRI-O with that runtime class",
+            "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; the kubelet and CRI-O must know its \
+            runtime class",
         ),
         cost: "The other CPUs handle the interrupts.",
         references: &[NTO, CRIO],
@@ -135,12 +136,13 @@ const PODS: &[Rule] = &[
         fix: Fix::boot(
             "kubelet configuration: reservedSystemCPUs: \"{housekeeping}\", topologyManagerPolicy: single-numa-node",
         ),
-        cost: "Fewer CPUs for pods.",
+        cost: "Pods get fewer CPUs.",
         references: &["mrVectorz ContainerIRQTool", KUBERNETES],
     },
 ];
 
-/// Is this a node of Kubernetes? Without the kubelet's configuration and without groups of pods it is none.
+/// Checks that the host is a node of Kubernetes. It is not one if it has neither the kubelet's configuration nor groups
+/// of pods.
 fn kubelet(facts: &Facts) -> Result<(), Skip> {
     let pods = facts.cgroups.groups.value().is_some_and(|groups| groups.iter().any(is_of_kubernetes));
     match (facts.services.kubelet.settled(), pods) {
@@ -192,7 +194,7 @@ fn topology_manager(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Groups of pods with CPUs of their own: fewer than all, and none of those that pods share.
+/// Groups of pods with CPUs of their own: fewer than all CPUs, and none of the CPUs that pods share.
 fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     kubelet(facts)?;
     let groups = known(&facts.cgroups.groups)?;
@@ -217,7 +219,7 @@ fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     }
 }
 
-/// All their CPUs.
+/// The CPUs of all these groups.
 fn all(own: &[(&Cgroup, &CpuSet)]) -> CpuSet {
     own.iter().fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus))
 }

@@ -18,7 +18,7 @@ const SMI: Magnitude = Magnitude::late(
     "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the figure is general knowledge",
 );
 
-/// System management interrupts.
+/// Rules on system management interrupts.
 const INTERRUPTS: &[Rule] = &[
     Rule {
         id: "smi.count",
@@ -67,7 +67,7 @@ const INTERRUPTS: &[Rule] = &[
     },
 ];
 
-/// State and age of the firmware, and errors.
+/// Rules on the state and the age of the firmware, and on hardware errors.
 const STATE: &[Rule] = &[
     Rule {
         id: "fw.microcode",
@@ -128,7 +128,7 @@ const STATE: &[Rule] = &[
         magnitude: SMI,
         fix: Fix::boot("replace the module that is named")
             .after("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count"),
-        cost: "A new module.",
+        cost: "A new module is needed.",
         references: &["Linux Documentation/admin-guide/RAS/main.rst"],
     },
     Rule {
@@ -143,7 +143,7 @@ const STATE: &[Rule] = &[
             "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::boot("fix fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
-        cost: "Better cooling, or a lower frequency.",
+        cost: "The host needs better cooling, or a lower frequency.",
         references: &[HARDWARE, "Linux drivers/thermal/intel/therm_throt.c, the message's text"],
     },
     Rule {
@@ -230,7 +230,7 @@ fn microcode(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(found, "/proc/cpuinfo").alone()
 }
 
-/// Older than this, updates have very likely come out since.
+/// For firmware older than this, updates have very likely been published.
 const OLD_YEARS: u32 = 4;
 
 fn date(facts: &Facts, _: &Context) -> Judged {

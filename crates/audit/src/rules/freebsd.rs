@@ -1,4 +1,4 @@
-//! FreeBSD: what the thread "ixl 40G bad performance" found out, as rules.
+//! FreeBSD: the results of the mailing list thread "ixl 40G bad performance", as rules.
 
 use host::Facts;
 use host::facts::{Fact, FreeBsd};
@@ -13,7 +13,7 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 const IXL: &str = "FreeBSD manual, ixl(4)";
 const IFLIB: &str = "FreeBSD manual, iflib(4)";
 
-/// Frequency and idle states.
+/// Rules on frequency and idle states.
 const POWER: &[Rule] = &[
     Rule {
         id: "fbsd.cx-lowest",
@@ -67,12 +67,12 @@ const POWER: &[Rule] = &[
             "sysctl dev.hwpstate_intel.0.epp=0 # and for each other CPU",
             "sysctl.conf: dev.hwpstate_intel.0.epp=0",
         ),
-        cost: "More power at partial load.",
+        cost: "The host uses more power at partial load.",
         references: &["FreeBSD manual, hwpstate_intel(4)"],
     },
 ];
 
-/// Interrupt moderation and transmission.
+/// Rules on interrupt moderation and transmission.
 const MODERATION: &[Rule] = &[
     Rule {
         id: "fbsd.rx-itr",
@@ -88,7 +88,7 @@ const MODERATION: &[Rule] = &[
             THREAD,
         ),
         fix: Fix::boot("loader.conf: hw.ixl.rx_itr=\"10\" # 20 us, 50,000 a second"),
-        cost: "More interrupts: more CPU time at high rates.",
+        cost: "There are more interrupts, which take more CPU time at high rates.",
         references: &[THREAD, IXL],
     },
     Rule {
@@ -102,7 +102,7 @@ const MODERATION: &[Rule] = &[
               Gbit/s, which the thread calls dangerously close.",
         magnitude: Magnitude::late(Nanos::from_micros(244), "the sender stops for the rest of the interval", THREAD),
         fix: Fix::boot("loader.conf: hw.ixl.tx_itr=\"10\" # 20 us: well within half of 256 slots, 39 us at 40 Gbit/s"),
-        cost: "More transmit interrupts.",
+        cost: "There are more transmit interrupts.",
         references: &[THREAD, IXL],
     },
     Rule {
@@ -118,7 +118,7 @@ const MODERATION: &[Rule] = &[
             "FreeBSD manual, iflib(4), net.iflib.min_tx_latency",
         ),
         fix: Fix::both("sysctl net.iflib.min_tx_latency=1", "sysctl.conf: net.iflib.min_tx_latency=1"),
-        cost: "One device write per frame: less throughput with small frames.",
+        cost: "Each frame needs a write to the device, which lowers the throughput of small frames.",
         references: &[IFLIB],
     },
     Rule {
@@ -144,8 +144,8 @@ const MODERATION: &[Rule] = &[
         title: "Interrupt storm detection is off where interrupts are many",
         applies: Applies::FREEBSD,
         judge: intr_storm,
-        why: "If one source raises more than this many interrupts a second in a row, the kernel considers it broken \
-              and throttles it.",
+        why: "If one source raises more than hw.intr_storm_threshold interrupts in a row, the kernel considers it \
+              broken and throttles it.",
         magnitude: Magnitude::late(
             Nanos::from_millis(1),
             "a throttled source is served once per clock tick: 1 ms at 1000 Hz",
@@ -158,7 +158,7 @@ const MODERATION: &[Rule] = &[
     Rule {
         id: "fbsd.head-writeback",
         cause: Cause::Rings,
-        title: "Head write-back of the transmit ring",
+        title: "Head write-back of the transmit ring is on or off after a comparison",
         applies: Applies::FREEBSD,
         judge: head_writeback,
         why: "With head write-back the controller writes one number instead of each descriptor when frames are sent. \
@@ -174,7 +174,7 @@ const MODERATION: &[Rule] = &[
     },
 ];
 
-/// Queues, rings, offloads, load.
+/// Rules on queues, rings, offloads and load.
 const QUEUES: &[Rule] = &[
     Rule {
         id: "fbsd.queues",
@@ -219,11 +219,11 @@ const QUEUES: &[Rule] = &[
          time.",
         magnitude: Magnitude::untimed("depends on driver and traffic; measure", THREAD),
         fix: Fix::both(
-            "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides, then one at a time",
+            "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides; then switch them on one at a time",
             "rc.conf: ifconfig_ixl0=\"... -tso4 -tso6 -lro\"",
         )
         .against(&["bulk throughput wants TSO and LRO on"]),
-        cost: "More CPU time per frame for bulk transfers.",
+        cost: "Bulk transfers take more CPU time per frame.",
         references: &[THREAD],
     },
     Rule {
@@ -239,8 +239,8 @@ const QUEUES: &[Rule] = &[
             "M/M/1 queue; the loads are from the thread",
         ),
         fix: Fix::both(
-            "cpuset -l 2 -x 293 # the queue's interrupt to a CPU near the card",
-            "spread flows: RSS, more queues",
+            "cpuset -l 2 -x 293 # moves the queue's interrupt to a CPU near the card",
+            "spread the flows: use RSS and more queues",
         ),
         cost: "Other work on those CPUs gets less time.",
         references: &[THREAD],
@@ -259,8 +259,8 @@ const QUEUES: &[Rule] = &[
             "FreeBSD manual, cpuset(1), names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::both(
-            "cpuset -l 2 -x 293 # each queue's interrupt to a CPU near the card",
-            "the same at the end of the boot (rc.local), or dev.ixl.0.iflib.core_offset",
+            "cpuset -l 2 -x 293 # do this for each queue's interrupt, with CPUs near the card",
+            "run the same at the end of the boot (rc.local), or set dev.ixl.0.iflib.core_offset",
         ),
         cost: "The scheduler no longer balances the load.",
         references: &[THREAD, "FreeBSD manual, cpuset(1)", IFLIB],
@@ -284,21 +284,22 @@ const QUEUES: &[Rule] = &[
     },
 ];
 
-/// Microseconds of a unit of `hw.ixl.rx_itr` and `tx_itr` (ixl(4)).
+/// Unit of `hw.ixl.rx_itr` and `tx_itr` in microseconds (ixl(4)).
 const ITR_UNIT_US: u64 = 2;
-/// The longest interval of the thread's advice: 20,000 interrupts a second.
+/// The longest interval that the thread recommends: 20,000 interrupts per second.
 const LONGEST_ITR: Nanos = Nanos::from_micros(50);
-/// The most queues of the thread's advice.
+/// The largest number of queues that the thread recommends.
 const MOST_QUEUES: usize = 8;
-/// Octets that a frame of 1500 takes on the wire: header, check sequence, preamble and gap (IEEE 802.3).
+/// Octets that a frame with a payload of 1500 takes on the wire, with header, check sequence, preamble and gap (IEEE
+/// 802.3).
 const WIRE_OCTETS: u64 = 1538;
-/// Slots of ixl's rings by default (ixl(4), hw.ixl.ring_size).
+/// Default number of slots of ixl's rings (ixl(4), hw.ixl.ring_size).
 const DEFAULT_SLOTS: u64 = 1024;
-/// CPUs of which the preference is looked for.
+/// Number of CPUs whose preference is looked for.
 const MOST_CPUS: u32 = 1024;
-/// Units of a driver that are looked for.
+/// Number of units of a driver that are looked for.
 const MOST_UNITS: u32 = 64;
-/// What went at the change to iflib in FreeBSD 12 (ixl, ix, igb and em), and what is in its place.
+/// What was removed with the change to iflib in FreeBSD 12 (ixl, ix, igb and em), with its replacement.
 const GONE_IN_12: [(&str, &str); 15] = [
     ("hw.ixl.max_queues", "dev.ixl.0.iflib.override_nrxqs and override_ntxqs"),
     ("hw.ixl.ringsz", "dev.ixl.0.iflib.override_nrxds and override_ntxds"),
@@ -321,13 +322,13 @@ fn bsd(facts: &Facts) -> Result<&FreeBsd, Skip> {
     known(&facts.freebsd)
 }
 
-/// A number that is running, or that the loader is to set.
+/// A number that is in effect, or that the loader will set.
 fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
     let text = known(fact)?;
     text.trim().parse().map_err(|_| Skip::unknown(format!("{} is {text:?}, not a number", fact.source())))
 }
 
-/// The running value, else the loader's.
+/// The value in effect, otherwise the loader's.
 fn set<'a>(host: &'a FreeBsd, name: &str) -> Fact<&'a str> {
     let running = host.sysctl(name);
     if running.is_known() { running } else { host.tunable(name).or_else(|| running) }
@@ -357,7 +358,7 @@ fn powerd(facts: &Facts, _: &Context) -> Judged {
     let highest = ["-a max", "-n max"].iter().all(|flag| flags.contains(flag));
     match (on, highest) {
         (false, _) => Judgement::pass("powerd does not run, so it does not lower the clock"),
-        (true, true) => Judgement::pass("powerd holds the clock at its maximum"),
+        (true, true) => Judgement::pass("powerd keeps the clock at its maximum"),
         (true, false) => Judgement::fail("powerd lowers the clock when the load is low"),
     }
     .see_as(format!("powerd_enable={on}, powerd_flags={flags:?}"), "/etc/rc.conf")
@@ -382,7 +383,9 @@ fn epp(facts: &Facts, _: &Context) -> Judged {
     let fact = worst;
     match most {
         0 => Judgement::pass("the processor prefers performance"),
-        n => Judgement::warn(format!("the processor's preference is {n} of 100 for energy")),
+        n => Judgement::warn(format!(
+            "the energy preference of the processor is {n} (0 is performance, 100 is saving energy)"
+        )),
     }
     .see(&fact)
     .alone()
@@ -404,12 +407,12 @@ fn rx_itr(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// What is set for the first unit of a driver that has it: `dev.ixl.1.iflib.override_nrxds`.
+/// The setting of the first unit of a driver that has it: `dev.ixl.1.iflib.override_nrxds`.
 fn of_a_unit<'a>(host: &'a FreeBsd, driver: &str, name: &str) -> Option<Fact<&'a str>> {
     (0..MOST_UNITS).map(|unit| set(host, &format!("dev.{driver}.{unit}.{name}"))).find(Fact::is_known)
 }
 
-/// Slots of the rings, with where that is known from.
+/// Number of slots of the rings, with its source.
 fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     known(&host.loader)?;
     let of_unit = of_a_unit(host, "ixl", &format!("iflib.override_n{direction}ds"));
@@ -421,7 +424,7 @@ fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     Ok((DEFAULT_SLOTS, "ixl(4), default".into()))
 }
 
-/// The fastest link that is up, in Gbit/s, by its media: `40Gbase-CR4`.
+/// The rate of the fastest link that is up, in Gbit/s, according to its media: `40Gbase-CR4`.
 fn gigabits(host: &FreeBsd) -> Result<u64, Skip> {
     let media = known(&host.interfaces)?.iter().filter_map(|interface| interface.media.as_deref());
     let speeds = media.filter_map(|media| {
@@ -457,7 +460,7 @@ fn tx_latency(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("net.iflib.min_tx_latency");
     match number(&fact)? {
         0 => Judgement::warn("frames to be sent are collected first"),
-        _ => Judgement::pass("each frame is passed on at once"),
+        _ => Judgement::pass("each frame is passed to the controller at once"),
     }
     .see(&fact)
     .alone()
@@ -489,7 +492,7 @@ fn flow_control(facts: &Facts, _: &Context) -> Judged {
         .collect()
 }
 
-/// `ixl.0`: a driver and a unit.
+/// Whether the text names a driver and a unit, as `ixl.0`.
 fn is_unit(text: &str) -> bool {
     text.split_once('.').is_some_and(|(driver, unit)| !driver.is_empty() && unit.parse::<u32>().is_ok())
 }
@@ -572,7 +575,7 @@ fn offloads(facts: &Facts, _: &Context) -> Judged {
                 true => Judgement::pass_for(subject, "the card neither merges nor splits frames"),
                 false => Judgement::disagree_for(
                     subject,
-                    format!("{} is on: good for bulk, suspect for latency", on.join(", ")),
+                    format!("{} is on: it helps bulk transfers, but may add latency", on.join(", ")),
                 ),
             };
             judgement.see_as(interface.options.join(","), interfaces.source())
@@ -585,7 +588,7 @@ fn irq_load(facts: &Facts, _: &Context) -> Judged {
     let threads = &bsd(facts)?.threads;
     let interrupts = known(threads)?.iter().filter(|thread| thread.name.starts_with("intr{"));
     let Some(busiest) = interrupts.max_by_key(|thread| thread.cpu_permyriad) else {
-        return Err(Skip::unknown("the list of threads has none of an interrupt"));
+        return Err(Skip::unknown("the list of threads contains no interrupt thread"));
     };
     let percent = f64::from(busiest.cpu_permyriad) / 100.0;
     let subject = Subject::Named(busiest.name.clone());
@@ -597,7 +600,7 @@ fn irq_load(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Interrupts of queues: `irq293: ixl1:q2`, `irq264: ix0:rxq1`.
+/// Parses the name of a queue's interrupt: `irq293: ixl1:q2`, `irq264: ix0:rxq1`.
 fn queue_interrupt(name: &str) -> Option<(u32, &str)> {
     let (irq, rest) = name.strip_prefix("irq")?.split_once(':')?;
     let queue = rest.trim().split_once(':').filter(|(_, queue)| queue.contains('q'));

@@ -10,9 +10,9 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
 
-const OTHER: Fix = Fix::boot("boot a kernel that is built with it");
+const OTHER: Fix = Fix::boot("boot a kernel that is built with this option");
 
-/// What the kernel was built with.
+/// Rules on the configuration with which the kernel was built.
 const CONFIGURATION: &[Rule] = &[
     Rule {
         id: "kcfg.no-hz-full",
@@ -120,7 +120,7 @@ const CONFIGURATION: &[Rule] = &[
     },
 ];
 
-/// What runs.
+/// Rules on what runs in the kernel.
 const RUNNING: &[Rule] = &[
     Rule {
         id: "kcfg.preempt",
@@ -136,7 +136,7 @@ const RUNNING: &[Rule] = &[
             "Interrupt-mode DPDK slides (2017); the throughput: OpenShift documentation",
         ),
         fix: Fix::boot("boot a PREEMPT_RT kernel").traded(),
-        cost: "Lower throughput, and trouble with drivers that are not ready for PREEMPT_RT.",
+        cost: "Throughput is lower, and drivers that are not ready for PREEMPT_RT may fail.",
         references: &[
             "Interrupt-mode DPDK slides (2017)",
             "Linux Documentation/admin-guide/kernel-parameters.txt, preempt",
@@ -194,7 +194,7 @@ fn hz(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(format!("CONFIG_HZ={hz}"), fact.source()).alone()
 }
 
-/// Options that cost at run time just by being built in (lib/Kconfig.debug).
+/// Options that cost time at run time even if nothing uses them (lib/Kconfig.debug).
 const COSTLY: [&str; 11] = [
     "PROVE_LOCKING",
     "LOCKDEP",

@@ -1,4 +1,4 @@
-//! The table of rules: one file a group, its rules and their cases side by side.
+//! The table of rules. Each file has a group's rules, together with the cases that test them.
 
 pub mod arithmetic;
 pub mod cache;

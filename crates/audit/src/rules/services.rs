@@ -11,13 +11,13 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
-/// This many are named.
+/// Number of services that are named.
 const NAMED: usize = 8;
 
-/// The rule tables of this group, in the order of the report.
+/// Services and monitoring tools that disturb packet processing.
 pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 
-/// Who tunes, and who just runs.
+/// Rules on services that tune the host, and on other services that run.
 const TUNERS: &[Rule] = &[
     Rule {
         id: "svc.tuned-profile",
@@ -36,7 +36,7 @@ const TUNERS: &[Rule] = &[
             "tuned-adm profile network-latency; tuned-adm verify",
             "tuned-adm profile network-latency # kept over reboots",
         ),
-        cost: "More power.",
+        cost: "The host uses more power.",
         references: &["redhat-performance/tuned, profiles", "redhat-performance/tuned issue 851"],
     },
     Rule {
@@ -69,12 +69,12 @@ const TUNERS: &[Rule] = &[
             "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the figure is an estimate",
         ),
         fix: Fix::for_good("stop and disable the services that are named, or give systemd CPUAffinity={housekeeping}"),
-        cost: "The functions of these services: updates, crash reports, discovery.",
+        cost: "The functions of these services are lost: updates, crash reports, discovery.",
         references: &["Mellanox mlnx-tools, mlnx_tune", "FlexRAN real-time platform slides (2018)"],
     },
 ];
 
-/// Who watches.
+/// Rules on services that monitor the host.
 const MONITORS: &[Rule] = &[
     Rule {
         id: "mon.msr-readers",
@@ -128,7 +128,7 @@ const MONITORS: &[Rule] = &[
     },
 ];
 
-/// Messages and crashes.
+/// Rules on messages and crashes.
 const EVIDENCE: &[Rule] = &[
     Rule {
         id: "svc.console",
@@ -171,7 +171,7 @@ const EVIDENCE: &[Rule] = &[
     },
 ];
 
-/// Profiles for latency: of tuned itself, of the node tuning operator, of Intel.
+/// Profiles for low latency: those of tuned itself, of the node tuning operator, and of Intel.
 const FOR_LATENCY: [&str; 8] = [
     "latency-performance",
     "network-latency",
@@ -182,7 +182,7 @@ const FOR_LATENCY: [&str; 8] = [
     "low-latency",
     "apus",
 ];
-/// Services that set frequencies, preferences or limits.
+/// Services that set frequencies, energy preferences or limits.
 const OWNERS: [&str; 7] = [
     "tuned.service",
     "power-profiles-daemon.service",
@@ -192,7 +192,7 @@ const OWNERS: [&str; 7] = [
     "cpufrequtils.service",
     "auto-cpufreq.service",
 ];
-/// Services that mlnx_tune stops, and others of the kind.
+/// Services that mlnx_tune stops, and similar ones.
 const NOISE: [&str; 21] = [
     "abrtd.service",
     "anacron.service",
@@ -216,7 +216,8 @@ const NOISE: [&str; 21] = [
     "udisks2.service",
     "unattended-upgrades.service",
 ];
-/// By the first 15 octets of their names, which is what the kernel keeps (TASK_COMM_LEN, include/linux/sched.h).
+/// Process names, cut to their first 15 octets, because the kernel keeps only these (TASK_COMM_LEN,
+/// include/linux/sched.h).
 const READERS: [&str; 8] =
     ["turbostat", "powertop", "pcm", "pcm-sensor-serv", "corefreqd", "i7z", "rdmsr", "intel_gpu_top"];
 const PROFILERS: [&str; 10] = [
@@ -256,7 +257,7 @@ fn tuned(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// Units of a list that run.
+/// The units of a list that run.
 fn running(facts: &Facts, list: &[&'static str]) -> Result<Vec<&'static str>, Skip> {
     let units: &BTreeSet<String> = known(&facts.services.running)?;
     Ok(list.iter().copied().filter(|unit| units.contains(*unit)).collect())
@@ -284,7 +285,7 @@ fn noise(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// Processes by their names.
+/// Finds processes by their names.
 fn processes(facts: &Facts, names: &[&str], what: &str) -> Judged {
     known(&facts.tasks)?;
     let is_one = |task: &&Task| !task.kernel && task.tid == task.pid && names.contains(&task.process.as_str());
@@ -324,8 +325,8 @@ fn this(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// The level in force is not known: does the command line hold messages back? The kernel's own level lets all but
-/// debugging through (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
+/// Judges by the command line whether messages are held back, for hosts whose console level is not known. By default
+/// the kernel prints everything except debugging messages (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
 fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged {
     let line = line(facts)?;
     let level = line.value("loglevel").and_then(|level| level.parse::<u32>().ok());

@@ -1,8 +1,9 @@
-//! What `apus` alone and `apus --help` show: where to begin, and the commands by the question that they answer.
+//! What `apus` alone and `apus --help` show: where to begin, and the commands, grouped by the question that they
+//! answer.
 //!
-//! clap knows one flat list of commands. Here it is drawn in groups, from the same definitions: [`super::Command`] names
-//! and describes each command, and [`QUESTIONS`] says under which question it stands. A test finds a command that stands
-//! under none, or under two.
+//! clap has one flat list of commands. This module draws it in groups, from the same definitions: [`super::Command`]
+//! names and describes each command, and [`QUESTIONS`] assigns it to a question. A test fails if a command belongs to
+//! no question, or to two.
 
 use clap::Subcommand as _;
 use tester::layout;

@@ -1,4 +1,4 @@
-//! `apus generate`: shell completions and manual pages, made of the definitions that parse the arguments.
+//! `apus generate`: writes shell completions and manual pages, from the definitions that also parse the arguments.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What to do: one file a command.
+//! The commands: one file per command.
 
 mod audit;
 mod bench;

@@ -1,4 +1,4 @@
-//! `apus replay`.
+//! `apus replay`: checks a recorded run.
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};

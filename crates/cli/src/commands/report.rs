@@ -1,4 +1,4 @@
-//! `apus report`.
+//! `apus report`: writes a report from JSON results.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! `apus snapshot`.
+//! `apus snapshot`: records the state of a host.
 
 use std::io::Write as _;
 

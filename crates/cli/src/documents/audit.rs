@@ -103,13 +103,13 @@ units::named! {
     /// Kind of an action: who or what carries it out.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ActionKind {
-        /// `apus tune` makes it and rolls it back.
+        /// Settings that `apus tune` makes and rolls back.
         Set = "set",
-        /// A changed kernel command line.
+        /// A change of the kernel command line, which takes effect at the next boot.
         Boot = "boot",
-        /// Somebody does it by hand.
+        /// Work that somebody does by hand.
         People = "people",
-        /// Say first what the host is for.
+        /// A question: first say what the host is for.
         Ask = "ask",
     }
 }
@@ -118,9 +118,9 @@ units::named! {
     /// What a finding does to a packet.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum EffectKind {
-        /// It waits, for `effect_ns`.
+        /// The packet waits, for `effect_ns`.
         Late = "late",
-        /// The work on it takes longer.
+        /// The packet does not wait, but the work on it takes longer.
         Slower = "slower",
     }
 }
@@ -297,7 +297,7 @@ pub struct DiffDocument {
     pub schema: String,
     /// The first host.
     pub before: Host,
-    /// Second host: a folder or an archive; `/` is this host.
+    /// The second host.
     pub after: Host,
     /// The differences, worse ones first.
     pub differences: Vec<Difference>,
@@ -337,7 +337,7 @@ pub struct CmdlineDocument {
 /// A problem of one or several words, or of a missing word.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Remark {
-    /// What kind of remark.
+    /// The kind of the remark.
     pub kind: Name<audit::cmdline::Kind>,
     /// The parameters as written; for a missing one, what to add.
     pub parameter: String,

@@ -85,7 +85,7 @@ pub struct Sensitivity {
     pub parameter: String,
     /// Value with its unit.
     pub value: String,
-    /// How it came to that.
+    /// How the parameter got its value.
     pub standing: Name<Standing>,
     /// Percentage by which it is lowered and raised.
     pub percent: u32,
@@ -126,7 +126,7 @@ pub struct Row {
     pub quantity: String,
     /// Unit of `theirs` and `modelled`; empty for a ratio.
     pub unit: String,
-    /// How closely it is meant to agree.
+    /// How closely the two numbers should agree.
     pub kind: Name<Kind>,
     /// The number in the document; `null` if it has none.
     pub theirs: Option<Bounds>,
@@ -134,11 +134,11 @@ pub struct Row {
     pub modelled: Option<f64>,
     /// Prediction of the null model; `null` if it has none for this row.
     pub null_model: Option<f64>,
-    /// Where `modelled` is from.
+    /// How `modelled` was obtained.
     pub role: Name<Role>,
     /// Deviation in percent of the document's number; 0 within its range.
     pub deviation_percent: Option<f64>,
-    /// How it turned out.
+    /// The result of the comparison.
     pub verdict: Name<Verdict>,
     /// Why the number differs or is missing; `null` if it agrees.
     pub explanation: Option<String>,

@@ -29,7 +29,7 @@ pub struct Document {
     pub seed: u64,
     /// Seeds per case, counting up from the first.
     pub seeds: u64,
-    /// Simulated time before the counted window.
+    /// Simulated time before the measured window.
     pub warm_up_ns: u64,
     /// How the cases were drawn; `null` if the whole grid was used.
     pub sample: Option<Sample>,
@@ -100,11 +100,11 @@ pub struct Case {
     pub deepest: String,
     /// Peak rate that `adaptive` was told; `null` if none.
     pub peak_pps: Option<u64>,
-    /// The latency goal, such as `p99.9=50us`; `null` if none was given.
+    /// The latency goal, such as `p99.9=50us`.
     pub goal: String,
-    /// Length of the counted window of each run.
+    /// Length of the measured window of each run.
     pub duration_ns: u64,
-    /// What became of it.
+    /// The verdict on the case.
     pub verdict: Name<Verdict>,
     /// Whether `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: bool,
@@ -144,7 +144,7 @@ pub struct Way {
     pub late_ppm: f64,
     /// 95 % interval of the late share over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// Whether the mode held the goal. A lost packet is a `no`.
+    /// Whether the mode held the goal. If a packet is lost, it did not (`no`).
     pub held: Name<Held>,
     /// Delay at the goal's quantile, for the median seed, with lost packets as infinitely late. `null` if the
     /// quantile falls among lost packets, or if a run had too few packets.

@@ -33,7 +33,7 @@ pub struct Source {
     pub label: String,
     /// Users of the interrupt, or what the label means.
     pub name: String,
-    /// What kind of interruption.
+    /// The kind of interruption.
     pub kind: Name<HitKind>,
     /// Count over these CPUs.
     pub count: u64,

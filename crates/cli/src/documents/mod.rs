@@ -1,6 +1,6 @@
-//! What is said to programs: one file a document, each with a JSON Schema in `schemas/`.
+//! The JSON documents that the commands print: one file per document, each with a JSON Schema in `schemas/`.
 //!
-//! Keys are in snake case and carry their unit; what is not known is `null`.
+//! Keys are in snake case and carry their unit. A value that is not known is `null`.
 
 pub mod audit;
 pub mod dim;

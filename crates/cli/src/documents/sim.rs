@@ -98,7 +98,7 @@ pub struct Case {
     pub machine: String,
     /// Name of the machine that models the NIC.
     pub nic: String,
-    /// What moved the frames.
+    /// What moves the frames: a loop in user space, or the kernel.
     pub driver: Name<Driver>,
     /// The wait policy; `null` if the kernel moved the frames.
     pub wait: Option<Name<Wait>>,
@@ -110,9 +110,9 @@ pub struct Case {
     pub virtual_machine: bool,
     /// Random seed of the simulation.
     pub seed: u64,
-    /// Simulated time before the counted window.
+    /// Simulated time before the measured window.
     pub warm_up_ns: u64,
-    /// Length of the counted window.
+    /// Length of the measured window.
     pub duration_ns: u64,
     /// The frames that arrived within the window.
     pub frames: Frames,
@@ -211,7 +211,7 @@ pub struct Least {
     pub cores_uw: Option<u64>,
     /// Power of the simulated cores relative to the bound. Below 1 only if the goal was missed.
     pub multiple: Option<f64>,
-    /// What sets it: the wake-ups that the deadlines ask for, or the cycles of the packets.
+    /// What determines the bound: the wake-ups that the deadlines demand, or the cycles of the packets.
     pub set_by: Option<Name<By>>,
     /// Why the bound is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
@@ -273,7 +273,7 @@ pub struct Profile {
     pub usecs: u32,
     /// `rx-frames` of the profile.
     pub frames: u32,
-    /// What the time counts from.
+    /// When the time begins to count.
     pub mode: Name<PeriodMode>,
     /// How long the profile was in effect.
     pub time_ns: u64,

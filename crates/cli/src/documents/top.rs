@@ -82,7 +82,7 @@ pub struct Choice {
     pub age_ns: u64,
     /// The kind of wait.
     pub kind: Name<WaitKind>,
-    /// Why.
+    /// The reason of the decision.
     pub reason: Name<Reason>,
     /// Planned length of the wait; for a block, the expected time until the next frame.
     pub wait_ns: u64,
@@ -219,7 +219,7 @@ pub struct TimeShares {
     pub sleep_ratio: f64,
     /// Share of time in waits of kind `block`.
     pub block_ratio: f64,
-    /// The rest: the empty polls themselves, and a wait that has not ended yet.
+    /// The rest of the time: the empty polls themselves, and a wait that has not ended yet.
     pub rest_ratio: f64,
 }
 

@@ -96,7 +96,7 @@ pub struct PlanItem {
     pub setting: String,
     /// The value that the profile wants.
     pub wanted: Value,
-    /// State of the setting on the machine, compared with the profile.
+    /// Whether the setting has the wanted value now, compared with the profile.
     pub meets: Name<Meets>,
     /// The current value; `null` if it does not exist or is not readable.
     pub now: Option<Value>,
@@ -163,7 +163,7 @@ pub struct AppliedItem {
     pub setting: String,
     /// The requested value.
     pub wanted: Value,
-    /// What became of it.
+    /// The outcome of the change.
     pub became: Name<Became>,
     /// Value before; `null` if unknown.
     pub before: Option<Value>,
@@ -209,7 +209,7 @@ pub struct RolledBackItem {
     pub setting: String,
     /// The value before the change, to be restored.
     pub before: Value,
-    /// What became of it.
+    /// The outcome of the rollback.
     pub outcome: Name<Outcome>,
     /// Whether the setting was not requested, but changed together with a requested setting.
     pub along: bool,
@@ -251,7 +251,7 @@ pub struct OpenTransaction {
     pub abandoned: bool,
     /// Whether the transaction is from before the last reboot.
     pub past: bool,
-    /// Network namespace of the transaction, if it is not the current one.
+    /// Network namespace of the transaction; `null` if it is the current one.
     pub network_namespace: Option<String>,
     /// Whether that namespace no longer exists; its settings of the whole host can be rolled back from anywhere.
     pub namespace_gone: bool,
@@ -285,7 +285,7 @@ pub struct OpenItem {
 }
 
 units::named! {
-    /// How a setting of a transaction stands.
+    /// The state of a setting of a transaction.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Standing {
         /// The setting has the value that the transaction set.

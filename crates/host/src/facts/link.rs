@@ -138,8 +138,8 @@ pub struct QueueIrq {
 }
 
 /// Whether the kernel would accept this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no
-/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste as root,
-/// so a recording's interface called `$(reboot)` is refused.
+/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste into a
+/// root shell, so an interface of a recording with the name `$(reboot)` is refused.
 pub fn is_interface_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+' | '%' | ',' | '=');
     let special = name.starts_with('-') || matches!(name, "." | "..");

@@ -1,4 +1,4 @@
-//! The parts of a snapshot that are not files, from the readers of facts.
+//! The parts of a snapshot that are not files. The readers of facts produce them.
 
 use std::collections::BTreeMap;
 

@@ -119,7 +119,9 @@ pub struct Intent {
     pub number: u32,
     /// The setting to change.
     pub setting: AnySetting,
-    /// The device to which the setting belongs, if another device could have the same name.
+    /// Identifies the device to which the setting belonged before the change, so that another device that has since
+    /// taken its name is noticed: `ifindex 3`, `diskseq 9`, the names of an interrupt's actions. `None` if there is
+    /// nothing to tell two devices apart by.
     pub identity: Option<String>,
     /// The value before the change.
     pub before: Value,

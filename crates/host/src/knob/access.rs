@@ -68,8 +68,8 @@ const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x0765_5821, // resctrl
 ];
 
-/// Longest file that is read, in bytes. A longer one is not what it should be (the longest known, /proc/interrupts of a
-/// large server, has 3 MB).
+/// The longest file that is read, in bytes. A longer one is not a file of settings (the longest known, /proc/interrupts
+/// of a large server, has 3 MB).
 const LONGEST: u64 = 64 << 20;
 
 impl Access {
@@ -87,7 +87,7 @@ impl Access {
         Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None, nic: Arc::default() })
     }
 
-    /// Adds `gate`, which is asked before every change.
+    /// Adds `gate`, which is told of every change before it is made.
     #[must_use]
     pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = gate;
@@ -125,7 +125,8 @@ impl Access {
         self.path.join(path.trim_start_matches('/')).display().to_string()
     }
 
-    /// Carries out an operation that changes something, after calling the gate.
+    /// Carries out `what`, which changes `object`, after announcing it to the [`Gate`], which can observe it but not
+    /// prevent it.
     pub fn act<T, E>(
         &self,
         operation: &'static str,

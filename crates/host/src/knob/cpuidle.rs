@@ -95,7 +95,7 @@ impl Setting for IdleState {
         CapabilitySet::SYS_ADMIN // drivers/cpuidle/sysfs.c, `store_state_disable`
     }
 
-    /// Another idle driver numbers its states differently.
+    /// Identifies the idle driver, because another driver numbers its states differently.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         access.line(&self.file("name"))
     }

@@ -147,7 +147,7 @@ impl Error {
     }
 }
 
-/// What to do about a missing permission. If root is refused, the cause is not the user identity.
+/// What to do about a missing permission. If root lacks it, the user ID is not the cause.
 fn permission() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "even root may not: the firmware, kernel lockdown, a security module or a missing capability forbids it; \

@@ -7,8 +7,8 @@ use super::{Access, Error, Setting, Value};
 
 /// A file below `/sys` or `/proc` with one value.
 ///
-/// Where the kernel shows all words of a choice and brackets the one in force
-/// (`always [madvise] never`: transparent huge pages, KSM's advisor, I/O schedulers), the value is that word.
+/// Some files show all words of a choice, with the one in force in brackets (`always [madvise] never`: transparent huge
+/// pages, KSM's advisor, I/O schedulers). For these the value is the word in brackets.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -85,7 +85,7 @@ impl Setting for File {
     }
 }
 
-/// The text of a value that must be one.
+/// The text of a value that must be a single text.
 pub(super) fn text<'a>(what: &str, value: &'a Value) -> Result<&'a str, Error> {
     let text = value.as_text().ok_or_else(|| Error::invalid(what, "it takes one value, not fields"))?;
     if text.contains(['\n', '\0']) {

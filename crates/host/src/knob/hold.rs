@@ -39,7 +39,7 @@ const LOCK: &str = "dma_latency.hold";
 const NONE: &str = "none";
 /// What a holder prints once the request is in force.
 const READY: &str = "held";
-/// How long a holder may take to end after it was asked to.
+/// How long a holder may take to end after the request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl DmaLatency {
@@ -88,7 +88,7 @@ pub fn hold(access: &Access, micros: u32, ready: impl FnOnce() -> io::Result<()>
     }
 }
 
-/// A living holder.
+/// A running holder.
 struct Held {
     pid: u32,
     started: u64,

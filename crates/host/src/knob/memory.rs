@@ -9,8 +9,8 @@ use super::{Access, Error, File, Setting, Value};
 
 /// Number of huge pages of one size, on one NUMA node or on all.
 ///
-/// The kernel makes as many as it can, and does not report if there are fewer, because memory is fragmented. Pages of 1
-/// GB usually must be reserved at boot.
+/// The kernel reserves as many as it can, and does not report if it reserves fewer, for example because memory is
+/// fragmented. Pages of 1 GB usually must be reserved at boot.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct HugePages {

@@ -211,7 +211,7 @@ pub trait Setting {
     }
 }
 
-/// What leads to a setting is one: a reference, and [`AnySetting`].
+/// A reference to a setting, and [`AnySetting`], are settings too.
 impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
@@ -336,7 +336,7 @@ pub enum Restored {
     Restored,
     /// The setting already had its previous value.
     Already,
-    /// Someone else has changed it since. That value was kept.
+    /// Someone else has changed it since Apus set it. That value was kept.
     Theirs {
         /// The current value.
         now: Value,
@@ -350,7 +350,7 @@ pub enum Restored {
     },
 }
 
-/// What to do with values that someone else has set since.
+/// What to do with values that someone else has set after Apus.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Theirs {
     /// Keep them, and report them.
@@ -375,7 +375,7 @@ impl<S: Setting> Knob<S> {
         self.verify(access, wanted, Some(before))
     }
 
-    /// Reads what was just written: again and again while the machine may still be about to show it.
+    /// Reads the value that was just written, again and again while the machine may still be about to show it.
     fn read_written(&self, access: &Access, wanted: &Value) -> Result<Option<Value>, Error> {
         let until = Instant::now() + self.0.shows_within();
         loop {
@@ -387,8 +387,8 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// Compares the current value with the wanted one. With `before`, a write without effect can be told from one with
-    /// a different result.
+    /// Compares the current value with the wanted one. If `before` is given, a write without effect can be
+    /// distinguished from one with a different result.
     pub fn verify(&self, access: &Access, wanted: &Value, before: Option<&Value>) -> Result<Verdict, Error> {
         let Some(now) = self.read(access)? else { return Ok(Verdict::Gone) };
         if self.holds(&now, wanted) {
@@ -416,7 +416,7 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// The error of a setting that is as wanted and not obeyed; `None` if it is obeyed.
+    /// The error of a setting that has the wanted value but no effect. `None` if it has an effect.
     pub(crate) fn vain(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<Error>, Error> {
         let why = self.0.overruled(access, wanted, now)?;
         Ok(why.map(|why| Error::Refused {
@@ -426,10 +426,10 @@ impl<S: Setting> Knob<S> {
         }))
     }
 
-    /// Restores `before`, unless someone else has changed the value `ours` since.
+    /// Restores `before`, unless someone else has changed the value since it was `ours`.
     ///
-    /// `ours` is the value that was read after our change. `None` if it is not known, because the process was killed
-    /// around it: then every value other than `before` counts as ours.
+    /// `ours` is the value that was read after the change by Apus. `None` if it is not known, because the process was
+    /// killed at that moment; then every value other than `before` counts as set by Apus.
     pub fn restore(
         &self,
         access: &Access,
@@ -459,12 +459,12 @@ impl<S: Setting> Knob<S> {
         })
     }
 
-    /// The error of a setting that is not there.
+    /// The error of a setting that does not exist.
     pub(crate) fn absent(&self) -> Error {
         Error::NotThere { what: self.0.label(), why: "this host has no such setting".into() }
     }
 
-    /// A comparison of three: what was, what we made of it, what is.
+    /// Compares three values: the one before the change, the one after it, and the present one.
     fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
         match (before, now) {
             (Value::Fields(before), Value::Fields(now)) => {
@@ -494,7 +494,7 @@ impl<S: Setting> Knob<S> {
     }
 }
 
-/// What a setting was, and what became of it.
+/// The result of a change: the value before it, and the outcome.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Change {

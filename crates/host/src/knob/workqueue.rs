@@ -66,7 +66,7 @@ impl Setting for CpuMask {
         Err(Error::invalid(&self.path, "expected the mask of a workqueue, or rps_cpus or xps_cpus of a queue"))
     }
 
-    /// RPS and XPS may be empty: off. A workqueue may not (the kernel refuses).
+    /// RPS and XPS may have an empty mask, which turns them off. A workqueue may not, because the kernel refuses it.
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
         self.admit()?;
         if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| mask(text).is_some()) {

@@ -102,7 +102,7 @@ pub struct Feature {
 /// One level of dynamic interrupt moderation (Documentation/networking/net_dim.rst).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DimLevel {
-    /// Time until an interrupt, in microseconds.
+    /// Time from a packet's arrival until the interrupt, in microseconds.
     pub usecs: u32,
     /// Number of frames that raise an interrupt earlier. `None` if the driver has no such limit.
     pub frames: Option<u32>,

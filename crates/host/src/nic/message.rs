@@ -1,8 +1,9 @@
 //! Netlink messages as attributes by number (include/uapi/linux/netlink.h).
 //!
-//! Their heads are packed and unpacked by netlink-bindings. Its typed requests and replies are not used: those of 0.3.5
-//! number the family `ethtool` as if notifications counted (its question for coalescing starts a cable test), and
-//! read the low half of every `uint` of 64 bits, so that a counter would wrap at 4 Gi.
+//! Their heads are packed and unpacked by netlink-bindings. Its typed requests and replies are not used. Those of 0.3.5
+//! give the requests of the family `ethtool` wrong numbers, because they count requests and notifications in one
+//! sequence (the request for the coalescing starts a cable test). They also read only the low half of every `uint` of
+//! 64 bits, so that a counter would wrap at 4 Gi.
 
 use netlink_bindings::utils::{chop_header, finalize_nested_header, push_header, push_nested_header};
 

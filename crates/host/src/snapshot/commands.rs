@@ -1,4 +1,5 @@
-//! What is no file, written as the tools write it, so that one reader serves all recordings.
+//! The parts of a snapshot that are not files, written in the form in which the usual tools print them, so that one
+//! reader serves all recordings.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -83,7 +84,7 @@ pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(Strin
     all
 }
 
-/// The text of a known fact; of one that the driver refused, its refusal; of others nothing.
+/// The text of a known fact. If the driver refused, the text of the refusal; otherwise nothing.
 fn answered<T>(fact: &Fact<T>, write: impl FnOnce(&T) -> String) -> Option<String> {
     match fact {
         Fact::Known { value, .. } => Some(write(value)),

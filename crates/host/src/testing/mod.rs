@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A root folder of a test's own, removed on drop.
+/// The root folder of one test, removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

@@ -11,7 +11,7 @@ use super::network::network;
 use super::rollback::{self, Recovered, RolledBack, Which, rollback_ours};
 use super::{Error, Plan};
 use crate::journal::{Lease, Lock, started};
-use crate::knob::{Access, Error as KnobError, NapiDeferral, napis_of};
+use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, napis_of};
 use crate::vault::Vault;
 
 /// A plan that is in force as long as this value exists. It is rolled back on drop. If this process is killed, the next

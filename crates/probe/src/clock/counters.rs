@@ -4,8 +4,8 @@
 //!   CPU a   t1 ── ask ──►          ◄── answer ── t3
 //!   CPU b              t2 ─────────┘
 //! ```
-//! t2 lies between t1 and t3, so b's counter is ahead of a's by t2 - (t1 + t3) / 2, to within (t3 - t1) / 2.
-//! The shortest way there and back bounds it best; what delayed a way makes it long, and it is not used.
+//! t2 lies between t1 and t3, so b's counter is ahead of a's by t2 - (t1 + t3) / 2, to within (t3 - t1) / 2. Of all
+//! exchanges, the shortest one gives the tightest bound; a delay only makes an exchange longer, so it is not used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

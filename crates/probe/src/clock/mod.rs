@@ -1,7 +1,8 @@
-//! What reading a clock costs, how fine it is, and whether the time-stamp counters of the CPUs agree.
+//! Measures what reading a clock costs, how fine the clock is, and whether the time stamp counters of the CPUs agree.
 //!
-//! A figure of some hundred nanoseconds means nothing before one knows that reading the clock takes thirty
-//! of them; and a time taken on one CPU and compared on another means nothing before their counters agree.
+//! These figures show how far the other probes can be trusted. A result of some hundred nanoseconds means little if
+//! reading the clock takes thirty of them. A time taken on one CPU and compared on another means little if their
+//! counters disagree.
 
 mod counters;
 mod sys;

@@ -9,11 +9,11 @@ use tester::host::Reading;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleDetail {
-    /// How one state was had.
+    /// How each idle state was entered.
     pub how: Name<How>,
     /// Idle states of the CPU, the shallowest first; empty in a guest that halts.
     pub states: Vec<IdleFacts>,
-    /// The cases, each with a term of its name.
+    /// The cases. Each has a term with its name.
     pub cases: Vec<IdleCase>,
     /// Whether the guest itself polls before it halts, and for how long.
     pub guest_halt_polling: Reading<HaltPolling>,
@@ -50,11 +50,13 @@ pub struct IdleCase {
     /// How often the kernel requested the state meanwhile; if far fewer than wake-ups, the figures do not describe
     /// this state.
     pub entered: Reading<u64>,
-    /// Median above that of the first state with this source (after the same sleep, if it had one that long): the
-    /// cost of the state itself. Without states, as in a guest, above that after the first sleep. Null without
-    /// samples.
+    /// The cost of the state itself: this case's median minus that of the first measured state with the same source.
+    /// The two are compared after the same sleep, if that state was measured with it. In a guest that shows no idle
+    /// states: minus the median after the first sleep with the same source. 0 if it would be negative; null if there
+    /// are no samples.
     pub median_above_first_ns: Option<u64>,
-    /// Median above the exit latency according to the driver (negative: below it); null if it gives none.
+    /// `median_above_first_ns` minus the exit latency that the driver states for the state; negative if it is lower.
+    /// Null if the driver states none.
     pub median_above_claim_ns: Option<i64>,
 }
 

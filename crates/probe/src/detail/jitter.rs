@@ -45,7 +45,7 @@ pub struct JitterCpu {
     pub backwards: u64,
     /// The evidence of the explanations.
     pub evidence: Evidence,
-    /// The main causes of the disturbances, that with the most time first.
+    /// The main causes of the disturbances, the one with the most time first.
     pub causes: Vec<CauseTotal>,
     /// The largest disturbances, the longest first.
     pub largest: Vec<Explained>,

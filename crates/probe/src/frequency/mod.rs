@@ -1,14 +1,14 @@
-//! What a change of frequency costs: from the request to its effect, and how long the core stands still.
+//! Measures what a frequency change costs: the time from the request to its effect, and how long the core stands still.
 //!
 //! ```text
 //!   measured CPU:   unit unit unit unit unit ▌stall▐ unit    unit    unit      each timed, none in between
 //!   another CPU:         request ─────────────► (effect)           next request
 //! ```
-//! A known piece of work repeats, and at intervals another frequency is asked for; a change shows in how long a unit
-//! takes. What is reported are the time from request to effect, the stall, and the longest unit of each batch (figures
-//! 4 and 5 of Intel's P-state guide 637284-001US are drawn from these).
+//! The probe repeats a known piece of work, and from time to time requests another frequency. A change shows in the
+//! duration of the work items. The results are the time from request to effect, the stall, and the longest item of each
+//! batch (figures 4 and 5 of Intel's P-state guide 637284-001US show these).
 //!
-//! Requests go through the host's knobs, the setting is taken over in the journal first and put back at the end.
+//! Requests go through the crate `host`: the old setting is first written to the journal, and restored at the end.
 
 pub mod analysis;
 mod request;
@@ -40,7 +40,8 @@ pub use request::Via;
 use request::{Way, performance_counters};
 use work::Work;
 
-/// Shortest time between two requests: part of it must be long after the slowest effect, half a millisecond.
+/// Shortest time between two requests. The slowest effect takes half a millisecond, and most of the time should come
+/// after it.
 pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
 /// Maximum number of batches kept for a figure.
 const DRAWN: usize = 4_000;

@@ -1,4 +1,4 @@
-//! What it takes to come out of an idle state.
+//! Measures how long it takes to leave an idle state.
 //!
 //! ```text
 //!   allow one state alone (or limit the exit latency) ─► measure ─► take the settings back
@@ -7,15 +7,16 @@
 //!        cpu:     the other CPU's stamp ─ eventfd ─► the same
 //!        frame:   the XDP stamp ─► the same (the probe `interrupt`)
 //! ```
-//! **Two kinds of wake-up**, because some processors leave their deep states *before* a timer that they know of
-//! (pre-wake: by 17.6 us instead of 73.8 us on Ivy Town, as the tool wult found): a packet gets no such favour. So a
-//! timer's figure is never given alone.
+//! **Two kinds of wake-up** are measured, because some processors leave their deep states *before* a timer that they
+//! know of expires (pre-wake: on Ivy Town this takes 17.6 us instead of 73.8 us, as the tool wult found). A packet has
+//! no such advantage. So the figure for a timer is never given alone.
 //!
-//! **In a guest** there is no cpuidle as a rule, or the driver haltpoll: the CPU halts, and what the host does then is its own affair; it
-//! may poll for a while before it gives the CPU away (kernel documentation, virt/kvm/halt-polling). Then the idle
-//! time is varied: a step in the cost shows how long the host polls.
+//! **In a guest** there is usually no cpuidle, or only the driver haltpoll. The CPU then halts, and the host decides
+//! what happens: it may poll for a while before it gives the CPU to others (kernel documentation,
+//! virt/kvm/halt-polling). So in a guest the idle time is varied: a step in the cost shows how long the host polls.
 //!
-//! Settings are changed through the host's journal, and are taken back when the measurement ends, well or not.
+//! Settings are changed through the host's journal, and rolled back when the measurement ends, whether it succeeds or
+//! not.
 
 mod summary;
 mod wake;

@@ -1,10 +1,10 @@
-//! Results of other tools, so that they can be shown beside ours: cyclictest's and oslat's JSON (rt-tests), and
-//! histograms of `rtla timerlat hist` and `rtla osnoise hist`.
+//! Reads results of other tools, so that they can be shown next to Apus's own: cyclictest's and oslat's JSON
+//! (rt-tests), and histograms of `rtla timerlat hist` and `rtla osnoise hist`.
 //!
-//! A file says less than a measurement of ours. What it does not say is unknown; what it *lost* is named: cyclictest
-//! leaves out of its JSON what is above its histogram, without a word, and oslat counts it in the last bucket. Such
-//! samples are counted as overflow here, so that a quantile is refused which falls among them, or whose confidence
-//! interval reaches them: without its upper end it would look surer than it is.
+//! Such a file contains less than a measurement of Apus. What it does not say is unknown. What the tool *lost* is
+//! named: cyclictest leaves samples above its histogram out of its JSON without saying so, and oslat counts them in the
+//! last bucket. Here these samples count as overflow. A quantile is not given if it would fall among them, or if its
+//! confidence interval reaches them, because without its upper end it would look more certain than it is.
 
 mod rt_tests;
 mod rtla;

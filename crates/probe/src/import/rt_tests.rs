@@ -1,5 +1,5 @@
 //! JSON of cyclictest and oslat, "file_version" 1 (rt-tests, src/lib/rt-utils.c, rt_write_json; src/cyclictest,
-//! src/oslat, write_stats). Keys are read as they are written, with their colons.
+//! src/oslat, write_stats). The tools write some keys with a colon at the end; they are read in this form.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Delivery of a frame to user space: from the call that sends it to its arrival, and from there to the thread that
-//! picks it up.
+//! Measures the delivery of a frame to user space: the time from the call that sends the frame to its arrival, and from
+//! there to the thread that picks it up.
 //!
 //! ```text
 //!   near end (sends, spins)                    far end (waits in the way to be measured)
@@ -8,12 +8,12 @@
 //!    pick-up ◄─── XDP ◄───────────────────────────────────────── send
 //!       back: XDP to pick-up      back: send to XDP
 //! ```
-//! The frame carries its stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's way add up to its round
-//! trip. The bed is a veth pair in a lab of the probe's own, or a port whose frames come back by themselves (a
-//! loopback plug, a reflector): then there are the first two parts only.
+//! The frame carries its time stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's path add up to its round
+//! trip. The frames travel over a veth pair in a lab that the probe creates, or through a port whose frames come back
+//! by themselves (a loopback plug, a reflector). With a port there are only the first two parts.
 //!
-//! On veth the receiver's NAPI runs on the sender's CPU, so the *right* CPU for the receiver is the sender's (no
-//! interrupt to another CPU is needed), and the *wrong* one is any other.
+//! On veth the receiver's NAPI runs on the sender's CPU. So the *right* CPU for the receiver is the sender's (no
+//! interrupt to another CPU is needed), and every other CPU is a *wrong* one.
 
 mod end;
 mod frame;
@@ -50,7 +50,7 @@ use legs::Legs;
 use udp::UdpEnd;
 use xsk::XskEnd;
 
-/// Shortest interval: about the time that a frame is under way.
+/// Shortest interval between frames: about the time that a frame is under way.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(1);
 /// Frames that are sent first and not counted.
 const WARM_UP: u32 = 32;

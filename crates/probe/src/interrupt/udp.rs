@@ -1,6 +1,6 @@
-//! An end of the way over a UDP socket: stamped by the kernel's stack on arrival. Kernel busy polling and
-//! interrupt suspension need a socket that knows its NAPI instance, which an AF_XDP socket in copy mode does not
-//! (Linux 6.13 and later; see the crate `live`, device/afxdp/busy.rs).
+//! An end of the frame's path over a UDP socket, where the kernel's network stack stamps the arrival. It is used for
+//! kernel busy polling and interrupt suspension, which need a socket that knows its NAPI instance. An AF_XDP socket in
+//! copy mode does not know it (Linux 6.13 and later; see the crate `live`, device/afxdp/busy.rs).
 
 use std::mem::MaybeUninit;
 use std::net::{SocketAddrV4, UdpSocket};

@@ -1,4 +1,4 @@
-//! Gaps in a loop that never sleeps: when the CPU was taken from it, for how long, and by whom.
+//! Measures gaps in a loop that never sleeps: when the CPU was taken away from it, for how long, and by what.
 //!
 //! ```text
 //!   measuring thread, CPU n                 the calling thread, other CPUs
@@ -7,15 +7,16 @@
 //!          └─────────────────────────┘
 //!                    disturbance ───────────► explain it from the events of CPU n
 //! ```
-//! A *disturbance* is a gap, or several with less than 5 us between them: a storm of interrupts makes no
-//! gap long, and yet leaves the loop no time.
+//! A *disturbance* is one gap, or several with less than 5 us between them. In a storm of interrupts no single gap is
+//! long, but they leave the loop no time.
 //!
-//! Keeping the count of one round is part of the next, so there is no time in which a gap could hide:
-//! gaps and work add up to the run. oslat (rt-tests) does likewise; hwlat looks half of the time, on one
-//! CPU at a time (kernel documentation, trace/hwlat_detector).
+//! The time for counting one pass of the loop belongs to the next pass, so no gap is missed: gaps and work add up to
+//! the whole run. oslat (rt-tests) works in the same way; hwlat observes half of the time, on one CPU at a time (kernel
+//! documentation, trace/hwlat_detector).
 //!
-//! The series `gap` has each gap once. Its back-filled series answers what one that arrives at any time
-//! waits until the loop looks: one arrival a microsecond, over the whole run, in gaps and outside.
+//! The series `gap` has each gap once. Its back-filled series answers another question: how long does something that
+//! arrives at a random time wait until the loop polls? It assumes one arrival per microsecond, over the whole run, in
+//! gaps and outside them.
 
 mod look;
 mod packets;
@@ -46,7 +47,7 @@ use look::{Channel, Looker, thread_name};
 pub use packets::Traffic;
 use spin::{Look, Spun, spin};
 
-/// Longest value of `gap_over`: each nanosecond below it has a counter.
+/// The largest value allowed for `gap_over`, because each nanosecond below it needs a counter.
 pub const LONGEST_ROUND: Nanos = Nanos::from_micros(100);
 /// Interval of the hypothetical arrivals in the back-filled series.
 const ARRIVALS: Nanos = Nanos::from_micros(1);

@@ -1,4 +1,4 @@
-//! What gaps mean for packets: how many a ring loses while its reader is away.
+//! Computes what gaps mean for packets: how many packets a ring loses while its reader is away.
 
 use units::{Nanos, PacketRate};
 

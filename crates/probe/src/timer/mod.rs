@@ -1,4 +1,4 @@
-//! Lateness of a periodic timer: how late a thread runs that asked to be woken at a time.
+//! Measures the lateness of a periodic timer: how late a thread runs that asked to be woken at a given time.
 //!
 //! ```text
 //!   due 0     due 1     due 2     due 3     due 4
@@ -7,11 +7,11 @@
 //!       raw: 1 sample                      raw: 1 sample, from due 1
 //!                                  back-filled: 3, from due 1, due 2 and due 3
 //! ```
-//! Waits are absolute, so lateness does not add up. An activation whose time is over before the thread
-//! runs again was swallowed by the stall before it. cyclictest (rt-tests, cyclictest.c, `timerthread`)
-//! and timerlat (kernel/trace/trace_osnoise.c, `wait_next_period`) skip these without a trace, so that a
-//! stall of a second counts once in thousands; here the raw series does so too, and the back-filled one
-//! has the lateness of each of them. Beside the quantiles stands the share of time that was blocked.
+//! Waits are absolute, so lateness does not add up. If an activation's time is over before the thread runs again, the
+//! stall before it has hidden the activation. cyclictest (rt-tests, cyclictest.c, `timerthread`) and timerlat
+//! (kernel/trace/trace_osnoise.c, `wait_next_period`) skip such activations silently, so that a stall of a second
+//! counts once instead of a thousand times. The raw series here does the same; the back-filled series has the lateness
+//! of each hidden activation. The result also has the share of time that was blocked.
 //!
 //! The first activation is due one interval after the start.
 
@@ -42,7 +42,7 @@ pub use crate::detail::timer::Wait;
 pub use activations::Activations;
 use sleeper::Sleeper;
 
-/// Shortest interval: below it the loop's own work would be a large part of it.
+/// Shortest interval. Below it, the loop's own work would be a large part of the interval.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(10);
 /// Time between two fetches of events.
 const FETCH: Duration = Duration::from_millis(5);

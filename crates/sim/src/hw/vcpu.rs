@@ -94,7 +94,8 @@ impl Vcpu {
         self.model.exit / frequency + self.model.entry / frequency
     }
 
-    /// Time that a tick of the guest takes from it, besides the host's own tick: its exits and the injected interrupt.
+    /// Time that a tick of the guest takes from the guest, in addition to the host's own tick: the tick's exits and the
+    /// injected interrupt.
     pub fn tick(&self, frequency: Hertz) -> Nanos {
         self.interrupt(frequency) * TICK_EXITS + self.model.injection / frequency
     }

@@ -32,8 +32,8 @@ fn close(object: &mut Map<String, Value>) {
     }
 }
 
-/// Writes a choice between constants as one `enum`, as [`Name`](super::Name) does: serde's enums come as one alternative for
-/// each documented value.
+/// Writes a choice between constants as one `enum`, as [`Name`](super::Name) does. Without it, an enum of serde becomes
+/// one alternative for each documented value.
 #[derive(Clone, Debug)]
 pub struct OneEnum;
 

@@ -1,5 +1,5 @@
-//! Latency distributions: how many samples lie above each value, both axes logarithmic, so that the
-//! tail, which is what goals are about, takes as much room as the rest.
+//! A figure of latency distributions: the share of samples above each value. Both axes are logarithmic, so that the
+//! tail, for which goals are set, takes as much space as the rest.
 
 use super::labels::{self, Scene, between};
 use super::model::{Distribution, DistributionPanel, Goal, Scale, TailPoint};

@@ -1,4 +1,5 @@
-//! One quantity against another: a mark a series, with the intervals, in panels that share axes.
+//! A figure of one quantity against another: one mark per series, with its confidence intervals, in panels that share
+//! axes.
 
 use super::labels::{Scene, between};
 use super::model::{Axis, Estimate, Scatter, ScatterPanel, ScatterPoint};

@@ -1,4 +1,4 @@
-//! One quantity over another as lines: many points, in their order, with the events that happened meanwhile.
+//! A figure of one quantity over another as lines: many points in their order, with the events that happened meanwhile.
 
 use super::model::{Trace, TracePanel};
 use super::plot::{self, Grid, Leftover};

@@ -31,12 +31,12 @@ pub const RULES: &[Rule] = &[Rule {
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
 }];
 
-/// Where no part takes time: which parts were added up, and for whom.
+/// The text when no part takes time. It names the parts that were added up, and the reader that was assumed.
 const POLLING: &str = "nothing that this rule adds up delays a thread that polls (a change of frequency; system management \
                        interrupts, where they were counted)";
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \
                        interrupt thread; system management interrupts, where they were counted)";
-/// Why no idle state is among the parts of a thread that polls.
+/// Why the sum for a polling thread contains no idle state.
 const IDLE: &str = "idle states, because a thread that polls without a pause enters none";
 
 fn budget(facts: &Facts, context: &Context) -> Judged {
@@ -75,7 +75,7 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             }
             // What is left is for queueing, work and transmission.
             false if is_half => {
-                Judgement::warn_for(subject, format!("{found}; less than half of the goal is left for processing"))
+                Judgement::warn_for(subject, format!("{found}; this leaves less than half of the goal for processing"))
                     .takes(sum)
             }
             false => Judgement::pass_for(subject, found),
@@ -211,7 +211,7 @@ pub(crate) mod tests {
             let found = &judgement.found;
             assert!(
                 found.contains("(not counted: ")
-                    && found.ends_with("; less than half of the goal is left for processing"),
+                    && found.ends_with("; this leaves less than half of the goal for processing"),
                 "{found}"
             );
         }

@@ -13,7 +13,7 @@ use crate::{
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
 
-/// The rules of this file, in the order of the report.
+/// Rules that compare loads with capacities.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",
@@ -29,7 +29,8 @@ pub const RULES: &[Rule] = &[
             "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
         ),
         fix: Fix::boot(
-            "another slot (lspci -vv: LnkSta, LnkCap), bifurcation and link speed in the firmware's settings",
+            "use another slot (lspci -vv shows LnkSta and LnkCap), or change bifurcation and link speed in the \
+            firmware",
         ),
         cost: "The host is down while the card is moved, and slots are scarce.",
         references: &[PLATFORM, "PCI Express Base Specification 6.0"],
@@ -57,16 +58,16 @@ pub const RULES: &[Rule] = &[
         title: "The housekeeping CPUs can handle the work that isolation moves to them",
         applies: Applies::LINUX.isolated(),
         judge: housekeeping,
-        why: "Work that is kept off the isolated CPUs runs on the housekeeping CPUs. That is their own load, and the \
-         interrupts and softirqs that isolated CPUs still serve. Demand = busy time of housekeeping CPUs + time of \
-         interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs x the time. Near the \
-         capacity, interrupts, timers, RCU and the shell all wait.",
+        why: "Work that is kept off the isolated CPUs runs on the housekeeping CPUs. They must be able to carry two \
+         loads: their own, and the interrupts and softirqs that isolated CPUs still serve. Demand = busy time of \
+         housekeeping CPUs + time of interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs \
+         x the time. Near the capacity, interrupts, timers, RCU and the shell all wait.",
         magnitude: Magnitude::untimed(
             "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
             "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
         ),
         fix: Fix::for_good("isolate fewer CPUs, or give the interface fewer queues (ethtool -L)"),
-        cost: "Fewer CPUs for the application.",
+        cost: "The application gets fewer CPUs.",
         references: &["openshift/cluster-node-tuning-operator", "Linux Documentation/admin-guide/cpu-isolation.rst"],
     },
     Rule {
@@ -76,13 +77,13 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.isolated(),
         judge: leaks,
         why: "Each source of interruptions has a rate and a cost; their product says which to fix first. The costs are \
-              typical ones, so the order tells more than the sum.",
+              typical values, so rely on the order of the sources rather than on the sum.",
         magnitude: Magnitude::untimed(
             "100 us per second are 0.01 %: one packet in ten thousand meets an interruption",
             "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         ),
         fix: Fix::look("apus irqs --cpu {isolated} --watch # then apply the fixes of irq.* and kthr.* for the first one"),
-        cost: "Depends on the source of the interruptions.",
+        cost: "The cost depends on the source of the interruptions.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/admin-guide/cpu-isolation.rst",
@@ -90,14 +91,16 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Of the capacity of the housekeeping CPUs so much, in percent, is a warning, and so much a failure.
+/// The share of the capacity of the housekeeping CPUs, in percent, from which there is a warning, and the share from
+/// which there is a failure.
 const HIGH: u64 = 70;
 const FULL: u64 = 90;
-/// The share of a CPU's time that may be taken, in parts of a million: 100 us in a second.
+/// The share of a CPU's time that interruptions may take, in parts per million: 100 us per second.
 const ALLOWED_PPM: u64 = 100;
-/// This many sources are named.
+/// Number of sources that are named.
 const NAMED: usize = 3;
-/// What one interruption takes from the CPU, about; what is not here takes [`OTHER`]. Estimates: `apus probe` measures.
+/// The approximate time that one interruption takes from the CPU, by its kind; [`OTHER`] for all other kinds. These are
+/// estimates: `apus probe` measures.
 const COSTS: [(&str, Nanos); 11] = [
     ("NET_RX", Nanos::from_micros(50)),
     ("NET_TX", Nanos::from_micros(20)),
@@ -113,7 +116,7 @@ const COSTS: [(&str, Nanos); 11] = [
 ];
 const OTHER: Nanos = Nanos::from_micros(5);
 
-/// `0000:3b:00` of `0000:3b:00.1`: the ports of one card.
+/// The card of a port, `0000:3b:00` of `0000:3b:00.1`. All ports of a card have this part in common.
 fn card(address: &str) -> &str {
     address.rsplit_once('.').map_or(address, |(card, _)| card)
 }
@@ -217,7 +220,7 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
         .alone()
 }
 
-/// All the time that a CPU counted.
+/// The sum of all times that a CPU counted.
 fn total(times: &CpuTimes) -> Nanos {
     // The time of guests is in user's already (proc_stat(5)).
     times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal
@@ -251,7 +254,7 @@ fn housekeeping(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// What one interruption takes.
+/// The time that one interruption takes.
 fn cost(hit: &Hit) -> Nanos {
     COSTS.iter().find(|(label, _)| *label == hit.label).map_or(OTHER, |(_, cost)| *cost)
 }

@@ -1,4 +1,4 @@
-//! Rings against absences.
+//! Rules that compare how long a ring lasts with how long its reader can be away.
 
 use host::Facts;
 use host::facts::{Link, Rings};
@@ -48,7 +48,7 @@ pub const RULES: &[Rule] = &[
               and 1024 slots of 1500 bytes last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
         magnitude: Magnitude::untimed("the sender stops for the rest of the interval", THREAD),
         fix: Fix::runtime("ethtool -C {nic} tx-usecs 50"),
-        cost: "More transmit interrupts.",
+        cost: "There are more transmit interrupts.",
         references: &[THREAD, ETHTOOL],
     },
     Rule {
@@ -84,7 +84,7 @@ pub const RULES: &[Rule] = &[
                      frame",
         ),
         fix: Fix::runtime("echo 20000 > /sys/class/net/{nic}/gro_flush_timeout # nanoseconds"),
-        cost: "More interrupts or polls.",
+        cost: "There are more interrupts or polls.",
         references: &[NAPI],
     },
     Rule {
@@ -102,16 +102,16 @@ pub const RULES: &[Rule] = &[
             "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
         ),
         fix: Fix::runtime("sysctl -w net.core.rmem_default=4194304 net.core.rmem_max=4194304"),
-        cost: "Memory, and delay: data waits longer in a longer buffer.",
+        cost: "Longer buffers use more memory, and data waits longer in them.",
         references: &["socket(7), SO_RCVBUF", "Linux Documentation/admin-guide/sysctl/net.rst"],
     },
 ];
 
-/// What a datagram is charged with by a driver that receives into half pages: 2048 octets, and 256 of `struct sk_buff`
-/// (include/linux/skbuff.h).
+/// The memory that a datagram is charged with if the driver receives into half pages: 2048 octets, and 256 of `struct
+/// sk_buff` (include/linux/skbuff.h).
 const CHARGED: u64 = 2048 + 256;
 
-/// One judgement an interface.
+/// Makes one judgement per interface.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
     known(&facts.links)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -124,7 +124,7 @@ fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<J
         .collect())
 }
 
-/// Rings, line rate, and the frame of the interface's MTU.
+/// The rings, the line rate, and the size of the frame of the interface's MTU.
 fn line(link: &Link) -> Result<(&Rings, BitRate, u64), Skip> {
     Ok((known(&link.rings)?, *known(&link.speed)?, frame(*known(&link.mtu)?)))
 }
@@ -147,8 +147,8 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
         let sum = away.sum();
         let subject = Subject::Link(link.name.clone());
         let bounds = format!(
-            "{slots} slots at {} last {long} with frames of {largest} bytes and {short} with the smallest; the \
-             reader can be away for {sum}",
+            "at {}, {slots} slots last {long} with frames of {largest} bytes and {short} with the smallest; the reader \
+             can be away for {sum}",
             gigabits(rate)
         );
         let judgement = match (sum > long, sum > short) {
@@ -175,7 +175,7 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Adds the terms of a sum, each with its source, and what they rest on.
+/// Adds the terms of a sum to the evidence, each with its source, and the facts that they rest on.
 pub(super) fn see_terms(judgement: Judgement, terms: &Terms) -> Judgement {
     let known = terms.known.iter().map(|term| (format!("{}: {}", term.name, term.time), &term.source));
     let seen = terms.seen.iter().map(|(value, source)| (value.clone(), source));
@@ -215,7 +215,7 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
-    /// Microseconds of a unit, of all drivers that the rule applies to.
+    /// Microseconds per unit. It is the same for all drivers to which the rule applies.
     const UNIT: u32 = 2;
     each_link(facts, context, |link| {
         let coalesce = known(&link.coalesce)?;

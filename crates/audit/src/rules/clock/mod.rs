@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, kn
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 
-/// The clock source.
+/// Rules on the clock source.
 const SOURCE: &[Rule] = &[Rule {
     id: "clk.source",
     cause: Cause::Clock,

@@ -1,4 +1,4 @@
-//! The time-stamp counter, clocks of guests and of interfaces.
+//! The time stamp counter, and the clocks of guests and of interfaces.
 
 use host::Facts;
 use host::facts::Vendor;
@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
               kernel then reads another clock, and full dynamic ticks are off.",
         magnitude: READING,
         fix: Fix::boot("use hardware with an invariant TSC"),
-        cost: "Other hardware.",
+        cost: "Other hardware is needed.",
         references: &[
             "Intel SDM volume 3, section 18.17, Time-Stamp Counter",
             "FlexRAN real-time platform slides (2018): reliable TSC",
@@ -87,7 +87,7 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
             .after("ethtool -T {nic} # what the card can stamp"),
-        cost: "An interface with a hardware clock, and a PTP master clock.",
+        cost: "You need an interface with a hardware clock, and a PTP master clock.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
     },
     Rule {

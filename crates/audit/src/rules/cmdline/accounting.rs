@@ -25,7 +25,7 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::runtime_or_boot("auditctl -e 0", "audit=0")
             .against(&["security policies that demand an audit trail"]),
-        cost: "No audit trail: policy may demand one.",
+        cost: "There is no audit trail, which a policy may demand.",
         references: &[FLEXRAN, "Linux Documentation/admin-guide/kernel-parameters.txt, audit"],
     },
     Rule {

@@ -1,4 +1,4 @@
-//! Do all settings describe the same division of CPUs, and is the division a good one?
+//! Whether all settings describe the same division of CPUs, and whether it is a good one.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
         ),
         fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
-        cost: "Fewer CPUs for the application.",
+        cost: "The application gets fewer CPUs.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A setting, its value as it stands, and the CPUs that it isolates.
+/// A setting with its present value, and the CPUs that it isolates.
 struct Side {
     name: &'static str,
     source: String,
@@ -76,7 +76,7 @@ struct Side {
 }
 
 impl Side {
-    /// What it lets run, where it is a mask of the running host.
+    /// What the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
     fn mask(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT => Some("new interrupts may go to"),
@@ -85,7 +85,7 @@ impl Side {
         }
     }
 
-    /// What it says of these CPUs.
+    /// Says which of these CPUs the setting isolates.
     fn says(&self, all: &CpuSet) -> String {
         match self.mask() {
             Some(what) => format!("{what} {}", Subject::from(all.difference(&self.isolates))),
@@ -93,7 +93,7 @@ impl Side {
         }
     }
 
-    /// Its name in a sentence.
+    /// The name of the setting, as it stands in a sentence.
     fn called(&self) -> String {
         match self.source == "/proc/cmdline" {
             true => format!("{}=", self.name),
@@ -101,7 +101,7 @@ impl Side {
         }
     }
 
-    /// What it costs to mend it; `None` for what the rule says.
+    /// The cost of changing this setting. `None` if the text of the rule names it.
     fn cost(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
@@ -110,7 +110,8 @@ impl Side {
         }
     }
 
-    /// Does it isolate what is meant? The boot CPU cannot be in nohz_full= (kernel/time/tick-sched.c, tick_nohz_init).
+    /// Whether the setting isolates the CPUs that are meant. The boot CPU cannot be in nohz_full=
+    /// (kernel/time/tick-sched.c, tick_nohz_init).
     fn agrees(&self, wanted: &CpuSet, all: &CpuSet) -> bool {
         let (isolates, wanted) = (self.isolates.intersection(all), wanted.intersection(all));
         let boot = CpuSet::from([0]);
@@ -120,7 +121,7 @@ impl Side {
         }
     }
 
-    /// Lets it isolate the CPUs that are meant: now or from the next boot.
+    /// Adds a fix that makes the setting isolate the CPUs that are meant, either now or from the next boot.
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
         if others.is_empty() {
@@ -140,7 +141,7 @@ impl Side {
     }
 }
 
-/// Of words whose own rules say what they cost.
+/// The cost of parameters whose own rules name it.
 const COST: &str = "Each setting's own rule says what it costs on the CPUs that it gains (cmd.isolcpus, cmd.nohz-full, \
                     cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
@@ -249,7 +250,10 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         cores if cores.is_empty() => {
                             format!("isolate whole cores, but not the boot CPU's: this host has no other core{idle}")
                         }
-                        cores => format!("isolate whole cores: rerun with --isolated {cores}{idle}"),
+                        cores => format!(
+                            "isolate whole cores: run this audit again with --isolated {cores}, and use \
+                            the boot line that it then prints{idle}"
+                        ),
                     }
                 }
                 (false, spare) => {
@@ -258,7 +262,8 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         false => String::new(),
                     };
                     format!(
-                        "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping{moved}"
+                        "isolate whole cores: run this audit again with --isolated {whole}, which leaves CPUs {cpus} \
+                        to housekeeping, and use the boot line that it then prints{moved}"
                     )
                 }
             };
@@ -275,7 +280,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         split[NAMED..].iter().map(|(cpu, others)| format!("{cpu}: {others}")).collect();
                     judgement.see_as(
                         format!("siblings of the other CPUs: {}", rest.join("; ")),
-                        "the same files of these CPUs",
+                        "the same source, for these CPUs",
                     )
                 }
                 false => judgement,
@@ -297,7 +302,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// What says which CPUs are isolated.
+/// Names the source of the list of isolated CPUs.
 fn source_of(context: &Context) -> String {
     match &context.isolated.how {
         How::Inferred(from) => from.clone(),
@@ -305,11 +310,12 @@ fn source_of(context: &Context) -> String {
     }
 }
 
-/// The siblings of so many CPUs have a line of evidence each.
+/// Number of CPUs whose siblings get a line of evidence.
 const NAMED: usize = 2;
 
-/// As many whole cores, in order, as hold as many CPUs as are isolated, so that housekeeping keeps as many as it has; one at
-/// least, never the boot CPU's: where that is the only one, the first of the host's other cores that are free.
+/// As many whole cores of `split`, in their order, as hold no more CPUs than are isolated now, so that housekeeping
+/// keeps its number of CPUs. The result has at least one core, and never the core of the boot CPU. If `split` has no
+/// other core, the result is the first free core of the host.
 fn cores(facts: &Facts, split: &[(u32, CpuSet)], context: &Context) -> CpuSet {
     let whole = split.iter().map(|(cpu, others)| others.union(&[*cpu].into()));
     let others = free(facts, context);
@@ -441,10 +447,16 @@ pub(crate) mod tests {
             host.judge("cmd.smt-siblings-split").remove(0).for_good.remove(0)
         };
         assert!(
-            fix(&[(2, "2,6"), (3, "3,7")], "2-3").starts_with("isolate whole cores: rerun with --isolated 2,6, or")
+            fix(&[(2, "2,6"), (3, "3,7")], "2-3")
+                .starts_with("isolate whole cores: run this audit again with --isolated 2,6, and")
         );
-        assert!(fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: rerun with --isolated 2,6, or"));
-        assert!(fix(&[(4, "0,4"), (5, "1,5")], "4-5").starts_with("isolate whole cores: rerun with --isolated 1,5"));
+        assert!(
+            fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: run this audit again with --isolated 2,6, and")
+        );
+        assert!(
+            fix(&[(4, "0,4"), (5, "1,5")], "4-5")
+                .starts_with("isolate whole cores: run this audit again with --isolated 1,5")
+        );
     }
 
     /// bdwde0 with CPUs 8-15, icx2s3 with 2-17: the other threads are all that housekeeping has, the boot CPU among them.
@@ -461,12 +473,27 @@ pub(crate) mod tests {
             (0..cpus).fold(host, file).judge("cmd.smt-siblings-split").remove(0)
         };
         let all = fix("2-3", "0-3", 2);
-        assert_eq!(all.for_good, ["isolate whole cores: rerun with --isolated 1,3"]);
+        assert_eq!(
+            all.for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,3, and use the boot line that it then prints"
+            ]
+        );
         let seen: Vec<&str> = all.evidence.iter().map(|seen| seen.value.as_str()).collect();
         assert_eq!(seen, ["siblings of CPU 2: 0", "siblings of CPU 3: 1"]);
         // The boot CPU's core is no way out.
-        assert_eq!(fix("4", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5"]);
-        assert_eq!(fix("5", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5, or keep CPU 1 idle"]);
+        assert_eq!(
+            fix("4", "0-7", 4).for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints"
+            ]
+        );
+        assert_eq!(
+            fix("5", "0-7", 4).for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints, or keep CPU 1 idle"
+            ]
+        );
     }
 
     #[test]
@@ -531,6 +558,6 @@ pub(crate) mod tests {
         let ticks = host().isolated("0-3").cmdline("nohz_full=1-3").file("/sys/devices/system/cpu/nohz_full", "1-3\n");
         let judgement = ticks.judge("cmd.nohz-full").remove(0);
         assert_eq!(judgement.found, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=");
-        assert_eq!(judgement.for_good, ["leave CPU 0 to housekeeping: rerun with --isolated 1-3"]);
+        assert_eq!(judgement.for_good, ["leave CPU 0 to housekeeping: run this audit again with --isolated 1-3"]);
     }
 }

@@ -26,7 +26,8 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::runtime_or_boot(
             // The judge knows the memory and the node.
-            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 4 GB in pages of 2 MB: adjust it to the application",
+            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # reserves 4 GB in pages of 2 MB: \
+            adjust the number to the application",
             "default_hugepagesz=1G hugepagesz=1G hugepages=4 # or at boot, 4 GB in pages of 1 GB: adjust it to the application",
         )
         .decided(),
@@ -124,7 +125,7 @@ pub const RULES: &[Rule] = &[
             "echo performance > /sys/module/pcie_aspm/parameters/policy",
             "pcie_aspm.policy=performance",
         ),
-        cost: "Some watts per device.",
+        cost: "Each device uses some watts more.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
             "Linux Documentation/core-api/real-time/hardware.rst",
@@ -179,21 +180,26 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
         }
         (Some(asked), Some(pool)) if asked > 0 => match *known(&pool)? {
-            total if total >= asked => Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB")).see(&pool),
+            total if total >= asked => {
+                Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB")).see(&pool)
+            }
             total => Judgement::fail_for(
                 subject,
                 format!("the command line reserves {asked} pages of 1 GB, but the host has {total}"),
             )
             .look("dmesg | grep -i hugetlb")
             .now(format!(
-                "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # finds what is free in one piece"
+                "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # gets as many pages as \
+                there is contiguous memory for"
             ))
             .for_good("reserve no more than each node has in contiguous memory at boot")
             .see(&pool),
         },
         (_, pool) => match pool.as_ref().and_then(host::Fact::get) {
             Some(0) => propose(Judgement::warn_for(subject, "no pages of 1 GB are reserved")),
-            Some(total) => Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB, reserved after boot")),
+            Some(total) => {
+                Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB, reserved after boot"))
+            }
             None => propose(Judgement::warn_for(
                 subject,
                 "the command line reserves no pages of 1 GB; whether a service does is not recorded",
@@ -204,13 +210,13 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(word, facts.cmdline.source()).alone()
 }
 
-/// `16`, or `0:8,1:8` of the nodes (kernel-parameters.txt, hugepages).
+/// Parses `16`, or `0:8,1:8` with node numbers (kernel-parameters.txt, hugepages).
 fn pages(value: &str) -> Option<u64> {
     let count = |part: &str| part.rsplit(':').next()?.parse::<u64>().ok();
     value.split(',').map(count).sum()
 }
 
-/// How many pages of 1 GB there are: as the kernel counts them for the host, or else for all of its nodes.
+/// Number of 1 GB pages: the kernel's count for the host, otherwise the sum over all nodes.
 fn gib_pages(facts: &Facts) -> Option<host::Fact<u64>> {
     let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == GIB)?.total.get();
     if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB) {

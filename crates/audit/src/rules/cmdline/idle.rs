@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
-/// The same, with the states of Ice Lake.
+/// The source of the exit latencies, including those of the idle states of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
 /// The rules of this file, in the order of the report.
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
             LATENCIES,
         ),
         fix: Fix::boot("intel_idle.max_cstate=1"),
-        cost: "All CPUs stay in C1: more power, less turbo.",
+        cost: "All CPUs stay in C1, which uses more power and leaves less turbo.",
         references: &[CPUIDLE, SLIDES],
     },
     Rule {
@@ -66,7 +66,7 @@ pub const RULES: &[Rule] = &[
             SLIDES,
         ),
         fix: Fix::boot("processor.max_cstate=1"),
-        cost: "All CPUs stay in C1: more power, less turbo.",
+        cost: "All CPUs stay in C1, which uses more power and leaves less turbo.",
         references: &[CPUIDLE, SLIDES],
     },
     Rule {
@@ -76,10 +76,11 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
         why: "A kernel that does not trust the TSC compares it twice a second with another clock, with a timer that \
-              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an \
-              invariant, adjustable TSC on machines with few sockets, and checks the register TSC_ADJUST instead, with \
-              another timer, which visits a CPU every 10 minutes. Distributions backported both changes: RHEL 9.4 \
-              (5.14.0-427) has them. tsc=nowatchdog disables the first check. tsc=reliable disables both, and the \
+              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) there are two \
+              changes: on machines with few sockets the kernel trusts a TSC that is invariant and has the register \
+              TSC_ADJUST; and instead of the watchdog another timer checks that register, every 10 minutes on the next \
+              CPU. Distributions backported them: RHEL 9.4 (5.14.0-427) has both. tsc=nowatchdog disables the \
+              comparison with the other clock. tsc=reliable disables this comparison, the check of TSC_ADJUST, and the \
               comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
@@ -132,7 +133,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, describes the contention",
         ),
         fix: Fix::boot("skew_tick=1").traded(),
-        cost: "Slightly more power: CPUs wake up at different times.",
+        cost: "The CPUs use slightly more power, because they wake up at different times.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick",
             "tuned profile network-latency",
@@ -140,7 +141,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// As many ticking CPUs as can hardly meet at a lock.
+/// With at most this many ticking CPUs, ticks hardly ever meet at a lock.
 const FEW: usize = 8;
 
 fn idle_poll(facts: &Facts, _: &Context) -> Judged {
@@ -201,20 +202,21 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "processor.max_cstate").see(driver).alone()
 }
 
-/// What a CPU needs for its TSC to be trusted without a watchdog (arch/x86/kernel/tsc.c).
+/// The CPU flags with which the kernel trusts the TSC without a watchdog (arch/x86/kernel/tsc.c).
 const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 
-/// What the kernel no longer sees with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done at
-/// bootup"), and with `tsc=nowatchdog`.
+/// What the kernel no longer detects with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done
+/// at bootup"), and with `tsc=nowatchdog`.
 const RELIABLE_COST: &str =
     "The kernel no longer notices a TSC that goes wrong after boot, or TSCs of two sockets that differ at boot.";
 const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
-/// From here on `tsc=nowatchdog` holds for both of the TSC's clock sources (commit 63ec58b44fcc), and is sure to be known.
+/// The first version in which `tsc=nowatchdog` holds for both clock sources of the TSC (commit 63ec58b44fcc), and in
+/// which it is certainly known.
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
-/// From here on `tsc=watchdog` is known (commit 0051293c5330).
+/// The first version that knows `tsc=watchdog` (commit 0051293c5330).
 const WATCHDOG: KernelVersion = KernelVersion::new(6, 3);
-/// From here on the timer stays on the boot CPU, which sends each other CPU an inter-processor interrupt
-/// (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
+/// The first version in which the watchdog's timer stays on the boot CPU, which sends an inter-processor interrupt to
+/// each other CPU (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
 const PINNED: KernelVersion = KernelVersion::new(7, 1);
 
 fn tsc(facts: &Facts, context: &Context) -> Judged {
@@ -223,7 +225,8 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     let asked = |value: &str| line.all("tsc").any(|parameter| parameter.value.as_deref() == Some(value));
     let subject = Subject::Parameter("tsc".into());
     if asked("unstable") {
-        let text = "the TSC is declared unstable: the kernel reads another clock, and full dynamic ticks are off";
+        let text = "tsc=unstable declares the TSC unstable: the kernel reads another clock, and full dynamic ticks are \
+            off";
         return see_parameter(Judgement::fail_for(subject, text), facts, "tsc")
             .for_good("remove tsc=unstable # only if its TSC is invariant and in step")
             .costs("If the TSCs are out of step after all, time jumps.")
@@ -297,7 +300,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     see_parameter(judgement, facts, "tsc").alone()
 }
 
-/// Does a kernel trust an invariant, adjustable TSC without a watchdog?
+/// Whether a kernel trusts an invariant, adjustable TSC without a watchdog.
 enum Trust {
     /// The kernel trusts the TSC, and checks TSC_ADJUST instead: the count of sockets or nodes, and its source.
     Yes(String, String),
@@ -305,9 +308,9 @@ enum Trust {
     No(String),
 }
 
-/// Where commit b50db7095fe0 is: in Linux 5.16, in 5.15.7, 5.10.84 and 5.4.164 of the stable series, and in what
-/// distributions made of these. It spares machines of two nodes; commit 233756a640be (6.3) made four of it, and from
-/// 6.12 on sockets are counted instead.
+/// Whether the kernel contains commit b50db7095fe0. It is in Linux 5.16, in 5.15.7, 5.10.84 and 5.4.164 of the stable
+/// series, and in the distributions' kernels made from these. The commit exempts machines with up to two nodes; commit
+/// 233756a640be (6.3) raised this to four, and from 6.12 on sockets are counted instead.
 fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     let release = known(&facts.kernel.release)?;
     let version = *known(&facts.kernel.version)?;
@@ -340,7 +343,8 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     })
 }
 
-/// The same of a kernel by its release and build; `None` for one of a distribution that may have it.
+/// The same for one kernel, from its release and build. `None` for a kernel of a distribution that may contain the
+/// commit.
 fn has_trust(release: &str, version: KernelVersion, build: &str) -> Option<bool> {
     let mainline = |version: KernelVersion| match (version.major, version.minor) {
         (5, 15) => version.patch >= 7,
@@ -421,8 +425,9 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// CPUs that stop their tick while they are busy: as the kernel says, or else as the line asks. Of that list the kernel
-/// takes the boot CPU (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from nohz_full range for timekeeping").
+/// CPUs that stop their tick while they are busy: as the kernel reports, otherwise as the line asks. The kernel removes
+/// the boot CPU from that list (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from nohz_full range for
+/// timekeeping").
 fn stopped(facts: &Facts, line: &CommandLine) -> CpuSet {
     let all = facts.cpus.all();
     let asked = || line.last("nohz_full")?.cpu_set(&all).ok().map(|asked| asked.difference(&CpuSet::from([0])));

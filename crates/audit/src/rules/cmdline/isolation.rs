@@ -1,4 +1,4 @@
-//! Which CPUs the command line keeps for the application.
+//! Parameters that keep CPUs for the application.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -29,7 +29,9 @@ pub const RULES: &[Rule] = &[
             "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2; where systemd runs, first give its slices AllowedCPUs= (usr.threads-on-iso), or systemd removes +cpuset again",
             "isolcpus=managed_irq,domain,{isolated}",
         ),
-        cost: "The scheduler moves nothing onto these CPUs any more: each thread must be placed there by hand. isolcpus= stays in effect until the next boot; a partition can be undone at any time.",
+        cost: "The scheduler moves nothing onto these CPUs any more: each thread must be placed there by hand. \
+            isolcpus= stays in effect until the next boot; a cpuset partition, the alternative without a reboot, can \
+            be undone at any time.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
@@ -70,8 +72,8 @@ pub const RULES: &[Rule] = &[
               thread is runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "100 to 1000 interruptions per second while the CPU is busy, some microseconds each; since Linux 4.17 \
-             the remaining one per second runs on a housekeeping CPU instead",
+            "without nohz_full= 100 to 1000 interruptions per second while the CPU is busy, some microseconds each; \
+             with it one per second, which since Linux 4.17 runs on a housekeeping CPU",
             "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of a tick is general knowledge",
         ),
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
@@ -251,7 +253,7 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         Judgement::warn_for(subject, "without managed_irq, interrupts that the kernel manages still go to these CPUs")
             .takes(Nanos::from_micros(5))
     } else {
-        Judgement::pass_for(subject, "domain and managed_irq are both given")
+        Judgement::pass_for(subject, "isolcpus= has both flags, domain and managed_irq")
     };
     see_parameter(judgement, facts, "isolcpus").alone()
 }
@@ -279,7 +281,10 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
     } else if missing == CpuSet::from([0]) && wanted.len() > 1 {
         // What can be done of it is done.
         Judgement::warn_for(&missing, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=")
-            .for_good(format!("leave CPU 0 to housekeeping: rerun with --isolated {}", wanted.difference(&missing)))
+            .for_good(format!(
+                "leave CPU 0 to housekeeping: run this audit again with --isolated {}",
+                wanted.difference(&missing)
+            ))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
         Judgement::fail_for(
             &missing,

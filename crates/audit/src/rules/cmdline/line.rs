@@ -1,4 +1,4 @@
-//! The line as a text: unknown, doubled, contradictory and missing parameters, and what the next boot brings.
+//! The line as a text: unknown, repeated, contradictory and missing parameters, and the line of the next boot.
 
 use host::Facts;
 use host::facts::{CommandLine, CpuSet};
@@ -13,7 +13,7 @@ const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt"
 
 const SILENT: Magnitude =
     Magnitude::untimed("as much as the parameter was meant to save", "the rule of that parameter says how much");
-/// The same, of names that the kernel does not know.
+/// The size of the effect for names that the kernel does not know.
 const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
     ..SILENT
@@ -107,14 +107,14 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The remarks of some kinds.
+/// The remarks of certain kinds.
 fn remarks(facts: &Facts, context: &Context, kinds: &[Kind]) -> Result<Vec<Remark>, Skip> {
     let present = facts.cpus.all();
     let all = judge_on(line(facts)?, context, Some(&present).filter(|present| !present.is_empty()));
     Ok(all.into_iter().filter(|remark| kinds.contains(&remark.kind)).collect())
 }
 
-/// One judgement a remark, or one that all is well.
+/// Makes one judgement per remark, or one that says that all is well.
 fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, String) -> Judgement) -> Judged {
     let source = facts.cmdline.source();
     if remarks.is_empty() {
@@ -260,8 +260,8 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// On how many CPUs non-maskable interrupts came: on all, and as many as performance counters raised. The detector is then
-/// on, or somebody profiled every CPU.
+/// The number of CPUs that received non-maskable interrupts, if all CPUs received some, and as many as the performance
+/// counters raised. Then the detector is on, or someone profiled every CPU.
 fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     let table = facts.counters.interrupts.value()?;
     let (all, counters) = (table.row("NMI")?, table.row("PMI")?);
@@ -271,7 +271,7 @@ fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     came.then(|| (table.cpus.len(), format!("NMI = PMI, {least} to {most} on each CPU")))
 }
 
-/// What a missing parameter is for.
+/// The cause to which a missing parameter belongs.
 fn cause_of(name: &str) -> Option<Cause> {
     Some(match name {
         "isolcpus" => Cause::SchedulerIsolation,
@@ -283,7 +283,7 @@ fn cause_of(name: &str) -> Option<Cause> {
     })
 }
 
-/// Parameters that bear on latency: those of the table that are not of every host.
+/// The parameters that affect latency: those in the table, except the ones that every host has.
 fn matters(line: &CommandLine) -> Vec<String> {
     const EVERY: [&str; 24] = [
         "BOOT_IMAGE",

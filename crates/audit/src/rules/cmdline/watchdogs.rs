@@ -1,4 +1,4 @@
-//! Watchdogs, machine checks, RCU's pace.
+//! Watchdogs, machine checks, and RCU's grace periods.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion};

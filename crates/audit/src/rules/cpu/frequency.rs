@@ -1,4 +1,4 @@
-//! Frequencies: who chooses them, and between which bounds.
+//! Frequencies: what chooses them, and between which bounds.
 
 use host::Facts;
 use host::facts::{Cpu, CpuSet, Generation, Vendor};
@@ -14,7 +14,7 @@ const GUIDE: &str = "Intel P-state guide 637284-001US";
 
 /// A change of frequency stops a core of a 2nd generation Xeon Scalable processor for about 12 us (the guide, section 4).
 pub(crate) const STOP: Nanos = Nanos::from_micros(12);
-/// Who says so.
+/// The source of this number.
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
 /// The rules of this file, in the order of the report.
@@ -30,7 +30,8 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::slower(
             "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    frequency",
-            "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on its own powersave; the ratio is arithmetic",
+            "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on \
+             the driver's own governor powersave; the ratio is arithmetic",
         ),
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
@@ -48,10 +49,11 @@ pub const RULES: &[Rule] = &[
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the frequency varies with the load, and so does the time that the same work takes. On the 2nd \
-              generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a real-time \
-              host, one fixed frequency is best. Set it for all threads of a core, because the core runs at the \
-              highest request of its threads. Elsewhere setting the minimum frequency is enough.",
+        why: "Between two bounds the frequency varies with the load, and so does the time that the same work takes. On \
+              the 2nd generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a \
+              real-time host, one fixed frequency is best; elsewhere it is enough to raise the minimum. The fix uses \
+              the base frequency, which a CPU holds without turbo, or the highest frequency if the base is not known. \
+              Set it for all threads of a core, because the core runs at the highest request of its threads.",
         magnitude: Magnitude::slower("work takes longer, by up to the ratio of the two bounds", "arithmetic"),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: SPAN,
@@ -100,7 +102,8 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: epb,
         why: "The Energy Performance Bias, from 0 (performance) to 15 (power saving), steers turbo and the uncore's \
-              frequency if there is no energy preference.",
+              frequency on processors without an energy performance preference (EPP, part of HWP), which would \
+              override it.",
         magnitude: Magnitude::slower(
             "slower ramps of the uncore and of turbo",
             "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no figure",
@@ -119,20 +122,20 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.turbo",
         cause: Cause::CoreFrequency,
-        title: "Turbo is a choice: steady or fast",
+        title: "Turbo is a choice: steady without it, fast with it",
         applies: Applies::LINUX.on_hardware(),
         judge: turbo,
         why: "Turbo gives the lowest mean latency. How much turbo there is depends on temperature, power and the load \
               of the other cores, so the latency varies with these.",
         magnitude: Magnitude::slower(
-            "10 to 40 % of speed, which varies over time",
+            "turbo adds 10 to 40 % of speed, and how much it adds varies over time",
             "general knowledge of turbo tables",
         ),
         fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided().against(&[
             "off: older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
             "on: OpenShift vDU, DPDK guide, rigtorp.se",
         ]),
-        cost: "Without turbo everything takes longer on average; with it the spread is wider.",
+        cost: "Without turbo everything takes longer on average; with turbo the times vary more.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
             "OpenShift vDU reference configuration, host firmware",
@@ -161,7 +164,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.freq-observed",
         cause: Cause::PowerLimits,
-        title: "Application CPUs run at their frequency when they are busy",
+        title: "Busy application CPUs run at the frequency that they should have",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
         why: "If a CPU should run at its highest frequency and does not, it is throttled, limited in power, or limited \
@@ -181,23 +184,23 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What it costs where the clock stays up.
+/// The cost of a clock that stays high.
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
-const TURBO_STAYS: &str = "Turbo above the minimum frequency stays available.";
+const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";
 const FIXED: &str =
     "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
-/// Of a floor without a ceiling.
-const SPAN: &str = "Less power is saved at low load (idle states still save some). Turbo above the lower bound remains, except \
-                    where one fixed frequency is best.";
-/// What a ceiling takes.
+/// The cost of a lower bound without an upper bound.
+const SPAN: &str = "Less power is saved at low load (idle states still save some). The lower bound becomes the base \
+                    frequency. Turbo above it stays available, except where one fixed frequency is best.";
+/// The cost of an upper bound.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
-/// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
+/// acpi-cpufreq knows only the frequencies in the firmware's table. The highest one allows boost while boost is on
 /// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
 const BOOSTED: &str =
     "Boost stays on: in its highest state the hardware exceeds the bound until boost is off (cpu.turbo).";
 
-/// What a fix with `{bounds}` costs on this CPU: what its floor costs, and what the ceiling does that it holds where one
+/// The costs of a fix with `{bounds}` on this CPU: those of the lower bound, and those of the upper bound if one fixed
 /// frequency is wanted.
 pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str) -> String {
     match one_frequency(facts, context) {
@@ -207,7 +210,7 @@ pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str
     }
 }
 
-/// Says in the costs which CPUs a fix of whole cores changes beside those of the finding.
+/// Adds to the costs which other CPUs change if the fix is for whole cores.
 pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judged {
     let named = |judgement: Judgement| {
         let Subject::Cpus(cpus) = &judgement.subject else { return judgement };
@@ -223,18 +226,18 @@ pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judge
     judged.map(|judgements| judgements.into_iter().map(named).collect())
 }
 
-/// Does the hardware go above the driver's highest frequency?
+/// Whether the hardware exceeds the driver's highest frequency.
 fn boosts(facts: &Facts, cpu: &Cpu) -> bool {
     cpu.frequency.driver.is(|driver| driver == "acpi-cpufreq") == Some(true) && facts.scaling.boost.get() == Some(true)
 }
 
-/// Has a CPU one frequency only? `None` if its bounds are not known.
+/// Whether a CPU can have only one frequency. `None` if its bounds are not known.
 fn is_fixed(cpu: &Cpu) -> Option<bool> {
     let (low, high) = (cpu.frequency.scaling_min.get()?, cpu.frequency.scaling_max.get()?);
     Some(low == high)
 }
 
-/// `; the clock may fall to 800 MHz`, where the lower bound is known.
+/// Formats `; the clock may fall to 800 MHz`. Empty if the lower bound is not known.
 fn may_fall(cpu: &Cpu) -> String {
     let low = cpu.frequency.scaling_min.get();
     low.map(|low| format!("; the clock may fall to {}", megahertz(low))).unwrap_or_default()
@@ -269,8 +272,9 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, POWER)
 }
 
-/// The CPUs whose frequency must not change for these not to stop: where one frequency is wanted, all threads of their
-/// cores, for a core runs at the higher request of its threads. For a floor the own request is enough.
+/// The CPUs whose frequency must be fixed so that the given CPUs do not stop. If one fixed frequency is wanted, these
+/// are all threads of the cores, because a core runs at the highest request of its threads. For a lower bound alone,
+/// the CPU's own request is enough.
 fn clocked(facts: &Facts, context: &Context, cpus: &CpuSet) -> CpuSet {
     if one_frequency(facts, context) { cores(facts, cpus) } else { cpus.clone() }
 }
@@ -325,9 +329,9 @@ fn span(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, SPAN)
 }
 
-/// Does a change of frequency stop the core for about 12 us? The guide (section 4 and its figures) names the 2nd generation
-/// of Xeon Scalable for the stop, and the 3rd for less. `None` for a generation of which it says nothing: Skylake, the 1st,
-/// is of these, though its core is like that of the 2nd, and so are those that came after it.
+/// Whether a change of frequency stops the core for about 12 us. The guide (section 4 and its figures) names the 2nd
+/// generation of Xeon Scalable for this stop, and the 3rd for a shorter one. `None` for generations that it does not
+/// mention. These include the 1st (Skylake), although its core is like that of the 2nd, and all later ones.
 pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
     match generation {
@@ -339,7 +343,7 @@ pub(crate) fn stops(generation: Generation) -> Option<bool> {
     }
 }
 
-/// The same of a judgement of changes of frequency: what one does to a packet where it stops the core.
+/// Adds to a judgement of frequency changes what each change does to a packet if it stops the core.
 pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     let generation = &facts.cpus.generation;
     match generation.get().filter(|generation| stops(*generation) == Some(true)) {
@@ -351,7 +355,7 @@ pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     }
 }
 
-/// Whether it does, for a host whose generation must be known.
+/// Whether a change stops the core. Fails if the generation of the host is unknown.
 fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     let generation = &facts.cpus.generation;
     let value = *known(generation)?;
@@ -361,7 +365,7 @@ fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     Ok((stops(value).ok_or_else(open)?, name))
 }
 
-/// What the source says of a generation for which `stops` is `None`.
+/// Says that the source does not mention the generation, for when [`stops`] is `None`.
 pub(crate) fn not_named(part: &str) -> String {
     format!(
         "the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not {part}"
@@ -434,11 +438,11 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
-        who: "older editions of the DPDK guide; the FlexRAN slides: a fixed P-state",
+        who: "older editions of the DPDK guide, FlexRAN slides (a fixed P-state)",
         of: &[],
     };
     const ON: Side = Side {
-        is: "turbo is on, for the lowest mean and with a frequency that varies",
+        is: "turbo is on (lowest mean latency, but the frequency varies)",
         want: "turbo on",
         who: "OpenShift vDU, DPDK guide, rigtorp.se",
         of: &[],
@@ -493,7 +497,7 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     judgement.see_if(moved.map(|cpu| &cpu.frequency.governor)).alone()
 }
 
-/// Below the frequency by more than this, something holds the CPU back (mlnx_tune).
+/// If a CPU is slower than its frequency by more than this, something holds it back (mlnx_tune).
 const SLACK_HZ: u64 = 100_000_000;
 
 fn observed(facts: &Facts, context: &Context) -> Judged {

@@ -43,13 +43,14 @@ pub const RULES: &[Rule] = &[
         applies: INTEL,
         judge: efficient_turbo,
         why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits \
-              from it. Linux knows bit 19 of MSR 0x1FC as its switch only on Kaby Lake and Coffee Lake desktops.",
+              from it. Bit 19 of MSR 0x1FC switches it off, but Linux uses this bit only on Kaby Lake and Coffee Lake \
+              desktops.",
         magnitude: Magnitude::slower(
             "turbo comes later; the source gives no number",
             "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE",
         ),
         fix: Fix::boot("firmware setting Energy Efficient Turbo: disabled"),
-        cost: "Some power.",
+        cost: "The CPUs use a little more power.",
         references: &[SDM, "OpenShift vDU reference configuration, host firmware"],
     },
     Rule {
@@ -116,8 +117,8 @@ pub const RULES: &[Rule] = &[
         applies: INTEL,
         judge: c1e,
         why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, \
-              though the kernel asked for C1. On Alder Lake and Meteor Lake the bit decides for both states: if it is \
-              set, both are C1E; if it is clear, both are C1.",
+              although the kernel asked for C1. On Alder Lake and Meteor Lake the bit decides for both states: if it \
+              is set, both are C1E; if it is clear, both are C1.",
         magnitude: Magnitude::late(
             Nanos::from_micros(3),
             "4 us instead of 1 us on Ice Lake",
@@ -198,14 +199,14 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
         };
         let judgement = judgement.see_as(format!("0x{value:x}"), format!("{}, bits 7:0, 15:8, 31:24", fact.source()));
         Ok(match enabled.is_known() {
-            true => judgement.see_as("bit 0 is set", "MSR 0x770"),
+            true => judgement.see_as("hardware-controlled performance states (HWP) are on", "MSR 0x770, bit 0"),
             false => judgement,
         })
     });
     of_whole_cores(facts, judged, POWER)
 }
 
-/// One field of a register of every CPU: wrong where the test says so.
+/// Judges one field of a register on every critical CPU.
 fn field(
     facts: &Facts,
     context: &Context,
@@ -222,7 +223,8 @@ fn field(
 }
 
 fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
-    /// Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c, `intel_pstate_cpu_ee_disable_ids`.
+    /// The models of Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c,
+    /// `intel_pstate_cpu_ee_disable_ids`.
     const NAMED: u32 = 0x9E;
     let model = *known(&facts.cpus.model)?;
     if model != NAMED {
@@ -236,7 +238,7 @@ fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Do all CPUs have the same value of a register?
+/// Judges whether all CPUs have the same value in a register.
 fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let register = facts.msrs.register(address);
     let values = known(&register)?;
@@ -293,7 +295,7 @@ fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
     })
 }
 
-/// Packages that cannot sleep, each with a CPU that keeps it awake: one that may enter no state deeper than C1E.
+/// Packages that cannot sleep, each with a CPU that keeps it awake because it may enter no state deeper than C1E.
 fn awake(facts: &Facts) -> BTreeMap<u32, u32> {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     let shallow = |cpu: &&Cpu| {
@@ -326,26 +328,29 @@ fn package(facts: &Facts, context: &Context) -> Judged {
         let keeper = cpu.package.get().and_then(|package| awake.get(&package));
         let judgement = match (code, keeper) {
             (0, _) => Judgement::pass("the package C-state limit is C0/C1: the package stays awake"),
-            (_, Some(keeper)) => Judgement::pass(format!("the package C-state limit is {name}, but CPU {keeper} never sleeps deeper than C1E"),
-            ),
-            _ => Judgement::warn(format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
-            )
-            .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
-            .now("# without a reboot: one CPU per package that may enter no state deeper than C1 or C1E keeps the package awake (idle.pmqos-percpu)"),
+            (_, Some(keeper)) => Judgement::pass(format!(
+                "the package C-state limit is {name}, but CPU {keeper} never sleeps deeper than C1E"
+            )),
+            _ => Judgement::warn(format!("the package C-state limit is {name}{locked}: an idle package may sleep"))
+                .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
+                .now(
+                    "# without a reboot: on one CPU of each package, allow no state deeper than C1E (write its exit \
+                latency in us to this CPU's file power/pm_qos_resume_latency_us); that keeps the whole package awake",
+                ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
     })
 }
 
-/// What a request for C1E enters, as bit 1 of MSR 0x1FC is set or not.
+/// What a request for C1E enters, depending on bit 1 of MSR 0x1FC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promotion {
-    /// C1E either way (commit 9edf3c0ffef0, of the Xeons before Sapphire Rapids).
+    /// The state is C1E whether the bit is set or not (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
     OfC1,
-    /// C1E with the bit, C1 without it: the two cannot be enabled at the same time (intel_idle.c, above adl_cstates; commit
-    /// eeae55e, intel_idle: Add Meteorlake support).
+    /// The state is C1E if the bit is set and C1 if it is clear: the two cannot be enabled at the same time
+    /// (intel_idle.c, above adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
     OfBoth,
-    /// Which of them is not known: Sapphire Rapids changed with its firmware (commit 1548fac47a11).
+    /// It is not known which of the two holds: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
     Unknown,
 }
 
@@ -360,7 +365,7 @@ impl Promotion {
         }
     }
 
-    /// What promotion does where the kernel's first state is C1E, and C1 is not requested.
+    /// The effect of promotion if the kernel's first state is C1E and C1 is not requested.
     fn of_c1e(self, exit: &str) -> String {
         match self {
             Self::OfC1 => format!("promotion of C1 to C1E is on, but the kernel requests C1E, not C1{exit}"),
@@ -426,9 +431,9 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What bit 16 of MSR 0xE2 does where it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)" (Intel
-/// SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are turbostat's (has_cst_auto_convension): Xeon D and E5 v4
-/// (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
+/// The effect of bit 16 of MSR 0xE2 if it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)"
+/// (Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are those of turbostat (has_cst_auto_convension): Xeon
+/// D and E5 v4 (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
 fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     const MODELS: [u32; 3] = [0x4F, 0x55, 0x56];
     let has = facts.cpus.model.is(|model| MODELS.contains(model)) == Some(true);
@@ -436,11 +441,11 @@ fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     has && !polls && bits(value, 16, 16) == 1
 }
 
-/// The judgement of the other bits, with that of this one.
+/// Adds the judgement of this bit to that of the other bits.
 fn converted(judgement: Judgement, cpu: &Cpu) -> Judgement {
     const WHAT: &str = "automatic C-state conversion is on: the hardware enters C6 where the kernel asks for C1";
     const SETTING: &str = "firmware setting Autonomous Core C-State (automatic C-state conversion): disabled";
-    const COST: &str = "Idle cores stay in C1 where the kernel asks for it: more power.";
+    const COST: &str = "Idle cores stay in C1 if the kernel asks for it, and use more power.";
     let c6 =
         cpu.idle_states.value().into_iter().flatten().find(|state| state.name.is(|name| name == "C6") == Some(true));
     let judgement = match judgement.verdict {

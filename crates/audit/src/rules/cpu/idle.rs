@@ -8,15 +8,16 @@ use crate::rules::common::{PER_CPU, by_cpu};
 use crate::{Applies, Cause, Context, Effect, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, spaced};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
-/// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host reports for its deepest state; recorded hosts report 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
+/// How long a wake-up takes: the host's own figures.
+const EXIT: &str = "the exit latency that the host reports for its deepest state; the servers on which apus was tested \
+    report 1 to 2 us for the shallowest state and 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
-/// What a limit costs.
+/// The cost of a limit.
 const IDLE: &str = "The application's CPUs use more power when idle, which leaves less turbo for the other CPUs.";
 
-/// The same where none are known to be the application's.
+/// The cost of a limit on these CPUs. The text is a different one if no CPUs are known to be the application's.
 fn cost(context: &Context, cpus: &CpuSet) -> String {
     match context.isolated.value.is_empty() {
         true => format!(
@@ -54,8 +55,8 @@ pub const RULES: &[Rule] = &[
         title: "Deep idle states were not entered during the measurement",
         applies: Applies::LINUX,
         judge: usage,
-        why: "Settings show what may happen, counters what did happen. If a limit is not in force, the counters show \
-              entries into states that it forbids.",
+        why: "Settings show what may happen; counters show what did happen. If a limit is not in force, the counters \
+              show entries into states that it forbids.",
         magnitude: Magnitude::untimed("per entry, the exit latency that the host reports for that state", EXIT_SOURCE),
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -76,7 +77,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "remove intel_idle.max_cstate\nboot a kernel whose intel_idle knows this processor, with the idle states enabled in the firmware",
         ),
-        cost: "Deeper states appear: limit them per CPU.",
+        cost: "The CPUs get deeper idle states: limit these per CPU (idle.states).",
         references: &[CPUIDLE, "Linux Documentation/admin-guide/pm/intel_idle.rst"],
     },
     Rule {
@@ -107,7 +108,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What limits a CPU's idle states besides their own switches: the lower of its own limit and the host's.
+/// The limit of a CPU's idle states in addition to their own switches: the lower of the CPU's own limit and the host's.
 fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
     let own = match cpu.resume_latency.get() {
         Some(ResumeLatency::Zero) => Some(Nanos::ZERO),
@@ -121,7 +122,7 @@ fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
     }
 }
 
-/// The enabled state that takes longest to leave, within the limits.
+/// The enabled state with the longest exit latency within the limits.
 pub(crate) fn deepest<'a>(facts: &Facts, cpu: &'a Cpu) -> Result<Option<&'a IdleState>, Skip> {
     let limit = limit(facts, cpu);
     let mut deepest: Option<(&IdleState, Nanos)> = None;
@@ -135,7 +136,7 @@ pub(crate) fn deepest<'a>(facts: &Facts, cpu: &'a Cpu) -> Result<Option<&'a Idle
     Ok(deepest.map(|(state, _)| state))
 }
 
-/// Its name for people.
+/// The name of a state in messages.
 pub(crate) fn name(state: &IdleState) -> String {
     state.name.value().cloned().unwrap_or_else(|| format!("state{}", state.index))
 }
@@ -175,10 +176,11 @@ fn states(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Of deep states, where the application polls.
-const NOT_ENTERED: &str = "; a thread that polls without a pause does not enter that state";
+/// Addition for deep states if the application polls.
+const NOT_ENTERED: &str = ". This matters only if the polling thread pauses or sleeps: while it polls, its CPU enters \
+    no idle state";
 
-/// What a wake-up is compared with, in words.
+/// Says with what the time of a wake-up is compared.
 fn bound(context: &Context) -> String {
     match context.goal {
         Some(goal) => format!("the goal is {}", spaced(goal.latency)),
@@ -186,12 +188,12 @@ fn bound(context: &Context) -> String {
     }
 }
 
-/// How long a packet waits for a wake-up: not at all for a thread that polls.
+/// How long a packet waits for a wake-up. For a thread that polls, it does not wait.
 fn wait(context: &Context, exit: Nanos) -> Effect {
     if context.only_polls() { Effect::Unsized } else { Effect::Late(exit) }
 }
 
-/// The state of all these CPUs that takes longest to leave, and what it takes; `None` where none has a state.
+/// The state of all these CPUs with the longest exit latency, and that latency. `None` if no CPU has a state.
 fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState, Nanos)>, Skip> {
     let mut longest: Option<(&IdleState, Nanos)> = None;
     for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
@@ -204,7 +206,7 @@ fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState,
     Ok(longest)
 }
 
-/// A CPU's states with what each takes to leave: `POLL 0ns, C1 1us, C6 170us (disabled)`.
+/// Lists a CPU's states, each with its exit latency: `POLL 0ns, C1 1us, C6 170us (disabled)`.
 fn all_states(cpu: &Cpu) -> String {
     let one = |state: &IdleState| {
         let off = if state.disabled.get() == Some(true) { " (disabled)" } else { "" };
@@ -340,7 +342,7 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// A CPU without a limit of its own: what its deepest state takes.
+/// Judges a CPU without a limit of its own by the exit latency of its deepest state.
 fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     if polls {
@@ -453,7 +455,7 @@ pub(crate) mod tests {
         assert_eq!((judgement.verdict, judgement.effect), (crate::Verdict::Warn, None));
         let own = poll(with_usage(own("0\n"), "0", "", "5")).judge("idle.pmqos-percpu").remove(0);
         assert_eq!(own.effect, Some(Effect::Unsized), "{own:?}");
-        assert!(own.found.ends_with("a thread that polls without a pause does not enter that state"), "{}", own.found);
+        assert!(own.found.ends_with("while it polls, its CPU enters no idle state"), "{}", own.found);
     }
 
     /// rome0, emr0: of a goal of 400 us C2 takes 400, C6 290. No need is denied where more than half is gone.

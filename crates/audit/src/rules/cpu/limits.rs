@@ -1,4 +1,4 @@
-//! What holds CPUs back: heat and power.
+//! Limits that slow CPUs down: heat and power.
 
 use host::Facts;
 use host::facts::{CpuSet, Vendor};
@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::for_good("lower the highest frequency until the count stops rising, or fix fans and air flow")
             .after("ipmitool sdr type Temperature"),
-        cost: "Better cooling, or a lower frequency.",
+        cost: "The host needs better cooling, or a lower frequency.",
         references: &[
             "Linux Documentation/core-api/real-time/hardware.rst",
             "Linux Documentation/admin-guide/thermal/intel_powerclamp.rst",
@@ -34,15 +34,15 @@ pub const RULES: &[Rule] = &[
         title: "The power limit of a socket is not below the processor's rating",
         applies: Applies::LINUX.on_hardware(),
         judge: power,
-        why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit below the \
-              processor's own rating does that under ordinary load.",
+        why: "Above its long-term limit a socket is slowed down until the average is below it again. If the limit is \
+              below the processor's own rating, this happens under ordinary load.",
         magnitude: Magnitude::slower(
             "a lower frequency, and a change of frequency at each crossing of the limit",
             "Intel SDM volume 3, section 15.10 (RAPL)",
         ),
         fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
             .after("grep . /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw"),
-        cost: "More heat; the limit may be set because of the rack's power limit.",
+        cost: "The host produces more heat. The limit may be set because of the rack's power limit.",
         references: &["Linux Documentation/power/powercap/powercap.rst", "intel/PerfSpect"],
     },
     Rule {
@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/userspace-api/sysfs-platform_profile.rst, which gives no figure",
         ),
         fix: Fix::runtime("echo performance > /sys/firmware/acpi/platform_profile"),
-        cost: "More power and noise.",
+        cost: "The host uses more power and is louder.",
         references: &[
             "Linux Documentation/userspace-api/sysfs-platform_profile.rst",
             "tuned profile throughput-performance",
@@ -77,7 +77,7 @@ pub const RULES: &[Rule] = &[
             "general knowledge; Intel SDM volume 2, UMWAIT, says that C0.2 has the larger latency without a number",
         ),
         fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/umwait_control/enable_c02"),
-        cost: "A little more power in empty polls.",
+        cost: "Empty polls use a little more power.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-devices-system-cpu, umwait_control",
             "Intel SDM volume 2, UMWAIT",

@@ -33,7 +33,8 @@ pub const RULES: &[Rule] = &[
             "off: FlexRAN slides, cpu-isolation.rst, rigtorp.se",
             "on: OpenShift vDU reference configuration, intel/PerfSpect",
         ]),
-        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the core well.",
+        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the \
+               core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -72,7 +73,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::boot("isolate CPUs of one cache (lscpu --extended shows which), or keep each pipeline within one"),
-        cost: "Fewer CPUs to choose from.",
+        cost: "There are fewer CPUs to choose from.",
         references: &["Linux Documentation/core-api/real-time/hardware.rst"],
     },
 ];
@@ -116,8 +117,8 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
-/// Leaves one thread to each core of the application: its other threads go offline, and no CPU of housekeeping does, as
-/// nosmt would do.
+/// Adds a fix that leaves one thread to each core of the application. The other threads of these cores go offline.
+/// Unlike with nosmt, no CPU of housekeeping goes offline.
 fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
     let isolated = &context.isolated.value;
     let of_core = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value().map(|siblings| siblings.intersection(isolated));
@@ -212,8 +213,8 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     places.iter().fold(judgement, see).alone()
 }
 
-/// Several caches are no fault in themselves: only where threads of one process, which hand packets to each other, are
-/// pinned to CPUs of more than one.
+/// Judges the caches of isolated CPUs. Several caches are a problem only if threads of one process, which hand packets
+/// to each other, are pinned to CPUs with different caches.
 fn caches(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     // Each cache, and the file that shows it.

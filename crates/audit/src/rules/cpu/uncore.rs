@@ -71,10 +71,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The uncore of a portable computer or of a hybrid part shares a few tens of watts with the cores and the graphics: fixed
-/// at its highest frequency it takes their turbo away. Chassis types: SMBIOS specification, 7.4.1 (portable, laptop,
-/// notebook, hand held, sub notebook, tablet, convertible, detachable). Hybrid models: Linux
-/// arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
+/// Whether the host is a client computer. The uncore of a portable computer or of a hybrid processor shares a few tens
+/// of watts with the cores and the graphics: fixed at its highest frequency it takes their turbo away. Chassis types:
+/// SMBIOS specification, 7.4.1 (portable, laptop, notebook, hand held, sub notebook, tablet, convertible, detachable).
+/// Hybrid models: Linux arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
 pub(super) fn is_client(facts: &Facts) -> bool {
     const PORTABLE: [&str; 8] = ["8", "9", "10", "11", "14", "30", "31", "32"];
     const HYBRID: [u32; 14] = [0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAC, 0xAA, 0xBD, 0xC5, 0xC6, 0xB5, 0xCC, 0xD7];
@@ -153,7 +153,7 @@ fn register(facts: &Facts, _: &Context) -> Judged {
         let judgement = match min == max {
             true => Judgement::pass_for(&cpus, format!("the uncore is held at {max} MHz")),
             false if writes => Judgement::warn_for(&cpus, format!("the uncore clock may vary from {min} to {max} MHz"))
-                .now("# the fix of unc.sysfs-range writes this register"),
+                .now("# nothing more: the fix of unc.sysfs-range writes this register"),
             false => Judgement::warn_for(&cpus, format!("the uncore clock may vary from {min} to {max} MHz")),
         };
         judgement.see_as(format!("0x{value:x}"), "MSR 0x620, bits 14:8 and 6:0")
@@ -239,7 +239,7 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].found, "the uncore clock may vary from 800 to 2400 MHz");
         assert!(judgements[0].now.is_empty());
         let of = |host: Host| host.file("/msr/0x620", "0 0x818\n").judge("unc.msr620").remove(0).now;
-        assert_eq!(of(range("800000", "2400000")), ["# the fix of unc.sysfs-range writes this register"]);
+        assert_eq!(of(range("800000", "2400000")), ["# nothing more: the fix of unc.sysfs-range writes this register"]);
         assert!(of(floor("800000")).is_empty());
     }
 }

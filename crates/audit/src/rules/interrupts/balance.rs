@@ -63,7 +63,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Does irqbalance run? By its unit, or by its process where the units are not known.
+/// Whether irqbalance runs, according to its unit, or to its process if the units are not known.
 fn runs(facts: &Facts) -> Result<bool, Skip> {
     if facts.services.running.is(|units| units.contains("irqbalance.service")) == Some(true) {
         return Ok(true);
@@ -203,8 +203,8 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()
 }
 
-/// The devices whose queues these are, where their names tell: `nvme0` of `nvme0q3`, `virtio3` of `virtio3-req.5`, `megasas1` of
-/// `megasas1-msix8`.
+/// The devices to which these queues belong, if their names show it: `nvme0` for `nvme0q3`, `virtio3` for
+/// `virtio3-req.5`, `megasas1` for `megasas1-msix8`.
 fn owners(irqs: &[&Irq]) -> Option<String> {
     let device = |irq: &&Irq| {
         let name = irq.name();
@@ -219,7 +219,7 @@ fn owners(irqs: &[&Irq]) -> Option<String> {
     (1..=MOST_OWNERS).contains(&devices.len()).then(|| enumerated(&devices))
 }
 
-/// More devices than this are no help.
+/// The largest number of devices that are listed: a longer list would not help.
 const MOST_OWNERS: usize = 8;
 
 #[cfg(test)]

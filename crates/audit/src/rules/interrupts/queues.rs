@@ -60,11 +60,11 @@ pub const RULES: &[Rule] = &[
         title: "Interfaces without a role have no interrupts on isolated CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: unused,
-        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused brings its \
-         broadcasts, its link timer and its statistics there.",
+        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused interrupts \
+         these CPUs for broadcasts, its link timer and its statistics.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("ethtool -L {nic} combined 1 # or, if nobody needs it, leave it down").decided(),
-        cost: "The interface is gone, or slower.",
+        cost: "The interface is down, or slower.",
         references: &[GUIDE, "Intel CommsPowerManagement ansible roles"],
     },
     Rule {
@@ -102,20 +102,20 @@ pub const RULES: &[Rule] = &[
             "part of the improvement from 105 us to 14 us on average, together with other changes",
             "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
         ),
-        fix: Fix::boot("a newer igb_uio, or vfio-pci; no threadirqs on the command line"),
+        fix: Fix::boot("use a newer igb_uio, or vfio-pci; do not boot with threadirqs"),
         cost: "The device stops while its driver is replaced.",
         references: &[SLIDES],
     },
 ];
 
-/// The interrupts of an interface that can come, with the CPUs that serve them.
+/// The interrupts of an interface that can occur, with the CPUs that serve them.
 fn placed<'a>(facts: &'a Facts, link: &'a Link) -> Vec<(&'a Irq, &'a CpuSet)> {
     let its: BTreeSet<u32> = of_link(facts, link).into_iter().map(|irq| irq.number).collect();
     let all = super::placed(facts).unwrap_or_default();
     all.into_iter().filter(|(irq, _)| its.contains(&irq.number)).collect()
 }
 
-/// One judgement an interface; the reason of the first that has none, if none has one.
+/// Makes one judgement per interface. If no interface can be judged, the rule is skipped with the first reason.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Vec<Judgement>, Skip>) -> Judged {
     known(&facts.irqs.list)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -210,8 +210,8 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What the receiving and the sending half of one queue have in common: its number, or its name without the direction
-/// (`virtio0-input.0` and `virtio0-output.0`, `eth0-rx-1` and `eth0-tx-1`).
+/// What the interrupts of the receiving and the sending half of one queue have in common: the queue's number, or the
+/// name without the direction (`virtio0-input.0` and `virtio0-output.0`, `eth0-rx-1` and `eth0-tx-1`).
 fn pair(link: &Link, irq: &Irq) -> String {
     if let Some(queue) = link.queue_irqs.iter().find(|queue| queue.irq == irq.number) {
         return format!("queue {}", queue.queue);

@@ -1,4 +1,4 @@
-//! How often interrupts come that no device sends, and what they cost.
+//! How often interrupts occur that no device sends, and what they cost.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
@@ -16,9 +16,10 @@ pub const RULES: &[Rule] = &[
         title: "The CPUs' own interrupts are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: own,
-        why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
-              the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
-              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17, one tick per second remained).",
+        why: "Each class has its own cause. LOC: the tick and timers. RES and IWI: wake-ups and work from other CPUs. \
+              NMI and PMI: the watchdog and profilers. MCP: the polling for corrected errors. TRM and THR: temperature \
+              and thresholds. On a nohz_full CPU that runs one thread, the tick stops (before Linux 4.17, one tick per \
+              second remained).",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
@@ -55,14 +56,14 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX,
         judge: load,
         why: "Packets wait for a CPU that is busy with other interrupts and softirqs. At 50 % of its time the wait is \
-              as long as the work itself; towards 100 % it grows without bound. A queue that carries all flows shows \
-              up this way.",
+              as long as the work itself; towards 100 % it grows without bound. One common cause is a queue that \
+              carries all flows.",
         magnitude: Magnitude::untimed(
             "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
         ),
         fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
-            .after("ethtool -n {nic} rx-flow-hash udp4 # which fields spread flows"),
+            .after("ethtool -n {nic} rx-flow-hash udp4 # shows which header fields spread the flows"),
         cost: "More CPUs do this work.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
@@ -88,7 +89,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// A class of interrupts, and how many a second and CPU are no finding.
+/// Classes of interrupts, each with the number per second and CPU up to which there is no finding.
 const CLASSES: [(&str, u64, &str); 13] = [
     ("LOC", 1, "timers and the tick"),
     ("RES", 10, "wake-ups from other CPUs"),
@@ -106,28 +107,29 @@ const CLASSES: [(&str, u64, &str); 13] = [
     ("HRE", 0, "reenlightenment by Hyper-V"),
     ("HVS", 1, "the timer of Hyper-V"),
 ];
-/// Softirqs that belong to no device, and how many a second and CPU are no finding: an estimate.
+/// Softirqs that belong to no device, and the number per second and CPU up to which there is no finding: an estimate.
 const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
 const SOFTIRQS_A_SECOND: u64 = 10;
 /// Half of the time of a CPU, in percent.
 const MOST_LOAD: u64 = 50;
 
-/// The highest count of a row on one of some CPUs, and the CPU.
+/// The highest count of a row on one of some CPUs, with that CPU.
 fn worst(table: &CountTable, row: &CountRow, cpus: &CpuSet) -> Option<(u64, u32)> {
     cpus.iter().filter_map(|cpu| Some((table.on(row, cpu)?, cpu))).max_by_key(|(count, _)| *count)
 }
 
-/// Events a second, in thousandths: so that one in five minutes is not nothing.
+/// Events per second, in thousandths, so that one event in five minutes does not count as none.
 fn milli_rate(count: u64, during: Nanos) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000_000_000 / u128::from(during.as_nanos().max(1))).unwrap_or(u64::MAX)
 }
 
-/// `12.5 a second`.
+/// Formats `12.5 a second`.
 fn a_second(milli: u64) -> String {
     format!("{}.{} a second", milli / 1000, milli % 1000 / 100)
 }
 
-/// Several classes are judged apart: each needs a name of its own, for baselines and comparisons.
+/// The subject for a class of interrupts. Classes are judged separately, so each needs a name of its own for baselines
+/// and comparisons.
 fn of_class(label: &str, cpus: &CpuSet) -> Subject {
     Subject::Named(format!("{label} on CPUs {cpus}"))
 }
@@ -172,7 +174,7 @@ fn own(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// With one reading only: did the timer stop on the isolated CPUs, compared with the others?
+/// Judges a single reading: whether the timer stopped on the isolated CPUs, compared with the other CPUs.
 fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let table = known(&facts.counters.interrupts)?;
     let isolated = &context.isolated.value;

@@ -25,7 +25,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "fill every channel of every socket with modules of one size, at least 4 GB each (power off first)",
         ),
-        cost: "More modules.",
+        cost: "More memory modules are needed.",
         references: &[
             DPDK,
             "FlexRAN real-time platform slides (2018), Memory Optimizations",
@@ -41,11 +41,11 @@ pub const RULES: &[Rule] = &[
         why: "A module that runs below its rated speed is limited by the firmware's settings, by the processor, or by a \
          second module on its channel.",
         magnitude: Magnitude::slower(
-            "bandwidth in proportion; some nanoseconds of latency",
+            "bandwidth falls in proportion to the speed; latency rises by some nanoseconds",
             "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the figure is general knowledge",
         ),
-        fix: Fix::boot("firmware setting Memory Frequency: the maximum, not auto; one module a channel"),
-        cost: "A little power.",
+        fix: Fix::boot("firmware setting Memory Frequency: the maximum instead of auto; use one module per channel"),
+        cost: "The memory uses a little more power.",
         references: &["FlexRAN real-time platform slides (2018), Memory Optimizations", DPDK],
     },
 ];

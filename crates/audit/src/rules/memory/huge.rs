@@ -85,7 +85,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
         ),
         fix: Fix::runtime("echo never > /sys/kernel/mm/transparent_hugepage/defrag"),
-        cost: "Fewer huge pages where memory is fragmented.",
+        cost: "There are fewer huge pages if memory is fragmented.",
         references: &[TRANSPARENT],
     },
     Rule {
@@ -107,24 +107,25 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Where huge pages are to be reserved, and how many.
+/// Where to reserve huge pages, and how many.
 pub(in crate::rules) struct Proposal {
-    /// The node that is meant, where it is one of several.
+    /// The node for which pages are reserved. `None` for any node: the host has only one, or none is preferred.
     pub node: Option<u32>,
-    /// Pages of 1 GB; at least one, and at most a quarter of the memory there where that is known.
+    /// Pages of 1 GB; at least one, and at most a quarter of the node's memory, if that is known.
     pub gib: u64,
-    /// Remark on the number of pages, for people.
+    /// A remark on the number of pages, for people.
     pub note: String,
-    /// The memory, and where that is known from.
+    /// The amount of memory, and its source. `None` if it is not known.
     pub memory: Option<(u64, Source)>,
 }
 
-/// At most so many pages are proposed, and so many where the memory is not known: the application knows its own number.
+/// The largest number of pages that is proposed, and the number that is proposed if the amount of memory is not known.
+/// Only the application knows its own number.
 const MOST: u64 = 16;
 const UNKNOWN: u64 = 4;
 
 impl Proposal {
-    /// For an application on this node, or on any.
+    /// The number of pages for an application on this node, or on any node.
     pub fn of(facts: &Facts, node: Option<u32>) -> Self {
         let several = facts.cpus.nodes.len() > 1;
         let node = node.filter(|_| several);
@@ -154,7 +155,7 @@ impl Proposal {
         Self { node, gib, note, memory }
     }
 
-    /// For the application's CPUs: their node, where it is one.
+    /// The number of pages for the application's CPUs, on their node if they have only one.
     pub fn of_cpus(facts: &Facts, context: &Context) -> Self {
         let isolated = &context.isolated.value;
         let nodes: std::collections::BTreeSet<Option<u32>> =
@@ -163,7 +164,8 @@ impl Proposal {
         Self::of(facts, one)
     }
 
-    /// The judgement with what reserves them: now in pages of 2 MB, of which a running host finds more, and from boot on.
+    /// Adds to the judgement the commands that reserve the pages: now in pages of 2 MB, which a running host finds more
+    /// easily, and at boot in pages of 1 GB.
     pub fn fixes(&self, facts: &Facts, judgement: Judgement) -> Judgement {
         let judgement = match &self.memory {
             Some((bytes, source)) => judgement.see_as(format!("{} GB of memory", bytes >> 30), source),
@@ -190,14 +192,15 @@ impl Proposal {
         };
         let there = pools.and_then(|pools| pools.iter().find(|pool| pool.page_bytes == 2 << 20)?.total.get());
         let place = format!("{folder}/hugepages-2048kB/nr_hugepages");
-        let fit = format!("now, {} MB in pages of 2 MB: adjust it to the application", small * 2);
+        let fit = format!("reserves {} MB in pages of 2 MB: adjust the number to the application", small * 2);
         let judgement = match there {
             Some(total) if total >= small => {
                 judgement.now(format!("# nothing: {total} pages of 2 MB are there already"))
             }
             Some(_) => judgement.now(format!("echo {small} > {place} # {fit}")),
             None => judgement.look(format!("cat {place}")).now(format!(
-                "echo {small} > {place} # {fit}; only if fewer are reserved now: writing a lower number releases pages"
+                "echo {small} > {place} # {fit}. Run it only if fewer pages are reserved so far (see look): a number \
+                below the present one releases pages"
             )),
         };
         let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);
@@ -310,7 +313,7 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.memory.mounts.source()).alone()
 }
 
-/// A size of pages in words, and as an option of a mount: `2 MB` and `2M`.
+/// Formats a page size for a sentence and as a mount option: `2 MB` and `2M`.
 fn named(size: u64) -> (String, String) {
     match (size >> 30, size >> 20) {
         (0, 0) => (format!("{} kB", size >> 10), format!("{}K", size >> 10)),
@@ -319,7 +322,7 @@ fn named(size: u64) -> (String, String) {
     }
 }
 
-/// `1024M`, as /proc/self/mounts has it.
+/// Parses `1024M`, as in /proc/self/mounts.
 pub(in crate::rules) fn bytes(size: &str) -> Option<u64> {
     let unit = match size.chars().last()? {
         'K' | 'k' => 10,
@@ -414,7 +417,9 @@ pub(crate) mod tests {
         };
         let unknown = of(None);
         assert_eq!(unknown.look, ["cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]);
-        assert!(unknown.now[0].contains("only if fewer are reserved now: writing a lower number releases pages"));
+        assert!(unknown.now[0].contains(
+            "Run it only if fewer pages are reserved so far (see look): a number below the present one releases pages"
+        ));
         let less = of(Some("512\n"));
         assert!(less.look.is_empty() && less.now[0].starts_with("echo 2048 > /sys/kernel/mm/"), "{less:?}");
         for enough in ["2048\n", "4096\n"] {

@@ -1,4 +1,4 @@
-//! What moves, merges, writes back or takes away pages.
+//! Settings by which the kernel moves, merges, writes back or reclaims pages.
 
 use host::Facts;
 use units::Nanos;
@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
               other nodes have free pages.",
         magnitude: FAULT,
         fix: Fix::runtime("sysctl -w vm.zone_reclaim_mode=0"),
-        cost: "More memory of other nodes is used.",
+        cost: "The kernel uses more memory of other nodes.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode",
             "Mellanox mlnx-tools, mlnx_tune",
@@ -103,7 +103,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
         ),
         fix: Fix::runtime("sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3"),
-        cost: "More writes, and fewer of them are merged.",
+        cost: "The kernel writes more often, and merges fewer of the writes.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
             "tuned profile latency-performance",
@@ -152,7 +152,7 @@ pub const RULES: &[Rule] = &[
         why: "Counters show what really happens: a page fault that needs the disk stops its thread.",
         magnitude: FAULT,
         fix: Fix::for_good(
-            "lock the application's memory (mlockall) and touch it before it is needed; LimitMEMLOCK=infinity in its unit",
+            "lock the application's memory (mlockall) and touch it before it is needed; set LimitMEMLOCK=infinity in its unit",
         ),
         cost: "The kernel cannot reclaim locked memory for others.",
         references: &["mlock(2)", "Linux Documentation/timers/no_hz.rst, on keeping applications out of the kernel"],
@@ -223,7 +223,7 @@ fn ksm(facts: &Facts, _: &Context) -> Judged {
     judgement.see(fact).see(&facts.memory.ksm_pages_shared).alone()
 }
 
-/// As low as it must be for pages of applications to stay (mlnx_tune, tuned).
+/// The highest value with which pages of applications stay in memory (mlnx_tune, tuned).
 const SWAPPINESS: i64 = 10;
 
 fn swap(facts: &Facts, _: &Context) -> Judged {

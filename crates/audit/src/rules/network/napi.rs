@@ -1,4 +1,4 @@
-//! NAPI: when the kernel looks at a card's rings.
+//! NAPI: when the kernel polls a card's rings.
 
 use host::Facts;
 use host::facts::{Link, Napi, Task};
@@ -26,8 +26,8 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50")
             .against(&["OpenShift cluster-node-tuning-operator leaves it out: real-time kernels do not have it"]),
-        cost: "Waiting threads use CPU time for up to 50 us each. A socket can request it for itself instead \
-               (SO_BUSY_POLL).",
+        cost: "Waiting threads use CPU time for up to 50 us each. A socket can request busy polling for \
+               itself instead (SO_BUSY_POLL).",
         references: &[
             NAPI,
             "Linux Documentation/admin-guide/sysctl/net.rst, busy_poll",
@@ -40,10 +40,10 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts are not deferred longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
-        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout \
-              looks again. It was made for applications that poll themselves; without one, packets wait for the timer. \
-              Setting only one of the two is a mistake: the first alone does nothing, the second alone holds back \
-              merged segments.",
+        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer (gro_flush_timeout) polls \
+              again. It was made for applications that poll the card themselves; if none runs, packets wait for the \
+              timer. Setting only one of the two is a mistake: the first alone does nothing, the second alone holds \
+              back merged segments.",
         magnitude: Magnitude::late(
             Nanos::from_micros(20),
             "up to gro_flush_timeout per packet; 20 us to 2 ms are usual",
@@ -52,7 +52,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime(
             "echo 0 > /sys/class/net/{nic}/napi_defer_hard_irqs\necho 0 > /sys/class/net/{nic}/gro_flush_timeout",
         ),
-        cost: "More interrupts.",
+        cost: "There are more interrupts.",
         references: &[NAPI, "GitHub Linutronix/RTC-Testbench#62"],
     },
     Rule {
@@ -87,7 +87,7 @@ fn busy_poll(facts: &Facts, _: &Context) -> Judged {
     judgement.see(&read).see(&poll).alone()
 }
 
-/// The interface's settings, or those of its NAPI instances where these say more.
+/// The interface's settings, or those of its NAPI instances if these are more specific.
 fn settings(link: &Link) -> Result<(u32, u64), Skip> {
     let instances = link.napi.value().into_iter().flatten();
     let own = |get: fn(&Napi) -> Option<u64>| instances.clone().filter_map(get).max();
@@ -118,7 +118,7 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The threads that poll an interface: named by the kernel, or `napi/eth0-8193`.
+/// The threads that poll an interface, with the kernel's names or `napi/eth0-8193`.
 fn threads<'a>(facts: &'a Facts, link: &'a Link) -> impl Iterator<Item = &'a Task> {
     let named: Vec<u32> = link.napi.value().into_iter().flatten().filter_map(|napi| napi.pid).collect();
     let prefix = format!("napi/{}-", link.name);

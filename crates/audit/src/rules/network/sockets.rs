@@ -1,4 +1,4 @@
-//! Sockets: buffers of UDP, and TCP's habits.
+//! Sockets: buffers of UDP, and settings of TCP.
 
 use host::Facts;
 use units::Nanos;
@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
             "net.core.rmem_max = 16777216 in /etc/sysctl.d",
         )
         .decided(),
-        cost: "A longer buffer is a longer queue.",
+        cost: "Data can wait longer in a longer buffer.",
         references: &[
             "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS",
             "GitHub padalan/latency-audit",
@@ -65,7 +65,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is from drivers/net/ethernet/intel/i40e",
         ),
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_autocorking=0").against(&["Linux by default: on"]),
-        cost: "More and smaller packets.",
+        cost: "TCP sends more and smaller packets.",
         references: &[IP, "GitHub nawaz1991/lltune"],
     },
     Rule {

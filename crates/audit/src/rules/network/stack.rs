@@ -1,4 +1,5 @@
-//! The stack between card and sockets: budgets, connection tracking, drivers that come along.
+//! The network stack between card and sockets: budgets, connection tracking, and drivers that are loaded with the
+//! card's.
 
 use host::facts::{Irq, Softnet};
 use host::{Fact, Facts};
@@ -22,7 +23,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
         ),
         fix: Fix::for_good("double net.core.netdev_max_backlog"),
-        cost: "A longer backlog is a longer queue.",
+        cost: "Packets can wait longer in a longer backlog.",
         references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog", "GitHub nawaz1991/lltune"],
     },
     Rule {
@@ -59,7 +60,7 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::both(
             "nft add rule raw prerouting iifname {nic} notrack",
-            "stateless rules, or none; blacklist nf_conntrack if nothing needs it",
+            "use only stateless rules, or no rules; blacklist nf_conntrack if nothing needs it",
         )
         .against(&["firewalls, containers and Kubernetes need it"]),
         cost: "Stateful rules, address translation and Kubernetes services need it.",
@@ -84,7 +85,8 @@ pub const RULES: &[Rule] = &[
         )
         .after("rdma resource show # queue pairs in use")
         .decided(),
-        cost: "No RDMA: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their connections.",
+        cost: "RDMA stops: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their \
+               connections.",
         references: &[
             "OpenShift vDU/RAN reference configuration",
             "Linux Documentation/admin-guide/kernel-parameters.txt, module_blacklist",
@@ -92,13 +94,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// This many CPUs are named.
+/// Number of CPUs that are named.
 const NAMED: usize = 4;
 
-/// Counts by CPU, and during which time; `None` since boot.
+/// Counts by CPU, and the time during which they were counted (`None`: since boot).
 type ByCpu = (Vec<(u32, u64)>, Option<Nanos>);
 
-/// A counter of the backlog by CPU, during the interval or since boot; the largest first.
+/// A counter of the backlog by CPU, during the interval or since boot, the largest count first.
 fn backlog(facts: &Facts, get: fn(&Softnet) -> u64) -> Result<ByCpu, Skip> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let table = interval.map_or(&facts.counters.softnet, |interval| &interval.change.softnet);
@@ -115,7 +117,7 @@ fn named(judgement: Judgement, found: &[(u32, u64)], facts: &Facts) -> Judgement
     found.iter().take(NAMED).fold(judgement, one)
 }
 
-/// Doubles what is known of some settings: a fixed number could be less than what is there.
+/// Doubles the known values of some settings, because a fixed number could be less than the present value.
 fn twice(settings: &[(&str, &Fact<i64>)]) -> Option<String> {
     let double = |(name, fact): &(&str, &Fact<i64>)| {
         let now = fact.get().filter(|now| *now > 0)?;
@@ -186,8 +188,8 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.kernel.modules.source()).see(&count).alone()
 }
 
-/// By the names that the driver requests: `irdma-...`, and in its earlier versions `CEQ` and `AEQCEQ` for completions
-/// (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
+/// Whether an interrupt is for RDMA, by the names that the driver requests: `irdma-...`, and in its earlier versions
+/// `CEQ` and `AEQCEQ` for completions (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
 fn is_rdma(irq: &&Irq) -> bool {
     let is_own = |action: &String| action.starts_with("irdma") || action == "CEQ" || action == "AEQCEQ";
     irq.actions.is(|actions| actions.iter().any(is_own)) == Some(true)

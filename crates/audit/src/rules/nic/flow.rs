@@ -1,4 +1,4 @@
-//! Flow control, what the card's firmware does by itself, and what was lost.
+//! Flow control, what the card's firmware does by itself, and lost frames.
 
 use std::collections::BTreeMap;
 
@@ -105,13 +105,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Counters of the kernel that say that a frame found no room (Documentation/networking/statistics.rst).
+/// The kernel's counters of frames for which there was no room (Documentation/networking/statistics.rst).
 const LOST: [&str; 4] = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "tx_fifo_errors"];
-/// Parts of drivers' names for the same.
+/// Parts of the names that drivers give to such counters.
 const LOST_TOO: [&str; 6] = ["out_of_buffer", "no_buffer", "no_buf", "no_dma", "rx_missed", "rx_discards_phy"];
-/// The longest pause: 65,535 quanta of 512 bits (IEEE 802.3, Annex 31B), in octets on the wire.
+/// The longest pause, in octets on the wire: 65,535 quanta of 512 bits (IEEE 802.3, Annex 31B).
 const LONGEST_PAUSE: u64 = 65_535 * 64;
-/// This many counters are named.
+/// Number of counters that are named.
 const NAMED: usize = 5;
 
 fn pause(facts: &Facts, context: &Context) -> Judged {
@@ -138,7 +138,7 @@ fn pause(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Those counters that are not 0, the largest first.
+/// The counters that are not 0, the largest first.
 fn nonzero(counts: &BTreeMap<String, u64>, wanted: impl Fn(&str) -> bool) -> Vec<(&str, u64)> {
     let mut found: Vec<(&str, u64)> =
         counts.iter().filter(|(name, n)| **n > 0 && wanted(name)).map(|(name, n)| (name.as_str(), *n)).collect();

@@ -1,4 +1,4 @@
-//! Interrupt moderation: how long the card holds an interrupt back.
+//! Interrupt moderation: how long the card delays an interrupt.
 
 use host::Facts;
 use host::facts::{Coalescing, Link};
@@ -31,7 +31,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off adaptive-tx off").against(&[
             "Linux Documentation/networking/net_dim.rst: adaptive moderation saves interrupts at high rates",
         ]),
-        cost: "More interrupts at high rates, so more CPU time.",
+        cost: "There are more interrupts at high rates, so more CPU time is used.",
         references: &[DIM, I40E, GUIDE],
     },
     Rule {
@@ -48,7 +48,8 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is from drivers/net/ethernet/intel/i40e",
         ),
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off rx-usecs 0"),
-        cost: "One interrupt per packet at low rates; at high rates NAPI handles several packets per interrupt.",
+        cost: "At low rates, each packet causes an interrupt; at high rates NAPI handles several packets per \
+               interrupt.",
         references: &[
             I40E,
             GUIDE,
@@ -72,7 +73,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate (20,000 to 4,000); Linux drivers/net/ethernet/intel/igb/igb_main.c, igb_set_itr, with IGB_70K_ITR of igb.h; the typical value is 20,000 a second",
         ),
         fix: Fix::runtime("ethtool -C {nic} rx-usecs 0"),
-        cost: "More interrupts.",
+        cost: "There are more interrupts.",
         references: &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate",
             "Linux drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c, ixgbe_set_coalesce, and the same of the other drivers",
@@ -93,7 +94,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting",
         ),
         fix: Fix::runtime("ethtool -C {nic} rx-usecs-high 0"),
-        cost: "More interrupts.",
+        cost: "There are more interrupts.",
         references: &[I40E],
     },
     Rule {
@@ -110,7 +111,7 @@ pub const RULES: &[Rule] = &[
             "Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES",
         ),
         fix: Fix::runtime("ethtool -C {nic} rx-profile 1,256,n_2,256,n_4,256,n_8,256,n_8,256,n"),
-        cost: "More interrupts at high rates.",
+        cost: "There are more interrupts at high rates.",
         references: &[DIM],
     },
     Rule {
@@ -127,7 +128,7 @@ pub const RULES: &[Rule] = &[
             "ethtool(8), --per-queue; the typical value is i40e's default interval",
         ),
         fix: Fix::runtime("ethtool --per-queue {nic} queue_mask 0xffff --coalesce rx-usecs 0"),
-        cost: "More interrupts on those queues.",
+        cost: "There are more interrupts on those queues.",
         references: &["ethtool(8), --per-queue", "Linux Documentation/networking/ethtool-netlink.rst"],
     },
     Rule {
@@ -142,14 +143,17 @@ pub const RULES: &[Rule] = &[
             "the difference between the setting and the value in force",
             "GitHub amzn/amzn-drivers#159 and #290",
         ),
-        fix: Fix::look("apus audit --interval 5s # with traffic: judges the real delay instead of the setting"),
+        fix: Fix::look(
+            "apus audit --interval 5s # while there is traffic: judges the real delay instead of the \
+            setting",
+        ),
         cost: "None.",
         references: &["GitHub amzn/amzn-drivers#159", "GitHub amzn/amzn-drivers#290"],
     },
 ];
 
-/// Drivers to which some numbers of microseconds are the names of modes, and these numbers
-/// (drivers/net/ethernet/intel, the function behind `set_coalesce` of each).
+/// Drivers that take some numbers of microseconds as names of modes, with these numbers (drivers/net/ethernet/intel,
+/// the function behind `set_coalesce` of each).
 const MODES: [(&str, &[u32]); 6] = [
     ("e1000e", &[1, 3, 4]),
     ("igb", &[1, 3]),
@@ -183,7 +187,7 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The longest interval of reception, of the interface and of its queues; `None` if it is not a time.
+/// The longest receive interval of the interface and of its queues. `None` if it is not a time.
 fn longest(link: &Link, said: &Coalescing) -> Option<u32> {
     let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
     of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()
@@ -266,7 +270,7 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
         let said = offered(&link.coalesce)?;
         if link.queue_coalesce.is_empty() {
             return Err(Skip::unknown(format!(
-                "ethtool --per-queue {} --show-coalesce: not recorded, or the driver has it not",
+                "ethtool --per-queue {} --show-coalesce: not recorded, or the driver does not support it",
                 link.name
             )));
         }
@@ -285,15 +289,18 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
         Ok(match list.is_empty() {
             true => Judgement::pass(format!("{} queues are alike", link.queue_coalesce.len()))
                 .see_as("no difference", source),
-            false => Judgement::warn(format!("{} queues have another moderation", list.len()))
-                .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source),
+            false => {
+                Judgement::warn(format!("{} queues have other moderation settings than the interface", list.len()))
+                    .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source)
+            }
         })
     })
 }
 
-/// Below this share of the allowed rate, in percent, there is too little traffic to tell.
+/// Below this share of the allowed rate, in percent, there is too little traffic for a judgement.
 const BUSY: u64 = 50;
-/// Above this share, in percent, more interrupts come than are allowed: the counters are not read at one instant.
+/// Above this share, in percent, more interrupts occur than are allowed. It is above 100 because the counters are not
+/// read at one instant.
 const TOO_MANY: u64 = 110;
 
 fn effective(facts: &Facts, context: &Context) -> Judged {

@@ -1,4 +1,4 @@
-//! Offloads that gather or cut frames.
+//! Offloads that merge or split frames.
 
 use host::Facts;
 use host::facts::Link;
@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/segmentation-offloads.rst; the figure is an estimate",
         ),
         fix: Fix::runtime("ethtool -K {nic} lro off rx-gro-hw off"),
-        cost: "More CPU time for bulk TCP.",
+        cost: "Bulk TCP takes more CPU time.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
     },
     Rule {
@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime("ethtool -K {nic} gro off").against(&[
             "off: the FreeBSD thread, GitHub padalan/latency-audit and nawaz1991/lltune; on: Linux by default, for throughput",
         ]),
-        cost: "Several times the CPU time for bulk TCP.",
+        cost: "Bulk TCP takes several times as much CPU time.",
         references: &["Linux Documentation/networking/napi.rst", SEGMENTATION, ETHTOOL],
     },
     Rule {
@@ -65,10 +65,10 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::both(
             "ip link set dev {nic} gso_max_size 16384 # or ethtool -K {nic} tso off gso off",
-            "the same in a udev rule",
+            "set the same in a udev rule",
         ).against(&["Linux by default: on, for throughput"]),
-        cost: "More CPU time for bulk TCP. The FreeBSD thread advises to turn all off, measure, and turn them on one at a \
-         time.",
+        cost: "Bulk TCP takes more CPU time. The FreeBSD thread advises to turn all off, measure, and turn them on \
+               one at a time.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
     },
     Rule {
@@ -91,7 +91,7 @@ pub const RULES: &[Rule] = &[
 /// The most that TCP hands down at once unless gso_max_size says otherwise (`GSO_LEGACY_MAX_SIZE`).
 const LARGEST_SEGMENT: u64 = 65_536;
 
-/// Is a feature on? Unknown where the list is; not applicable where the driver does not have it.
+/// Whether a feature is on. Unknown if the list of features is unknown; not applicable if the driver lacks the feature.
 fn on(link: &Link, name: &str) -> Result<bool, Skip> {
     let all = offered(&link.features)?;
     let feature = all.get(name).ok_or_else(|| Skip::not_applicable(format!("the kernel has no feature {name}")))?;

@@ -1,4 +1,4 @@
-//! Queues: how many, how deep, which flows go to which, and where they are served.
+//! Queues: how many, how long, which flows go to which, and which CPUs serve them.
 
 use host::Facts;
 use host::facts::{CpuSet, Link};
@@ -11,7 +11,7 @@ const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel
 const SCALING: &str = "Linux Documentation/networking/scaling.rst";
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 
-/// An inter-processor interrupt and the idle exit of the CPU that it wakes.
+/// The time of an inter-processor interrupt, and of the idle exit of the CPU that it wakes.
 const IPI: Magnitude = Magnitude::late(
     Nanos::from_micros(3),
     "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
@@ -73,7 +73,7 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::both(
             "ethtool -X {nic} equal 4 # the first four queues, whose interrupts go to housekeeping CPUs",
-            "the same in a udev rule",
+            "set the same in a udev rule",
         ),
         cost: "Fewer CPUs share the load.",
         references: &[SCALING, I40E, "ethtool(8), -X"],
@@ -102,8 +102,8 @@ pub const RULES: &[Rule] = &[
         title: "Receive packet steering is off, or stays on housekeeping CPUs",
         applies: Applies::LINUX.with_nic(),
         judge: steered,
-        why: "RPS hands each packet to another CPU by an inter-processor interrupt, including isolated CPUs if they \
-              are in the mask.",
+        why: "RPS passes each packet to another CPU by an inter-processor interrupt. If isolated CPUs are in the mask, \
+              they receive packets too.",
         magnitude: IPI,
         fix: Fix::both(
             "for q in /sys/class/net/{nic}/queues/rx-*; do echo 0 > $q/rps_cpus; done",
@@ -135,12 +135,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The shortest ring that is asked for (the FreeBSD thread), and the longest that stays near a cache (DPDK's guides end
-/// at 2048; twice that is allowed).
+/// The shortest ring that is recommended (the FreeBSD thread), and the longest that stays close to a cache (DPDK's
+/// guides end at 2048; twice that is allowed).
 const SHORTEST: u32 = 256;
 const LONGEST: u32 = 4096;
 
-/// Receive queues.
+/// Number of receive queues.
 fn receives(link: &Link) -> Result<u32, Skip> {
     let said = offered(&link.channels)?;
     let sum = said.combined.unwrap_or(0).saturating_add(said.rx.unwrap_or(0));
@@ -186,7 +186,7 @@ fn ring(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The speed, to be printed.
+/// The speed as text.
 fn speed_of(link: &Link) -> host::Fact<String> {
     link.speed.clone().map(|speed| crate::rules::interfaces::gigabits(speed.as_bps()))
 }

@@ -1,4 +1,4 @@
-//! What stands between the stack and the wire: frame size and queueing discipline.
+//! What lies between the stack and the wire: frame size and queueing discipline.
 
 use host::Facts;
 
@@ -21,9 +21,9 @@ pub const RULES: &[Rule] = &[
             "9000 bytes take 7.2 us at 10 Gbit/s, 1500 take 1.2 us",
             "arithmetic: (bytes + 38) x 8 / rate",
         ),
-        fix: Fix::both("ip link set dev {nic} mtu 1500", "the same where the interface is configured")
+        fix: Fix::both("ip link set dev {nic} mtu 1500", "set the same where the interface is configured")
             .against(&["storage networks use 9000"]),
-        cost: "More frames, so more CPU time, in bulk transfers; all hosts of a segment need the same MTU.",
+        cost: "Bulk transfers need more frames and thus more CPU time. All hosts of a segment need the same MTU.",
         references: &["IEEE 802.3", "Mellanox mlnx-tools, mlnx_tune"],
     },
     Rule {
@@ -51,9 +51,9 @@ pub const RULES: &[Rule] = &[
 /// The largest payload of a standard Ethernet frame (IEEE 802.3, 3.2.7).
 const STANDARD: u32 = 1500;
 
-/// Disciplines that hold packets back, or share a rate among classes.
+/// Queueing disciplines that hold packets back, or share a rate among classes.
 const SHAPERS: [&str; 7] = ["cake", "cbq", "drr", "hfsc", "htb", "tbf", "hhf"];
-/// Disciplines that send at once what is there, in order or fairly.
+/// Queueing disciplines that send immediately, in order or fairly.
 const PLAIN: [&str; 9] = ["noqueue", "mq", "mqprio", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "multiq"];
 
 fn mtu(facts: &Facts, context: &Context) -> Judged {

@@ -27,9 +27,11 @@ pub const RULES: &[Rule] = &[
             "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
         ),
         fix: Fix::boot(
-            "application CPUs on the card's node, or the card in a slot of their socket; a node of -1: a firmware update",
+            "run the application on CPUs of the card's node, or move the card to a slot of their socket; if the node \
+            is -1, update the firmware",
         ),
-        cost: "Moving the card is an outage, and takes a free slot; moving the application takes free CPUs on the card's node.",
+        cost: "Moving the card interrupts service and needs a free slot. Moving the application needs free CPUs on \
+               the card's node.",
         references: &[DPDK, TUNE, "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst"],
     },
     Rule {
@@ -45,8 +47,8 @@ pub const RULES: &[Rule] = &[
             "about a microsecond per replay",
             "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the figure is general knowledge",
         ),
-        fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
-        cost: "An outage, to inspect the card.",
+        fix: Fix::boot("reseat the card, use another slot, or set a lower link speed in the firmware"),
+        cost: "The card must be taken out of service for inspection.",
         references: &["Linux Documentation/PCI/pcieaer-howto.rst"],
     },
     Rule {
@@ -81,7 +83,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "flash the firmware that matches the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
         ),
-        cost: "An outage. A failed firmware update can destroy the card.",
+        cost: "The update interrupts service. If it fails, it can destroy the card.",
         references: &[
             DPDK,
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
@@ -101,16 +103,17 @@ pub const RULES: &[Rule] = &[
             "DPDK guide Getting Started for Linux, Linux Drivers",
         ),
         fix: Fix::both("dpdk-devbind.py -b vfio-pci {device}", "driverctl set-override {device} vfio-pci"),
-        cost: "Needs an IOMMU, or vfio's mode without one.",
+        cost: "The host needs an IOMMU, or vfio must use its mode without one.",
         references: &[DRIVERS, "Linux Documentation/driver-api/vfio.rst"],
     },
 ];
 
-/// What drivers say when firmware and driver do not fit (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware errors).
+/// Messages of drivers whose version does not fit the firmware (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware
+/// errors).
 const COMPLAINTS: [&str; 4] = ["nvm image", "ddp package file was not found", "entering safe mode", "recovery mode"];
-/// The kernel's first messages that rules look at come within this time.
+/// Seconds within which the kernel prints the first messages that rules look at.
 const BOOT_SECONDS: u64 = 10;
-/// What the kernel says when virtual functions get no place (drivers/pci/iov.c).
+/// Messages of the kernel when there is no address space for virtual functions (drivers/pci/iov.c).
 const NO_ROOM: [&str; 2] = ["not enough mmio resources for sr-iov", "can't enable sr-iov"];
 
 fn node(facts: &Facts, context: &Context) -> Judged {
@@ -192,7 +195,7 @@ fn functions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Do the messages go back to the boot, when drivers start? Each begins with `[seconds.micros]`.
+/// Whether the messages go back to the boot, when drivers start. Each begins with `[seconds.micros]`.
 fn from_boot(messages: &[String]) -> bool {
     let seconds = |line: &String| {
         let stamp = line.trim_start().strip_prefix('[')?.split(['.', ']']).next()?;
@@ -215,7 +218,10 @@ fn complaints(facts: &Facts, context: &Context) -> Judged {
             Some(line) => Judgement::warn(format!("{driver} does not fit its firmware {firmware}"))
                 .see_as(line.as_str(), messages.source()),
             None if !from_boot(all) => {
-                return Err(Skip::unknown(format!("{}: those of the boot are not there any more", messages.source())));
+                return Err(Skip::unknown(format!(
+                    "{}: the messages of the boot are no longer there",
+                    messages.source()
+                )));
             }
             None => Judgement::pass(format!("{driver} reports no problem with firmware {firmware}")),
         };

@@ -1,4 +1,4 @@
-//! The PCI Express link: how much it carries, and in which portions.
+//! The PCI Express link: how much it carries, and in packets of which size.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
             "DPDK guide, older editions, How to get best performance with NICs on Intel platforms: one 40G port per card",
         ),
         fix: Fix::boot("use only one port per card, or put the card in a wider slot"),
-        cost: "A second card.",
+        cost: "You need a second card.",
         references: &[DPDK],
     },
     Rule {
@@ -104,15 +104,15 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Of the raw rate, this much is left for frames in percent: headers and flow control take the rest (an estimate that
-/// DPDK's and NIC makers' guides share for packets of 256 octets).
+/// Percentage of the raw rate that is left for frames: headers and flow control take the rest. This is an estimate that
+/// the guides of DPDK and of NIC makers share for packets of 256 octets.
 const LEFT_FOR_FRAMES: u64 = 90;
-/// Reads below this are small (PCI Express: 512 is the value after reset).
+/// Read requests below this size are small (PCI Express: 512 is the value after reset).
 const READ_REQUEST: u32 = 512;
-/// What DPDK's guides for mlx4 and mlx5 ask for.
+/// The size that DPDK's guides for mlx4 and mlx5 recommend.
 const READ_REQUEST_OF_MLX: u32 = 1024;
 
-/// The rate of the fastest port on a device, in bits a second.
+/// The rate of the fastest port of a device, in bits per second.
 fn port_rate(facts: &Facts, device: &PciDevice) -> Option<u64> {
     let links = device.interfaces.iter().filter_map(|name| facts.link(name));
     let under = facts
@@ -146,7 +146,7 @@ fn link(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The card: the address without its function.
+/// The card of a device: the address without its function.
 fn card(device: &PciDevice) -> &str {
     device.address.rsplit_once('.').map_or(device.address.as_str(), |(card, _)| card)
 }

@@ -37,7 +37,7 @@ pub const RULES: &[Rule] = &[
         ),
         fix: Fix::for_good("replace cable or transceiver, or repair the other end")
             .after("ethtool -m {nic}; dmesg | grep {nic}"),
-        cost: "New parts, and the link is down meanwhile.",
+        cost: "New parts are needed, and the link is down during the exchange.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-class-net, carrier_changes",
             "Mellanox mlnx-tools, mlnx_tune",
@@ -56,16 +56,16 @@ pub const RULES: &[Rule] = &[
             "about 0.25 us per hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
             "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the figures are general knowledge, not read in the standard",
         ),
-        fix: Fix::both("ethtool --set-fec {nic} encoding baser", "the same in a udev rule, and at the other end")
+        fix: Fix::both("ethtool --set-fec {nic} encoding baser", "set the same in a udev rule, and at the other end")
             .against(&["the switch's and the cable's makers may require RS"]),
         cost: "A link that needs stronger correction has errors. Both ends must agree.",
         references: &["ethtool(8), --set-fec", "IEEE 802.3by"],
     },
 ];
 
-/// A port that was set up and trained once or twice has some changes; more are flaps (an estimate).
+/// A port that was set up and trained once or twice has up to this many changes; more are flaps. This is an estimate.
 const FEW_CHANGES: u64 = 20;
-/// Up to this speed short copper can do without Reed-Solomon (IEEE 802.3by).
+/// Up to this speed, short copper cables work without Reed-Solomon error correction (IEEE 802.3by).
 const WITHOUT_RS: BitRate = BitRate::new(25_000_000_000);
 
 fn carrier(facts: &Facts, context: &Context) -> Judged {

@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
             "for f in /sys/bus/pci/devices/{device}/link/*_aspm; do echo 0 > $f; done",
             "pcie_aspm.policy=performance",
         ),
-        cost: "About a watt per link.",
+        cost: "Each link uses about a watt more.",
         references: &[
             HARDWARE,
             "Linux Documentation/ABI/testing/sysfs-bus-pci, link/l1_aspm",
@@ -65,13 +65,13 @@ pub const RULES: &[Rule] = &[
             "16.5 us at 1000BASE-T, 4.5 to 7.4 us at 10GBASE-T",
             "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
         ),
-        fix: Fix::both("ethtool --set-eee {nic} eee off", "the same in a udev rule or by NetworkManager"),
-        cost: "Less than a watt per port.",
+        fix: Fix::both("ethtool --set-eee {nic} eee off", "set the same in a udev rule or with NetworkManager"),
+        cost: "Each port uses less than a watt more.",
         references: &["ethtool(8), --set-eee", "IEEE 802.3az"],
     },
 ];
 
-/// Which states a device's link may sleep in; `None` if that is not known.
+/// The states in which a device's link may sleep. `None` if they are not known.
 fn sleeps(device: &PciDevice) -> Option<Vec<String>> {
     if let Some(aspm) = device.aspm.get() {
         let states = [("L0s", aspm.l0s), ("L1", aspm.l1)];

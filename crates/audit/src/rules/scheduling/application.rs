@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 /// The rules of this file, in the order of the report.
@@ -92,7 +92,7 @@ pub const RULES: &[Rule] = &[
             "a system call takes about 1 us under nohz_full, a context switch some us, a major fault as long as the disk takes",
             "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the figures are general knowledge",
         ),
-        fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: on a test host"),
+        fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: run it on a test host"),
         cost: "The application has to be changed.",
         references: &[FLEXRAN, ISOLATION],
     },
@@ -149,7 +149,7 @@ fn others(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(seen, source).see(&facts.services.systemd_cpu_affinity).alone()
 }
 
-/// The application's threads; an error where there is none.
+/// The application's threads. An error if there are none.
 fn own<'a>(facts: &'a Facts, context: &'a Context) -> Result<Vec<&'a Task>, Skip> {
     known(&facts.tasks)?;
     if facts.tasks().all(|task| !task.affinity.is_known()) {

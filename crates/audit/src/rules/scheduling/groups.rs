@@ -92,12 +92,12 @@ fn partitions(facts: &Facts, context: &Context) -> Judged {
     }
 }
 
-/// Does Kubernetes own a group? The rules on containers judge those.
+/// Whether a group belongs to Kubernetes. The rules on containers judge such groups.
 pub(crate) fn is_of_kubernetes(group: &Cgroup) -> bool {
     group.path.contains("kubepods")
 }
 
-/// How long a quota stops a group that wants all its time, in each period.
+/// How long a quota stops, in each period, a group that wants to run all the time.
 pub(crate) fn stop(quota_us: u64, period_us: u64) -> Nanos {
     Nanos::from_micros(period_us.saturating_sub(quota_us))
 }
@@ -106,7 +106,7 @@ fn quotas(facts: &Facts, context: &Context) -> Judged {
     judge_quotas(facts, context, |group| !is_of_kubernetes(group))
 }
 
-/// Judges the quotas of some groups: those that hold threads of the application, or that were stopped.
+/// Judges the quotas of those groups that hold threads of the application, or that were stopped.
 pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cgroup) -> bool) -> Judged {
     let groups: Vec<&Cgroup> = known(&facts.cgroups.groups)?.iter().filter(|group| wanted(group)).collect();
     if groups.is_empty() {

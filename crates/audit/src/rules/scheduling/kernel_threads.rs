@@ -11,7 +11,7 @@ use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Sk
 
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 /// The rules of this file, in the order of the report.
@@ -30,7 +30,8 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         ),
         fix: Fix::runtime_or_boot(
-            "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error: bound by the kernel, leave it",
+            "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error means that the kernel binds \
+            this thread: leave it",
             "nohz_full={isolated}",
         ),
         cost: "The housekeeping CPUs run these threads.",
@@ -42,17 +43,18 @@ pub const RULES: &[Rule] = &[
         title: "No kernel thread runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: running,
-        why: "Masks show what may run, context switches what does run. Threads that are bound to their CPU stay there \
-              whatever is set; what makes them run can be moved: timers, work, softirqs.",
+        why: "Masks show what may run; context switches show what does run. A thread that is bound to its CPU stays \
+              there whatever is set. But the timers, work and softirqs that make it run can be moved.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
             "two context switches and the run between them: some us to ms",
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         ),
         fix: Fix::look(
-            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # who wakes them; 0 ends it. Then the remedy in kernel-per-CPU-kthreads.rst",
+            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # shows who wakes them; write 0 to stop. \
+            Then apply the remedy in kernel-per-CPU-kthreads.rst",
         ),
-        cost: "Depends on the remedy; tracing itself disturbs and must be switched off again.",
+        cost: "The cost depends on the remedy. Tracing itself disturbs the CPUs, and must be switched off again.",
         references: &[KTHREADS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
     },
     Rule {
@@ -84,12 +86,12 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// `rcuop/12` and `kworker/u8:1` without their numbers.
+/// The name of a thread without its numbers: `rcuop` for `rcuop/12`, `kworker` for `kworker/u8:1`.
 fn stem(task: &Task) -> &str {
     task.comm.split(['/', ':']).next().unwrap_or(&task.comm).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
-/// The names of threads by their stems, the most frequent first: `rcuop (8), kswapd (2)`.
+/// Lists the names of threads without their numbers, the most frequent first: `rcuop (8), kswapd (2)`.
 fn stems(tasks: &[&Task]) -> String {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     tasks.iter().for_each(|task| *count.entry(stem(task)).or_default() += 1);

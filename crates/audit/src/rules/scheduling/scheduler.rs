@@ -40,7 +40,7 @@ pub const RULES: &[Rule] = &[
             "stalld(8), options --boost_period and --boost_runtime",
         ),
         fix: Fix::both("systemctl start stalld", "systemctl enable stalld"),
-        cost: "The boosts themselves, and stalld's thread on the housekeeping CPUs.",
+        cost: "Boosted threads delay the application, and stalld's thread runs on the housekeeping CPUs.",
         references: &["openshift/cluster-node-tuning-operator, profile for real-time kernels", "stalld(8)"],
     },
     Rule {
@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
             "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
         ),
         fix: Fix::boot(
-            "isolcpus=managed_irq,domain,{isolated} # leave the knobs as they are, and isolate CPUs instead",
+            "isolcpus=managed_irq,domain,{isolated} # leave these settings as they are, and isolate CPUs instead",
         ),
         cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[
@@ -99,12 +99,12 @@ pub const RULES: &[Rule] = &[
             "sched(7), The autogroup feature; the figure is general knowledge",
         ),
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
-        cost: "Builds in the background slow interactive shells down more.",
+        cost: "Builds in the background slow down interactive shells more than before.",
         references: &["sched(7), The autogroup feature"],
     },
 ];
 
-/// Real-time threads of users; deadline threads have a budget of their own.
+/// Real-time threads of users, without deadline threads, which have a budget of their own.
 fn realtime(facts: &Facts) -> Result<Vec<&Task>, Skip> {
     known(&facts.tasks)?;
     Ok(facts.tasks().filter(|task| !task.kernel && task.class.is_realtime()).collect())

@@ -6,10 +6,10 @@ use units::Nanos;
 use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Magnitude, Rule, Skip, hits, known};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
-/// Interrupts from other CPUs that stop a CPU for a memory map or for code that changes.
+/// Interrupts from other CPUs that stop a CPU for a changed memory map or changed code.
 const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
-/// More of them than this in a second, on the isolated CPUs together, are no chance. An estimate: one module that is
-/// loaded asks all CPUs some ten times.
+/// More such interrupts than this per second, on all isolated CPUs together, are no coincidence. This is an estimate:
+/// loading one module interrupts all CPUs some ten times.
 const MANY_A_SECOND: u64 = 10;
 
 /// The rules of this file, in the order of the report.
@@ -42,14 +42,14 @@ pub const RULES: &[Rule] = &[
         judge: static_key,
         why: "The kernel stamps packets only while a socket asks for it, and a static key switches the code. When the \
               first such socket opens and when the last one closes, the kernel patches code and interrupts every CPU. \
-              chrony opens and closes such sockets with every poll; a process that keeps one open stops the flapping.",
+              chrony opens and closes such sockets with every poll; a process that keeps one open prevents this.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
             "three interrupts per CPU each time, some us each",
             "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
         ),
         fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),
-        cost: "One timestamp per packet, about 20 ns.",
+        cost: "Each packet gets a timestamp, which takes about 20 ns.",
         references: &["tuned plugin rtentsk", "clrkwllms/realtime-setup"],
     },
     Rule {

@@ -1,4 +1,4 @@
-//! What a guest sees of its host.
+//! What a guest can see of its host.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, settled};
 
-/// What gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
+/// The remedy that gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
 pub(in crate::rules) const INVTSC: &str =
     "libvirt: <cpu mode='host-passthrough' migratable='off'><feature policy='require' name='invtsc'/></cpu>";
 pub(in crate::rules) const MIGRATION: &str = "The guest can no longer migrate to a host with another TSC frequency.";
@@ -29,9 +29,9 @@ pub const RULES: &[Rule] = &[
             "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         ),
         fix: Fix::for_good(
-            "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud: dedicated CPUs",
+            "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud, rent dedicated CPUs",
         ),
-        cost: "CPUs that only this guest can use.",
+        cost: "Only this guest can use these CPUs.",
         references: &[FLEXRAN, "proc_stat(5)"],
     },
     Rule {
@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Emulated devices by their drivers: QEMU's IDE, AHCI, network cards and floppy have real models' drivers.
+/// Drivers of emulated devices. QEMU's IDE, AHCI, network cards and floppy use the drivers of real models.
 const EMULATED: [&str; 8] = ["ata_piix", "pata_acpi", "floppy", "e1000", "8139cp", "8139too", "ne2k-pci", "pcnet32"];
 
 fn steal(facts: &Facts, context: &Context) -> Judged {
@@ -112,7 +112,7 @@ fn steal(facts: &Facts, context: &Context) -> Judged {
         ),
         false => Judgement::warn_for(
             cpu,
-            format!("the hypervisor took {most} {span} from the worst of these CPUs, which worked for {busy}"),
+            format!("the hypervisor took {most} {span} from this CPU, which worked for {busy}; no CPU that matters lost more"),
         ),
     }
     .see_as(format!("steal {most} of CPU {cpu}"), "/proc/stat")

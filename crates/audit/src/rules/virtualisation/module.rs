@@ -83,7 +83,7 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/virt/kvm/halt-polling.rst; the microseconds are general knowledge",
         ),
         fix: Fix::runtime_or_boot(
-            "echo 200000 > /sys/module/kvm/parameters/halt_poll_ns # 0 where CPUs are shared",
+            "echo 200000 > /sys/module/kvm/parameters/halt_poll_ns # write 0 if CPUs are shared",
             "kvm.halt_poll_ns=200000",
         ),
         cost: "Polling CPUs use power, and the hypervisor counts them as busy.",
@@ -114,7 +114,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`: is it on?
+/// Whether a module parameter is on: `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`.
 fn is_on(text: &str) -> Result<bool, Skip> {
     match text.trim() {
         "Y" | "y" | "1" | "on" | "force" => Ok(true),

@@ -95,10 +95,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// From this priority on threads of the kernel come after a virtual CPU: interrupt threads have 50 (kernel/irq/manage.c,
+/// From this priority on, a virtual CPU delays threads of the kernel: interrupt threads have 50 (kernel/irq/manage.c,
 /// `sched_set_fifo`).
 const TOO_HIGH: u32 = 50;
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 fn guests(facts: &Facts) -> Result<&[Guest], Skip> {
@@ -117,7 +117,7 @@ fn thread(facts: &Facts, tid: u32) -> Result<&Task, Skip> {
     facts.tasks().find(|task| task.tid == tid).ok_or_else(|| Skip::unknown(format!("thread {tid} was not recorded")))
 }
 
-/// The CPU that each thread of a virtual CPU has alone; the threads that may run on several.
+/// The CPU that each virtual CPU's thread has alone, and the threads that may run on several CPUs.
 fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>), Skip> {
     let (mut own, mut loose) = (BTreeMap::new(), Vec::new());
     for (vcpu, tid) in &guest.vcpus {
@@ -132,7 +132,7 @@ fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>)
     Ok((own, loose))
 }
 
-/// Has each virtual CPU of all guests a CPU that no other one has?
+/// Whether each virtual CPU of all guests has a physical CPU that no other virtual CPU uses.
 pub(super) fn is_dedicated(facts: &Facts) -> Result<bool, Skip> {
     let mut taken = CpuSet::new();
     let mut all = true;

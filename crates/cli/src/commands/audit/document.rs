@@ -1,4 +1,4 @@
-//! A report as a document.
+//! Converts a report into the JSON document of `apus audit`.
 
 use audit::{Advised, Caused, Doing, Goal, How, Intended, Level, Report, Unlock, advise};
 use host::Facts;
@@ -98,7 +98,7 @@ fn action(action: &Advised<'_>) -> documents::Action {
             Doing::Set(..) => ActionKind::Set,
             Doing::Boot { .. } => ActionKind::Boot,
             Doing::People(..) => ActionKind::People,
-            Doing::Ask => ActionKind::Ask,
+            Doing::Ask { .. } => ActionKind::Ask,
         }
         .into(),
         causes: action.causes().into_iter().map(Name::from).collect(),

@@ -1,4 +1,4 @@
-//! A report as one HTML file that needs nothing else.
+//! Writes a report as one self-contained HTML file.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What is judged: the host, and what it is for.
+//! Reads what is judged: the host, and what it is for.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A report as SARIF (Static Analysis Results Interchange Format 2.1.0, OASIS Standard, 27 March 2020).
+//! Writes a report as SARIF (Static Analysis Results Interchange Format 2.1.0, OASIS Standard, 27 March 2020).
 
 use audit::{Finding, Level, Report, Step, Verdict};
 use serde_json::{Value, json};

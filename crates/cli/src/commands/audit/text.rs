@@ -1,4 +1,4 @@
-//! A report for people at a terminal.
+//! Prints a report for people at a terminal.
 
 use std::io::{self, Write};
 
@@ -60,7 +60,7 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
         let (value, how) = match how {
             Some(how) if how == "given" => (value, String::new()),
             Some(how) => (value, format!(" (inferred from {how})")),
-            None if name == "used as" => ("not known".to_owned(), String::new()),
+            None if name == "workload" => ("not known".to_owned(), String::new()),
             None => (value, " found".to_owned()),
         };
         wrapped(out, &format!("  {name:<13}  "), "                 ", &format!("{value}{how}"))
@@ -69,7 +69,7 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     line("isolated CPUs", context.isolated.value.to_string(), from(&context.isolated))?;
     line("interfaces", names(context.nics.value.clone()), from(&context.nics))?;
     let uses = context.workloads.value.iter().map(ToString::to_string).collect();
-    line("used as", names(uses), from(&context.workloads))?;
+    line("workload", names(uses), from(&context.workloads))?;
     if let Some(goal) = context.goal {
         line("goal", show(goal), Some("given".to_owned()))?;
     }
@@ -94,6 +94,15 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
         out.styled(Style::Bold, &format!("{}. {}", n + 1, action.title()))?;
         writeln!(out)?;
         one_action(out, action)?;
+        // The commands of this step were made for the CPUs that are isolated now.
+        let earlier = advice.actions[..n].iter().position(Advised::changes_isolated);
+        if let Some(at) = earlier.filter(|_| action.is_line() || !action.changes().is_empty()) {
+            let then = format!(
+                "step {} changes the isolated CPUs, and with them this step: after it, run this audit again",
+                at + 1
+            );
+            wrapped(out, "   first ", "         ", &then)?;
+        }
     }
     if advice.more > 0 {
         let s = if advice.more == 1 { "" } else { "s" };
@@ -245,18 +254,34 @@ fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints the number of each verdict: one line per group in which something was judged, and the total.
+/// Prints the number of each verdict: one line per group in which something was judged, one for all other groups, and
+/// the total.
 fn counts(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     writeln!(out)?;
-    for group in Group::ALL {
-        let tally = report.tally(Some(group));
-        let Tally { pass, warn, fail, sources_disagree, accepted, .. } = tally;
-        if pass + warn + fail + sources_disagree + accepted > 0 {
-            mark(out, &worst(&tally))?;
-            writeln!(out, " {:<38} {}", group.title(), sum(&tally))?;
-        }
+    for (title, tally) in rows(report) {
+        mark(out, &worst(&tally))?;
+        writeln!(out, " {title:<38} {}", sum(&tally))?;
     }
-    writeln!(out, "{}", sum(&report.tally(None)))
+    writeln!(out, "in total: {}", sum(&report.tally(None)))
+}
+
+/// The lines of [`counts`]. Their numbers add up to the total.
+fn rows(report: &Report) -> Vec<(&'static str, Tally)> {
+    let is_judged = |tally: &Tally| {
+        let Tally { pass, warn, fail, sources_disagree, accepted, .. } = tally;
+        pass + warn + fail + sources_disagree + accepted > 0
+    };
+    let groups = Group::ALL.into_iter().map(|group| (group.title(), report.tally(Some(group))));
+    let (mut rows, others): (Vec<_>, Vec<_>) = groups.partition(|(_, tally)| is_judged(tally));
+    let mut other = Tally::default();
+    for (_, tally) in others {
+        other.unknown += tally.unknown;
+        other.not_applicable += tally.not_applicable;
+    }
+    if other.unknown + other.not_applicable > 0 {
+        rows.push(("All other areas (nothing was judged)", other));
+    }
+    rows
 }
 
 /// Says how to find out what is unknown.
@@ -368,6 +393,26 @@ mod tests {
         assert_eq!(worst(&tally(2, 27)), Verdict::Unknown("".into()));
         assert_eq!(worst(&tally(27, 2)), Verdict::Pass);
         assert_eq!(worst(&Tally { warn: 1, ..tally(2, 27) }), Verdict::Warn);
+    }
+
+    /// emr0: the lines added up to 45 unknown, and the total said 163.
+    #[test]
+    fn the_lines_of_the_counts_add_up_to_the_total() {
+        let facts = Facts { cmdline: known_line("quiet isolcpus=2-3 isolcpus=2-3"), ..Facts::default() };
+        for facts in [Facts::default(), facts] {
+            let report = audit::audit(&facts, &audit::Intent::default());
+            let rows = rows(&report);
+            let total = report.tally(None);
+            let of = |count: fn(&Tally) -> u32| rows.iter().map(|(_, tally)| count(tally)).sum::<u32>();
+            assert!(total.unknown > 0, "{total:?}");
+            assert_eq!((of(|row| row.unknown), of(|row| row.not_applicable)), (total.unknown, total.not_applicable));
+            assert_eq!((of(|row| row.pass), of(|row| row.warn)), (total.pass, total.warn));
+            assert!(rows.iter().all(|(title, _)| title.len() <= 38), "{rows:?}");
+        }
+    }
+
+    fn known_line(text: &str) -> host::Fact<host::facts::CommandLine> {
+        host::Fact::known(host::facts::CommandLine::parse(text), "/proc/cmdline")
     }
 
     #[test]

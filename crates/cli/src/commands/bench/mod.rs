@@ -1,4 +1,4 @@
-//! `apus bench`: [`bed`] opens the port and watches the other end, [`mod@say`] prints.
+//! `apus bench`: [`bed`] opens the port and watches the device under test, [`mod@say`] prints the results.
 
 mod bed;
 mod say;

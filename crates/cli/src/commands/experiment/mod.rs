@@ -1,5 +1,5 @@
-//! `apus experiment`: the tester says what to try next, the host's settings are changed and taken back, and a command
-//! measures.
+//! `apus experiment`: the tester says which settings to try next; this module changes them, starts the command that
+//! measures, and rolls them back.
 
 mod measure;
 mod plan;

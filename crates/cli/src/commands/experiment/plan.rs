@@ -1,6 +1,6 @@
-//! The plan of an experiment: TOML, with nothing in it that is not known.
+//! The plan of an experiment: TOML in which every key must be known.
 //!
-//! A factor and the baseline are profiles, as `apus tune` has them; a factor's name is its summary.
+//! The baseline and each factor are profiles, as for `apus tune`. The name of a factor is its summary.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `apus metrics`: [`exposition`] writes the counters as text, [`server`] gives it to who asks.
+//! `apus metrics`: [`exposition`] writes the counters as text, [`server`] answers requests with it.
 
 mod exposition;
 mod server;

@@ -1,4 +1,4 @@
-//! `apus probe import`: what other tools measured, as results of ours.
+//! `apus probe import`: converts what other tools measured into probe results.
 
 use std::fs;
 

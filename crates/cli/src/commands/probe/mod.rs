@@ -1,4 +1,4 @@
-//! `apus probe`: from what was typed to a probe, from what it measured to documents.
+//! `apus probe`: makes a probe from the arguments, and documents from its results.
 
 mod all;
 mod compare;

@@ -1,4 +1,4 @@
-//! Measurements for people.
+//! Prints measurements for people.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Looking on while a probe runs: signals, and on a terminal a histogram that grows.
+//! Follows a running probe: handles signals, and shows a growing histogram on a terminal.
 
 use crate::terminal;
 use std::io::Write as _;

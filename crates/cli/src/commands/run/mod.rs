@@ -1,4 +1,4 @@
-//! `apus run`: [`meaning`] turns what was typed into an instance, [`say`] prints what came of it.
+//! `apus run`: [`meaning`] makes an instance from the arguments, [`say`] prints its results.
 
 mod meaning;
 mod platform;

@@ -1,4 +1,4 @@
-//! `--platform`: what `apus probe all` measured, as costs that `adaptive` starts from.
+//! `--platform`: reads what `apus probe all` measured, as the costs from which `adaptive` starts.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! The file that keeps a sweep's finished cases, and the one beside it with what their seeds have in common.
+//! The CSV file that keeps a sweep's finished cases, and the file next to it with the statistics over their seeds.
 //!
-//! Each row begins with its case's number: a digest of all that the case's outcome is a function of. A row
-//! that is there is not made again, and a file with rows of anything else is not touched. Text as in RFC
+//! Each row begins with the number of its case: a digest of everything on which the outcome of the case depends. A case
+//! whose row exists is not simulated again. A file with rows of any other sweep is not touched. The text follows RFC
 //! 4180. What is not known is empty.
 
 use std::collections::BTreeMap;

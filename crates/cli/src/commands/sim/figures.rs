@@ -1,4 +1,4 @@
-//! `apus sim figures`: as a table, a document, a report.
+//! `apus sim figures`: shows the figures as a table, a document or a report.
 
 use std::io::{self, Write};
 

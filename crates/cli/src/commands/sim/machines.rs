@@ -1,4 +1,4 @@
-//! `apus sim machines`: what a scenario can name, and where each value is from.
+//! `apus sim machines`: shows the machines that a scenario can name, and the source of each value.
 
 use std::fmt::Write as _;
 use std::fs;

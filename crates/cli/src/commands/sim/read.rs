@@ -1,4 +1,4 @@
-//! Scenarios from files, and what comes of them.
+//! Reads scenarios from files, and simulates them.
 
 use std::collections::BTreeMap;
 use std::fs;

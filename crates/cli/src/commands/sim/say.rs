@@ -1,4 +1,4 @@
-//! Cases as text.
+//! Prints cases as text.
 
 use std::fmt::Write as _;
 

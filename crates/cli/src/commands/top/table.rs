@@ -1,4 +1,4 @@
-//! `apus top --once`, and the texts that the live view shares.
+//! Prints `apus top --once`, and the texts that the live view uses too.
 
 use std::fmt::Write as _;
 

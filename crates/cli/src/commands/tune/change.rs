@@ -1,4 +1,4 @@
-//! What changes the machine: `apply`, `rollback`, `power set`.
+//! The subcommands that change the machine: `apply`, `rollback`, `power set`.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! `apus tune follow`: a profile for what is there, and for what comes.
+//! `apus tune follow`: applies a profile to existing devices and threads, and to those that appear later.
 //!
-//! Each look resolves the profile anew. What it means that was not there before (a device, a thread, an interrupt) is
-//! applied as a transaction of its own. What someone else changed is not set again: only what is new, and what was refused.
+//! Each pass resolves the profile again. What it newly matches (a device, a thread, an interrupt) is applied as a
+//! separate transaction. A setting that someone else has changed is not set again; only new settings and refused ones
+//! are.
 //!
 //! ```text
 //!   resolve ─► new settings? ─► apply ─► refused before, and due? ─► apply, device by device ─► wait ─┐

@@ -1,9 +1,9 @@
-//! The guardian: a small process that takes a transaction back in time.
+//! The guardian: a small process that rolls a transaction back at the right time.
 //!
-//! It is started before anything is changed, and told on its standard input which transaction it is for. If that input
-//! ends without a number, the process that applied it died, or nothing came of it: then what is unfinished is taken back
-//! at once. If the guardian itself is killed, the transaction counts as abandoned, and the next apply or rollback takes it
-//! back.
+//! It is started before anything is changed, and reads from its standard input the number of the transaction that it
+//! guards. If the input ends without a number, the process that applied the transaction died or did not succeed; then
+//! the guardian rolls unfinished changes back at once. If the guardian itself is killed, the transaction counts as
+//! abandoned, and the next apply or rollback rolls it back.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `apus tune`, `apus power`.
+//! `apus tune` and `apus power`: one file per kind of subcommand.
 
 mod at_boot;
 mod change;

@@ -1,4 +1,4 @@
-//! What only reads: `plan`, `status`, `verify`, `diff`, `export`.
+//! The subcommands that only read: `plan`, `status`, `verify`, `diff`, `export`.
 
 use std::fs;
 use std::io::Write as _;

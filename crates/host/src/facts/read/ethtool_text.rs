@@ -1,5 +1,5 @@
-//! The output of ethtool(8), option by option. A function gives `None` where the text has nothing of
-//! what it looks for: then the driver refused.
+//! Parses the output of ethtool(8), option by option. A function returns `None` if the text does not contain what it
+//! looks for, which means that the driver does not support it.
 
 use std::collections::BTreeMap;
 

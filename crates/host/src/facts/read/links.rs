@@ -1,4 +1,4 @@
-//! Network interfaces: `/sys/class/net`, and what ethtool says of them.
+//! Network interfaces: `/sys/class/net`, and what ethtool shows of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,7 +128,7 @@ fn numa_node(root: &Root, place: &str, pci: &Fact<String>) -> Fact<Option<u32>> 
     read(format!("{place}/device/numa_node")).or_else(below)
 }
 
-/// -1 and values that no link has stand for "unknown" (net/ethtool: `SPEED_UNKNOWN`).
+/// -1, and values that no link has, mean "unknown" (net/ethtool: `SPEED_UNKNOWN`).
 fn megabits(text: Fact<String>) -> Fact<BitRate> {
     let source = text.source().clone();
     match text.parse(|text| text.parse::<i64>()) {
@@ -144,7 +144,7 @@ fn megabits(text: Fact<String>) -> Fact<BitRate> {
     }
 }
 
-/// The PCI device under an interface: from where its link leads, or from the driver's bus information.
+/// The PCI device under an interface: from its device link, or from the driver's bus information.
 fn pci(root: &Root, place: &str, device: &Fact<String>, bus: &Fact<String>) -> Fact<String> {
     let source = Source::new(format!("/{place}"));
     let on_way = |target: &String| target.rsplit('/').find(|part| is_address(part)).map(str::to_owned);

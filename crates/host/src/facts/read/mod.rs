@@ -1,4 +1,4 @@
-//! How facts are read: one file a group, from a [`Root`] into the group's type.
+//! Reads the facts. Each file reads one group of facts from a [`Root`].
 
 mod boot;
 mod cgroups;

@@ -3,7 +3,7 @@
 use crate::facts::{Fact, Irqs, Napi, NapiSettings, QueueIrq, Root, Source};
 use crate::nic::Numbers as _;
 
-/// What is known of an interface's queues.
+/// The queues of an interface, as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     pub irqs: Vec<QueueIrq>,
@@ -18,13 +18,13 @@ pub(super) fn recorded(root: &Root, name: &str) -> Queues {
     Queues { irqs: queues.irqs, napi: Fact::known(queues.napi, Source::new(format!("netdev {name}"))) }
 }
 
-/// What [`write()`] wrote.
+/// The lines that [`write()`] writes, read back.
 pub(crate) struct Parsed {
     pub irqs: Vec<QueueIrq>,
     pub napi: Vec<Napi>,
 }
 
-/// As text, for snapshots.
+/// Writes the queues as text, for snapshots.
 pub(crate) fn write(queues: &Queues) -> String {
     let mut text = String::new();
     for napi in queues.napi.value().into_iter().flatten() {
@@ -44,7 +44,7 @@ pub(crate) fn write(queues: &Queues) -> String {
     text
 }
 
-/// Reads the lines back; those that are none are left out.
+/// Reads the lines back. Lines of another form are ignored.
 pub(crate) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed { irqs: Vec::new(), napi: Vec::new() };
     for line in text.lines() {
@@ -70,8 +70,8 @@ pub(crate) fn parse(text: &str) -> Parsed {
     parsed
 }
 
-/// By the names that drivers give their interrupts: `i40e-ens1f0-TxRx-3`, `ens1f0-rx-3`, `mlx5_comp3@pci:0000:3b:00.0`,
-/// `virtio1-input.0`.
+/// Finds the queues by the names that drivers give their interrupts: `i40e-ens1f0-TxRx-3`, `ens1f0-rx-3`,
+/// `mlx5_comp3@pci:0000:3b:00.0`, `virtio1-input.0`.
 pub(super) fn by_names(irqs: &Irqs, name: &str, pci: Option<&str>, virtio: Option<&str>) -> Vec<QueueIrq> {
     let mut queues = Vec::new();
     for irq in irqs.iter() {

@@ -1,4 +1,4 @@
-//! The source of facts: one way to read a file, whatever contains it.
+//! The source of facts: one way to read a file, whether it is on a live host, in a folder or in an archive.
 
 mod archive;
 mod bundle;
@@ -332,8 +332,8 @@ fn merged(look: Look<Vec<String>>, other: impl FnOnce() -> Look<Vec<String>>) ->
     }
 }
 
-/// A command as a file's name, in the way of sos (`sos.utilities`, `mangle_command`): what is no word
-/// character, dash or dot becomes one underscore, a slash a dot.
+/// A command as a file name, in the form that sos uses (`sos.utilities`, `mangle_command`): each run of characters
+/// other than word characters, dashes and dots becomes one underscore, and a slash becomes a dot.
 pub(crate) fn mangled(command: &str) -> String {
     let mut name = String::with_capacity(command.len());
     for c in command.chars() {

@@ -19,8 +19,8 @@ use super::sys;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
-/// An interface with Apus's XDP program on it. A clone shares the attachment. The program is detached with the last
-/// clone; each device holds one.
+/// An interface with Apus's XDP program on it. A clone shares the attachment. The program is detached when the last
+/// clone is dropped; each device holds a clone.
 ///
 /// The attachment belongs to the network namespace of the thread that made it.
 #[derive(Clone)]

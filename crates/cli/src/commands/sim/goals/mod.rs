@@ -1,5 +1,5 @@
-//! `apus sim goals`: who holds a goal with the least power? [`plan`] makes the grid of what was typed, [`say`] and
-//! [`report`] show what came of it, [`rows`] is its CSV.
+//! `apus sim goals`: which waiting mode meets a goal with the least power? [`plan`] makes the grid from the arguments,
+//! [`say`] and [`report`] show the results, [`rows`] writes them as CSV.
 
 mod plan;
 mod report;

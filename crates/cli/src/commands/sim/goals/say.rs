@@ -1,4 +1,4 @@
-//! Cases as text: those that adaptive loses, then how many of each verdict there are.
+//! Prints cases as text: those that `adaptive` loses, then the number of cases of each verdict.
 
 use std::fmt::Write as _;
 
