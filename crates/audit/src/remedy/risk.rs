@@ -59,7 +59,7 @@ const OPEN_COMMANDS: &[&str] = &["auditctl -e 0", "kvm/parameters/nx_huge_pages"
 
 /// Parts of commands that interrupt an interface. ethtool's options restart the port in the common drivers (Linux
 /// drivers/net/ethernet/intel: e1000e, igb, ixgbe, i40e and ice stop and start it for rings, channels, pause, private
-/// flags and most features); MTU and EEE likewise; The other commands remove the interface.
+/// flags and most features); MTU and EEE likewise; the other commands remove the interface.
 const DOWN_COMMANDS: &[&str] = &[
     "--set-fec",
     "--set-eee",
