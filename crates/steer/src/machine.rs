@@ -25,6 +25,10 @@ const SHORTEST_PATIENCE: Nanos = Nanos::from_secs(1);
 /// The longest time until a refused setting is asked for again.
 const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
 
+/// Time between two looks whether somebody else has changed the setting. A look costs a request to the kernel, and each
+/// change looks first anyway.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
+
 /// A control loop.
 #[derive(Debug)]
 pub struct Machine<C, S, P, A>
@@ -37,6 +41,8 @@ where
     state: State<P::Setting, C>,
     /// When to read next.
     due: Instant<C>,
+    /// When to look next whether the setting was lost.
+    look: Instant<C>,
     /// Since when nothing is seen, and whether the safe setting was applied for that.
     blind: Option<(Instant<C>, bool)>,
     /// A setting that was refused.
@@ -116,6 +122,7 @@ where
             actuator,
             state: State::Watching,
             due: Instant::ORIGIN,
+            look: Instant::ORIGIN,
             blind: None,
             refused: None,
             begun: false,
@@ -167,9 +174,12 @@ where
         }
         // From now on, not from when it was due: a thread that was kept from running does not catch up.
         self.due = now + self.controller.interval();
-        if let Some(lost) = self.actuator.lost() {
-            self.state = State::Lost(lost.clone());
-            return Step::Lost(lost);
+        if now >= self.look {
+            self.look = now + LOOK_EVERY;
+            if let Some(lost) = self.actuator.lost() {
+                self.state = State::Lost(lost.clone());
+                return Step::Lost(lost);
+            }
         }
         if !std::mem::replace(&mut self.begun, true)
             && let Some(first) = self.controller.first()
@@ -426,7 +436,7 @@ mod tests {
         let mut machine = Machine::new(&eye, Echo::default(), &hand);
         during(&mut machine, 100);
         *hand.lost.borrow_mut() = Some(Lost::Gone);
-        during(&mut machine, 200);
+        during(&mut machine, 1_200);
         assert_eq!(machine.lost(), Some(&Lost::Gone));
         assert!(hand.set.borrow().is_empty());
     }

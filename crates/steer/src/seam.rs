@@ -153,7 +153,7 @@ pub trait Actuator<C> {
     /// Looks what became of a setting that was [`Acted::Later`].
     fn look(&mut self, now: Instant<C>) -> Acted<Self::Setting>;
 
-    /// Whether the setting was lost since the last look. It is asked at each reading, so that a change by somebody else
-    /// is noticed although nothing is to be applied.
+    /// Whether the setting was lost since the last look. It is asked once a second, so that a change by somebody else is
+    /// noticed although nothing is to be applied.
     fn lost(&mut self) -> Option<Lost>;
 }

@@ -199,7 +199,8 @@ fn the_longest_timer_that_holds_the_goal_is_found() {
         assert!(late <= goal_us * US, "{text}, a packet each {gap} us: {late}");
         // The goal less the application's part, which is at most 18 us.
         let usecs = one.controller().in_force().usecs;
-        assert!((goal_us as u32 - 24..=goal_us as u32 - 15).contains(&usecs), "{text}, {gap} us: {usecs}");
+        println!("{text}, a packet each {gap} us: timer {usecs} us, p99 {late} ns");
+        assert!((goal_us as u32 - 20..=goal_us as u32 - 17).contains(&usecs), "{text}, {gap} us: {usecs}");
         let figures = one.controller().figures().unwrap();
         assert!(figures.polls.unwrap() < figures.packets, "{figures:?}");
         assert!((17..=19).contains(&figures.after.unwrap().as_micros_floor()), "{figures:?}");
@@ -219,7 +220,8 @@ fn a_burst_is_answered_within_ten_milliseconds_of_what_it_made_late() {
     until(&mut one, &queue, 6);
     let queue = queue.borrow();
     let answered = queue.applied.iter().find(|(at, _)| *at >= 5 * SECOND).unwrap();
-    assert!(answered.0 <= 5 * SECOND + 20_000_000, "{answered:?}");
+    assert!(answered.0 <= 5 * SECOND + 10_000_000, "{answered:?}");
+    println!("late from 5 s on, answered at {} ns", answered.0);
     assert!(answered.1.usecs < 40, "{answered:?}");
 }
 
