@@ -26,8 +26,8 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/networking/napi.rst, Busy polling; the figure is an estimate",
         },
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50"),
-        cost: "Waiting threads use CPU time for up to 50 us each. A socket can request it for itself instead \
-               (SO_BUSY_POLL).",
+        cost: "Waiting threads use CPU time for up to 50 us each. A socket can request busy polling for \
+               itself instead (SO_BUSY_POLL).",
         references: &[
             NAPI,
             "Linux Documentation/admin-guide/sysctl/net.rst, busy_poll",
