@@ -32,7 +32,7 @@ mod tests;
 
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 use message::{Attributes, Message};
 use socket::{Socket, Wants};
@@ -137,7 +137,7 @@ impl Client {
     fn control(&mut self) -> Result<&OwnedFd, Error> {
         Ok(match &mut self.control {
             Some(control) => control,
-            none => none.insert(socket(AddressFamily::INET, SocketType::DGRAM, None)?),
+            none => none.insert(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?),
         })
     }
 
