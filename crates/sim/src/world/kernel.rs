@@ -291,7 +291,7 @@ impl Kernel {
             napi.profile = profile;
             napi.changes += u64::from(tally.within(at));
             port.queues[napi.queue].program(at, profile);
-            napi.policy.applied(at);
+            napi.policy.applied(at, profile);
         }
         port.queues[napi.queue].arm(at);
         at
