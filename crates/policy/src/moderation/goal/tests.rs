@@ -125,7 +125,8 @@ fn a_timer_that_the_machine_cuts_short_does_not_run_away() {
     assert_eq!(world.run(20_000, 10, 100, Some(84)), None);
     // 40 us of room.
     assert_eq!(world.run(20_000, 10, 100, Some(60)), Some((Profile::eqe(136, 255), Reason::Budget)));
-    // Late: shorter than what is in force, not than what was asked for.
+    // Late a while later: shorter than what is in force, not than what was asked for.
+    assert_eq!(world.run(5_000, 10, 100, Some(100)), None);
     let (profile, reason) = world.run(1_000, 10, 100, Some(120)).unwrap();
     assert_eq!((profile, reason), (Profile::eqe(56, 255), Reason::Late));
 }
