@@ -1,26 +1,136 @@
 //! The sensor of a receive queue: [`host::watch`] on its NAPI instance.
+//!
+//! Once a second, [`Queues`] also looks which NAPI instance serves each queue (an interface that went down and up has
+//! new ones), and which moderation there is beside the steered one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use host::knob::{Access, Coalesce, Napi, Setting as _, Value, napis_of};
 use host::watch::{NapiCounts, NapiWatch, bounds};
 use policy::moderation::Delays;
-use units::Instant;
+use units::{Instant, Nanos};
 
 use super::QueueSeen;
 use crate::seam::{Blind, Reading, Sensor};
 
-/// Sees one NAPI instance of a watch that all queues share.
+/// Time between two looks at the NAPI instances. One look costs two requests to the kernel for each interface.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
+
+/// A receive queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// The interface's name.
+    pub interface: String,
+    /// The number of the queue.
+    pub queue: u32,
+    /// The kernel's ID of its NAPI instance.
+    pub napi: u32,
+}
+
+/// The moderation that is not steered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beside {
+    /// The card's own, as NAPI's deferral is steered.
+    Card,
+    /// NAPI's deferral, as the card's own is steered.
+    Deferral,
+}
+
+/// The queues that one watch sees, which their sensors share.
+#[derive(Debug)]
+pub struct Queues {
+    access: Access,
+    watch: NapiWatch,
+    queues: Vec<Queue>,
+    beside: Beside,
+    /// The bound of the moderation beside, of each queue.
+    bounds: Vec<Option<Nanos>>,
+    looked: Option<Nanos>,
+}
+
+impl Queues {
+    /// Watches these queues.
+    pub fn new(access: &Access, queues: Vec<Queue>, beside: Beside) -> Result<Self, host::knob::Error> {
+        let napis: Vec<u32> = queues.iter().map(|queue| queue.napi).collect();
+        let watch = NapiWatch::new(&napis)?;
+        let bounds = vec![None; queues.len()];
+        Ok(Self { access: access.clone(), watch, queues, beside, bounds, looked: None })
+    }
+
+    /// The watch.
+    pub fn watch(&self) -> &NapiWatch {
+        &self.watch
+    }
+
+    /// The queues, with their present NAPI instances.
+    pub fn queues(&self) -> &[Queue] {
+        &self.queues
+    }
+
+    /// Looks at the instances and at the moderation beside, if that is due. What cannot be read now stays as it was, and
+    /// its bound is unknown.
+    fn look(&mut self, now: Nanos) {
+        if self.looked.is_some_and(|looked| now.saturating_sub(looked) < LOOK_EVERY) {
+            return;
+        }
+        self.looked = Some(now);
+        let mut seen: Vec<(String, Vec<(Napi, u32)>, Option<Nanos>)> = Vec::new();
+        for place in 0..self.queues.len() {
+            let interface = self.queues[place].interface.clone();
+            if !seen.iter().any(|(other, ..)| *other == interface) {
+                let numbers: Vec<u32> =
+                    self.queues.iter().filter(|queue| queue.interface == interface).map(|queue| queue.queue).collect();
+                let napis = napis_of(&self.access, &interface, &numbers).unwrap_or_default();
+                let card = match self.beside {
+                    Beside::Card => card(&Coalesce::new(&interface).read(&self.access)),
+                    Beside::Deferral => None,
+                };
+                seen.push((interface.clone(), napis, card));
+            }
+            let Some((_, napis, card)) = seen.iter().find(|(other, ..)| *other == interface) else { continue };
+            let queue = &mut self.queues[place];
+            self.bounds[place] = match self.beside {
+                Beside::Card => *card,
+                Beside::Deferral => deferral(&Napi::new(&interface, queue.queue).read(&self.access)),
+            };
+            let now = napis.iter().find(|(napi, _)| napi.queue == queue.queue).map(|(_, id)| *id);
+            if let Some(napi) = now.filter(|napi| *napi != queue.napi)
+                && self.watch.follow(place, napi).is_ok()
+            {
+                queue.napi = napi;
+            }
+        }
+    }
+}
+
+/// The bound of a card's own moderation. A card without any has none; adaptive moderation has no bound.
+fn card(value: &Result<Option<Value>, host::knob::Error>) -> Option<Nanos> {
+    let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
+    if value.field("adaptive-rx").is_some_and(|on| on != "0") {
+        return None;
+    }
+    Some(Nanos::from_micros(value.field("rx-usecs").map_or(Some(0), |usecs| usecs.parse().ok())?))
+}
+
+/// The bound of NAPI's deferral.
+fn deferral(value: &Result<Option<Value>, host::knob::Error>) -> Option<Nanos> {
+    let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
+    let number = |field: &str| value.field(field).map_or(Some(0), |text| text.parse::<u64>().ok());
+    Some(Nanos::from_nanos(if number("defer-hard-irqs")? == 0 { 0 } else { number("gro-flush-timeout")? }))
+}
+
+/// Sees one queue of [`Queues`].
 #[derive(Debug)]
 pub struct Watched {
-    watch: Arc<NapiWatch>,
+    queues: Arc<Mutex<Queues>>,
     place: usize,
     last: Option<NapiCounts>,
 }
 
 impl Watched {
-    /// Sees instance number `place` of the list that is watched.
-    pub fn new(watch: Arc<NapiWatch>, place: usize) -> Self {
-        Self { watch, place, last: None }
+    /// Sees queue number `place` of the list.
+    pub fn new(queues: Arc<Mutex<Queues>>, place: usize) -> Self {
+        Self { queues, place, last: None }
     }
 }
 
@@ -28,15 +138,17 @@ impl<C> Sensor<C> for Watched {
     type Seen = QueueSeen;
 
     fn read(&mut self, now: Instant<C>) -> Result<Reading<QueueSeen, C>, Blind> {
-        let counts = self.watch.read(self.place).map_err(|error| Blind(error.to_string()))?;
-        let seen = seen(self.last.as_ref(), &counts);
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.look(Nanos::from_nanos(now.as_nanos()));
+        let counts = queues.watch.read(self.place).map_err(|error| Blind(error.to_string()))?;
+        let seen = seen(self.last.as_ref(), &counts, queues.bounds[self.place]);
         self.last = Some(counts);
         Ok(Reading { taken: now, seen })
     }
 }
 
 /// What the counters say, and the delays since the last time.
-fn seen(last: Option<&NapiCounts>, now: &NapiCounts) -> QueueSeen {
+fn seen(last: Option<&NapiCounts>, now: &NapiCounts, beside: Option<Nanos>) -> QueueSeen {
     let grown = |(bucket, count): (usize, &u64)| {
         let before = last.map_or(0, |last| last.delays[bucket]);
         let packets = u32::try_from(count.wrapping_sub(before)).unwrap_or(u32::MAX);
@@ -47,7 +159,9 @@ fn seen(last: Option<&NapiCounts>, now: &NapiCounts) -> QueueSeen {
         packets: now.packets,
         bytes: now.bytes,
         polls: Some(now.polls),
+        full_polls: Some(now.full_polls),
         after: Some(now.delays.iter().enumerate().filter_map(grown).collect()),
+        beside,
     }
 }
 
@@ -58,16 +172,29 @@ mod tests {
 
     #[test]
     fn only_what_came_since_the_last_reading_is_seen() {
-        let mut counts = NapiCounts { packets: 5, bytes: 500, polls: 3, full_polls: 0, delays: [0; BUCKETS] };
+        let mut counts = NapiCounts { packets: 5, bytes: 500, polls: 3, full_polls: 1, delays: [0; BUCKETS] };
         counts.delays[8] = 4;
-        let first = seen(None, &counts);
-        assert_eq!((first.packets, first.bytes, first.polls), (5, 500, Some(3)));
+        let first = seen(None, &counts, Some(Nanos::ZERO));
+        assert_eq!((first.packets, first.bytes, first.polls, first.full_polls), (5, 500, Some(3), Some(1)));
         let (shortest, longest) = bounds(8);
         assert_eq!(first.after, Some(vec![Delays { packets: 4, shortest, longest }]));
         let mut later = counts.clone();
         later.delays[8] += 1;
         later.delays[20] += 2;
-        let after = seen(Some(&counts), &later).after.unwrap();
+        let after = seen(Some(&counts), &later, None).after.unwrap();
         assert_eq!(after.iter().map(|delays| delays.packets).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_beside_has_a_bound_or_not() {
+        let of = |fields: &[(&str, u64)]| Ok(Some(Value::fields(fields.iter().copied())));
+        let failed = || Err(host::knob::Error::System { what: "x".into(), why: "y".into() });
+        assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 0)])), Some(Nanos::from_micros(50)));
+        assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 1)])), None);
+        assert_eq!(card(&of(&[("tx-usecs", 50)])), Some(Nanos::ZERO));
+        assert_eq!((card(&Ok(None)), card(&failed())), (Some(Nanos::ZERO), None));
+        assert_eq!(deferral(&of(&[("defer-hard-irqs", 2), ("gro-flush-timeout", 7_000)])), Some(Nanos::from_micros(7)));
+        assert_eq!(deferral(&of(&[("defer-hard-irqs", 0), ("gro-flush-timeout", 7_000)])), Some(Nanos::ZERO));
+        assert_eq!((deferral(&Ok(None)), deferral(&failed())), (Some(Nanos::ZERO), None));
     }
 }

@@ -43,7 +43,7 @@ mod window;
 
 use units::{Instant, Nanos};
 
-use super::{Decision, Delays, Direction, ModerationPolicy, Profile, Reason, Sample};
+use super::{Action, Decision, Delays, Direction, ModerationPolicy, Profile, Reason, Sample};
 use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
 use window::{Growth, Totals, Window};
@@ -471,10 +471,15 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         if core::mem::take(&mut self.late_observed) {
             self.window.late_again(OBSERVED_INTERRUPTS);
         }
-        match rest {
+        let decision = match rest {
             None => self.gather(sample.now, seen),
             Some(rest) => self.resting(totals, rest),
+        };
+        // The next window of the same profile begins where this one ended.
+        if self.start.is_none() && !matches!(self.phase, Phase::Applying(_)) && decision.action == Action::Keep {
+            self.start = Some(totals);
         }
+        decision
     }
 
     fn longest(&self) -> Profile {
