@@ -153,6 +153,19 @@ where
         &self.controller
     }
 
+    /// Goes on with another controller, which begins with its first setting. What is in force stays until then.
+    pub fn control_by(&mut self, controller: P) {
+        self.controller = controller;
+        self.refused = None;
+        self.wanted = None;
+        self.begun = false;
+    }
+
+    /// Goes on with another sensor.
+    pub fn see_by(&mut self, sensor: S) {
+        self.sensor = sensor;
+    }
+
     /// The actuator.
     pub fn actuator(&self) -> &A {
         &self.actuator
@@ -525,6 +538,20 @@ mod tests {
         assert_eq!((hand.set.borrow().clone(), machine.poll_at()), (vec![(10, 5)], Some(at(1_000))));
         during(&mut machine, 1_100);
         assert_eq!(*hand.set.borrow(), [(10, 5), (1_000, 5), (1_010, 6)]);
+    }
+
+    #[test]
+    fn another_controller_and_another_sensor_take_over() {
+        let (eye, other, hand) = (Eye::default(), Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(5)]);
+        other.0.borrow_mut().extend([Ok(6)]);
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 100);
+        machine.control_by(Echo::default());
+        machine.see_by(&other);
+        during(&mut machine, 200);
+        assert_eq!(hand.set.borrow().iter().map(|(_, set)| *set).collect::<Vec<_>>(), [5, 6]);
+        assert_eq!(machine.controller().acted.len(), 1);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod watched;
 use std::collections::BTreeMap;
 
 use policy::Goal;
+use policy::moderation::dim::Snapshot as DimState;
 use policy::moderation::{Action, Delays, Moderation, ModerationPolicy as _, Profile, Reason as PolicyReason, Sample};
 use units::{Instant, Nanos, Quantile};
 
@@ -108,6 +109,17 @@ pub struct Lateness {
     pub unbounded: u64,
 }
 
+/// A call of the policy, as `apus dim replay` takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<C> {
+    /// Whether the machine had applied the last profile before.
+    pub applied: bool,
+    /// What the policy was given.
+    pub sample: Sample<C>,
+    /// DIM's state after the call.
+    pub after: DimState,
+}
+
 /// Steers the moderation of one receive queue by a policy.
 #[derive(Clone, Debug)]
 pub struct Moderate<C> {
@@ -130,6 +142,9 @@ pub struct Moderate<C> {
     /// The bound in the last reading.
     bound: Option<Nanos>,
     full_polls: u64,
+    /// Whether the machine has applied a profile since the last call of the policy.
+    applied: bool,
+    call: Option<Call<C>>,
 }
 
 /// The counters of a reading.
@@ -164,7 +179,14 @@ impl<C> Moderate<C> {
             lateness: Lateness::default(),
             bound: None,
             full_polls: 0,
+            applied: false,
+            call: None,
         }
+    }
+
+    /// The call of the policy in the last reading. `None` if the policy is not DIM, or was not called.
+    pub fn call(&self) -> Option<&Call<C>> {
+        self.call.as_ref()
     }
 
     /// The goal.
@@ -206,6 +228,12 @@ impl<C> Moderate<C> {
         let (since, then) = *self.since.get_or_insert((taken, now));
         let span = taken.since(since).unwrap_or(Nanos::ZERO);
         if span < FIGURES_EVERY {
+            return;
+        }
+        // Another watch counts from zero again.
+        if now.packets < then.packets {
+            self.since = Some((taken, now));
+            self.delays.clear();
             return;
         }
         let measured = self.delays.values().sum();
@@ -268,6 +296,7 @@ impl<C> Controller<C> for Moderate<C> {
     fn decide(&mut self, _: Instant<C>, reading: &Reading<QueueSeen, C>) -> Decision<Wish, Reason> {
         let seen = &reading.seen;
         self.count(reading.taken, seen);
+        self.call = None;
         self.bound = seen.beside.map(|beside| beside.max(self.in_force.timer().unwrap_or(Nanos::ZERO)));
         if std::mem::take(&mut self.is_safe) {
             return Decision { apply: Some(self.wish()), reason: Reason::Begin };
@@ -291,6 +320,11 @@ impl<C> Controller<C> for Moderate<C> {
             delays: None,
         };
         let decision = self.policy.decide(&sample);
+        let applied = std::mem::take(&mut self.applied);
+        self.call = match &self.policy {
+            Moderation::NetDim(dim) => Some(Call { applied, sample, after: dim.snapshot() }),
+            _ => None,
+        };
         let wish = self.wish();
         let is_new = match decision.action {
             Action::Apply(_) => true,
@@ -309,6 +343,7 @@ impl<C> Controller<C> for Moderate<C> {
         }
         // The safe profile is not one that the policy wanted.
         if !self.is_safe {
+            self.applied = true;
             self.policy.applied(now, self.in_force);
         }
     }
