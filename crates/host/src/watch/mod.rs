@@ -115,6 +115,9 @@ impl NapiWatch {
         Ok(())
     }
 
+    /// Forgets.
+    pub fn forget(&mut self, _place: usize) {}
+
     /// What instance number `place` of the list did since the watch began.
     pub fn read(&self, place: usize) -> Result<NapiCounts, Error> {
         let slot = u32::try_from(place).ok().filter(|slot| *slot < self.slots);

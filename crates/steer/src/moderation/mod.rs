@@ -46,7 +46,7 @@ pub struct QueueSeen {
     /// Bytes received.
     pub bytes: u64,
     /// How often the kernel looked at the queue: polls that an interrupt or the timer caused. `None` if nobody counts
-    /// them.
+    /// them; then they are estimated.
     pub polls: Option<u64>,
     /// Polls that used up their budget. What waits behind them waits longer than any timer. `None` if nobody counts them.
     pub full_polls: Option<u64>,
@@ -145,6 +145,15 @@ pub struct Moderate<C> {
     /// Whether the machine has applied a profile since the last call of the policy.
     applied: bool,
     call: Option<Call<C>>,
+    estimate: Estimate<C>,
+}
+
+/// The polls that a setting would have needed that is not in force.
+#[derive(Clone, Debug)]
+struct Estimate<C> {
+    polls: f64,
+    /// The packets until the last reading.
+    at: Option<(Instant<C>, u64)>,
 }
 
 /// The counters of a reading.
@@ -181,6 +190,7 @@ impl<C> Moderate<C> {
             full_polls: 0,
             applied: false,
             call: None,
+            estimate: Estimate { polls: 0.0, at: None },
         }
     }
 
@@ -252,6 +262,19 @@ impl<C> Moderate<C> {
         self.delays.clear();
     }
 
+    /// How many polls the timer in force would have needed for the packets until now, where nobody can count them: one for
+    /// the first packet, and for those that come within the timer after it. Packets are taken to come as a Poisson
+    /// process within a reading.
+    fn estimated(&mut self, taken: Instant<C>, packets: u64) -> u64 {
+        let timer = self.in_force.timer().unwrap_or(Nanos::ZERO).as_nanos() as f64;
+        if let Some((before, then)) = self.estimate.at.replace((taken, packets)) {
+            let span = taken.since(before).unwrap_or(Nanos::ZERO).as_nanos().max(1) as f64;
+            let new = packets.saturating_sub(then) as f64;
+            self.estimate.polls += new / (1.0 + (new - 1.0).max(0.0) * timer / span);
+        }
+        self.estimate.polls.round() as u64
+    }
+
     /// What the policy wants now.
     fn wish(&self) -> Wish {
         Wish { profile: self.policy.profile(), most: self.is_busy.then(|| self.policy.longest()) }
@@ -312,8 +335,7 @@ impl<C> Controller<C> for Moderate<C> {
         }
         let sample = Sample {
             now: reading.taken,
-            // Where nobody counts them, nothing shows that a timer saves nothing: it stays.
-            events: seen.polls.unwrap_or(0),
+            events: seen.polls.unwrap_or_else(|| self.estimated(reading.taken, seen.packets)),
             packets: seen.packets,
             bytes: seen.bytes,
             completions: 0,

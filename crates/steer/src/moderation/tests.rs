@@ -37,6 +37,8 @@ struct Queue {
     delays: Vec<(u64, u64)>,
     applied: Vec<(u64, Profile)>,
     is_blind: bool,
+    /// Whether settings are not applied, and polls not shown.
+    is_dry: bool,
     full_polls: u64,
     beside: Option<Nanos>,
     /// The granularity of the driver's timer, in microseconds.
@@ -60,6 +62,7 @@ impl Queue {
             delays: Vec::new(),
             applied: Vec::new(),
             is_blind: false,
+            is_dry: false,
             full_polls: 0,
             beside: Some(Nanos::ZERO),
             step: 1,
@@ -133,7 +136,7 @@ impl Sensor<Simulated> for Eye {
         if queue.is_blind {
             return Err(Blind("no counters".into()));
         }
-        let (packets, polls) = (queue.packets, Some(queue.polls));
+        let (packets, polls) = (queue.packets, Some(queue.polls).filter(|_| !queue.is_dry));
         let seen = QueueSeen {
             packets,
             bytes: packets * 100,
@@ -326,6 +329,19 @@ fn a_queue_without_packets_puts_up_with_any_timer() {
     assert!(one.controller().wish().most.is_some());
     until(&mut one, &queue, 6);
     assert_eq!(one.controller().wish().most, None);
+}
+
+#[test]
+fn a_dry_run_tells_where_a_timer_would_save_nothing() {
+    // A packet each 20 ms, and each 20 us.
+    for (gap, want) in [(20_000, Profile::IMMEDIATE), (20, Profile::eqe(82, 0))] {
+        let queue = Queue::new(gap * US, (8 * US, 10 * US));
+        queue.borrow_mut().is_dry = true;
+        let mut one = steer(&queue, goal("p99=100us"));
+        until(&mut one, &queue, 14);
+        let usecs = one.controller().in_force().usecs;
+        assert!(usecs.abs_diff(want.usecs) <= 1, "{gap}: {usecs}");
+    }
 }
 
 #[test]

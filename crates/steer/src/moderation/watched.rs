@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use host::knob::{Access, Coalesce, Napi, Setting as _, Value, napis_of};
+use host::knob::{Access, Coalesce, Error, Napi, Setting as _, Value, napis_of};
 use host::watch::{NapiCounts, NapiWatch, bounds};
 use policy::moderation::Delays;
 use units::{Instant, Nanos};
@@ -25,6 +25,8 @@ pub struct Queue {
     pub queue: u32,
     /// The kernel's ID of its NAPI instance.
     pub napi: u32,
+    /// The moderation that is not steered.
+    pub beside: Beside,
 }
 
 /// The moderation that is not steered.
@@ -41,20 +43,44 @@ pub enum Beside {
 pub struct Queues {
     access: Access,
     watch: NapiWatch,
-    queues: Vec<Queue>,
-    beside: Beside,
-    /// The bound of the moderation beside, of each queue.
-    bounds: Vec<Option<Nanos>>,
+    /// By place; `None` where a queue was removed.
+    queues: Vec<Option<Seen>>,
     looked: Option<Nanos>,
 }
 
+/// A queue, and the bound of the moderation beside.
+#[derive(Debug)]
+struct Seen {
+    queue: Queue,
+    beside: Option<Nanos>,
+}
+
 impl Queues {
-    /// Watches these queues.
-    pub fn new(access: &Access, queues: Vec<Queue>, beside: Beside) -> Result<Self, host::knob::Error> {
-        let napis: Vec<u32> = queues.iter().map(|queue| queue.napi).collect();
-        let watch = NapiWatch::new(&napis)?;
-        let bounds = vec![None; queues.len()];
-        Ok(Self { access: access.clone(), watch, queues, beside, bounds, looked: None })
+    /// Begins to watch, no queue yet.
+    pub fn new(access: &Access) -> Result<Self, Error> {
+        Ok(Self { access: access.clone(), watch: NapiWatch::new(&[])?, queues: Vec::new(), looked: None })
+    }
+
+    /// Watches a queue, too. Returns its place.
+    pub fn add(&mut self, queue: Queue) -> Result<usize, Error> {
+        let free = self.queues.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.queues.len());
+        self.watch.follow(place, queue.napi)?;
+        let seen = Some(Seen { queue, beside: None });
+        match self.queues.get_mut(place) {
+            Some(free) => *free = seen,
+            None => self.queues.push(seen),
+        }
+        self.looked = None;
+        Ok(place)
+    }
+
+    /// Watches the queue at a place no longer.
+    pub fn remove(&mut self, place: usize) {
+        if let Some(seen) = self.queues.get_mut(place) {
+            *seen = None;
+            self.watch.forget(place);
+        }
     }
 
     /// The watch.
@@ -62,49 +88,60 @@ impl Queues {
         &self.watch
     }
 
-    /// The queues, with their present NAPI instances.
-    pub fn queues(&self) -> &[Queue] {
-        &self.queues
+    /// The queue at a place, with its present NAPI instance.
+    pub fn queue(&self, place: usize) -> Option<&Queue> {
+        Some(&self.queues.get(place)?.as_ref()?.queue)
     }
 
-    /// Looks at the instances and at the moderation beside, if that is due. What cannot be read now stays as it was, and
-    /// its bound is unknown.
+    /// Looks at the instances and at the moderation beside, if that is due. If an instance cannot be read now, it stays as
+    /// it was; if the moderation beside cannot be read, its bound is unknown.
     fn look(&mut self, now: Nanos) {
         if self.looked.is_some_and(|looked| now.saturating_sub(looked) < LOOK_EVERY) {
             return;
         }
         self.looked = Some(now);
-        let mut seen: Vec<(String, Vec<(Napi, u32)>, Option<Nanos>)> = Vec::new();
+        let mut known: Vec<Known> = Vec::new();
         for place in 0..self.queues.len() {
-            let interface = self.queues[place].interface.clone();
-            if !seen.iter().any(|(other, ..)| *other == interface) {
-                let numbers: Vec<u32> =
-                    self.queues.iter().filter(|queue| queue.interface == interface).map(|queue| queue.queue).collect();
-                let napis = napis_of(&self.access, &interface, &numbers).unwrap_or_default();
-                let card = match self.beside {
-                    Beside::Card => card(&Coalesce::new(&interface).read(&self.access)),
-                    Beside::Deferral => None,
-                };
-                seen.push((interface.clone(), napis, card));
+            let Some(Seen { queue, .. }) = &self.queues[place] else { continue };
+            let Queue { interface, queue: number, napi, beside } = queue.clone();
+            if !known.iter().any(|known| known.interface == interface) {
+                known.push(self.known(&interface));
             }
-            let Some((_, napis, card)) = seen.iter().find(|(other, ..)| *other == interface) else { continue };
-            let queue = &mut self.queues[place];
-            self.bounds[place] = match self.beside {
-                Beside::Card => *card,
-                Beside::Deferral => deferral(&Napi::new(&interface, queue.queue).read(&self.access)),
+            let Some(known) = known.iter().find(|known| known.interface == interface) else { continue };
+            let bound = match beside {
+                Beside::Card => known.card,
+                Beside::Deferral => deferral(&Napi::new(&interface, number).read(&self.access)),
             };
-            let now = napis.iter().find(|(napi, _)| napi.queue == queue.queue).map(|(_, id)| *id);
-            if let Some(napi) = now.filter(|napi| *napi != queue.napi)
-                && self.watch.follow(place, napi).is_ok()
-            {
-                queue.napi = napi;
+            let now = known.napis.iter().find(|(napi, _)| napi.queue == number).map_or(napi, |(_, id)| *id);
+            let follows = now == napi || self.watch.follow(place, now).is_ok();
+            if let Some(seen) = &mut self.queues[place] {
+                seen.beside = bound;
+                if follows {
+                    seen.queue.napi = now;
+                }
             }
         }
     }
+
+    fn known(&self, interface: &str) -> Known {
+        let of_it = self.queues.iter().flatten().filter(|seen| seen.queue.interface == interface);
+        let numbers: Vec<u32> = of_it.clone().map(|seen| seen.queue.queue).collect();
+        let napis = napis_of(&self.access, interface, &numbers).unwrap_or_default();
+        let needs_card = of_it.into_iter().any(|seen| seen.queue.beside == Beside::Card);
+        let card = needs_card.then(|| card(&Coalesce::new(interface).read(&self.access))).flatten();
+        Known { interface: interface.to_owned(), napis, card }
+    }
+}
+
+/// What a look found of an interface.
+struct Known {
+    interface: String,
+    napis: Vec<(Napi, u32)>,
+    card: Option<Nanos>,
 }
 
 /// The bound of a card's own moderation. A card without any has none; adaptive moderation has no bound.
-fn card(value: &Result<Option<Value>, host::knob::Error>) -> Option<Nanos> {
+fn card(value: &Result<Option<Value>, Error>) -> Option<Nanos> {
     let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
     if value.field("adaptive-rx").is_some_and(|on| on != "0") {
         return None;
@@ -113,7 +150,7 @@ fn card(value: &Result<Option<Value>, host::knob::Error>) -> Option<Nanos> {
 }
 
 /// The bound of NAPI's deferral.
-fn deferral(value: &Result<Option<Value>, host::knob::Error>) -> Option<Nanos> {
+fn deferral(value: &Result<Option<Value>, Error>) -> Option<Nanos> {
     let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
     let number = |field: &str| value.field(field).map_or(Some(0), |text| text.parse::<u64>().ok());
     Some(Nanos::from_nanos(if number("defer-hard-irqs")? == 0 { 0 } else { number("gro-flush-timeout")? }))
@@ -125,12 +162,19 @@ pub struct Watched {
     queues: Arc<Mutex<Queues>>,
     place: usize,
     last: Option<NapiCounts>,
+    counts_polls: bool,
 }
 
 impl Watched {
     /// Sees queue number `place` of the list.
     pub fn new(queues: Arc<Mutex<Queues>>, place: usize) -> Self {
-        Self { queues, place, last: None }
+        Self { queues, place, last: None, counts_polls: true }
+    }
+
+    /// Without the polls, which do not say what a setting would save that is not in force.
+    #[must_use]
+    pub fn without_polls(self) -> Self {
+        Self { counts_polls: false, ..self }
     }
 }
 
@@ -141,7 +185,9 @@ impl<C> Sensor<C> for Watched {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.look(Nanos::from_nanos(now.as_nanos()));
         let counts = queues.watch.read(self.place).map_err(|error| Blind(error.to_string()))?;
-        let seen = seen(self.last.as_ref(), &counts, queues.bounds[self.place]);
+        let beside = queues.queues.get(self.place).and_then(|seen| seen.as_ref()?.beside);
+        let mut seen = seen(self.last.as_ref(), &counts, beside);
+        seen.polls = seen.polls.filter(|_| self.counts_polls);
         self.last = Some(counts);
         Ok(Reading { taken: now, seen })
     }
@@ -188,7 +234,7 @@ mod tests {
     #[test]
     fn what_is_beside_has_a_bound_or_not() {
         let of = |fields: &[(&str, u64)]| Ok(Some(Value::fields(fields.iter().copied())));
-        let failed = || Err(host::knob::Error::System { what: "x".into(), why: "y".into() });
+        let failed = || Err(Error::System { what: "x".into(), why: "y".into() });
         assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 0)])), Some(Nanos::from_micros(50)));
         assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 1)])), None);
         assert_eq!(card(&of(&[("tx-usecs", 50)])), Some(Nanos::ZERO));
