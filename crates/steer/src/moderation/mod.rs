@@ -199,6 +199,11 @@ impl<C> Moderate<C> {
         self.call.as_ref()
     }
 
+    /// Whether all queues of the device share one timer.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// The goal.
     pub fn goal(&self) -> Goal {
         self.goal
