@@ -1,7 +1,7 @@
 //! `apus moderate --json`.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tester::document::Name;
 
 /// Name and version of the schema.
@@ -21,7 +21,7 @@ units::named! {
 }
 
 /// What the command did.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -46,7 +46,7 @@ pub struct Document {
 }
 
 /// A receive queue.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
     /// The interface.
@@ -55,6 +55,12 @@ pub struct Queue {
     pub queue: u32,
     /// The kernel's ID of its NAPI instance.
     pub napi: u32,
+    /// How its time is chosen: `goal`, `net-dim` or `static:50us`.
+    pub policy: String,
+    /// Its goal, such as `p99=100us`, by which it is judged with every policy.
+    pub goal: String,
+    /// The goal's latency.
+    pub goal_latency_ns: u64,
     /// The time for which packets may gather, as it was last set. 0: not at all.
     pub timer_ns: u64,
     /// Why it is so.

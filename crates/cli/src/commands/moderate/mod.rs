@@ -1,7 +1,12 @@
 //! `apus moderate`.
 
+mod check;
+pub(super) mod config;
+pub(super) mod published;
 mod queue;
 mod say;
+mod status;
+pub(super) mod table;
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -24,7 +29,7 @@ use tester::clock::{MonotonicClock, TrialClock as _};
 use units::{BitRate, Instant, Monotonic, Nanos};
 
 use super::ports;
-use crate::args::moderate::{Moderate, Place as TypedPlace, Policy};
+use crate::args::moderate::{Command, Moderate, Place as TypedPlace, Policy};
 use crate::documents::VERSION;
 use crate::{Failure, Status, terminal};
 use queue::{Dry, Queue};
@@ -46,6 +51,15 @@ struct Found {
 
 /// Runs `apus moderate`.
 pub fn run(typed: &Moderate) -> anyhow::Result<Status> {
+    match &typed.command {
+        Some(Command::Check(typed)) => check::run(typed),
+        Some(Command::Status(typed)) => status::run(typed),
+        None => steer(typed),
+    }
+}
+
+/// Steers until the end.
+fn steer(typed: &Moderate) -> anyhow::Result<Status> {
     let signals = Signals::hold()?;
     for line in ports::take_back_left_behind(COMMAND)? {
         note(&line);
@@ -93,7 +107,7 @@ pub fn run(typed: &Moderate) -> anyhow::Result<Status> {
     }
     let lasted = clock.now().since(began).unwrap_or(Nanos::ZERO);
     // The actuators hold the settings too.
-    let queues: Vec<_> = queues.into_iter().map(|queue| queue.ended(typed.goal)).collect();
+    let queues: Vec<_> = queues.into_iter().map(|queue| queue.ended(typed.policy, typed.goal)).collect();
     let restored = steered.map(restore);
     say::result(typed, lasted, queues, restored)
 }

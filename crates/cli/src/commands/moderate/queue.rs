@@ -10,6 +10,7 @@ use steer::{Acted, Actuator, Lost, Machine, Poll, Step};
 use units::{Instant, Monotonic, Nanos};
 
 use super::Any;
+use crate::args::moderate::Policy;
 use crate::documents::moderate::{Queue as Document, Verdict};
 use crate::terminal;
 
@@ -58,7 +59,7 @@ impl Queue {
     }
 
     /// What became of it.
-    pub(super) fn ended(self, goal: Goal) -> Document {
+    pub(super) fn ended(self, policy: Policy, goal: Goal) -> Document {
         let controller = self.machine.controller();
         let (timer, figures) = (bound(controller.in_force()), controller.figures());
         let of = |get: fn(&Figures) -> u64| figures.as_ref().map(get);
@@ -84,6 +85,9 @@ impl Queue {
             interface: self.interface,
             queue: self.queue,
             napi: self.napi,
+            policy: policy.to_string(),
+            goal: goal.to_string(),
+            goal_latency_ns: goal.latency.as_nanos(),
         }
     }
 

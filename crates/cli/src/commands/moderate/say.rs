@@ -22,11 +22,7 @@ pub(super) fn result(
     let document = Document {
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
-        policy: match typed.policy {
-            Policy::Goal => "goal".to_owned(),
-            Policy::NetDim => "net-dim".to_owned(),
-            Policy::Static(profile) => format!("static:{}us", profile.usecs),
-        },
+        policy: typed.policy.to_string(),
         goal: typed.goal.to_string(),
         goal_latency_ns: typed.goal.latency.as_nanos(),
         dry_run: typed.dry_run,
