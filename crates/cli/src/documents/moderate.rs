@@ -29,12 +29,6 @@ pub struct Document {
     /// Name and version of this schema: `apus.moderate/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The policy as it was typed: `goal`, `net-dim` or `static:50us`.
-    pub policy: String,
-    /// The goal as it was typed, such as `p99=100us`.
-    pub goal: String,
-    /// The goal's latency.
-    pub goal_latency_ns: u64,
     /// Whether nothing was changed (`--dry-run`).
     pub dry_run: bool,
     /// How long the command steered.

@@ -274,9 +274,6 @@ pub(in crate::commands) mod tests {
         Document {
             apus: VERSION.to_owned(),
             schema: SCHEMA.to_owned(),
-            policy: "goal".into(),
-            goal: "p99=100us".into(),
-            goal_latency_ns: 100_000,
             dry_run: false,
             duration_ns: 60_000_000_000,
             queues,

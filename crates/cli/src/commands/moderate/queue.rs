@@ -9,7 +9,7 @@ use steer::moderation::{Figures, Moderate as Controller, Reason};
 use steer::{Acted, Actuator, Lost, Machine, Poll, Step};
 use units::{Instant, Monotonic, Nanos};
 
-use super::Any;
+use super::{Any, Found};
 use crate::args::moderate::Policy;
 use crate::documents::moderate::{Queue as Document, Verdict};
 use crate::terminal;
@@ -39,6 +39,8 @@ pub(super) struct Queue {
     interface: String,
     queue: u32,
     napi: u32,
+    policy: Policy,
+    goal: Goal,
     machine: Machine<Monotonic, Watched, Controller<Monotonic>, Any>,
     /// Whether changes are printed as they happen.
     aloud: bool,
@@ -49,31 +51,40 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(
-        interface: String,
-        queue: u32,
-        napi: u32,
+        found: &Found<'_>,
         machine: Machine<Monotonic, Watched, Controller<Monotonic>, Any>,
         aloud: bool,
     ) -> Self {
-        Self { interface, queue, napi, machine, aloud, reason: Reason::Begin, changes: 0, trouble: None }
+        Self {
+            interface: found.config.name.clone(),
+            queue: found.queue,
+            napi: found.napi,
+            policy: found.config.policy,
+            goal: found.goal(),
+            machine,
+            aloud,
+            reason: Reason::Begin,
+            changes: 0,
+            trouble: None,
+        }
     }
 
-    /// What became of it.
-    pub(super) fn ended(self, policy: Policy, goal: Goal) -> Document {
+    /// What has become of it.
+    pub(super) fn said(&self) -> Document {
         let controller = self.machine.controller();
         let (timer, figures) = (bound(controller.in_force()), controller.figures());
         let of = |get: fn(&Figures) -> u64| figures.as_ref().map(get);
         let after = figures.and_then(|figures| figures.after);
         let verdict = match after {
             None => Verdict::Unmeasured,
-            Some(after) if timer + after <= goal.latency => Verdict::Held,
+            Some(after) if timer + after <= self.goal.latency => Verdict::Held,
             Some(_) => Verdict::Missed,
         };
         Document {
             timer_ns: timer.as_nanos(),
             reason: because(self.reason).to_owned(),
             changes: self.changes,
-            trouble: self.trouble,
+            trouble: self.trouble.clone(),
             lost: self.machine.lost().map(ToString::to_string),
             span_ns: of(|figures| figures.span.as_nanos()),
             packets: of(|figures| figures.packets),
@@ -82,12 +93,12 @@ impl Queue {
             reception_to_read_ns: after.map(Nanos::as_nanos),
             measured: of(|figures| figures.measured),
             verdict: verdict.into(),
-            interface: self.interface,
+            interface: self.interface.clone(),
             queue: self.queue,
             napi: self.napi,
-            policy: policy.to_string(),
-            goal: goal.to_string(),
-            goal_latency_ns: goal.latency.as_nanos(),
+            policy: self.policy.to_string(),
+            goal: self.goal.to_string(),
+            goal_latency_ns: self.goal.latency.as_nanos(),
         }
     }
 

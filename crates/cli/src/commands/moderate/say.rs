@@ -4,50 +4,31 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use tester::document::Name;
-use units::Nanos;
 
 use crate::args::moderate::{Moderate, Policy};
-use crate::documents::VERSION;
-use crate::documents::moderate::{Document, Queue, SCHEMA, Verdict};
+use crate::documents::moderate::{Document, Queue, Verdict};
 use crate::{Status, terminal};
 
-/// Prints the result. The status is that of the goal, if one was steered for.
-pub(super) fn result(
-    typed: &Moderate,
-    lasted: Nanos,
-    queues: Vec<Queue>,
-    restored: Option<bool>,
-) -> anyhow::Result<Status> {
-    let missed = queues.iter().any(|queue| queue.verdict == Name::of(&Verdict::Missed));
-    let document = Document {
-        apus: VERSION.to_owned(),
-        schema: SCHEMA.to_owned(),
-        policy: typed.policy.to_string(),
-        goal: typed.goal.to_string(),
-        goal_latency_ns: typed.goal.latency.as_nanos(),
-        dry_run: typed.dry_run,
-        duration_ns: lasted.as_nanos(),
-        queues,
-        restored,
-    };
+/// Prints the result. The status is that of the goals of the queues that are steered for one.
+pub(super) fn result(typed: &Moderate, document: &Document) -> anyhow::Result<Status> {
+    let goal = Policy::Goal.to_string();
+    let missed = |queue: &Queue| queue.policy == goal && queue.verdict == Name::of(&Verdict::Missed);
     let mut out = terminal::out();
     match typed.json {
-        true => terminal::print_json_to(&mut out, &document)?,
-        false => table(&mut out, &document).context("cannot write the result")?,
+        true => terminal::print_json_to(&mut out, document)?,
+        false => table(&mut out, document).context("cannot write the result")?,
     }
     out.flush().context("cannot write the result")?;
-    if restored == Some(false) {
-        return Ok(Status::Findings);
-    }
-    Ok(if missed && typed.policy == Policy::Goal { Status::Findings } else { Status::Good })
+    let is_bad = document.restored == Some(false) || document.queues.iter().any(missed);
+    Ok(if is_bad { Status::Findings } else { Status::Good })
 }
 
 fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<()> {
     writeln!(out)?;
     writeln!(
         out,
-        "{:<12} {:>5} {:>9} {:>10} {:>10} {:>15} {:>14}  {}",
-        "INTERFACE", "QUEUE", "TIMER us", "PACKETS/s", "POLLS/s", "TO READ us", "AT MOST us", document.goal
+        "{:<12} {:>5} {:>9} {:>10} {:>10} {:>15} {:>14}  GOAL",
+        "INTERFACE", "QUEUE", "TIMER us", "PACKETS/s", "POLLS/s", "TO READ us", "AT MOST us"
     )?;
     for queue in &document.queues {
         let per_second = |count: Option<u64>| match (count, queue.span_ns) {
@@ -58,7 +39,7 @@ fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<
         let read = queue.reception_to_read_ns;
         writeln!(
             out,
-            "{:<12} {:>5} {:>9} {:>10} {:>10} {:>15} {:>14}  {}",
+            "{:<12} {:>5} {:>9} {:>10} {:>10} {:>15} {:>14}  {} {}",
             queue.interface,
             queue.queue,
             us(queue.timer_ns),
@@ -66,6 +47,7 @@ fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<
             per_second(queue.polls),
             read.map_or_else(|| "-".to_owned(), us),
             read.map_or_else(|| "-".to_owned(), |read| us(read + queue.arrival_to_reception_bound_ns)),
+            queue.goal,
             queue.verdict.as_str(),
         )?;
     }
