@@ -131,6 +131,14 @@ pub struct Telemetry {
     pub root: PathBuf,
 }
 
+/// Which running instances of `apus moderate` to read.
+#[derive(Arguments, Clone, Debug)]
+pub struct Moderation {
+    /// Read what running instances of `apus moderate` publish from DIR.
+    #[arg(long = "moderation", value_name = "DIR", default_value = moderate::ROOT)]
+    pub root: PathBuf,
+}
+
 /// Arguments of `apus top`.
 #[derive(Arguments, Debug)]
 pub struct Top {
@@ -148,6 +156,9 @@ pub struct Top {
     /// Which running instances to read.
     #[command(flatten)]
     pub telemetry: Telemetry,
+    /// Which running instances of `apus moderate` to read.
+    #[command(flatten)]
+    pub moderation: Moderation,
 }
 
 /// Arguments of `apus metrics`.
@@ -159,6 +170,9 @@ pub struct Metrics {
     /// Which running instances to read.
     #[command(flatten)]
     pub telemetry: Telemetry,
+    /// Which running instances of `apus moderate` to read.
+    #[command(flatten)]
+    pub moderation: Moderation,
 }
 
 /// Arguments of `apus demo`.

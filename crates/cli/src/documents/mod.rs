@@ -10,6 +10,7 @@ pub mod irqs;
 pub mod lab;
 pub mod machines;
 pub mod moderate;
+pub mod moderation;
 pub mod probe;
 pub mod replay;
 pub mod run;
@@ -61,6 +62,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::RECOMMEND, schema: schema_of::<tune::Recommend> },
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
     Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
+    Published { name: moderation::SCHEMA, schema: schema_of::<moderation::Document> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 

@@ -121,6 +121,11 @@ impl Interface {
         now.iter().any(|number| !self.queues.iter().any(|queue| queue.number() == *number))
     }
 
+    /// Whether the interface itself is gone.
+    pub(super) fn is_lost_with_device(&self) -> bool {
+        !self.queues.is_empty() && self.queues.iter().all(Queue::is_gone)
+    }
+
     /// Ends it, and restores what was set. `None` if nothing was changed, or all of it is somebody else's or gone; else
     /// whether all of it is restored.
     pub(super) fn end(self) -> Option<bool> {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use policy::moderation::{Profile, Reason as PolicyReason};
 use steer::moderation::watched::{Queue as Watch, Watched};
 use steer::moderation::{Figures, Moderate as Controller, Reason, Wish};
-use steer::{Acted, Actuator, Machine, Poll, Standing, Step};
+use steer::{Acted, Actuator, Lost, Machine, Poll, Standing, Step};
 use units::{Instant, Monotonic, Nanos};
 
 use super::interface::Options;
@@ -90,6 +90,11 @@ impl Queue {
 
     pub(super) fn is_lost(&self) -> bool {
         self.machine.lost().is_some()
+    }
+
+    /// Whether it ended because its device is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.machine.lost() == Some(&Lost::Gone)
     }
 
     pub(super) fn is_shared(&self) -> bool {
