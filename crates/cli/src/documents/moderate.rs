@@ -76,7 +76,7 @@ pub struct Queue {
     pub packets: Option<u64>,
     /// How often the kernel polled the queue in it.
     pub polls: Option<u64>,
-    /// Polls of that second that used up their budget: what waits behind them waits longer than any timer.
+    /// Polls of that second that used up their budget, so that more packets were waiting.
     pub full_polls: Option<u64>,
     /// The longest time from a packet's arrival to its reception: a bound, the time for which packets may gather, or that
     /// of the moderation beside if that is longer. `null` if there is no bound.

@@ -8,7 +8,7 @@
 //! ```
 //! The first part is not measured: few NICs stamp arrivals. It has a bound, the moderation's own timer `T` (NAPI's
 //! `gro_flush_timeout`, a NIC's `rx-usecs`): no packet waits longer for its reception, as long as the CPU serves
-//! interrupts and no poll uses up its budget. Moderation that is not steered but on the same way (the card's `rx-usecs`
+//! interrupts. (What waits behind a poll that used up its budget is measured, as if it had been received by that poll.) Moderation that is not steered but on the same way (the card's `rx-usecs`
 //! while NAPI's deferral is steered, or the reverse) raises the bound to its own, if that is longer. The second part is
 //! measured. The policy sees their sum, with the bound for the first part. So the goal is held by a timer of the goal
 //! less the measured part at the goal's quantile, and a queue whose measured part alone exceeds the goal is recognised:
@@ -34,9 +34,6 @@ use crate::seam::{Acted, Controller, Decision, Reading};
 const INTERVAL: Nanos = Nanos::from_millis(5);
 /// Figures are shown for spans of this length. A queue without a packet for so long is idle.
 const FIGURES_EVERY: Nanos = Nanos::from_secs(1);
-/// The most packets that one poll takes: the budget that drivers give their instances (Linux include/linux/netdevice.h,
-/// `NAPI_POLL_WEIGHT`).
-const POLL_BUDGET: u64 = 64;
 
 /// What a sensor sees of a receive queue. The counters are totals that start at any value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,7 +45,7 @@ pub struct QueueSeen {
     /// How often the kernel looked at the queue: polls that an interrupt or the timer caused. `None` if nobody counts
     /// them; then they are estimated.
     pub polls: Option<u64>,
-    /// Polls that used up their budget. What waits behind them waits longer than any timer. `None` if nobody counts them.
+    /// Polls that used up their budget, so that more packets were waiting. `None` if nobody counts them.
     pub full_polls: Option<u64>,
     /// The delays from reception to the application's read, of packets that were read since the previous reading. `None`
     /// if nobody measures them.
@@ -105,8 +102,6 @@ pub struct Lateness {
     /// Number of those that may have been later than the goal. Within a bucket of delays, packets are taken to be spread
     /// evenly.
     pub late: f64,
-    /// Number of packets that may have waited behind a poll that used up its budget: no bound holds for them.
-    pub unbounded: u64,
 }
 
 /// A call of the policy, as `apus dim replay` takes it.
@@ -141,7 +136,6 @@ pub struct Moderate<C> {
     lateness: Lateness,
     /// The bound in the last reading.
     bound: Option<Nanos>,
-    full_polls: u64,
     /// Whether the machine has applied a profile since the last call of the policy.
     applied: bool,
     call: Option<Call<C>>,
@@ -187,7 +181,6 @@ impl<C> Moderate<C> {
             figures: None,
             lateness: Lateness::default(),
             bound: None,
-            full_polls: 0,
             applied: false,
             call: None,
             estimate: Estimate { polls: 0.0, at: None },
@@ -234,11 +227,6 @@ impl<C> Moderate<C> {
         for delays in seen.after.iter().flatten() {
             *self.delays.entry(delays.longest).or_default() += u64::from(delays.packets);
         }
-        let full_polls = seen.full_polls.unwrap_or(0);
-        if self.since.is_some() {
-            self.lateness.unbounded += full_polls.saturating_sub(self.full_polls) * POLL_BUDGET;
-        }
-        self.full_polls = full_polls;
         let now = QueueCounts::from(seen);
         let (since, then) = *self.since.get_or_insert((taken, now));
         let span = taken.since(since).unwrap_or(Nanos::ZERO);

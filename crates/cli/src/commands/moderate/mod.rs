@@ -44,12 +44,8 @@ fn steer(typed: &Moderate) -> anyhow::Result<Status> {
         note(&line);
     }
     let access = Access::live()?;
-    let options = Options {
-        access: &access,
-        dry_run: typed.dry_run,
-        aloud: !typed.json,
-        record: typed.record.as_deref(),
-    };
+    let options =
+        Options { access: &access, dry_run: typed.dry_run, aloud: !typed.json, record: typed.record.as_deref() };
     let manager = ServiceManager::of_environment()?;
     let session = Session::begin(typed, options, config)?;
     say::result(typed.json, session.run(&signals, &manager)?)

@@ -86,7 +86,10 @@ fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<
     }
     writeln!(out, "TIMER: how long packets may gather before the kernel looks at them.")?;
     writeln!(out, "TO READ: from reception to the application's read, measured, at the goal's quantile.")?;
-    writeln!(out, "AT MOST: TO READ and the longest time before reception together. All so far are of the last full second.")?;
+    writeln!(
+        out,
+        "AT MOST: TO READ and the longest time before reception together. All so far are of the last full second."
+    )?;
     writeln!(out, "LATE: packets since the beginning that may have been later than the goal. VERDICT goes by it.")?;
     match document.restored {
         None if document.dry_run => writeln!(out, "Nothing was changed (--dry-run).")?,

@@ -268,9 +268,8 @@ impl<'a> Session<'a> {
 
     fn documents_of(&self, interface: &Interface) -> Vec<Queue> {
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        let document = |queue: &super::queue::Queue| {
-            queue.document(watch.queue(queue.place()).map_or(0, |queue| queue.napi))
-        };
+        let document =
+            |queue: &super::queue::Queue| queue.document(watch.queue(queue.place()).map_or(0, |queue| queue.napi));
         interface.queues.iter().map(document).collect()
     }
 

@@ -29,7 +29,7 @@ pub(super) fn judge(controller: &Controller<Monotonic>, is_lost: bool, dry_run: 
 fn by(quantile: Quantile, lateness: Lateness, has_bound: bool, dry_run: bool) -> Verdicts {
     let share = f64::from(quantile.above_ppm()) / 1e6;
     let least = (BY_CHANCE.ln() / (1.0 - share).ln()).ceil();
-    let Lateness { packets, late, unbounded } = lateness;
+    let Lateness { packets, late } = lateness;
     let all = packets as f64;
     if !has_bound && packets == 0 {
         return unmeasured("nothing bounds how long its packets gather: the card's moderation is adaptive, or unknown");
@@ -38,11 +38,6 @@ fn by(quantile: Quantile, lateness: Lateness, has_bound: bool, dry_run: bool) ->
     let missed = late > share * all.max(least);
     if !missed && all < least {
         return unmeasured(&format!("{packets} of its packets were read and measured, and the goal takes {least}"));
-    }
-    if !missed && late + unbounded as f64 > share * all {
-        return unmeasured(&format!(
-            "up to {unbounded} packets waited behind polls that used up their budget, and nothing bounds that wait"
-        ));
     }
     let verdict = match (missed, dry_run) {
         (false, false) => Verdict::Held,
@@ -61,29 +56,27 @@ fn unmeasured(why: &str) -> Verdicts {
 mod tests {
     use super::*;
 
-    fn verdict(packets: u64, late: f64, unbounded: u64) -> Verdict {
-        by(Quantile::P99, Lateness { packets, late, unbounded }, true, false).verdict
+    fn verdict(packets: u64, late: f64) -> Verdict {
+        by(Quantile::P99, Lateness { packets, late }, true, false).verdict
     }
 
     #[test]
     fn a_goal_is_held_by_enough_packets_only() {
         // 0.99^367 is 0.0250, and 0.99^368 is less.
-        assert_eq!((verdict(367, 0.0, 0), verdict(368, 0.0, 0)), (Verdict::Unmeasured, Verdict::Held));
-        assert_eq!((verdict(1_000, 10.0, 0), verdict(1_000, 10.5, 0)), (Verdict::Held, Verdict::Missed));
-        assert_eq!((verdict(10, 3.0, 0), verdict(10, 4.0, 0)), (Verdict::Unmeasured, Verdict::Missed));
+        assert_eq!((verdict(367, 0.0), verdict(368, 0.0)), (Verdict::Unmeasured, Verdict::Held));
+        assert_eq!((verdict(1_000, 10.0), verdict(1_000, 10.5)), (Verdict::Held, Verdict::Missed));
+        assert_eq!((verdict(10, 3.0), verdict(10, 4.0)), (Verdict::Unmeasured, Verdict::Missed));
     }
 
     #[test]
     fn what_has_no_bound_is_not_judged() {
-        assert_eq!((verdict(10_000, 0.0, 100), verdict(10_000, 0.0, 101)), (Verdict::Held, Verdict::Unmeasured));
-        assert_eq!(verdict(10_000, 200.0, 1_000), Verdict::Missed);
         let none = by(Quantile::P99, Lateness::default(), false, false);
         assert!(none.why.unwrap().contains("adaptive"));
     }
 
     #[test]
     fn a_dry_run_says_would() {
-        let dry = |late| by(Quantile::P99, Lateness { packets: 1_000, late, unbounded: 0 }, true, true).verdict;
+        let dry = |late| by(Quantile::P99, Lateness { packets: 1_000, late }, true, true).verdict;
         assert_eq!((dry(0.0), dry(50.0)), (Verdict::WouldHold, Verdict::WouldMiss));
     }
 }
