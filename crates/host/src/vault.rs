@@ -148,7 +148,7 @@ impl Vault {
         removed.map_err(|e| Error::of(format!("remove {}", self.show(name)), &e.into()))
     }
 
-    /// Makes sure that created and removed files are also on disk.
+    /// Makes the creation and removal of files durable: syncs the folder to disk.
     pub fn sync(&self) -> Result<(), Error> {
         let synced = self.access.act("fsync", self.access.show(&self.path), || rustix::fs::fsync(&self.folder));
         synced.map_err(|e| Error::of(format!("write {} to disk", self.access.show(&self.path)), &e.into()))

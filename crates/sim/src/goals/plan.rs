@@ -31,10 +31,10 @@ units::named! {
     pub enum Grid {
         /// Two machines, four kinds of traffic at three loads, three goals, five seeds; takes a few minutes.
         Quick = "quick",
-        /// Four machines, Poisson traffic at four loads, three goals, one seed; SPEC.md counts these cases.
+        /// Four machines, Poisson traffic at four loads, three goals, one seed: the cases of row S3 in SPEC.md.
         Classic = "classic",
-        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds;
-        /// takes days, so draw a sample.
+        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, five seeds, and adaptive
+        /// told the traffic's peak rate or not; takes days, so draw a sample.
         Full = "full",
     }
 }

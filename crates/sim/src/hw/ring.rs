@@ -182,7 +182,7 @@ impl WriteBack {
         Ok(Self { model, pending: 0, flush_at: None })
     }
 
-    /// The descriptor of a frame is complete. Returns the number of frames that this made visible.
+    /// Adds a frame whose descriptor is complete. Returns the number of frames that this made visible.
     pub fn frame(&mut self, now: At) -> u32 {
         self.pending += 1;
         if self.pending >= self.model.batch || self.model.flush == Nanos::ZERO {

@@ -46,7 +46,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Makes a source whose clients begin at `start`, each after a think time and a distance, one nanosecond apart.
+    /// Makes a source whose clients start thinking at `start`. The first request of each client arrives after its think
+    /// time and `distance`; each client is delayed by one nanosecond more than the one before.
     pub fn new(what: &Request, sizes: Sizes, start: At, random: Random) -> Self {
         let pending = BinaryHeap::with_capacity(what.connections as usize);
         let mut source = Self { what: *what, sizes, random, pending };

@@ -11,8 +11,10 @@ use crate::{Applies, Cause, Context, Evidence, Fix, Judged, Judgement, Magnitude
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
-const SILENT: Magnitude =
-    Magnitude::untimed("as much as the parameter was meant to save", "the rule of that parameter says how much");
+const SILENT: Magnitude = Magnitude::untimed(
+    "as much as the parameter is meant to save",
+    "a finding about that parameter, if there is one, says how much",
+);
 /// The size of the effect for names that the kernel does not know.
 const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
@@ -85,7 +87,7 @@ pub const RULES: &[Rule] = &[
               disturbance remains.",
         magnitude: SILENT,
         fix: Fix::boot("add what is missing"),
-        cost: "None beyond the reboot and the cost that the parameter's own rule gives.",
+        cost: "None beyond the reboot and the cost of the parameter itself, which the finding about it gives.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
     },
     Rule {

@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
         why: "Two threads of a core share its execution ports, its first caches and its idle states.",
         magnitude: Magnitude::slower(
             "up to half of the core's throughput while the sibling is busy",
-            "FlexRAN real-time platform slides (2018), which find similar latency with the sibling disabled; the figure is general knowledge",
+            "FlexRAN real-time platform slides (2018), which found similar latency with the sibling on and off; the figure is general knowledge",
         ),
         fix: Fix::runtime(
             "echo off > /sys/devices/system/cpu/smt/control # for good: nosmt on the kernel command line",
@@ -101,7 +101,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
                 of: &[Workload::Poll],
             };
             const ON: Side = Side {
-                is: "cores run two threads",
+                is: "cores run two threads each",
                 want: "two threads per core",
                 who: "OpenShift vDU, intel/PerfSpect",
                 of: &[],
