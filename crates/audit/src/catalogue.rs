@@ -12,7 +12,7 @@ pub fn markdown() -> String {
     let count = rules::all().count();
     let _ = writeln!(text, "The {count} rules of `apus audit`. `apus audit --explain ID` prints one of them.\n");
     text.push_str(
-        "Each rule names the good state. Its delay is a typical one, with the source in parentheses. Words in braces, such as \
+        "Each rule names the good state. Its delay is a typical one, with the source in brackets. Words in braces, such as \
          `{isolated}`, stand for values of the host, which the audit fills in.\n\n",
     );
     for group in Group::ALL {
@@ -29,7 +29,7 @@ fn one(text: &mut String, rule: &Rule) {
     // What is written to a String arrives.
     let _ = writeln!(text, "### `{}`\n\n**{}.** {}\n", rule.id, rule.title, rule.why);
     let _ = writeln!(text, "- Applies to: {}", applies(rule));
-    let _ = writeln!(text, "- Delay: {} ({})", rule.magnitude.text, rule.magnitude.source);
+    let _ = writeln!(text, "- Delay: {} [{}]", rule.magnitude.text, rule.magnitude.source);
     for line in fixes(&rule.fix) {
         let _ = writeln!(text, "- {line}");
     }

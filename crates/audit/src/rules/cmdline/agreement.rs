@@ -143,8 +143,8 @@ impl Side {
 }
 
 /// The cost of parameters whose own rules name it.
-const COST: &str = "Each setting's own rule says what it costs on the CPUs that it gains (cmd.isolcpus, cmd.nohz-full, \
-                    cmd.rcu-nocbs).";
+const COST: &str =
+    "On each CPU that a setting gains, what that setting costs (see cmd.isolcpus, cmd.nohz-full and cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
 

@@ -198,7 +198,7 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
         };
         Judgement::warn_for(
             &missing,
-            format!("{balances}, unless a cpuset partition, which is not recorded, prevents it"),
+            format!("{balances}, unless a cpuset partition prevents it (partitions are not recorded)"),
         )
         .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {
@@ -243,8 +243,7 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
             false => Judgement::warn_for(
                 subject,
                 format!(
-                    "without domain the scheduler still moves threads onto CPUs {named}, unless a cpuset partition, \
-                     which is not recorded, prevents it"
+                    "without domain the scheduler still moves threads onto CPUs {named}, unless a cpuset partition prevents it (partitions are not recorded)"
                 ),
             )
             .with_effect(crate::Effect::Unsized),

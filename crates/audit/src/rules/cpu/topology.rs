@@ -128,7 +128,7 @@ fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
         let siblings = cores(facts, isolated).difference(isolated);
         let (who, them) = (Subject::from(&siblings), pronoun(&siblings));
         return judgement.now(match can_spare(facts, context, &siblings) {
-            true => format!("# keep {who} idle, or give {them} to the application too: cmd.smt-siblings-split"),
+            true => format!("# keep {who} idle, or give {them} to the application too (see cmd.smt-siblings-split)"),
             false => "# first do what cmd.smt-siblings-split says".to_owned(),
         });
     }
@@ -339,7 +339,10 @@ pub(crate) mod tests {
         let share = "# first do what cmd.smt-siblings-split says: CPUs 3,6 share their cores with other CPUs";
         assert_eq!(now("3-6"), [share.to_owned(), offline("5")]);
         // telco-worker1: their siblings are no housekeeping's either.
-        assert_eq!(now("3,5"), ["# keep CPUs 2,4 idle, or give them to the application too: cmd.smt-siblings-split"]);
+        assert_eq!(
+            now("3,5"),
+            ["# keep CPUs 2,4 idle, or give them to the application too (see cmd.smt-siblings-split)"]
+        );
         assert!(crate::rules::find("smt.state").unwrap().fix.persistent.is_none(), "what needs no reboot says so");
     }
 

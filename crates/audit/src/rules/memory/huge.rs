@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         title: "The interface's NUMA node has huge pages",
         applies: RESERVED.with_nic(),
         judge: on_node,
-        why: "If its buffer is on another node, each packet crosses between the sockets twice. Without huge pages on \
+        why: "A packet whose buffer is on another node crosses between the sockets twice. Without huge pages on \
               the interface's node, DPDK takes them from another node, or does not start.",
         magnitude: Magnitude::slower(
             "60 to 100 ns more for each access to the other socket's memory",

@@ -316,7 +316,7 @@ pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report)
     out.styled(Style::Bold, rule.id)?;
     writeln!(out, "  {}\n", rule.title)?;
     wrapped(out, "why         ", "            ", rule.why)?;
-    wrapped(out, "delay       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
+    wrapped(out, "delay       ", "            ", &format!("{} [{}]", rule.magnitude.text, rule.magnitude.source))?;
     wrapped(out, "applies     ", "            ", &audit::applies(rule))?;
     let boot = if rule.fix.reboot { "from boot" } else { "for good" };
     for (label, lines) in [("look", rule.fix.look), ("now", rule.fix.runtime), (boot, rule.fix.persistent)] {
