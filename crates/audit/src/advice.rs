@@ -44,7 +44,7 @@ pub enum Doing {
         add: Vec<String>,
         /// Words to remove.
         remove: Vec<String>,
-        /// Words that occur several times, and of which only one should remain.
+        /// Words that occur several times. Only one of each should remain.
         once: Vec<String>,
         /// The cluster operator that writes the line. `None` if there is none.
         operator: Option<Operator>,

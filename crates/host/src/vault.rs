@@ -40,7 +40,8 @@ impl Vault {
         Self::reach(access, &parent, true).and_then(|vault| vault.ok_or_else(|| nowhere(access, &parent)))
     }
 
-    /// Opens the folder. `None` if it does not exist. For a user without a folder this means root's, which is refused.
+    /// Opens the folder. `None` if it does not exist. For a user who has no folder, this opens root's folder, which is
+    /// refused.
     pub fn open(access: &Access) -> Result<Option<Self>, Error> {
         if is_users(access)
             && let Ok(parent) = home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))

@@ -76,7 +76,7 @@ pub struct Plan {
     pub peaks: Vec<Peak>,
     /// The rivals.
     pub rivals: Vec<Way>,
-    /// Number of additional rivals that keep a fixed frequency below the base frequency.
+    /// Number of fixed frequencies below the base frequency at which each rival is run too.
     pub frequencies: u32,
     /// The first seed.
     pub seed: u64,

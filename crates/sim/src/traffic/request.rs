@@ -67,7 +67,7 @@ impl Source {
         if self.what.think_varies { self.random.exponential(self.what.think) } else { self.what.think }
     }
 
-    /// The next request that is under way. `None` if there is none.
+    /// Draws the next request that is under way. `None` if there is none.
     pub fn draw(&mut self) -> Option<Frame> {
         let Reverse((at, tag)) = self.pending.pop()?;
         Some(Frame { at, octets: self.sizes.draw(), tag, queue: None })
@@ -78,13 +78,13 @@ impl Source {
         self.pending.push(Reverse((frame.at, frame.tag)));
     }
 
-    /// The answer to `connection` leaves our wire at `at`.
+    /// Reports that the answer to `connection` leaves our wire at `at`.
     pub fn answered(&mut self, connection: u32, at: At) {
         let next = at + self.what.distance + self.thinks() + self.what.distance;
         self.pending.push(Reverse((next, connection)));
     }
 
-    /// The request of `connection` was lost at `at`.
+    /// Reports that the request of `connection` was lost at `at`.
     pub fn lost(&mut self, connection: u32, at: At) {
         self.pending.push(Reverse((at + self.what.timeout, connection)));
     }

@@ -83,7 +83,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Whether there is no time left for a step; if there is, announces it.
+    /// Announces a step if there is time for it. Returns whether there is none.
     fn ends_before(&mut self, what: &str, may_be_left_out: bool) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.result.not_done.push(format!("{what}: interrupted"));
