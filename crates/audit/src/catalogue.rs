@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use host::facts::Vendor;
+
 use crate::{Fix, Group, Place, Rule, rules};
 
 /// All rules in Markdown: what `docs/rules.md` holds.
@@ -70,7 +72,14 @@ pub fn applies(rule: &Rule) -> String {
         words.push(format!("workload {}", names.join(" or ")));
     }
     if !applies.vendors.is_empty() {
-        let names: Vec<String> = applies.vendors.iter().map(|vendor| format!("{vendor:?}")).collect();
+        let name = |vendor: &Vendor| match vendor {
+            Vendor::Intel => "Intel",
+            Vendor::Amd => "AMD",
+            Vendor::Hygon => "Hygon",
+            Vendor::Arm => "Arm",
+            Vendor::Other => "other makers",
+        };
+        let names: Vec<&str> = applies.vendors.iter().map(name).collect();
         words.push(format!("CPUs of {}", names.join(" or ")));
     }
     if !applies.drivers.is_empty() {

@@ -108,7 +108,7 @@ impl Case {
         self.ours.power(seeds) / other.power(seeds).max(1.0)
     }
 
-    /// The 95 % interval of that multiple over the seeds. `None` with one seed.
+    /// The 95 % interval of [`Self::ratio`] over the seeds. `None` with one seed.
     pub fn ratio_interval(&self, other: &Tried) -> Option<(f64, f64)> {
         let power = |run: &super::Measured| run.power.as_microwatts() as f64;
         let pairs = self.ours.runs.iter().zip(&other.runs);

@@ -25,7 +25,7 @@ const OVERRUN_PERCENT: u64 = 110;
 pub struct Ended {
     /// What was measured.
     pub result: DemoResult,
-    /// The error that ended it early; what was measured before it is in `result`.
+    /// The error that ended the demo early; what was measured before the error is in `result`.
     pub failure: Option<Error>,
 }
 

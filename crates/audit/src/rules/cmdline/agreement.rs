@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
         ),
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "For each core of which only one thread is isolated: housekeeping loses the other thread if you isolate it \
+        cost: "For each core with only one isolated thread: housekeeping loses the other thread if you isolate it \
                too or keep it idle; the application loses its thread if you isolate neither.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
@@ -143,8 +143,7 @@ impl Side {
 }
 
 /// The cost of parameters whose own rules name it.
-const COST: &str =
-    "On each CPU that a setting gains, what that setting costs (see cmd.isolcpus, cmd.nohz-full and cmd.rcu-nocbs).";
+const COST: &str = "The CPUs that a setting newly covers bear the cost of that setting (see cmd.isolcpus, cmd.nohz-full and cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
 
