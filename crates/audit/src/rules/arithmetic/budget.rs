@@ -184,7 +184,7 @@ pub(crate) mod tests {
         assert_eq!(
             reason,
             Some(
-                "stall of the core at a change of frequency: the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
+                "stall of the core at a change of frequency, because the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
             )
         );
         // The bounds and the generation are what it rests on.

@@ -259,7 +259,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 }
                 false => "a timer checks the TSC twice per second, on all CPUs in turn",
             };
-            let text = format!("{how}: {reason}");
+            let text = format!("{how}, because {reason}");
             let judgement = Judgement::warn_for(subject, text);
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
@@ -278,12 +278,13 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
-            let text = "no watchdog checks the TSC; every 10 minutes TSC_ADJUST is checked on one CPU, on each in turn";
+            let text =
+                "no watchdog checks the TSC; a timer checks TSC_ADJUST every 10 minutes, each time on the next CPU";
             Judgement::pass_for(subject, text)
         }
         _ if checked => Judgement::warn_for(
             subject,
-            "no watchdog runs, but every 10 minutes a timer checks TSC_ADJUST on one CPU, on each in turn, isolated ones included",
+            "no watchdog runs, but a timer checks TSC_ADJUST every 10 minutes, each time on the next CPU, including isolated ones",
         ),
         _ => Judgement::pass_for(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
@@ -504,7 +505,9 @@ pub(crate) mod tests {
         assert_eq!(judgement.cost.as_deref(), Some(super::UNWATCHED_COST));
         assert_eq!(bare("6.16.10", "tsc=nowatchdog").verdict, crate::Verdict::Pass);
         assert!(
-            bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice per second, on all CPUs in turn: ")
+            bare("7.0.9", "quiet")
+                .found
+                .starts_with("a timer checks the TSC twice per second, on all CPUs in turn, because ")
         );
         let pinned = bare("7.1.0", "quiet");
         assert!(
