@@ -206,7 +206,8 @@ impl Source {
         }
     }
 
-    /// Connection `tag` received its answer at `at`. A [`request`] then sends again; other sources ignore this.
+    /// Reports that connection `tag` received its answer at `at`. A [`request`] then sends again; other sources ignore
+    /// this.
     pub fn answered(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.answered(tag, at);

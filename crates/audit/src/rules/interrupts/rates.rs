@@ -1,4 +1,4 @@
-//! How often interrupts occur that no device sends, and what they cost.
+//! Interrupts that no device sends: how often they occur, and what they cost.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
