@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn only_what_came_since_the_last_reading_is_seen() {
-        let mut counts = NapiCounts { packets: 5, bytes: 500, polls: 3, full_polls: 0, delays: [0; BUCKETS] };
+        let mut counts =
+            NapiCounts { packets: 5, bytes: 500, polls: 3, full_polls: 0, delays: [0; BUCKETS], held: [0; BUCKETS] };
         counts.delays[8] = 4;
         let first = seen(None, &counts);
         assert_eq!((first.packets, first.bytes, first.polls), (5, 500, Some(3)));
