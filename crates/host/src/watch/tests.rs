@@ -334,9 +334,9 @@ fn a_closed_socket_leaves_nothing_behind() {
     });
 }
 
-/// A look at a datagram is its reading; what follows is not. Errors are not datagrams.
+/// To look at a datagram is not to read it. Errors are not datagrams.
 #[test]
-fn a_look_counts_once_and_the_queue_of_errors_is_another() {
+fn a_look_is_no_reading_and_the_queue_of_errors_is_another() {
     in_own_namespace(|| {
         let lab = Lab::new();
         let watch = watch();

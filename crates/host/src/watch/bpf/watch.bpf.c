@@ -35,6 +35,10 @@
 // One poll has one time: when it took its first packet. The others waited in the ring until then, or came while it lasted;
 // so the delay includes what a packet waits for those before it. It also saves reading the clock for each packet.
 //
+// Of a CPU that polls more often than 20,000 times a second, only every n-th poll's packets are stamped, with n from the
+// rate of the last 100 ms: a sample of the delays that depends on nothing but their number. Packets, bytes and polls are
+// always counted in full.
+//
 // Stamps are kept by the address of the packet's data (sk_buff.head), which a clone shares with its original, in a table
 // with two places for each address. If both are taken, the newer stamp overwrites the older one, and that packet is not
 // measured. A stamp holds the ID of its NAPI instance. Nothing removes
@@ -48,7 +52,8 @@
 // those do not count. Drivers that call netif_receive_skb without skb_mark_napi_id (some without GRO) are not seen: their
 // packets name no instance.
 //
-// Each packet is measured at most once, when an application first looks at its data (also with MSG_PEEK). Not measured:
+// Each packet is measured at most once: a datagram when it is read (not with MSG_PEEK), else when an application first
+// copies of its data. Not measured:
 // what is forwarded, dropped or acknowledges only; what crosses another device's queue on its way (a container behind a
 // veth: watch the veth's instance); what TCP merges into an earlier segment of the queue (that one is measured) or
 // collapses; splice, zero-copy reads, kTLS and sockmap; readers of AF_PACKET. Packets that RPS delivers on another CPU are
@@ -138,15 +143,28 @@ struct {
 	__type(value, struct watched);
 } watched SEC(".maps");
 
+// Of this many polls in a window, all are stamped; of more, as many.
+#define SAMPLED 2000
+#define WINDOW 100000000 // ns
+// At least one poll of so many is stamped, at any rate.
+#define LONGEST_PAUSE 63
+// The packets of this poll are not stamped.
+#define NOT_SAMPLED 1
+
 // The poll that goes on on this CPU.
 struct poll {
-	__u64 began;	// when it took its first packet; 0: none yet
+	__u64 began;	// when it took its first packet, or NOT_SAMPLED; 0: none yet
 	__u64 previous; // when the previous poll began, if that used up its budget: its packets are delivered after its end
 	__u64 dev;
 	__u64 packets;
 	__u64 bytes;
 	__u32 napi;  // of the last packet
 	__u32 place; // its slot and one; 0: it is not watched
+	__u64 window;	 // when the window began
+	__u32 in_window; // polls in it
+	__u32 pause;	 // polls that are not stamped after one that is
+	__u32 paused;	 // of these, those yet to come
+	__u32 unused;
 };
 
 struct {
@@ -179,10 +197,12 @@ struct {
 	__type(value, struct pair);
 } pairs SEC(".maps");
 
-// The datagram that a UDP socket's next reading takes, if it is a watched one. The kernel frees it with the socket.
+// The datagram that a UDP socket's next reading takes, if it is a watched one. The kernel frees it with the socket. It
+// has all that the reading needs, so that the stamps stay in the cache of the CPU that receives.
 struct waiting {
-	__u64 head; // 0: none
-	__u64 at;   // of its stamp
+	__u64 at; // of its stamp; 0: none
+	__u32 slot;
+	__u32 more; // stamped ones may follow it in the queue
 };
 
 struct {
@@ -286,6 +306,26 @@ static __always_inline void turn_to(struct poll *now, __u32 napi)
 	}
 }
 
+// The time of the poll that begins, or NOT_SAMPLED.
+static __always_inline __u64 begin(struct poll *now)
+{
+	now->in_window++;
+	if (now->paused) {
+		now->paused--;
+		return NOT_SAMPLED;
+	}
+	__u64 time = bpf_ktime_get_ns();
+	__u64 lasted = time - now->window;
+	if (lasted >= WINDOW) {
+		__u64 pause = (__u64)now->in_window * WINDOW / lasted / SAMPLED;
+		now->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
+		now->window = time;
+		now->in_window = 0;
+	}
+	now->paused = now->pause;
+	return time;
+}
+
 static __always_inline int received(struct sk_buff *skb)
 {
 	struct poll *now = this_poll();
@@ -299,10 +339,17 @@ static __always_inline int received(struct sk_buff *skb)
 	if (now->dev && now->dev != (__u64)skb->dev)
 		return 0;
 	if (!now->began)
-		now->began = bpf_ktime_get_ns();
+		now->began = begin(now);
 	now->packets++;
 	now->bytes += skb->len;
 	__u64 head = number(skb->head);
+	if (now->began == NOT_SAMPLED) {
+		// Nothing may be left of a packet that had this memory before.
+		struct stamp *old = stamp_of(head);
+		if (old)
+			old->head = 0;
+		return 0;
+	}
 	struct stamp *stamp = place_for(head);
 	if (!stamp)
 		return 0;
@@ -360,13 +407,12 @@ int on_deliver(__u64 *args)
 	return 0;
 }
 
-// Counts the delay of a packet that is read now, and that it was read.
-static __always_inline void count(struct stamp *stamp, __u64 head)
+// Counts the delay of a packet that is read now.
+static __always_inline void count(__u32 slot, __u64 at)
 {
-	__u32 in = bucket(bpf_ktime_get_ns() - stamp->at);
-	struct seen *its = of_slot(stamp->slot);
-	// Two sockets may read two clones at once.
-	if (__sync_bool_compare_and_swap(&stamp->head, head, 0) && its && in < BUCKETS)
+	__u32 in = bucket(bpf_ktime_get_ns() - at);
+	struct seen *its = of_slot(slot);
+	if (its && in < BUCKETS)
 		__sync_fetch_and_add(&its->delays[in], 1);
 }
 
@@ -378,10 +424,15 @@ int on_read(__u64 *args)
 	struct stamp *stamp = stamp_of(head);
 	if (!stamp || stamp->napi != skb->napi_id)
 		return 0;
+	// A datagram has no owner while it waits in a UDP socket (net/ipv4/udp.c, __udp_enqueue_schedule_skb).
 	struct sock *sk = skb->sk;
-	if (sk && sk->__sk_common.skc_family == AF_PACKET)
+	if (!sk || sk->__sk_common.skc_family == AF_PACKET)
 		return 0;
-	count(stamp, head);
+	__u32 slot = stamp->slot;
+	__u64 at = stamp->at;
+	// Two sockets may read two clones at once.
+	if (__sync_bool_compare_and_swap(&stamp->head, head, 0))
+		count(slot, at);
 	return 0;
 }
 
@@ -390,19 +441,25 @@ static __always_inline struct waiting first_of(struct sock *sk)
 {
 	struct waiting first = {};
 	struct udp_sock *udp = (struct udp_sock *)sk;
-	struct sk_buff *skb;
-	if (BPF_CORE_READ(udp, reader_queue.qlen))
-		skb = BPF_CORE_READ(udp, reader_queue.next);
-	else if (sk->sk_receive_queue.qlen)
-		skb = sk->sk_receive_queue.next;
-	else
+	__u64 head;
+	__u32 napi;
+	// The sk_buff may be freed by now. Then what is read here names no stamp.
+	if (BPF_CORE_READ(udp, reader_queue.qlen)) {
+		struct sk_buff *skb = BPF_CORE_READ(udp, reader_queue.next);
+		head = (__u64)BPF_CORE_READ(skb, head);
+		napi = BPF_CORE_READ(skb, napi_id);
+	} else if (sk->sk_receive_queue.qlen) {
+		struct sk_buff *skb = sk->sk_receive_queue.next;
+		head = number(skb->head);
+		napi = skb->napi_id;
+	} else {
 		return first;
-	// It may be freed by now. Then what is read here names no stamp.
-	__u64 head = (__u64)BPF_CORE_READ(skb, head);
+	}
+	first.more = 1;
 	struct stamp *stamp = stamp_of(head);
-	if (stamp && stamp->napi == BPF_CORE_READ(skb, napi_id)) {
-		first.head = head;
+	if (stamp && stamp->napi == napi) {
 		first.at = stamp->at;
+		first.slot = stamp->slot;
 	}
 	return first;
 }
@@ -413,17 +470,20 @@ int on_queued(__u64 *args)
 	struct sock *sk = (struct sock *)args[0];
 	if (sk->sk_protocol != IPPROTO_UDP)
 		return 0;
+	struct poll *now = this_poll();
+	if (now && now->began == NOT_SAMPLED)
+		return 0;
 	struct waiting *its = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	// The first one stays the first until its reading is reported, also when it has left the queue by now.
-	if (its && its->head) {
-		struct stamp *stamp = stamp_of(its->head);
-		if (stamp && stamp->at == its->at)
-			return 0;
+	if (its && its->at) {
+		its->more = 1;
+		return 0;
 	}
 	struct waiting first = first_of(sk);
+	first.more = 1;
 	if (its)
 		*its = first;
-	else if (first.head) // a socket is followed from its first watched datagram on
+	else if (first.at) // a socket is followed from its first watched datagram on
 		bpf_sk_storage_get(&sockets, sk, &first, BPF_SK_STORAGE_GET_F_CREATE);
 	return 0;
 }
@@ -433,16 +493,16 @@ SEC("tp_btf/sock_recv_length")
 int on_recv(__u64 *args)
 {
 	struct sock *sk = (struct sock *)args[0];
-	if (sk->sk_protocol != IPPROTO_UDP || (int)args[2] & MSG_ERRQUEUE)
+	if (sk->sk_protocol != IPPROTO_UDP || (int)args[2] & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
 	struct waiting *its = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!its)
 		return 0;
-	struct stamp *stamp = stamp_of(its->head);
-	if ((int)args[1] >= 0 && its->head && stamp && stamp->at == its->at)
-		count(stamp, its->head);
-	if (!((int)args[2] & MSG_PEEK))
-		*its = first_of(sk);
+	if (!its->at && !its->more)
+		return 0;
+	if ((int)args[1] >= 0 && its->at)
+		count(its->slot, its->at);
+	*its = first_of(sk);
 	return 0;
 }
 
