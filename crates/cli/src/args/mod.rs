@@ -136,7 +136,7 @@ pub struct Telemetry {
 pub struct Moderation {
     /// Read what running instances of `apus moderate` publish from DIR.
     #[arg(long = "moderation", value_name = "DIR", default_value = moderate::ROOT)]
-    pub root: PathBuf,
+    pub folder: PathBuf,
 }
 
 /// Arguments of `apus top`.

@@ -125,7 +125,7 @@ fn status_shows_what_is_steered_and_whether_it_holds() {
     let (code, table) = status(&folder, &[]);
     assert_eq!(code, Some(0), "{table}");
     let row =
-        "\neth0           3  p99=100us  80us  90.0kpps  11000/s   12.3us   92.3us  held     the goal leaves room\n";
+        "\neth0           3  p99=100us   80us  90.0kpps  11000/s   12.3us   92.3us  held     the goal leaves room\n";
     assert!(table.contains(row) && table.contains("another network namespace (net:[1])"), "{table}");
     let document = status_document(&folder);
     let instance = &document["instances"][0];

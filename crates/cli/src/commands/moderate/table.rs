@@ -98,9 +98,9 @@ mod tests {
             (None, None, None, None);
         let shown = lines(&[instance(vec![Queue::of(&queue("eth0", 3)), idle])]);
         let expected = [
-            "INTERFACE  QUEUE  GOAL                 TIMER       RX    POLLS  TO READ  AT MOST  VERDICT     REASON",
+            "INTERFACE  QUEUE  GOAL                 TIMER        RX    POLLS  TO READ  AT MOST  VERDICT     REASON",
             "eth0           3  p99=100us             80us  90.0kpps  11000/s   12.3us   92.3us  held        the goal leaves room",
-            "eth0          12  p99=100us (net-dim)    off        –        –        –        –  unmeasured  the goal leaves room",
+            "eth0          12  p99=100us (net-dim)    off         –        –        –        –  unmeasured  the goal leaves room",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
     }
