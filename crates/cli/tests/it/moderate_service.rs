@@ -1,8 +1,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -80,7 +79,7 @@ fn a_configuration_is_checked_without_steering() {
     assert_eq!(
         text(&good.stdout),
         "lo: goal p99=200us, place napi\n  queue 3: p99.9=1ms\n\
-         typo0: policy net-dim, judged by p99=200us, place nic, at most 2Mpps per queue\n"
+         typo0: policy net-dim, judged by p99=200us, place nic, at most 2.00Mpps per queue\n"
     );
     assert_eq!(text(&good.stderr), "note: typo0: this host has no such interface now\n");
     fs::write(&file, "[interface.lo]\ngoal = \"100us\"\ncolour = \"red\"\n").unwrap();
@@ -166,7 +165,7 @@ fn what_cannot_be_believed_is_listed_and_does_nothing_to_the_terminal() {
     let top = apus(&root, &["top", "--once"]).output().unwrap();
     assert!(!text(&top.stdout).contains(|c| c != '\n' && units::acts(c)), "{:?}", text(&top.stdout));
     let metrics = metrics(&root);
-    assert!(metrics.contains("interface=\"e\\u001b[2J") && !metrics.contains('\u{1b}'), "{metrics:?}");
+    assert!(metrics.contains("interface=\"e\\\\u001b[2J") && !metrics.contains('\u{1b}'), "{metrics:?}");
 }
 
 /// What `apus metrics` answers.
@@ -235,16 +234,17 @@ fn the_unit_runs_commands_that_there_are() {
 /// A service manager that hears what a service tells.
 struct Manager {
     socket: UnixDatagram,
-    name: String,
+    path: PathBuf,
     heard: Vec<String>,
 }
 
 impl Manager {
-    fn new() -> Self {
-        let name = format!("apus-it-moderate-{}", std::process::id());
-        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    /// With a socket in this folder: a socket with an abstract name belongs to a network namespace (unix(7)).
+    fn new(folder: &Path) -> Self {
+        let path = folder.join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { socket, name: format!("@{name}"), heard: Vec::new() }
+        Self { socket, path, heard: Vec::new() }
     }
 
     /// Hears messages until one of this kind.
@@ -285,14 +285,14 @@ fn a_service_steers_by_its_file_tells_how_it_is_and_leaves_nothing() {
         .split(' ')
         .map(|name| name.strip_prefix("CAP_").unwrap().to_lowercase())
         .collect();
-    let mut manager = Manager::new();
+    let mut manager = Manager::new(&root.0);
     let start = |manager: &Manager| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", BIND]).arg(&root.0);
         command.args(["setpriv", "--no-new-privs", "--bounding-set"]);
         command.arg(format!("-all,+{}", capabilities.join(",+")));
         command.arg(env!("CARGO_BIN_EXE_apus")).args(["moderate", "--config"]).arg(&file);
-        command.env("NOTIFY_SOCKET", &manager.name).env("WATCHDOG_USEC", "10000000");
+        command.env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "10000000");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Running(spawn(&lab.namespace("dut"), &mut command).unwrap())
     };

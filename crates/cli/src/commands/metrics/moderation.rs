@@ -167,7 +167,7 @@ impl Moderated {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::moderate::published::tests::queue;
+    use super::super::super::moderate::published::queue;
     use super::*;
     use prometheus_client::encoding::text;
     use prometheus_client::registry::Registry;

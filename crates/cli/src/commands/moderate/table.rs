@@ -75,7 +75,7 @@ pub(in crate::commands) fn leftover(leftover: &Leftover) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::published::tests::queue;
+    use super::super::published::queue;
     use super::*;
     use crate::documents::moderate::Verdict;
 
