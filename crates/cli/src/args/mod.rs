@@ -63,7 +63,7 @@ pub enum Command {
     Dim(dim::Dim),
     /// Shows the packet rates, lateness, waits and CPU time of running instances of Apus.
     Top(Top),
-    /// Serves the counters of running instances of Apus to Prometheus.
+    /// Exports the counters of running instances of Apus to Prometheus.
     ///
     /// Each counter has the label `instance`, the name of the Apus instance. Prometheus renames this label to
     /// `exported_instance` unless the scrape configuration sets `honor_labels: true`.
@@ -71,10 +71,10 @@ pub enum Command {
     /// Records this host's state in one archive, to audit it on another machine.
     ///
     /// The archive holds what `apus audit` reads, with two readings of every counter. Of texts that may hold secrets
-    /// (kernel command lines, environment files, service settings), the archive keeps only names and values known to be
-    /// harmless. Of the logs, it keeps only the kernel messages that the audit uses. MAC addresses, UUIDs and serial
-    /// numbers are masked. Only the user who runs the command can read the archive. No isolated CPU is interrupted,
-    /// unless --msrs is given.
+    /// (kernel command lines, environment files, service settings), the archive keeps only what is known to be
+    /// harmless, and replaces the rest with MASKED. Of the logs, it keeps only the kernel messages that the audit uses.
+    /// MAC addresses, UUIDs and serial numbers are masked. Only the user who runs the command can read the archive. No
+    /// isolated CPU is interrupted, unless --msrs is given.
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),

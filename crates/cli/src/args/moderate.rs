@@ -60,6 +60,9 @@ pub struct Moderate {
     /// End after this time, from 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
+    /// With --policy net-dim: write each call of DIM to DIR/INTERFACE-QUEUE.csv, a file that apus dim replay reads.
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
     /// Change nothing: watch the queues, and print the settings that the policy would choose.
     #[arg(long)]
     pub dry_run: bool,

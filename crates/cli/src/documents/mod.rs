@@ -69,7 +69,7 @@ pub const SCHEMAS: &[Published] = &[
 /// The version of Apus, written to every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The file in `schemas/` of the schema called `name`: `apus.top/2` lies in `apus.top.2.json`.
+/// The file in `schemas/` of the schema called `name`: `apus.top/2` is in `apus.top.2.json`.
 pub fn schema_file(name: &str) -> String {
     format!("{}.json", name.replace('/', "."))
 }

@@ -68,9 +68,11 @@ pub struct Queue {
     /// measured.
     pub reception_to_read_ns: Option<u64>,
     /// The longest delay from arrival to the application's read at the goal's quantile: the bound of the first part, and
-    /// the measured second part. `null` if no packet was measured.
+    /// the measured second part. `null` if no packet was measured, or the first part has no bound.
     pub at_most_ns: Option<u64>,
-    /// Whether the goal was held in the last second.
+    /// Share of its packets that may have been later than the goal, since it is steered; `null` if none was measured.
+    pub late_share: Option<f64>,
+    /// Whether the goal was held since it is steered.
     pub verdict: Name<Verdict>,
     /// What the machine made of the setting, if not what was asked for, or why it was refused; `null` if all is as asked
     /// for.
@@ -86,7 +88,8 @@ impl Queue {
             let seconds = queue.span_ns.filter(|span| *span > 0)? as f64 / 1e9;
             Some(count? as f64 / seconds)
         };
-        let at_most = queue.reception_to_read_ns.map(|read| read.saturating_add(queue.arrival_to_reception_bound_ns));
+        let bounded = queue.reception_to_read_ns.zip(queue.arrival_to_reception_bound_ns);
+        let at_most = bounded.map(|(read, bound)| read.saturating_add(bound));
         Self {
             interface: queue.interface.clone(),
             queue: queue.queue,
@@ -100,6 +103,7 @@ impl Queue {
             polls_per_second: per_second(queue.polls),
             reception_to_read_ns: queue.reception_to_read_ns,
             at_most_ns: at_most,
+            late_share: (queue.judged > 0).then(|| queue.late / queue.judged as f64),
             verdict: queue.verdict,
             trouble: queue.trouble.clone(),
             lost: queue.lost.clone(),

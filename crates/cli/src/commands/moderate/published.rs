@@ -266,10 +266,14 @@ mod tests {
             span_ns: Some(2_000_000_000),
             packets: Some(180_000),
             polls: Some(22_000),
-            arrival_to_reception_bound_ns: 80_000,
+            full_polls: Some(0),
+            arrival_to_reception_bound_ns: Some(80_000),
             reception_to_read_ns: Some(12_300),
             measured: Some(179_000),
+            judged: 1_000_000,
+            late: 2_500.0,
             verdict: Verdict::Held.into(),
+            why_unmeasured: None,
         }
     }
 

@@ -131,7 +131,7 @@ fn listed<'a>(items: impl Iterator<Item = (&'a str, String)>) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
-/// Lateness quantiles: `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`.
+/// Formats the quantiles of lateness: `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`.
 pub fn lateness(late: &Distribution) -> String {
     let [p50, p99, p99_9, max] = [late.p50_ns, late.p99_ns, late.p99_9_ns, late.max_ns].map(span);
     format!("p50 {p50:<8} p99 {p99:<8} p99.9 {p99_9:<8} max {max:<8} of {} frames", late.count)
