@@ -27,8 +27,9 @@ fn queue(interface: &str) -> Value {
     json!({
         "interface": interface, "queue": 3, "napi": 8193, "policy": "goal", "goal": "p99=100us",
         "goal_latency_ns": 100_000, "timer_ns": 80_000, "reason": "the goal leaves room", "changes": 7, "trouble": null,
-        "lost": null, "span_ns": 1_000_000_000, "packets": 90_000, "polls": 11_000,
-        "arrival_to_reception_bound_ns": 80_000, "reception_to_read_ns": 12_300, "measured": 89_000, "verdict": "held",
+        "lost": null, "span_ns": 1_000_000_000, "packets": 90_000, "polls": 11_000, "full_polls": 0,
+        "arrival_to_reception_bound_ns": 80_000, "reception_to_read_ns": 12_300, "measured": 89_000,
+        "judged": 1_000_000, "late": 2_500.0, "verdict": "held", "why_unmeasured": null,
     })
 }
 
@@ -123,8 +124,7 @@ fn status_shows_what_is_steered_and_whether_it_holds() {
     publish(&folder, &[queue("eth0")]);
     let (code, table) = status(&folder, &[]);
     assert_eq!(code, Some(0), "{table}");
-    let row =
-        "\neth0           3  p99=100us   80us  90.0kpps  11000/s   12.3us   92.3us  held     the goal leaves room\n";
+    let row = "\neth0           3  p99=100us   80us  90.0kpps  11000/s   12.3us   92.3us  0.25 %  held     the goal leaves room\n";
     assert!(table.contains(row) && table.contains("another network namespace (net:[1])"), "{table}");
     let document = status_document(&folder);
     let instance = &document["instances"][0];
