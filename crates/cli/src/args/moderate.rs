@@ -80,7 +80,7 @@ pub enum Command {
     Check(Check),
     /// Shows the queues that running instances of `apus moderate` steer.
     ///
-    /// Exit status 1 if a queue missed its goal in the last second, or is no longer steered.
+    /// Exit status 1 if a queue has missed its goal, or is no longer steered.
     Status(Show),
 }
 
