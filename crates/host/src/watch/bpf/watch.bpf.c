@@ -35,7 +35,7 @@
 // One poll has one time: when it took its first packet. The others waited in the ring until then, or came while it lasted;
 // so the delay includes what a packet waits for those before it. It also saves reading the clock for each packet.
 //
-// Of a CPU that polls more often than 20,000 times a second, only every n-th poll's packets are stamped, with n from the
+// Of a CPU that delivers more than 20,000 packets a second, only every n-th poll's packets are stamped, with n from the
 // rate of the last 100 ms: a sample of the delays that depends on nothing but their number. Packets, bytes and polls are
 // always counted in full.
 //
@@ -143,7 +143,7 @@ struct {
 	__type(value, struct watched);
 } watched SEC(".maps");
 
-// Of this many polls in a window, all are stamped; of more, as many.
+// Of this many packets in a window, all are stamped; of more, about as many.
 #define SAMPLED 2000
 #define WINDOW 100000000 // ns
 // At least one poll of so many is stamped, at any rate.
@@ -161,7 +161,7 @@ struct poll {
 	__u32 napi;  // of the last packet
 	__u32 place; // its slot and one; 0: it is not watched
 	__u64 window;	 // when the window began
-	__u32 in_window; // polls in it
+	__u32 in_window; // stamped packets delivered in it
 	__u32 pause;	 // polls that are not stamped after one that is
 	__u32 paused;	 // of these, those yet to come
 	__u32 unused;
@@ -309,7 +309,6 @@ static __always_inline void turn_to(struct poll *now, __u32 napi)
 // The time of the poll that begins, or NOT_SAMPLED.
 static __always_inline __u64 begin(struct poll *now)
 {
-	now->in_window++;
 	if (now->paused) {
 		now->paused--;
 		return NOT_SAMPLED;
@@ -317,7 +316,8 @@ static __always_inline __u64 begin(struct poll *now)
 	__u64 time = bpf_ktime_get_ns();
 	__u64 lasted = time - now->window;
 	if (lasted >= WINDOW) {
-		__u64 pause = (__u64)now->in_window * WINDOW / lasted / SAMPLED;
+		__u64 all = (__u64)now->in_window * (now->pause + 1);
+		__u64 pause = all * WINDOW / lasted / SAMPLED;
 		now->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
 		now->window = time;
 		now->in_window = 0;
@@ -396,7 +396,10 @@ int on_deliver(__u64 *args)
 		return 0;
 	stamp->is_delivered = 1;
 	struct poll *now = this_poll();
-	if (!now || stamp->at == now->began || stamp->at == now->previous || stamp->cpu != bpf_get_smp_processor_id())
+	if (!now)
+		return 0;
+	now->in_window++;
+	if (stamp->at == now->began || stamp->at == now->previous || stamp->cpu != bpf_get_smp_processor_id())
 		return 0;
 	__u64 held = bpf_ktime_get_ns() - stamp->at;
 	stamp->at += held;
