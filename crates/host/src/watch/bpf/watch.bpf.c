@@ -41,8 +41,8 @@
 //
 // Stamps are kept by the address of the packet's data (sk_buff.head), which a clone shares with its original, in a table
 // with two places for each address. If both are taken, the newer stamp overwrites the older one, and that packet is not
-// measured. A stamp holds the ID of its NAPI instance. Nothing removes
-// the stamp of a packet that nobody reads; when its memory is used again,
+// measured. A stamp holds the ID of its NAPI instance. Nothing removes the stamp of a packet that nobody reads; when its
+// memory is used again,
 //   - by a watched instance, the packet is stamped anew,
 //   - by an interface that is not watched or by a local sender (loopback, unix sockets), the sk_buff has another ID or
 //     none, and the stamp does not count.
@@ -52,12 +52,14 @@
 // those do not count. Drivers that call netif_receive_skb without skb_mark_napi_id (some without GRO) are not seen: their
 // packets name no instance.
 //
-// Each packet is measured at most once: a datagram when it is read (not with MSG_PEEK), else when an application first
-// copies of its data. Not measured:
-// what is forwarded, dropped or acknowledges only; what crosses another device's queue on its way (a container behind a
-// veth: watch the veth's instance); what TCP merges into an earlier segment of the queue (that one is measured) or
-// collapses; splice, zero-copy reads, kTLS and sockmap; readers of AF_PACKET. Packets that RPS delivers on another CPU are
-// measured with what GRO held them. Under busy polling the held time begins with the poll.
+// Each packet is measured at most once: a datagram when it is read (not with MSG_PEEK), anything else when an application
+// first copies some of its data. Not measured are
+//   - what is forwarded or dropped, and TCP segments without data,
+//   - what crosses another device's queue on its way (to a container behind a veth: there, watch the veth's instance),
+//   - what TCP merges into an earlier segment of its queue (that one is measured), or moves to save memory,
+//   - what is read by splice, zero-copy, kTLS, sockmap or AF_PACKET.
+// Of packets that RPS delivers on another CPU, what GRO held them is part of the delay. Under busy polling, packets that
+// are delivered at the end of their poll count as held that long.
 
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -183,8 +185,8 @@ struct stamp {
 	__u8 is_delivered;
 };
 
-// More than wait in sockets at once: of 1,000 that wait, one in about 3,000 is overwritten.
-#define PAIR_BITS 15
+// While 1,000 packets wait, one of them is overwritten in one case of 26 (1000^3 / 6 / 2^32). They take 3 MiB.
+#define PAIR_BITS 16
 
 struct pair {
 	struct stamp stamps[2];
