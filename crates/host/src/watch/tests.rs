@@ -86,6 +86,16 @@ fn watch() -> NapiWatch {
     watch
 }
 
+/// Has an instance defer its interrupts.
+fn defer(napi: u32, timeout_ns: u64) {
+    let settings = crate::nic::NapiSettings {
+        defer_hard_irqs: Some(1),
+        gro_flush_timeout_ns: Some(timeout_ns),
+        ..Default::default()
+    };
+    crate::nic::Client::new().set_napi(napi, &settings).unwrap();
+}
+
 /// What all instances did together.
 fn all(watch: &NapiWatch) -> NapiCounts {
     let mut all =
@@ -209,14 +219,8 @@ fn what_gro_holds_back_is_told_apart() {
         let listener = TcpListener::bind("192.0.2.1:7000").unwrap();
         let sender = lab.inside(|| TcpStream::connect("192.0.2.1:7000").unwrap());
         let mut receiver = listener.accept().unwrap().0;
-        let mut nic = crate::nic::Client::new();
         for napi in napis() {
-            let settings = crate::nic::NapiSettings {
-                defer_hard_irqs: Some(1),
-                gro_flush_timeout_ns: Some(40_000_000),
-                ..Default::default()
-            };
-            nic.set_napi(napi, &settings).unwrap();
+            defer(napi, 40_000_000);
         }
         std::thread::sleep(Duration::from_millis(100));
         // A full segment, and more to come: it is not pushed (of several, TCP pushes the last, tcp_output.c).
@@ -247,8 +251,10 @@ fn a_burst_that_is_read_late_is_measured_in_full() {
             read(&socket, 100);
         }
         let seen = all(&watch);
-        assert_eq!(seen.delays.iter().sum::<u64>(), 1_000, "{seen:?}");
-        assert_eq!(from_ms(&seen.delays, 80), 1_000, "{seen:?}");
+        // Stamps of 1,000 packets seldom, and then few of them, find both their places taken (watch.bpf.c).
+        let measured = seen.delays.iter().sum::<u64>();
+        assert!((995..=1_000).contains(&measured), "{measured}: {seen:?}");
+        assert_eq!(from_ms(&seen.delays, 80), measured, "{seen:?}");
         assert_eq!(from_ms(&seen.delays, 4_000), 0, "{seen:?}");
     });
 }
@@ -432,14 +438,17 @@ fn a_watch_follows_an_instance_to_its_new_id() {
         assert_eq!(measured(&watch), 40, "{watch:?}");
         assert!(watch.follow(new.len() + 1, 1).unwrap_err().to_string().contains("are watched"));
         // What is forgotten is not counted any more, and what was counted stays.
+        let packets = || (0..new.len()).map(|place| watch.counters(place).unwrap().packets).sum::<u64>();
         (0..new.len()).for_each(|place| watch.forget(place).unwrap());
+        let before = packets();
         lab.send("192.0.2.1:7000", 20);
         read(&socket, 20);
-        assert_eq!(measured(&watch), 40, "{watch:?}");
+        assert_eq!(packets(), before, "{watch:?}");
         new.iter().enumerate().for_each(|(place, id)| watch.follow(place, *id).unwrap());
+        let before = (packets(), measured(&watch));
         lab.send("192.0.2.1:7000", 20);
         read(&socket, 20);
-        assert_eq!(measured(&watch), 60, "{watch:?}");
+        assert!(packets() >= before.0 + 20 && measured(&watch) == before.1 + 20, "{watch:?}");
         // Places may exchange their instances.
         let mut turned = new.clone();
         turned.rotate_left(1);
@@ -448,7 +457,7 @@ fn a_watch_follows_an_instance_to_its_new_id() {
         }
         lab.send("192.0.2.1:7000", 20);
         read(&socket, 20);
-        assert_eq!(measured(&watch), 80, "{watch:?}");
+        assert_eq!(measured(&watch), before.1 + 40, "{watch:?}");
     });
 }
 
@@ -468,6 +477,47 @@ fn errors_name_the_kernel_that_is_needed() {
     assert!(matches!(denied, Error::NotPermitted { .. }), "{denied}");
 }
 
+/// Of many packets, some are stamped; packets and polls are counted all the same. In a quiet time all are stamped again.
+#[test]
+fn a_busy_cpu_is_sampled() {
+    in_own_namespace(|| {
+        let lab = Lab::new();
+        let watch = watch();
+        let socket = bound("192.0.2.1:7000");
+        let began = Instant::now();
+        flood(&lab, &socket, 60_000);
+        let lasted = began.elapsed();
+        let seen = all(&watch);
+        let measured = seen.delays.iter().sum::<u64>();
+        assert!((60_000..60_100).contains(&seen.packets), "{seen:?}");
+        assert!(measured > 0, "{seen:?}");
+        // At most twice the limit of 20,000 a second, and on two CPUs; until the rate is known, 100 ms pass.
+        let most = 20_000.0 * 2.0 * (lasted.as_secs_f64() + 0.1) + 10_000.0;
+        assert!((measured as f64) < most, "{measured} in {lasted:?}");
+        for _ in 0..300 {
+            lab.send("192.0.2.1:7000", 1);
+            read(&socket, 1);
+        }
+        let before = self::measured(&watch);
+        for _ in 0..100 {
+            lab.send("192.0.2.1:7000", 1);
+            read(&socket, 1);
+        }
+        assert_eq!(self::measured(&watch) - before, 100);
+    });
+}
+
+/// Sends `number` datagrams as fast as it can, while they are read.
+fn flood(lab: &Lab, socket: &UdpSocket, number: u32) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| lab.send("192.0.2.1:7000", number));
+        let mut bytes = [0; 4];
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        while socket.recv(&mut bytes).is_ok() {}
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    });
+}
+
 /// Prints what the programs cost a packet, and what reading costs. A measurement, not a check:
 /// `cargo test -p host --lib watch::tests::what_the_watch_costs -- --ignored --nocapture`.
 #[test]
@@ -479,7 +529,25 @@ fn what_the_watch_costs() {
         let listener = TcpListener::bind("192.0.2.1:7001").unwrap();
         let stream = lab.inside(|| TcpStream::connect("192.0.2.1:7001").unwrap());
         let mut receiver = listener.accept().unwrap().0;
-        // The kernel times the programs as long as this is open (BPF_ENABLE_STATS).
+        // The CPU time of this process, which sends, receives and runs the softirqs, with the watch and without.
+        let cpu = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
+        };
+        let mut with = [Vec::new(), Vec::new()];
+        for round in 0..20 {
+            let watched = (round % 2 == 0).then(watch);
+            let before = cpu();
+            flood(&lab, &socket, 100_000);
+            with[usize::from(watched.is_some())].push((cpu() - before).as_nanos() / 100_000);
+        }
+        let [without, with] = with.map(|mut all| {
+            all.sort_unstable();
+            all
+        });
+        println!("CPU time a datagram, ns: without {without:?}, with {with:?}");
+        // The kernel times the programs as long as this is open (BPF_ENABLE_STATS). That itself adds to each of them; a
+        // program that returns at once shows how much.
         let _timing = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
         let times = |watch: &NapiWatch| -> Vec<(String, Duration, u64)> {
             let one = |(name, program): (&str, &aya::programs::Program)| {
@@ -510,12 +578,13 @@ fn what_the_watch_costs() {
             println!("  all: {} ns a packet", sum.as_nanos() / u128::from(packets.max(1)));
         };
         report("UDP", &mut || {
-            std::thread::scope(|scope| {
-                scope.spawn(|| lab.send("192.0.2.1:7000", 300_000));
-                let mut bytes = [0; 4];
-                socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-                while socket.recv(&mut bytes).is_ok() {}
-            });
+            flood(&lab, &socket, 300_000);
+        });
+        for napi in napis() {
+            defer(napi, 100_000);
+        }
+        report("UDP, deferral of 100 us", &mut || {
+            flood(&lab, &socket, 300_000);
         });
         report("TCP", &mut || {
             let all: usize = 1 << 29;

@@ -37,14 +37,14 @@
 // that used up its budget left packets waiting: those that the next poll takes have the time of the poll before, through up
 // to 16 such polls.
 //
-// Of a CPU that polls more often than 20,000 times a second, only every n-th poll's packets are stamped, with n from the
+// Of a CPU that delivers more than 20,000 packets a second, only every n-th poll's packets are stamped, with n from the
 // rate of the last 100 ms: a sample of the delays that depends on nothing but their number. Packets, bytes and polls are
 // always counted in full.
 //
 // Stamps are kept by the address of the packet's data (sk_buff.head), which a clone shares with its original, in a table
 // with two places for each address. If both are taken, the newer stamp overwrites the older one, and that packet is not
-// measured. A stamp holds the ID of its NAPI instance. Nothing removes
-// the stamp of a packet that nobody reads; when its memory is used again,
+// measured. A stamp holds the ID of its NAPI instance. Nothing removes the stamp of a packet that nobody reads; when its
+// memory is used again,
 //   - by a watched instance, the packet is stamped anew,
 //   - by an interface that is not watched or by a local sender (loopback, unix sockets), the sk_buff has another ID or
 //     none, and the stamp does not count.
@@ -54,12 +54,14 @@
 // those do not count. Drivers that call netif_receive_skb without skb_mark_napi_id (some without GRO) are not seen: their
 // packets name no instance.
 //
-// Each packet is measured at most once: a datagram when it is read (not with MSG_PEEK), else when an application first
-// copies of its data. Not measured:
-// what is forwarded, dropped or acknowledges only; what crosses another device's queue on its way (a container behind a
-// veth: watch the veth's instance); what TCP merges into an earlier segment of the queue (that one is measured) or
-// collapses; splice, zero-copy reads, kTLS and sockmap; readers of AF_PACKET. Packets that RPS delivers on another CPU are
-// measured with what GRO held them. Under busy polling the held time begins with the poll.
+// Each packet is measured at most once: a datagram when it is read (not with MSG_PEEK), anything else when an application
+// first copies some of its data. Not measured are
+//   - what is forwarded or dropped, and TCP segments without data,
+//   - what crosses another device's queue on its way (to a container behind a veth: there, watch the veth's instance),
+//   - what TCP merges into an earlier segment of its queue (that one is measured), or moves to save memory,
+//   - what is read by splice, zero-copy, kTLS, sockmap or AF_PACKET.
+// Of packets that RPS delivers on another CPU, what GRO held them is part of the delay. Under busy polling, packets that
+// are delivered at the end of their poll count as held that long.
 
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -145,7 +147,7 @@ struct {
 	__type(value, struct watched);
 } watched SEC(".maps");
 
-// Of this many polls in a window, all are stamped; of more, as many.
+// Of this many packets in a window, all are stamped; of more, about as many.
 #define SAMPLED 2000
 #define WINDOW 100000000 // ns
 // At least one poll of so many is stamped, at any rate.
@@ -166,7 +168,7 @@ struct poll {
 	__u32 napi;  // of the last packet
 	__u32 place; // its slot and one; 0: it is not watched
 	__u64 window;	 // when the window began
-	__u32 in_window; // polls in it
+	__u32 in_window; // stamped packets delivered in it
 	__u32 pause;	 // polls that are not stamped after one that is
 	__u32 paused;	 // of these, those yet to come
 	__u32 full;	 // the instance whose previous poll used up its budget; 0: none did
@@ -190,8 +192,8 @@ struct stamp {
 	__u8 is_delivered;
 };
 
-// More than wait in sockets at once: of 1,000 that wait, one in about 3,000 is overwritten.
-#define PAIR_BITS 15
+// While 1,000 packets wait, one of them is overwritten in one case of 26 (1000^3 / 6 / 2^32). They take 3 MiB.
+#define PAIR_BITS 16
 
 struct pair {
 	struct stamp stamps[2];
@@ -316,7 +318,6 @@ static __always_inline void turn_to(struct poll *now, __u32 napi)
 // The time of the poll that begins, or NOT_SAMPLED.
 static __always_inline __u64 begin(struct poll *now)
 {
-	now->in_window++;
 	if (now->paused) {
 		now->paused--;
 		return NOT_SAMPLED;
@@ -324,7 +325,8 @@ static __always_inline __u64 begin(struct poll *now)
 	__u64 time = bpf_ktime_get_ns();
 	__u64 lasted = time - now->window;
 	if (lasted >= WINDOW) {
-		__u64 pause = (__u64)now->in_window * WINDOW / lasted / SAMPLED;
+		__u64 all = (__u64)now->in_window * (now->pause + 1);
+		__u64 pause = all * WINDOW / lasted / SAMPLED;
 		now->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
 		now->window = time;
 		now->in_window = 0;
@@ -403,7 +405,10 @@ int on_deliver(__u64 *args)
 		return 0;
 	stamp->is_delivered = 1;
 	struct poll *now = this_poll();
-	if (!now || stamp->at == now->began || stamp->at == now->previous || stamp->cpu != bpf_get_smp_processor_id())
+	if (!now)
+		return 0;
+	now->in_window++;
+	if (stamp->at == now->began || stamp->at == now->previous || stamp->cpu != bpf_get_smp_processor_id())
 		return 0;
 	__u64 held = bpf_ktime_get_ns() - stamp->at;
 	stamp->at += held;
