@@ -314,14 +314,16 @@ where
 
 /// Polls all loops when they are due, until all have ended or `wait` says so.
 ///
-/// `now` tells the time; `wait` waits until a time, and breaks to end it all (a signal, the end of a duration).
+/// `now` tells the time; `wait` waits until a time, which may have passed, and breaks to end it all (a signal, the end of
+/// a duration). It is called before each pass.
 pub fn run<C>(
     loops: &mut [&mut dyn Poll<C>],
     mut now: impl FnMut() -> Instant<C>,
     mut wait: impl FnMut(Instant<C>) -> ControlFlow<()>,
 ) {
     while let Some(next) = loops.iter().filter_map(|one| one.poll_at()).min() {
-        if now() < next && wait(next).is_break() {
+        // Also if it is due already: whoever waits may have something else to do.
+        if wait(next).is_break() {
             return;
         }
         let now = now();

@@ -10,6 +10,16 @@ pub fn interfaces(access: &Access) -> Result<Option<Vec<String>>, Error> {
     access.list(FOLDER)
 }
 
+/// The number of an interface, by which the kernel knows it whatever its name is. `None` if there is no such interface.
+pub fn interface_index(access: &Access, name: &str) -> Option<u32> {
+    index(access, name)
+}
+
+/// The name of the interface with this number. `None` if there is no such interface.
+pub fn interface_name(access: &Access, index: u32) -> Option<String> {
+    access.nic(|client| client.interface_numbered(index)).ok().map(|interface| interface.name().to_owned())
+}
+
 /// A setting, found at its present place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {

@@ -50,7 +50,7 @@ pub use ethtool::{Channels, Coalesce, CoalesceQueue, Features, Pause, PrivateFla
 pub use file::File;
 pub use hold::{DmaLatency, Holder};
 pub use hwp::{HwpRequest, ratio};
-pub use interface::interfaces;
+pub use interface::{interface_index, interface_name, interfaces};
 pub use irq::{IrqAffinity, IrqDefaultAffinity, IrqEffective, irqs};
 pub use irqbalance::IrqbalanceBans;
 pub use memory::HugePages;
@@ -166,10 +166,10 @@ pub trait Setting {
         value
     }
 
-    /// Tells apart instances of a setting that come and go under the same name, each with the kernel's own values: the
-    /// ID of a NAPI instance. `None` if there are no instances.
-    fn instance(&self, _: &Access) -> Result<Option<u64>, Error> {
-        Ok(None)
+    /// Reads it with what tells apart instances of a setting that come and go under the same name, each with the
+    /// kernel's own values: the ID of a NAPI instance. `None` instead of an ID if there are no instances.
+    fn read_instance(&self, access: &Access) -> Result<Option<(Value, Option<u64>)>, Error> {
+        Ok(self.read(access)?.map(|value| (value, None)))
     }
 
     /// How long a change lasts.
@@ -266,8 +266,8 @@ impl<P: Deref<Target: Setting>> Setting for P {
     fn steady(&self, value: Value) -> Value {
         (**self).steady(value)
     }
-    fn instance(&self, access: &Access) -> Result<Option<u64>, Error> {
-        (**self).instance(access)
+    fn read_instance(&self, access: &Access) -> Result<Option<(Value, Option<u64>)>, Error> {
+        (**self).read_instance(access)
     }
     fn lasts(&self) -> Lasts {
         (**self).lasts()

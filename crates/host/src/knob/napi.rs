@@ -164,9 +164,11 @@ impl Setting for Napi {
         ["defer-hard-irqs", "gro-flush-timeout"].contains(&field).then_some("deferral")
     }
 
-    fn instance(&self, access: &Access) -> Result<Option<u64>, Error> {
+    fn read_instance(&self, access: &Access) -> Result<Option<(Value, Option<u64>)>, Error> {
         let instance = asked(access, &self.interface)?.of_queue(self.queue);
-        Ok(instance.map(|instance| u64::from(instance.id)))
+        Ok(instance.and_then(|instance| {
+            Some((shown(&instance.settings, NapiSettings::FIELDS)?, Some(u64::from(instance.id))))
+        }))
     }
 
     fn interface(&self) -> Option<&str> {

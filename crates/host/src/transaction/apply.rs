@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::entry::{Entry, State, Transaction};
 use super::network::Whereabouts;
 use super::rollback::{Outcome, Recovered, again, is_left, take_back};
-use super::{Error, Item, OnRefusal, Plan};
+use super::{Error, Item, OnRefusal, Plan, Target};
 use crate::journal::{Begin, Durable, Intent, Journal, Lease, Lock, Record};
 use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Setting as _, Theirs, Value, Verdict, along};
@@ -116,21 +116,21 @@ pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied,
 /// The numbers of the intents that announce settings, and the settings' values.
 pub(super) type Announced = Vec<(u32, Value)>;
 
-/// Records the current values of `settings`, durably, and changes nothing: a controller will move them. Returns the
+/// Records the current values of `targets`, durably, and changes nothing: a controller will move them. Returns the
 /// number of the transaction with the file of its moves, and each setting's announcement.
 pub(super) fn announce(
     access: &Access,
     name: &str,
-    settings: &[AnySetting],
+    targets: &[Target],
     options: &Options,
 ) -> Result<(Applied, Announced), Error> {
     let vault = Vault::create(access)?;
     let lock = Lock::take(&vault, &options.command, options.patience)?;
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
-    not_anothers(access, &vault, settings)?;
+    not_anothers(access, &vault, targets)?;
     let mut work = Work { access, vault: &vault, options, journal: None, made: Vec::new(), along: Vec::new(), next: 0 };
-    let announced = work.announce_all(name, settings);
+    let announced = work.announce_all(name, targets);
     let id = work.journal.as_ref().map(Journal::id);
     if let (Err(_), Some(id)) = (&announced, id) {
         // Nothing was changed: the journal says nothing.
@@ -141,10 +141,12 @@ pub(super) fn announce(
 }
 
 /// Two processes that hold the same setting would each take the other's value for the original one.
-fn not_anothers(access: &Access, vault: &Vault, settings: &[AnySetting]) -> Result<(), KnobError> {
+fn not_anothers(access: &Access, vault: &Vault, targets: &[Target]) -> Result<(), KnobError> {
     for transaction in super::entry::all(access, vault)? {
         for entry in held_here(access, &transaction) {
-            if let Some(setting) = settings.iter().find(|setting| is_of(access, entry, setting)) {
+            if let Some(setting) =
+                targets.iter().map(|target| &target.setting).find(|setting| is_of(access, entry, setting))
+            {
                 return Err(held_by(&transaction, "steer", setting));
             }
         }
@@ -233,12 +235,13 @@ impl Work<'_> {
         Ok((self.journal.as_ref().map(Journal::id), items, self.along))
     }
 
-    fn announce_all(&mut self, name: &str, settings: &[AnySetting]) -> Result<Announced, KnobError> {
+    fn announce_all(&mut self, name: &str, targets: &[Target]) -> Result<Announced, KnobError> {
         let plan = Plan::new(name);
-        let mut announced = Vec::with_capacity(settings.len());
-        for setting in settings {
+        let mut announced = Vec::with_capacity(targets.len());
+        for target in targets {
+            let setting = &target.setting;
             let knob = Knob(setting);
-            let now = knob.read(self.access)?.ok_or_else(|| knob.absent())?;
+            let now = target.part(knob.read(self.access)?.ok_or_else(|| knob.absent())?);
             setting.check_back(self.access, &now)?;
             self.announce_along(&plan, setting).map_err(|failure| failure.error)?;
             let number = self.announce(&plan, setting, &now, &now, None).map_err(|failure| failure.error)?;

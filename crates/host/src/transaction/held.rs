@@ -9,9 +9,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::apply::{Announced, Applied, Options, announce, apply};
 use super::network::network;
 use super::rollback::{self, Recovered, RolledBack, Which, rollback_ours};
-use super::{Error, Plan};
+use super::{Error, Plan, Target};
 use crate::journal::{Lease, Lock, started};
-use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, napis_of};
+use crate::knob::{Access, Error as KnobError, NapiDeferral, napis_of};
 use crate::vault::Vault;
 
 /// A plan that is in force as long as this value exists. It is rolled back on drop. If this process is killed, the next
@@ -34,16 +34,17 @@ impl Held {
         Self::of(access, command, || Ok((apply(access, plan, &options)?, ()))).map(|(held, ())| held)
     }
 
-    /// Records the values of `settings`, which a controller will move.
+    /// Records the values of `targets`, which a controller will move.
     pub(super) fn announced(
         access: &Access,
         name: &str,
-        settings: &[AnySetting],
+        targets: &[Target],
         command: &str,
         version: &str,
     ) -> Result<(Self, Announced), Error> {
-        let options = options(command, version);
-        Self::of(access, command, || announce(access, name, settings, &options))
+        // A controller that has begun already has others to care for.
+        let options = Options { patience: SHORT_PATIENCE, ..options(command, version) };
+        Self::of(access, command, || announce(access, name, targets, &options))
     }
 
     fn of<T>(
@@ -69,10 +70,15 @@ impl Held {
 
     /// Rolls it back and returns the result. `None` if nothing had been changed.
     pub fn release(mut self) -> Result<Option<RolledBack>, Error> {
-        self.take_back()
+        self.take_back(PATIENCE)
     }
 
-    fn take_back(&mut self) -> Result<Option<RolledBack>, Error> {
+    /// As [`Self::release`], but waits at most this long for another transaction to end.
+    pub(super) fn release_within(mut self, patience: Duration) -> Result<Option<RolledBack>, Error> {
+        self.take_back(patience)
+    }
+
+    fn take_back(&mut self, patience: Duration) -> Result<Option<RolledBack>, Error> {
         let Some(id) = self.applied.id.take() else { return Ok(None) };
         let here = network(&self.access).map(|now| now.name);
         match &self.namespace {
@@ -81,16 +87,16 @@ impl Held {
                     let what = || format!("enter the network namespace {name} again");
                     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
                         .map_err(|e| KnobError::of(what(), &e.into()))?;
-                    self.one(id)
+                    self.one(id, patience)
                 });
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }),
-            _ => self.one(id),
+            _ => self.one(id, patience),
         }
     }
 
-    fn one(&self, id: u32) -> Result<Option<RolledBack>, Error> {
-        Ok(rollback_ours(&self.access, Which::One(id), &self.command, PATIENCE)?.pop())
+    fn one(&self, id: u32, patience: Duration) -> Result<Option<RolledBack>, Error> {
+        Ok(rollback_ours(&self.access, Which::One(id), &self.command, patience)?.pop())
     }
 }
 
@@ -104,7 +110,7 @@ fn options(command: &str, version: &str) -> Options {
 impl Drop for Held {
     fn drop(&mut self) {
         // What cannot be taken back now is in the journal.
-        let _ = self.take_back();
+        let _ = self.take_back(PATIENCE);
     }
 }
 
@@ -167,6 +173,8 @@ pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recover
     rollback::recover(access, &vault)
 }
 
+/// How long a controller waits for another transaction to end before it begins.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a measurement waits for another transaction to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -152,6 +152,15 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
             }
             Rest::Nothing | Rest::Torn => {}
         }
+        if let Some(pid) = steered_by(transaction) {
+            let why = Error::Knob(KnobError::Refused {
+                what: format!("roll back transaction {}", transaction.id),
+                why: format!("process {pid} steers its settings"),
+                fix: format!("end that process, which restores them: kill {pid}"),
+            });
+            left_alone.push((*transaction, why));
+            continue;
+        }
         match reachable(access, transaction, options.forget) {
             Ok(place) => begun.push((*transaction, place)),
             Err(why) => left_alone.push((*transaction, why)),
@@ -356,7 +365,7 @@ fn one(
     }
     let mut left = entries
         .iter()
-        .filter(|(entry, outcome)| is_left(&entries, entry, outcome) && !over(transaction, entry, outcome));
+        .filter(|(entry, outcome)| is_left(&entries, entry, outcome) && !over(access, transaction, entry, outcome));
     let closed = left.next().is_none() || options.forget;
     if closed {
         journal::close(vault, transaction.id)?;
@@ -392,11 +401,28 @@ fn note(vault: &Vault, journal: &mut Option<Journal>, record: &Record) {
     }
 }
 
-/// Whether something is gone for good: a device or a NAPI took its settings along, and they were wanted for a process's time
-/// only. What a person wanted stays in the journal, in case that the device comes back.
-fn over(transaction: &Transaction, entry: &Entry, outcome: &Outcome) -> bool {
+/// Whether something is gone for good: a device took its settings along, and they were wanted for a process's time only.
+/// What a person wanted stays in the journal, in case that the device comes back. So does what is away while its device
+/// exists: drivers that use `netif_napi_add_config` give a NAPI instance its values back when the interface goes up (Linux
+/// 6.13, net/core/dev.c, `napi_restore_config`).
+fn over(access: &Access, transaction: &Transaction, entry: &Entry, outcome: &Outcome) -> bool {
     let for_a_time = matches!(transaction.begin.as_ref().map(|begin| &begin.lease), Some(Lease::Process { .. }));
-    for_a_time && entry.intent.setting.is_of_network() && *outcome == Outcome::Gone
+    let identity = entry.intent.identity.as_deref();
+    let is_there = || match interface::find(access, &entry.intent.setting, identity) {
+        Ok(Place::Here(setting)) => {
+            identity.is_some() && setting.identity(access).ok().flatten().as_deref() == identity
+        }
+        Ok(Place::Another) | Err(_) => false,
+    };
+    for_a_time && entry.intent.setting.is_of_network() && *outcome == Outcome::Gone && !is_there()
+}
+
+/// The living process, other than this one, that steers settings of the transaction. Who took its journal away would make
+/// it let go of them, or lose what they were.
+fn steered_by(transaction: &Transaction) -> Option<u32> {
+    let Some(Lease::Process { pid, .. }) = transaction.begin.as_ref().map(|begin| &begin.lease) else { return None };
+    let is_steered = transaction.open_entries().any(|entry| entry.steered) && !transaction.is_abandoned();
+    (is_steered && *pid != std::process::id()).then_some(*pid)
 }
 
 /// Tries again what failed, as long as that helps: one setting may stand in another's way until that is taken back (under

@@ -13,7 +13,7 @@
 //! A move costs no fsync: where a setting was left stands in a file that survives the process
 //! (`/var/lib/apus/tune/NNNNNN.moves`). A reboot needs no file: settings that would outlive it are not accepted.
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::apply::Announced;
 use super::rollback::RolledBack;
@@ -35,9 +35,44 @@ pub struct Steered {
     held: Held,
 }
 
+/// A setting that a controller moves, or some fields of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The setting.
+    pub setting: AnySetting,
+    /// The fields that are moved. The others are nobody's concern: changes of theirs are neither noticed nor restored.
+    /// Empty: the whole setting.
+    pub fields: Vec<String>,
+}
+
+impl Target {
+    /// Some fields of a setting.
+    pub fn fields(setting: impl Into<AnySetting>, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { setting: setting.into(), fields: fields.into_iter().map(Into::into).collect() }
+    }
+
+    /// The part of a value that is moved.
+    pub(super) fn part(&self, value: Value) -> Value {
+        match value {
+            Value::Fields(mut fields) if !self.fields.is_empty() => {
+                fields.retain(|field, _| self.fields.contains(field));
+                Value::Fields(fields)
+            }
+            value => value,
+        }
+    }
+}
+
+impl<S: Into<AnySetting>> From<S> for Target {
+    fn from(setting: S) -> Self {
+        Self { setting: setting.into(), fields: Vec::new() }
+    }
+}
+
 /// A setting, and where it was left.
 #[derive(Debug)]
 struct Slot {
+    target: Target,
     setting: AnySetting,
     identity: Option<String>,
     /// The number of its intent in the journal.
@@ -45,11 +80,9 @@ struct Slot {
     original: Value,
     /// The value that is ours: the original one, and what our moves made of it.
     ours: Value,
-    /// The fields that were moved. Changes of others are nobody's concern. Empty before the first move.
-    moved: BTreeSet<String>,
-    /// Whether it was moved at all.
+    /// Whether it was moved. Before that, nothing is ours.
     is_moved: bool,
-    /// Which instance of the setting has that value ([`crate::knob::Setting::instance`]).
+    /// Which instance of the setting has that value ([`crate::knob::Setting::read_instance`]).
     instance: Option<u64>,
     hold: Hold,
 }
@@ -127,31 +160,25 @@ impl Moved {
 }
 
 impl Steered {
-    /// Records the current values of `settings` durably. Changes nothing yet.
+    /// Records the current values of `targets` durably. Changes nothing yet.
     ///
     /// `name` names the transaction in `apus tune status`; `command` and `version` are those of the process. Returns an
     /// error if a setting does not exist, could not be restored, or would outlive a reboot.
-    pub fn new(
-        access: &Access,
-        name: &str,
-        settings: &[AnySetting],
-        command: &str,
-        version: &str,
-    ) -> Result<Self, Error> {
-        for (place, setting) in settings.iter().enumerate() {
+    pub fn new(access: &Access, name: &str, targets: &[Target], command: &str, version: &str) -> Result<Self, Error> {
+        for (place, Target { setting, .. }) in targets.iter().enumerate() {
             if setting.lasts() == Lasts::AcrossReboots {
                 let why = "a controller moves only settings that a reboot resets";
                 return Err(KnobError::invalid(setting.label(), why).into());
             }
-            if settings[..place].contains(setting) {
+            if targets[..place].iter().any(|other| other.setting == *setting) {
                 return Err(KnobError::invalid(setting.label(), "it is named twice").into());
             }
         }
-        let (held, announced) = Held::announced(access, name, settings, command, version)?;
+        let (held, announced) = Held::announced(access, name, targets, command, version)?;
         let id = held.applied().id.ok_or_else(|| KnobError::invalid(name, "it names no setting"))?;
         let vault = Vault::create(access)?;
         let mut moves = Moves::create(&vault, id)?;
-        let slots = slots(access, settings, announced)?;
+        let slots = slots(access, targets, announced)?;
         for (place, slot) in slots.iter().enumerate() {
             moves.end(&vault, place, slot.number, &slot.ours)?;
         }
@@ -188,8 +215,7 @@ impl Steered {
 
     /// Moves setting number `place` of the list to `wanted`, unless somebody else has changed it since the last move.
     ///
-    /// A value of several fields may name some of them only; then changes of the other fields are nobody's concern.
-    /// After an error the setting can be moved again.
+    /// `wanted` names fields of its target only. After an error the setting can be moved again.
     pub fn steer(&mut self, place: usize, wanted: &Value) -> Result<Moved, KnobError> {
         let access = self.access.clone();
         let (setting, before, _) = match self.find(&access, place)? {
@@ -197,9 +223,18 @@ impl Steered {
             Err(lost) => return Ok(lost),
         };
         let slot = self.slot(place)?;
+        if slot.target.part(wanted.clone()) != *wanted {
+            let why = format!("{wanted} names fields that are not steered");
+            return Err(KnobError::invalid(setting.label(), why));
+        }
         let knob = Knob(&setting);
         if knob.holds(&before, wanted) {
-            slot.is_ours(wanted);
+            let (number, ours) = (slot.number, slot.target.part(before.clone()));
+            slot.is_moved = true;
+            if slot.ours != ours {
+                slot.ours = ours.clone();
+                self.moves.end(&self.vault, place, number, &ours)?;
+            }
             return Ok(Moved::AsWanted { now: before });
         }
         setting.admit()?;
@@ -213,9 +248,9 @@ impl Steered {
             Err(_) => knob.read(&access)?,
         };
         let slot = self.slot(place)?;
-        slot.is_ours(wanted);
+        slot.is_moved = true;
         let Some(now) = now else { return Ok(Moved::Away) };
-        slot.ours = left(&slot.ours, &before, &now);
+        slot.ours = slot.target.part(now.clone());
         let ours = slot.ours.clone();
         self.moves.end(&self.vault, place, number, &ours)?;
         Ok(match changed? {
@@ -229,6 +264,12 @@ impl Steered {
     /// Restores the original values of what is still ours. `None` if that has been done already.
     pub fn release(self) -> Result<Option<RolledBack>, Error> {
         self.held.release()
+    }
+
+    /// As [`Self::release`], but waits at most this long for another transaction to end. After an error, the settings
+    /// are restored when this process has ended and another command of Apus looks.
+    pub fn release_within(self, patience: Duration) -> Result<Option<RolledBack>, Error> {
+        self.held.release_within(patience)
     }
 
     /// The setting where it is now, with its value. If it is lost, that is written down: whoever takes over from a killed
@@ -251,25 +292,6 @@ impl Steered {
 }
 
 impl Slot {
-    /// Whatever value it has now, `wanted`'s fields are ours.
-    fn is_ours(&mut self, wanted: &Value) {
-        self.is_moved = true;
-        if let Value::Fields(wanted) = wanted {
-            self.moved.extend(wanted.keys().cloned());
-        }
-    }
-
-    /// What must still be as we left it: the fields that were moved.
-    fn left(&self) -> Option<Value> {
-        match &self.ours {
-            _ if !self.is_moved => None,
-            Value::Fields(ours) => {
-                Some(Value::Fields(ours.iter().filter(|(field, _)| self.moved.contains(*field)).map(pair).collect()))
-            }
-            ours => Some(ours.clone()),
-        }
-    }
-
     /// The setting where it is now, with its value, and whether it is another instance than the one that was moved.
     /// `Err` if it cannot be moved.
     fn now(&mut self, access: &Access) -> Result<Result<(AnySetting, Value, bool), Moved>, KnobError> {
@@ -282,7 +304,7 @@ impl Slot {
             self.hold = Hold::Gone;
             return Ok(Err(Moved::Gone));
         };
-        let Some(now) = setting.read(access)? else {
+        let Some((now, instance)) = setting.read_instance(access)? else {
             // An interface that is down still has its number; a device that is gone has none.
             if self.identity.is_some() && setting.identity(access)? == self.identity {
                 return Ok(Err(Moved::Away));
@@ -290,17 +312,13 @@ impl Slot {
             self.hold = Hold::Gone;
             return Ok(Err(Moved::Gone));
         };
-        let instance = setting.instance(access)?;
         if instance != self.instance {
             self.instance = instance;
             // The kernel's values. What somebody set since it came back, before this look, is not told apart from them.
-            let fresh = std::mem::take(&mut self.is_moved);
-            self.moved.clear();
-            return Ok(Ok((setting, now, fresh)));
+            self.ours = self.target.part(now.clone());
+            return Ok(Ok((setting, now, std::mem::take(&mut self.is_moved))));
         }
-        if let Some(left) = self.left()
-            && !Knob(&setting).holds(&now, &left)
-        {
+        if self.is_moved && !Knob(&setting).holds(&now, &self.ours) {
             self.hold = Hold::Theirs(now.clone());
             return Ok(Err(Moved::LetGo { now }));
         }
@@ -308,32 +326,15 @@ impl Slot {
     }
 }
 
-fn pair((field, text): (&String, &String)) -> (String, String) {
-    (field.clone(), text.clone())
-}
-
-fn slots(access: &Access, settings: &[AnySetting], announced: Announced) -> Result<Vec<Slot>, KnobError> {
-    let slot = |(setting, (number, original)): (&AnySetting, (u32, Value))| {
+fn slots(access: &Access, targets: &[Target], announced: Announced) -> Result<Vec<Slot>, KnobError> {
+    let slot = |(target, (number, original)): (&Target, (u32, Value))| {
+        let setting = target.setting.clone();
         let identity = setting.identity(access)?;
-        let (setting, ours) = (setting.clone(), original.clone());
-        let instance = setting.instance(access)?;
-        let moved = BTreeSet::new();
-        Ok(Slot { setting, identity, number, original, ours, moved, is_moved: false, instance, hold: Hold::Ours })
+        let instance = setting.read_instance(access)?.and_then(|(_, instance)| instance);
+        let (target, ours) = (target.clone(), original.clone());
+        Ok(Slot { target, setting, identity, number, original, ours, is_moved: false, instance, hold: Hold::Ours })
     };
-    settings.iter().zip(announced).map(slot).collect()
-}
-
-/// What is ours after a move from `before` to `now`: as it was, but for the fields that the move changed. What others
-/// changed in other fields stays theirs.
-fn left(ours: &Value, before: &Value, now: &Value) -> Value {
-    match (ours, before, now) {
-        (Value::Fields(ours), Value::Fields(before), Value::Fields(now)) => {
-            let mut left = ours.clone();
-            left.extend(now.iter().filter(|(field, text)| before.get(*field) != Some(text)).map(pair));
-            Value::Fields(left)
-        }
-        _ => now.clone(),
-    }
+    targets.iter().zip(announced).map(slot).collect()
 }
 
 #[cfg(test)]
@@ -356,8 +357,12 @@ mod tests {
         ])
     }
 
-    fn steered(folder: &Folder, settings: &[AnySetting]) -> Steered {
-        Steered::new(&folder.access(), "steering", settings, "a test", "0").unwrap()
+    fn steered(folder: &Folder, targets: &[Target]) -> Steered {
+        Steered::new(&folder.access(), "steering", targets, "a test", "0").unwrap()
+    }
+
+    fn limits(fields: [&str; 1]) -> Target {
+        Target::fields(Limits::new(0), fields)
     }
 
     fn two(folder: &Folder) -> Steered {
@@ -408,11 +413,13 @@ mod tests {
     #[test]
     fn only_the_fields_that_are_moved_are_ours() {
         let folder = folder();
-        let mut it = steered(&folder, &[Limits::new(0).into()]);
+        let mut it = steered(&folder, &[limits(["max"])]);
         it.steer(0, &Value::fields([("max", 2_000_000)])).unwrap();
         folder.put(&format!("{LIMITS}/scaling_min_freq"), "1000000\n");
         assert!(it.steer(0, &Value::fields([("max", 1_500_000)])).unwrap().is_good());
-        drop(it);
+        let other = it.steer(0, &Value::fields([("min", 900_000)])).unwrap_err().to_string();
+        assert!(other.contains("not steered"), "{other}");
+        assert!(it.release().unwrap().unwrap().closed, "what is nobody's concern leaves nothing open");
         assert_eq!(folder.read(&format!("{LIMITS}/scaling_max_freq")), "3500000\n");
         assert_eq!(folder.read(&format!("{LIMITS}/scaling_min_freq")), "1000000\n", "theirs");
     }
@@ -463,7 +470,7 @@ mod tests {
     #[test]
     fn only_what_was_moved_is_looked_at() {
         let folder = folder();
-        let mut it = steered(&folder, &[Limits::new(0).into(), File::new("/sys/a").into()]);
+        let mut it = steered(&folder, &[limits(["max"]), File::new("/sys/a").into()]);
         folder.put("sys/a", "5\n");
         folder.put(&format!("{LIMITS}/scaling_min_freq"), "1000000\n");
         assert_eq!([it.look(0).unwrap(), it.look(1).unwrap()], [Look::Ours, Look::Ours]);
@@ -497,8 +504,8 @@ mod tests {
     #[test]
     fn what_cannot_go_back_is_not_steered() {
         let folder = folder();
-        let new = |settings: &[AnySetting]| Steered::new(&folder.access(), "x", settings, "a test", "0").unwrap_err();
-        let a = || AnySetting::from(File::new("/sys/a"));
+        let new = |targets: &[Target]| Steered::new(&folder.access(), "x", targets, "a test", "0").unwrap_err();
+        let a = || Target::from(File::new("/sys/a"));
         for (settings, why) in [
             (vec![BootFragment {}.into()], "a reboot resets"),
             (vec![a(), a()], "twice"),

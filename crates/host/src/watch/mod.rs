@@ -124,8 +124,8 @@ pub struct NapiWatch {
 
 /// Which instance each slot of the program counts.
 struct Watched {
-    /// By the instance's ID: its slot, and its device, which the program fills in.
-    slots: HashMap<MapData, u32, [u64; 2]>,
+    /// By the instance's ID: its slot, and what the program notes of it.
+    slots: HashMap<MapData, u32, [u64; 4]>,
     /// The ID at each place of the list.
     napis: Vec<u32>,
 }
@@ -238,7 +238,7 @@ impl Watched {
 
     /// Counts instance `napi` in `slot`, which is a place of the list or the next one.
     fn add(&mut self, slot: usize, napi: u32) -> Result<(), Error> {
-        let value = [slot as u64, 0];
+        let value = [slot as u64, 0, 0, 0];
         self.slots.insert(napi, value, 0).map_err(|e| failed("write the map of watched instances", &e))?;
         match self.napis.get_mut(slot) {
             Some(old) => *old = napi,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use host::knob::{
     Access, Act, AnySetting, Channels, Features, Gate, Limits, Napi, Setting as _, Sysctl, UncoreMsr, Value,
 };
-use host::transaction::{Plan, Steered, Which, apply, transactions};
+use host::transaction::{Plan, Steered, Target, Which, apply, transactions};
 
 use crate::support::{in_a_world_of_its_own, is_root, machine, options, plan, refused_plan, run, snapshot, take_back};
 
@@ -56,7 +56,7 @@ fn the_child() {
 fn steer(access: &Access) {
     let settings: [AnySetting; 3] =
         [Sysctl::new("kernel.nmi_watchdog").into(), Limits::new(0).into(), UncoreMsr::new(0).into()];
-    let mut steered = Steered::new(access, "steering", &settings, "a test", "0").unwrap();
+    let mut steered = Steered::new(access, "steering", &settings.map(Target::from), "a test", "0").unwrap();
     for n in 2..5_u32 {
         assert!(steered.steer(0, &Value::text(n)).unwrap().is_good());
         assert!(steered.steer(1, &Value::fields([("max", 1_000_000 + n)])).unwrap().is_good());

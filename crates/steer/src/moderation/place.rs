@@ -15,7 +15,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use host::knob::{AnySetting, Coalesce, CoalesceQueue, Napi, NapiDeferral, Value};
-use host::transaction::{Look, Moved, Steered};
+use host::transaction::{Look, Moved, Steered, Target};
 use policy::moderation::{PeriodMode, Profile};
 use units::{Instant, Nanos};
 
@@ -62,6 +62,12 @@ impl Place {
             Self::Queue { interface, queue } => CoalesceQueue { interface: interface.clone(), queue: *queue }.into(),
             Self::Device { interface, .. } => Coalesce::new(interface).into(),
         }
+    }
+
+    /// What is moved of that setting.
+    pub fn target(&self) -> Target {
+        let Value::Fields(fields) = self.value(Profile::IMMEDIATE) else { return self.setting().into() };
+        Target::fields(self.setting(), fields.into_keys())
     }
 
     /// The value that puts `profile` in force.
@@ -142,7 +148,11 @@ impl One for Setter {
                 Some(now) => Acted::Rounded { now, why },
                 None => Acted::Ignored { why: Some(format!("it reads as {now}")) },
             },
-            Ok(Moved::Unmoved { why, .. }) => Acted::Ignored { why },
+            // What is in force counts, and not what it was taken for at the beginning.
+            Ok(Moved::Unmoved { now, why }) => match self.place.profile(&now) {
+                Some(now) => Acted::Rounded { now, why: why.or_else(|| Some("the driver changed nothing".into())) },
+                None => Acted::Ignored { why },
+            },
             Ok(Moved::LetGo { now }) => Acted::Lost(Lost::Theirs { now: now.to_string() }),
             Ok(Moved::Away) => Acted::Away(away()),
             Ok(Moved::Gone) => Acted::Lost(Lost::Gone),

@@ -3,9 +3,10 @@
 //! Once a second, [`Queues`] also looks which NAPI instance serves each queue (an interface that went down and up has
 //! new ones), and which moderation there is beside the steered one.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use host::knob::{Access, Coalesce, Error, Napi, Setting as _, Value, napis_of};
+use host::knob::{Access, Coalesce, Error, Napi, Setting as _, Value, interface_index, interface_name, napis_of};
 use host::watch::{BUCKETS, NapiCounts, NapiWatch, bounds};
 use policy::moderation::Delays;
 use units::{Instant, Nanos};
@@ -15,6 +16,9 @@ use crate::seam::{Blind, Reading, Sensor};
 
 /// Time between two looks at the NAPI instances. One look costs two requests to the kernel for each interface.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
+
+/// What GRO held of a packet is known at its delivery, its delay when it is read: in this many readings or never.
+const HELD_READINGS: usize = 20;
 
 /// A receive queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +56,11 @@ pub struct Queues {
 #[derive(Debug)]
 struct Seen {
     queue: Queue,
+    /// The number of its interface, which stays when it is renamed.
+    index: Option<u32>,
     beside: Option<Nanos>,
+    /// Whether it has an instance now.
+    is_there: bool,
 }
 
 impl Queues {
@@ -66,7 +74,8 @@ impl Queues {
         let free = self.queues.iter().position(Option::is_none);
         let place = free.unwrap_or(self.queues.len());
         self.watch.follow(place, queue.napi)?;
-        let seen = Some(Seen { queue, beside: None });
+        let index = interface_index(&self.access, &queue.interface);
+        let seen = Some(Seen { queue, index, beside: None, is_there: true });
         match self.queues.get_mut(place) {
             Some(free) => *free = seen,
             None => self.queues.push(seen),
@@ -103,40 +112,48 @@ impl Queues {
         self.looked = Some(now);
         let mut known: Vec<Known> = Vec::new();
         for place in 0..self.queues.len() {
-            let Some(Seen { queue, .. }) = &self.queues[place] else { continue };
-            let Queue { interface, queue: number, napi, beside } = queue.clone();
-            if !known.iter().any(|known| known.interface == interface) {
-                known.push(self.known(&interface));
+            let Some(Seen { queue, index, .. }) = &self.queues[place] else { continue };
+            let (index, Queue { queue: number, napi, beside, .. }) = (*index, queue.clone());
+            if !known.iter().any(|known| known.index == index) {
+                known.push(self.known(index));
             }
-            let Some(known) = known.iter().find(|known| known.interface == interface) else { continue };
-            let bound = match beside {
-                Beside::Card => known.card,
-                Beside::Deferral => deferral(&Napi::new(&interface, number).read(&self.access)),
+            let Some(known) = known.iter().find(|known| known.index == index) else { continue };
+            let bound = match (beside, &known.name) {
+                (_, None) => None,
+                (Beside::Card, Some(_)) => known.card,
+                (Beside::Deferral, Some(name)) => deferral(&Napi::new(name, number).read(&self.access)),
             };
-            let now = known.napis.iter().find(|(napi, _)| napi.queue == number).map_or(napi, |(_, id)| *id);
-            let follows = now == napi || self.watch.follow(place, now).is_ok();
+            let now = known.napis.iter().find(|(napi, _)| napi.queue == number).map(|(_, id)| *id);
+            let follows = now.is_none_or(|now| now == napi || self.watch.follow(place, now).is_ok());
             if let Some(seen) = &mut self.queues[place] {
                 seen.beside = bound;
-                if follows {
+                seen.is_there = now.is_some() && follows;
+                if let (Some(now), true) = (now, follows) {
                     seen.queue.napi = now;
                 }
             }
         }
     }
 
-    fn known(&self, interface: &str) -> Known {
-        let of_it = self.queues.iter().flatten().filter(|seen| seen.queue.interface == interface);
+    /// What there is of the interface with this number, whatever its name is now.
+    fn known(&self, index: Option<u32>) -> Known {
+        let Some(name) = index.and_then(|index| interface_name(&self.access, index)) else {
+            return Known { index, name: None, napis: Vec::new(), card: None };
+        };
+        let of_it = self.queues.iter().flatten().filter(|seen| seen.index == index);
         let numbers: Vec<u32> = of_it.clone().map(|seen| seen.queue.queue).collect();
-        let napis = napis_of(&self.access, interface, &numbers).unwrap_or_default();
+        let napis = napis_of(&self.access, &name, &numbers).unwrap_or_default();
         let needs_card = of_it.into_iter().any(|seen| seen.queue.beside == Beside::Card);
-        let card = needs_card.then(|| card(&Coalesce::new(interface).read(&self.access))).flatten();
-        Known { interface: interface.to_owned(), napis, card }
+        let card = needs_card.then(|| card(&Coalesce::new(&name).read(&self.access))).flatten();
+        Known { index, name: Some(name), napis, card }
     }
 }
 
 /// What a look found of an interface.
 struct Known {
-    interface: String,
+    index: Option<u32>,
+    /// Its present name. `None` if it is gone.
+    name: Option<String>,
     napis: Vec<(Napi, u32)>,
     card: Option<Nanos>,
 }
@@ -163,13 +180,17 @@ pub struct Watched {
     queues: Arc<Mutex<Queues>>,
     place: usize,
     last: Option<NapiCounts>,
+    /// What GRO held of packets that were not read yet.
+    held: VecDeque<Vec<Delays>>,
     counts_polls: bool,
 }
 
 impl Watched {
     /// Sees queue number `place` of the list.
     pub fn new(queues: Arc<Mutex<Queues>>, place: usize) -> Self {
-        Self { queues, place, last: None, counts_polls: true }
+        // What was counted at this place before is another queue's.
+        let last = queues.lock().unwrap_or_else(PoisonError::into_inner).watch.read(place).ok();
+        Self { queues, place, last, held: VecDeque::new(), counts_polls: true }
     }
 
     /// Without the polls, which do not say what a setting would save that is not in force.
@@ -186,24 +207,39 @@ impl<C> Sensor<C> for Watched {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.look(Nanos::from_nanos(now.as_nanos()));
         let counts = queues.watch.read(self.place).map_err(|error| Blind(error.to_string()))?;
-        let beside = queues.queues.get(self.place).and_then(|seen| seen.as_ref()?.beside);
-        let mut seen = seen(self.last.as_ref(), &counts, beside);
+        let known = queues.queues.get(self.place).and_then(Option::as_ref);
+        if known.is_none_or(|known| !known.is_there) {
+            return Err(Blind(
+                "its NAPI instance is not there: the interface is down, or the queue is not in use".into(),
+            ));
+        }
+        let beside = known.and_then(|known| known.beside);
+        let mut seen = seen(self.last.as_ref(), &counts, beside, &mut self.held);
         seen.polls = seen.polls.filter(|_| self.counts_polls);
         self.last = Some(counts);
         Ok(Reading { taken: now, seen })
     }
 }
 
-/// What the counters say, and the delays since the last time.
-fn seen(last: Option<&NapiCounts>, now: &NapiCounts, beside: Option<Nanos>) -> QueueSeen {
-    let delays = grown(last.map(|last| &last.delays), &now.delays);
-    let held = grown(last.map(|last| &last.held), &now.held);
+/// What the counters say, and the delays since the last time. `held` is what GRO held of packets that may be read yet, the
+/// oldest reading first.
+fn seen(
+    last: Option<&NapiCounts>,
+    now: &NapiCounts,
+    beside: Option<Nanos>,
+    held: &mut VecDeque<Vec<Delays>>,
+) -> QueueSeen {
+    held.push_back(grown(last.map(|last| &last.held), &now.held));
+    if held.len() > HELD_READINGS {
+        held.pop_front();
+    }
+    let after = together(grown(last.map(|last| &last.delays), &now.delays), held);
     QueueSeen {
         packets: now.packets,
         bytes: now.bytes,
         polls: Some(now.polls),
         full_polls: Some(now.full_polls),
-        after: Some(together(delays, held)),
+        after: Some(after),
         beside,
     }
 }
@@ -220,23 +256,20 @@ fn grown(last: Option<&[u64; BUCKETS]>, now: &[u64; BUCKETS]) -> Vec<Delays> {
 }
 
 /// The delays with the times that GRO held packets. Which packet was held for how long is not known: those that were held
-/// longest are taken to be the latest. Both lists begin with the longest times.
-fn together(delays: Vec<Delays>, held: Vec<Delays>) -> Vec<Delays> {
-    let mut held = held.into_iter();
-    let mut hold = held.next();
+/// longest are taken to be the latest. What is left over in `held` belongs to packets that are read later, or never.
+fn together(delays: Vec<Delays>, held: &mut VecDeque<Vec<Delays>>) -> Vec<Delays> {
     let mut all = Vec::with_capacity(delays.len());
     for mut delay in delays {
-        while let Some(longest) = &mut hold {
-            let packets = delay.packets.min(longest.packets);
-            let (shortest, latest) = (delay.shortest + longest.shortest, delay.longest + longest.longest);
+        while delay.packets > 0 {
+            let longest = held.iter_mut().filter_map(|reading| reading.first_mut()).max_by_key(|hold| hold.longest);
+            let Some(hold) = longest else { break };
+            let packets = delay.packets.min(hold.packets);
+            let (shortest, latest) = (delay.shortest + hold.shortest, delay.longest + hold.longest);
             all.push(Delays { packets, shortest, longest: latest });
             delay.packets -= packets;
-            longest.packets -= packets;
-            if longest.packets == 0 {
-                hold = held.next();
-            }
-            if delay.packets == 0 {
-                break;
+            hold.packets -= packets;
+            for reading in held.iter_mut() {
+                reading.retain(|hold| hold.packets > 0);
             }
         }
         if delay.packets > 0 {
@@ -255,14 +288,15 @@ mod tests {
         let mut counts =
             NapiCounts { packets: 5, bytes: 500, polls: 3, full_polls: 1, delays: [0; BUCKETS], held: [0; BUCKETS] };
         counts.delays[8] = 4;
-        let first = seen(None, &counts, Some(Nanos::ZERO));
+        let mut held = VecDeque::new();
+        let first = seen(None, &counts, Some(Nanos::ZERO), &mut held);
         assert_eq!((first.packets, first.bytes, first.polls, first.full_polls), (5, 500, Some(3), Some(1)));
         let (shortest, longest) = bounds(8);
         assert_eq!(first.after, Some(vec![Delays { packets: 4, shortest, longest }]));
         let mut later = counts.clone();
         later.delays[8] += 1;
         later.delays[20] += 2;
-        let after = seen(Some(&counts), &later, None).after.unwrap();
+        let after = seen(Some(&counts), &later, None, &mut held).after.unwrap();
         assert_eq!(after.iter().map(|delays| delays.packets).collect::<Vec<_>>(), [2, 1], "the latest first");
     }
 
@@ -281,15 +315,37 @@ mod tests {
             all.into_iter().map(part).collect()
         };
         let delays = || of(&[(2, 50), (10, 20)]);
-        assert_eq!(parts(together(delays(), of(&[]))), [(2, 50, 51), (10, 20, 21)]);
-        let held = of(&[(1, 200), (3, 100)]);
-        assert_eq!(
-            parts(together(delays(), held)),
-            [(1, 250, 252), (1, 150, 152), (2, 120, 122), (8, 20, 21)],
-            "one 200 us, three 100 us"
-        );
-        // More were held than were read until now.
-        assert_eq!(parts(together(of(&[(1, 5)]), of(&[(4, 10)]))), [(1, 15, 17)]);
+        let with = |delays, held: &[&[(u32, u64)]]| {
+            let mut held: VecDeque<Vec<Delays>> = held.iter().map(|reading| of(reading)).collect();
+            let all = parts(together(delays, &mut held));
+            (all, parts(held.into_iter().flatten().collect()))
+        };
+        assert_eq!(with(delays(), &[]), (vec![(2, 50, 51), (10, 20, 21)], vec![]));
+        // One was held for 200 us, three for 100 us, in two readings.
+        let all = vec![(1, 250, 252), (1, 150, 152), (2, 120, 122), (8, 20, 21)];
+        assert_eq!(with(delays(), &[&[(3, 100)], &[(1, 200)]]), (all, vec![]));
+        // More were held than are read until now: they count when they are read.
+        assert_eq!(with(of(&[(1, 5)]), &[&[(4, 10)]]), (vec![(1, 15, 17)], vec![(3, 10, 11)]));
+    }
+
+    #[test]
+    fn what_was_held_counts_when_it_is_read_and_not_for_ever() {
+        let mut counts =
+            NapiCounts { packets: 1, bytes: 100, polls: 1, full_polls: 0, delays: [0; BUCKETS], held: [0; BUCKETS] };
+        counts.held[40] = 2;
+        let mut held = VecDeque::new();
+        let mut last = counts.clone();
+        assert_eq!(seen(None, &counts, None, &mut held).after, Some(vec![]));
+        counts.delays[8] += 1;
+        let after = seen(Some(&last), &counts, None, &mut held).after.unwrap();
+        assert_eq!(after[0].shortest, bounds(8).0 + bounds(40).0);
+        last = counts.clone();
+        for _ in 0..HELD_READINGS {
+            assert_eq!(seen(Some(&last), &counts, None, &mut held).after, Some(vec![]));
+        }
+        counts.delays[8] += 1;
+        let after = seen(Some(&last), &counts, None, &mut held).after.unwrap();
+        assert_eq!(after[0].shortest, bounds(8).0, "that packet was never read");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! An interface whose receive queues are steered.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use host::knob::{
-    Access, AnySetting, Coalesce, CoalesceQueue, Napi, Rings, Setting as _, Value, interfaces, napi_queues, napis_of,
+    Access, Coalesce, CoalesceQueue, Napi, Rings, Setting as _, Value, interface_index, interfaces, napi_queues,
+    napis_of,
 };
-use host::transaction::Steered;
+use host::transaction::{Steered, Target};
 use policy::moderation::{
     Direction, GoalModeration, GoalModerationConfig, Limits, Moderation, NetDim, PeriodMode, Profile, Static,
 };
@@ -44,6 +46,8 @@ pub(super) struct Options<'a> {
 /// An interface and its queues.
 pub(super) struct Interface {
     pub(super) config: InterfaceConfig,
+    /// Its number, which stays when it is renamed.
+    index: Option<u32>,
     pub(super) queues: Vec<Queue>,
     /// `None` if nothing is changed.
     steered: Option<Shared>,
@@ -66,6 +70,7 @@ impl Interface {
         }
         let places = places(access, &config, &found)?;
         let is_shared = places.len() < found.len();
+        let in_force = in_force(access, &places, found.len())?;
         let (steered, actuators) = match options.dry_run {
             true => (None, found.iter().map(|_| -> Any { Box::new(Dry) }).collect()),
             false => {
@@ -74,32 +79,31 @@ impl Interface {
                 (Some(shared), actuators)
             }
         };
+        let index = interface_index(access, &config.name);
         let loss = loss_bound(access, &config)?;
         let mut queues = Vec::with_capacity(found.len());
-        for (found, actuator) in found.into_iter().zip(actuators) {
+        for ((found, actuator), in_force) in found.into_iter().zip(actuators).zip(in_force) {
             let number = found.queue;
             let place = watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(found.clone())?;
-            let controller = controller(&config, number, loss, is_shared);
+            let controller = controller(&config, number, loss, is_shared, in_force);
             let sensor = Watched::new(watch.clone(), place);
             let machine = match options.dry_run {
                 true => Machine::new(sensor.without_polls(), controller, actuator),
                 false => Machine::new(sensor, controller, actuator),
             };
-            let recorder = match (options.record, config.policy) {
-                (Some(folder), Policy::NetDim) => Some(Recorder::new(folder, &config.name, number)?),
-                _ => None,
-            };
+            let recorder = recorder(options, &config, number)?;
             queues.push(Queue::new(found, place, config.policy, machine, options, recorder));
         }
-        Ok(Self { config, queues, steered, watch: watch.clone() })
+        Ok(Self { config, index, queues, steered, watch: watch.clone() })
     }
 
-    /// Goes on with other policies and goals, and keeps the settings.
-    pub(super) fn reconfigure(&mut self, access: &Access, config: InterfaceConfig) -> anyhow::Result<()> {
-        let loss = loss_bound(access, &config)?;
+    /// Goes on with other policies and goals, and keeps the settings. What a queue has shown until now is forgotten: it
+    /// was judged by another goal.
+    pub(super) fn reconfigure(&mut self, options: Options<'_>, config: InterfaceConfig) -> anyhow::Result<()> {
+        let loss = loss_bound(options.access, &config)?;
         for queue in &mut self.queues {
-            let is_shared = queue.is_shared();
-            queue.control_by(config.policy, controller(&config, queue.number(), loss, is_shared));
+            let controller = controller(&config, queue.number(), loss, queue.is_shared(), queue.in_force());
+            queue.control_by(config.policy, controller, recorder(options, &config, queue.number())?);
         }
         self.config = config;
         Ok(())
@@ -115,10 +119,15 @@ impl Interface {
         self.queues.iter().all(Queue::is_lost)
     }
 
-    /// Whether the interface has a queue that is not steered: somebody changed the number of its channels.
+    /// Whether the interface is up and has other queues than those that are steered: somebody changed the number of its
+    /// channels.
     pub(super) fn has_others(&self, access: &Access) -> bool {
-        let Ok(now) = napi_queues(access, &self.config.name) else { return false };
-        now.iter().any(|number| !self.queues.iter().any(|queue| queue.number() == *number))
+        let is_it = interface_index(access, &self.config.name) == self.index;
+        let Ok(mut now) = napi_queues(access, &self.config.name) else { return false };
+        let mut steered: Vec<u32> = self.queues.iter().map(Queue::number).collect();
+        now.sort_unstable();
+        steered.sort_unstable();
+        is_it && !now.is_empty() && now != steered
     }
 
     /// Whether the interface itself is gone.
@@ -127,15 +136,15 @@ impl Interface {
     }
 
     /// Ends it, and restores what was set. `None` if nothing was changed, or all of it is somebody else's or gone; else
-    /// whether all of it is restored.
-    pub(super) fn end(self) -> Option<bool> {
+    /// whether all of it is restored. Waits at most `patience` for another transaction to end.
+    pub(super) fn end(self, patience: Duration) -> Option<bool> {
         let all_lost = self.is_lost();
         for queue in &self.queues {
             self.watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(queue.place());
         }
         // The actuators hold the settings too.
         drop(self.queues);
-        let restored = self.steered.map(|shared| restore(&self.config.name, shared));
+        let restored = self.steered.map(|shared| restore(&self.config.name, shared, patience));
         restored.filter(|restored| !all_lost || !restored)
     }
 }
@@ -204,14 +213,15 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch]) -> anyhow:
 /// Records the original settings. While the deferral is steered, the card's adaptive moderation is off: nobody could say
 /// how long it holds a packet back.
 fn steered(access: &Access, config: &InterfaceConfig, places: &[Place]) -> anyhow::Result<Shared> {
-    let mut settings: Vec<AnySetting> = places.iter().map(Place::setting).collect();
+    let mut targets: Vec<Target> = places.iter().map(Place::target).collect();
     let adaptive = match config.place {
         TypedPlace::Nic => None,
         TypedPlace::Napi => card_that_adapts(access, &config.name)?,
     };
-    settings.extend(adaptive.as_ref().map(|(setting, _)| AnySetting::from(setting.clone())));
-    let mut steered = Steered::new(access, &format!("moderate {}", config.name), &settings, COMMAND, VERSION)?;
-    if let Some((_, off)) = adaptive {
+    targets.extend(adaptive.as_ref().map(Place::target));
+    let mut steered = Steered::new(access, &format!("moderate {}", config.name), &targets, COMMAND, VERSION)?;
+    if let Some(card) = adaptive {
+        let off = card.value(Profile::IMMEDIATE);
         let failed = match steered.steer(places.len(), &off) {
             Ok(moved) if moved.is_good() => None,
             Ok(moved) => Some(format!("{moved:?}")),
@@ -228,16 +238,14 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place]) -> anyho
     Ok(Arc::new(Mutex::new(steered)))
 }
 
-/// The card's coalescing if it is adaptive, with the value that turns that and the card's own timer off.
-fn card_that_adapts(access: &Access, interface: &str) -> anyhow::Result<Option<(Coalesce, Value)>> {
-    let setting = Coalesce::new(interface);
-    let Some(value) = setting.read(access)? else { return Ok(None) };
+/// The card's coalescing if it is adaptive.
+fn card_that_adapts(access: &Access, interface: &str) -> anyhow::Result<Option<Place>> {
+    let Some(value) = Coalesce::new(interface).read(access)? else { return Ok(None) };
     if value.field("adaptive-rx").is_none_or(|on| on == "0") {
         return Ok(None);
     }
     let counts_frames = value.field("rx-max-frames").is_some();
-    let device = Place::Device { interface: interface.to_owned(), has_adaptive: true, counts_frames };
-    Ok(Some((setting, device.value(Profile::IMMEDIATE))))
+    Ok(Some(Place::Device { interface: interface.to_owned(), has_adaptive: true, counts_frames }))
 }
 
 /// An actuator for each queue.
@@ -259,7 +267,32 @@ fn goal_of(config: &InterfaceConfig, queue: u32) -> Goal {
     config.queues.iter().find(|(number, _)| *number == queue).map_or(config.goal, |(_, goal)| *goal)
 }
 
-fn controller(config: &InterfaceConfig, queue: u32, loss: Option<LossBound>, is_shared: bool) -> Controller<Monotonic> {
+/// The file for the calls of DIM, if they are to be recorded.
+fn recorder(options: Options<'_>, config: &InterfaceConfig, queue: u32) -> anyhow::Result<Option<Recorder>> {
+    match (options.record, config.policy) {
+        (Some(folder), Policy::NetDim) => Ok(Some(Recorder::new(folder, &config.name, queue)?)),
+        _ => Ok(None),
+    }
+}
+
+/// What is in force before anything is changed, of each of `queues` queues.
+fn in_force(access: &Access, places: &[Place], queues: usize) -> anyhow::Result<Vec<Profile>> {
+    let mut all = Vec::with_capacity(queues);
+    for place in places {
+        let value = place.setting().read(access)?;
+        all.push(value.and_then(|value| place.profile(&value)).unwrap_or(Profile::IMMEDIATE));
+    }
+    all.resize(queues, all.last().copied().unwrap_or(Profile::IMMEDIATE));
+    Ok(all)
+}
+
+fn controller(
+    config: &InterfaceConfig,
+    queue: u32,
+    loss: Option<LossBound>,
+    is_shared: bool,
+    in_force: Profile,
+) -> Controller<Monotonic> {
     let goal = goal_of(config, queue);
     let policy = match config.policy {
         Policy::Static(profile) => Moderation::Static(Static::new(profile)),
@@ -275,7 +308,7 @@ fn controller(config: &InterfaceConfig, queue: u32, loss: Option<LossBound>, is_
             remaining: None,
         })),
     };
-    Controller::new(policy, goal, Profile::IMMEDIATE, is_shared)
+    Controller::new(policy, goal, in_force, is_shared)
 }
 
 /// The ring, and the rate at which it may fill. `None`, and a note that says so, if one of them is unknown.
@@ -301,12 +334,13 @@ fn loss_bound(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Optio
 }
 
 /// Restores what was steered; whether all of it was.
-fn restore(interface: &str, shared: Shared) -> bool {
+fn restore(interface: &str, shared: Shared, patience: Duration) -> bool {
     let Some(steered) = Arc::into_inner(shared).and_then(|inner| inner.into_inner().ok()) else { return false };
-    match steered.release() {
+    match steered.release_within(patience) {
         Ok(Some(back)) if !back.closed => {
             note(&format!(
-                "{interface}: not everything was restored; look at apus tune status, then run apus tune rollback {}",
+                "{interface}: not everything is restored yet (a setting is not there while its interface is down); look at \
+                 apus tune status, then run apus tune rollback {}",
                 back.id
             ));
             false

@@ -101,9 +101,15 @@ impl Queue {
         self.machine.controller().is_shared()
     }
 
+    /// The profile in force, as far as is known.
+    pub(super) fn in_force(&self) -> Profile {
+        self.machine.controller().in_force()
+    }
+
     /// Goes on with another policy.
-    pub(super) fn control_by(&mut self, policy: Policy, controller: Controller<Monotonic>) {
+    pub(super) fn control_by(&mut self, policy: Policy, controller: Controller<Monotonic>, recorder: Option<Recorder>) {
         self.policy = policy;
+        self.recorder = recorder;
         self.machine.control_by(controller);
     }
 

@@ -20,16 +20,19 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates `INTERFACE-QUEUE.csv` in a folder, which is made if there is none.
+    /// Begins a new instance of DIM in `INTERFACE-QUEUE.csv` of a folder, which is made if there is none. What the file
+    /// has already stays.
     pub(super) fn new(folder: &Path, interface: &str, queue: u32) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let path = folder.join(format!("{interface}-{queue}.csv"));
         let shown = path.display().to_string();
-        let file = File::create(&path).with_context(|| format!("cannot write {shown}"))?;
+        let failed = || format!("cannot write {shown}");
+        let file = File::options().create(true).append(true).open(&path).with_context(failed)?;
+        let is_new = file.metadata().with_context(failed)?.len() == 0;
         let mut out = BufWriter::new(file);
-        writeln!(out, "apply,time_ns,events,packets,bytes,state,tune_state,profile_ix,steps_right,steps_left,tired")
-            .and_then(|()| writeln!(out, "reset,0,0,0,0,0,0,{DIM_BEGINS},0,0,0"))
-            .with_context(|| format!("cannot write {shown}"))?;
+        let header = "apply,time_ns,events,packets,bytes,state,tune_state,profile_ix,steps_right,steps_left,tired";
+        let headed = if is_new { writeln!(out, "{header}") } else { Ok(()) };
+        headed.and_then(|()| writeln!(out, "reset,0,0,0,0,0,0,{DIM_BEGINS},0,0,0")).with_context(failed)?;
         Ok(Self { out, path: shown, failed: false })
     }
 

@@ -33,6 +33,9 @@ use crate::terminal;
 
 /// Time between two publications of the state, and between two looks at the interfaces.
 const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
+/// How long a restore waits for another transaction to end: at the end, and while other queues are steered.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two attempts to begin with an interface that is not there. An attempt costs some requests to the kernel.
 const RETRY_EVERY: Nanos = Nanos::from_secs(5);
 
@@ -119,9 +122,10 @@ impl<'a> Session<'a> {
     }
 
     /// Ends an interface, and keeps what became of it.
-    fn end_one(&mut self, interface: Interface) {
+    fn end_one(&mut self, interface: Interface, patience: Duration) {
+        self.ended.retain(|queue| queue.interface != interface.config.name);
         self.ended.extend(self.documents_of(&interface));
-        let restored = interface.end();
+        let restored = interface.end(patience);
         self.restored = match (self.restored, restored) {
             (Some(one), Some(other)) => Some(one && other),
             (one, other) => one.or(other),
@@ -167,7 +171,7 @@ impl<'a> Session<'a> {
         tell(manager.stopping());
         let lasted = clock.now().since(self.began).unwrap_or(Nanos::ZERO);
         for interface in std::mem::take(&mut self.interfaces) {
-            self.end_one(interface);
+            self.end_one(interface, PATIENCE);
         }
         Ok(Ended { dry_run: self.options.dry_run, lasted, queues: self.ended, restored: self.restored })
     }
@@ -208,9 +212,10 @@ impl<'a> Session<'a> {
         for interface in changed {
             let config = interface.config.clone();
             note(&format!("{}: its queues have changed; it is taken up again", config.name));
-            self.end_one(interface);
-            if let Err(error) = self.add(config.clone()) {
-                self.wait_for(config, &format!("{error:#}"), None);
+            self.end_one(interface, SHORT_PATIENCE);
+            match self.add(config.clone()) {
+                Ok(()) => self.ended.retain(|queue| queue.interface != config.name),
+                Err(error) => self.wait_for(config, &format!("{error:#}"), None),
             }
         }
         let now = MonotonicClock.now();
@@ -247,7 +252,7 @@ impl<'a> Session<'a> {
                 Some(place) if before[place].can_become(&one) => {
                     let mut interface = before.swap_remove(place);
                     if interface.config != one
-                        && let Err(error) = interface.reconfigure(self.options.access, one)
+                        && let Err(error) = interface.reconfigure(self.options, one)
                     {
                         note(&format!("{}: it is steered as before: {error:#}", interface.config.name));
                     }
@@ -256,7 +261,7 @@ impl<'a> Session<'a> {
                 }
                 Some(place) => {
                     let interface = before.swap_remove(place);
-                    self.end_one(interface);
+                    self.end_one(interface, SHORT_PATIENCE);
                     self.ended.retain(|queue| queue.interface != one.name);
                 }
                 None => {}
@@ -267,7 +272,7 @@ impl<'a> Session<'a> {
         }
         for interface in before {
             note(&format!("{}: no longer in the configuration, and not steered from now on", interface.config.name));
-            self.end_one(interface);
+            self.end_one(interface, SHORT_PATIENCE);
         }
     }
 
@@ -282,7 +287,7 @@ impl<'a> Session<'a> {
     fn document(&self) -> Document {
         let now = self.interfaces.iter().flat_map(|interface| self.documents_of(interface));
         let lasted = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO);
-        say::document(self.options.dry_run, lasted, now.chain(self.ended.iter().cloned()).collect(), None)
+        say::document(self.options.dry_run, lasted, now.collect(), None)
     }
 
     /// A line for people.

@@ -134,10 +134,12 @@ struct {
 	__type(value, struct seen);
 } seen SEC(".maps");
 
-// mod.rs writes it as two u64.
+// mod.rs writes it as four u64.
 struct watched {
 	__u64 slot;
-	__u64 dev; // the instance's net_device; 0 until its first poll has ended
+	__u64 dev;   // the instance's net_device; 0 until its first poll has ended
+	__u64 began; // its first poll of those that used up their budget, up to its last one; 0: the last one did not
+	__u64 run;   // how many such polls there were one after the other
 };
 
 struct {
@@ -171,9 +173,9 @@ struct poll {
 	__u32 in_window; // stamped packets delivered in it
 	__u32 pause;	 // polls that are not stamped after one that is
 	__u32 paused;	 // of these, those yet to come
-	__u32 full;	 // the instance whose previous poll used up its budget; 0: none did
-	__u32 run;	 // how many such polls there were one after the other
 	__u32 unused;
+	__u64 run_began; // `began` of its instance
+	__u64 run;	 // `run` of its instance
 };
 
 struct {
@@ -308,10 +310,13 @@ static __always_inline void turn_to(struct poll *now, __u32 napi)
 	now->bytes = 0;
 	now->napi = napi;
 	now->place = 0;
+	now->run_began = 0;
 	struct watched *is = napi ? bpf_map_lookup_elem(&watched, &napi) : 0;
 	if (is) {
 		now->place = is->slot + 1;
 		now->dev = is->dev;
+		now->run_began = is->began;
+		now->run = is->run;
 	}
 }
 
@@ -348,7 +353,7 @@ static __always_inline int received(struct sk_buff *skb)
 	if (now->dev && now->dev != (__u64)skb->dev)
 		return 0;
 	if (!now->began)
-		now->began = now->full == napi && now->run < LONGEST_RUN ? now->previous : begin(now);
+		now->began = now->run_began && now->run < LONGEST_RUN ? now->run_began : begin(now);
 	now->packets++;
 	now->bytes += skb->len;
 	__u64 head = number(skb->head);
@@ -533,9 +538,12 @@ int on_poll(__u64 *args)
 	struct seen *its = now->place ? of_slot(now->place - 1) : 0;
 	if (its) {
 		__u64 dev = (__u64)napi->dev;
-		struct watched *is = now->dev == dev ? 0 : bpf_map_lookup_elem(&watched, &id);
-		if (is)
+		struct watched *is = now->dev == dev && !is_full && !now->run_began ? 0 : bpf_map_lookup_elem(&watched, &id);
+		if (is) {
 			is->dev = dev;
+			is->run = is_full && now->run_began && now->run < LONGEST_RUN ? now->run + 1 : 0;
+			is->began = is_full ? now->began : 0;
+		}
 		__sync_fetch_and_add(&its->polls, 1);
 		if (is_full)
 			__sync_fetch_and_add(&its->full_polls, 1);
@@ -545,8 +553,6 @@ int on_poll(__u64 *args)
 		}
 	}
 	now->previous = is_full ? now->began : 0;
-	now->run = is_full && now->full == id && now->run < LONGEST_RUN ? now->run + 1 : 0;
-	now->full = is_full && now->began ? id : 0;
 	now->began = 0;
 	now->packets = 0;
 	now->bytes = 0;
