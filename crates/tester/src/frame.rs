@@ -211,8 +211,9 @@ pub struct TestHeader {
 }
 
 impl TestHeader {
-    /// The full sequence number, if only numbers below `next` were sent; `None` if none of these has the frame's low
-    /// bits. A frame older than 2^32 frames would be taken for a later one.
+    /// The full sequence number: the largest number below `next` that has the frame's low 32 bits, because only numbers
+    /// below `next` have been sent. `None` if there is no such number. So a frame that was sent 2^32 or more frames ago
+    /// is taken for a later one.
     pub fn sequence_below(&self, next: u64) -> Option<u64> {
         let last = next.checked_sub(1)?;
         let candidate = (last & !0xffff_ffff) | u64::from(self.sequence_low);

@@ -197,11 +197,11 @@ pub struct FrameCounts {
 pub struct Exclusion {
     /// Number of frames due after the warm-up.
     pub intended: u64,
-    /// Number of these whose sample met a gap.
+    /// Number of intended frames whose sample met a gap.
     pub excluded: u64,
-    /// Number of these that the tester did not send.
+    /// Number of intended frames that the tester did not send.
     pub unsent: u64,
-    /// Number of these that were sent but did not come back.
+    /// Number of intended frames that were sent but did not come back.
     pub lost: u64,
     /// Number of lost frames that were due outside all gaps.
     pub lost_outside_gaps: u64,
@@ -217,7 +217,7 @@ pub struct Exclusion {
     pub recovery_share_ppm: u32,
     /// Number of gaps of the tester.
     pub tester_gaps: u64,
-    /// Total length of these gaps.
+    /// Total length of the tester's gaps.
     pub tester_gaps_ns: u64,
     /// Number of gaps of the loop under test.
     pub tested_gaps: Reading<u64>,

@@ -36,7 +36,7 @@ const SETTINGS: &[Rule] = &[
               away from the isolated CPUs; without it, to any busy CPU, including isolated ones. With 0 it stays where \
               it was started.",
         magnitude: Magnitude::untimed(
-            "an interrupt of some us per timer, on the CPU that receives the timer",
+            "an interrupt of a few us per timer, on the CPU that receives the timer",
             "Linux kernel/sched/core.c, get_nohz_timer_target",
         ),
         fix: Fix::runtime("sysctl -w kernel.timer_migration=0")
@@ -138,12 +138,13 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
             Judgement::pass(format!("{}, the advice for {} ({})", mine.is, uses.join(", "), mine.who))
         }
         ([], uses @ [_, ..]) => Judgement::warn(format!(
-            "{}, as advised by {}. With --workload {}, the advice is {} ({})",
+            "{}, but with --workload {} the advice is {} ({}). Other sources recommend {} ({})",
             mine.is,
-            mine.who,
             uses.join(","),
             other.want,
-            other.who
+            other.who,
+            mine.want,
+            mine.who
         )),
         _ => {
             let decides = !declared && sides.iter().any(|side| !side.of.is_empty());
@@ -190,7 +191,7 @@ fn rcu_normal(facts: &Facts, context: &Context) -> Judged {
     const HURRY: Side = Side {
         is: "RCU may expedite grace periods after boot",
         want: "expedited grace periods",
-        who: "OpenShift vDU",
+        who: "OpenShift's reference for 5G distributed units",
         of: &[],
     };
     let fact = facts.parameter("rcupdate.rcu_normal_after_boot");
@@ -250,10 +251,10 @@ fn pstate(facts: &Facts, context: &Context) -> Judged {
     // (cpu_core and cpu_atom; arch/x86/events/intel/core.c); active for all others.
     let (off, active) = match facts.cpus.generation.get() {
         Some(Haswell | Broadwell | Skylake | CascadeLake | CooperLake) => {
-            ("tuned, OpenShift node tuning operator", "intel/PerfSpect")
+            ("tuned and OpenShift node tuning operator", "intel/PerfSpect")
         }
         Some(IceLake | SapphireRapids | EmeraldRapids | GraniteRapids | SierraForest) => {
-            ("tuned", "OpenShift node tuning operator, intel/PerfSpect")
+            ("tuned", "OpenShift node tuning operator and intel/PerfSpect")
         }
         _ => ("tuned", "intel/PerfSpect"),
     };
@@ -393,10 +394,12 @@ mod tests {
         assert_eq!(
             found(clx, "active\n"),
             "intel_pstate is in use, in active mode, as advised by intel/PerfSpect. The opposite advice is intel_pstate=disable \
-             (tuned, OpenShift node tuning operator)"
+             (tuned and OpenShift node tuning operator)"
         );
-        assert!(found(icx, "active\n").contains("as advised by OpenShift node tuning operator, intel/PerfSpect."));
-        assert!(found(icx, "off\n").ends_with("intel_pstate=active (OpenShift node tuning operator, intel/PerfSpect)"));
+        assert!(found(icx, "active\n").contains("as advised by OpenShift node tuning operator and intel/PerfSpect."));
+        assert!(
+            found(icx, "off\n").ends_with("intel_pstate=active (OpenShift node tuning operator and intel/PerfSpect)")
+        );
         let passive = found(clx, "passive\n");
         assert!(
             passive.contains("passive mode, as advised by OpenShift node tuning operator with perPodPowerManagement")
@@ -412,7 +415,7 @@ mod tests {
             let host = poll().workload(Workload::Interrupt).workload(Workload::KvmHost).file(MIGRATION, now);
             host.judge("choice.timer-migration").remove(0).found
         };
-        assert!(both("1\n").contains(". With --workload poll, the advice is "), "{}", both("1\n"));
+        assert!(both("1\n").contains(", but with --workload poll the advice is "), "{}", both("1\n"));
         assert!(both("0\n").contains(", the advice for poll ("), "{}", both("0\n"));
     }
 
@@ -425,12 +428,10 @@ mod tests {
              they were started (tuned); --workload can decide it"
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
-        assert!(
-            decided
-                .found
-                .ends_with("With --workload poll, the advice is timers that stay where they were started (tuned)"),
-            "{}",
-            decided.found
+        assert_eq!(
+            decided.found,
+            "timers move to busy CPUs, but with --workload poll the advice is timers that stay where they were started \
+             (tuned). Other sources recommend timers that move away from idle CPUs (OpenShift node tuning operator)"
         );
     }
 }

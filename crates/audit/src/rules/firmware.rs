@@ -110,7 +110,7 @@ const STATE: &[Rule] = &[
         why: "A patrol scrub reads all memory in the background to find errors early, and takes memory bandwidth and \
               time of the memory banks. If the firmware does it in software, it stops CPUs.",
         magnitude: Magnitude::slower(
-            "some tens of nanoseconds for an access that collides with it; much more where the firmware does it",
+            "tens of nanoseconds for an access that collides with it; much more where the firmware does it",
             "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::boot("firmware setting Patrol Scrub: disabled"),

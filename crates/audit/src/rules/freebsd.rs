@@ -255,7 +255,7 @@ const QUEUES: &[Rule] = &[
          that others need. Two such threads on one CPU wait for each other.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "a cold cache after each move: some microseconds",
+            "a cold cache after each move: a few microseconds",
             "FreeBSD manual, cpuset(1), names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::both(

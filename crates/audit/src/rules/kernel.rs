@@ -23,8 +23,8 @@ const CONFIGURATION: &[Rule] = &[
         why: "Without CONFIG_NO_HZ_FULL the kernel ignores nohz_full=, and every busy CPU keeps its tick.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "100 to 1000 interruptions per second, some microseconds each",
-            "Linux Documentation/timers/no_hz.rst; the length of a tick is general knowledge",
+            "100 to 1000 interruptions per second, a few microseconds each",
+            "Linux Documentation/timers/no_hz.rst; how long a tick takes is general knowledge",
         ),
         fix: OTHER,
         cost: "Entries into the kernel cost a little more on CPUs in nohz_full.",
@@ -153,7 +153,7 @@ const RUNNING: &[Rule] = &[
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "about 1000 interrupts and 30 softirqs per second on isolated CPUs, none after the fix",
-            "NVIDIA/NV-Kernels pull request 400; the length of each is general knowledge",
+            "NVIDIA/NV-Kernels pull request 400; how long each takes is general knowledge",
         ),
         fix: Fix::runtime("for n in {cpu-words}; do echo 0 > /sys/kernel/debug/sched/fair_server/cpu$n/runtime; done"),
         cost: "Fair tasks on these CPUs can starve next to a real-time task that never sleeps.",

@@ -65,7 +65,7 @@ const TUNERS: &[Rule] = &[
          On housekeeping CPUs they delay interrupts and RCU; without isolation they delay packets.",
         magnitude: Magnitude::late(
             Nanos::from_millis(1),
-            "occasional runs of some ms, on any CPU that they may use",
+            "occasional runs of a few ms, on any CPU that they may use",
             "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the figure is an estimate",
         ),
         fix: Fix::for_good("stop and disable the services that are named, or give systemd CPUAffinity={housekeeping}"),
@@ -86,7 +86,7 @@ const MONITORS: &[Rule] = &[
          turbostat moves to every CPU in turn, including isolated ones.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "some us per register, CPU and interval",
+            "a few us per register, CPU and interval",
             "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
         ),
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (turbostat --cpu), or not at all"),
@@ -119,7 +119,7 @@ const MONITORS: &[Rule] = &[
         why: "An audit that disturbs the host reports its own disturbance. So it runs on housekeeping CPUs, starts no \
          thread on each CPU, and reads registers only with --msr.",
         magnitude: Magnitude::untimed(
-            "with --msr, some us per register and CPU, once",
+            "with --msr, a few us per register and CPU, once",
             "Intel P-state guide (637284-001US, 2021), appendix A",
         ),
         fix: Fix::runtime("taskset -c {housekeeping} apus audit"),

@@ -355,7 +355,7 @@ fn sentences_say_what_the_recording_and_the_source_say() {
     let Some(report) = audited("kvm-guest-sno", &isolated("2-3,9")) else { return };
     says(&report, "cmd.duplicate", &["rw is given more than once"]);
     says(&report, "cmd.companions", &["new interrupts may go to CPUs 2-3,9, which are the application's"]);
-    for (name, advice) in [("clx2s0", "(tuned, OpenShift node tuning operator)"), ("spr1", "(tuned)")] {
+    for (name, advice) in [("clx2s0", "(tuned and OpenShift node tuning operator)"), ("spr1", "(tuned)")] {
         let Some(report) = audited(name, &Intent::default()) else { return };
         says(&report, "choice.pstate-driver", &["intel_pstate=disable", advice]);
     }
@@ -389,7 +389,7 @@ fn what_was_said_decides_only_what_it_can() {
     let Some(report) = audited("telco-worker1", &of_use(&[Workload::Poll, Workload::Interrupt], Some("11-39"))) else {
         return;
     };
-    says(&report, "smt.state", &[". With --workload poll, the advice is one thread per core"]);
+    says(&report, "smt.state", &[", but with --workload poll the advice is one thread per core"]);
 }
 
 /// CPUs beside the application's are not said to do housekeeping, and bounds that boost exceeds are not said to hold.

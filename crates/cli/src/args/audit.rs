@@ -64,7 +64,9 @@ pub struct Host {
     /// Network interfaces that carry the application's packets (comma-separated) [default: inferred].
     #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
     pub nic: Vec<String>,
-    /// What the host does: poll, interrupt, rt, kvm-host, guest (comma-separated) [default: inferred].
+    /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
+    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM guests),
+    /// guest (is a virtual machine) [default: inferred].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the delay that each of them may add,
@@ -132,8 +134,9 @@ pub struct Cmdline {
     /// Number of CPUs of the host [default: the number of this host; unknown if COMMAND-LINE is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
-    /// What the host does: poll, interrupt, rt, kvm-host, guest (comma-separated). Kernel parameters that suit these
-    /// uses are considered too.
+    /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
+    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM guests),
+    /// guest (is a virtual machine). Kernel parameters that suit these uses are considered too.
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Print one JSON document (schema apus.cmdline/1).

@@ -34,9 +34,10 @@ pub struct Latency {
     #[command(flatten)]
     pub bed: Bed,
     /// When to send frames. `constant:20kpps` or `constant:350us`: evenly spaced; `poisson:20kpps`: Poisson arrivals;
-    /// `burst:32@1ms[,rate=1Mpps]`: 32 frames every 1 ms; `slot:500us,frames=4,jitter=20us`: 4 frames every 500 us,
-    /// each group up to 20 us late; `pareto:30kpps[,alpha=1.5]`: clusters, with silences of all lengths;
-    /// `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls every 2 s, with Poisson arrivals or evenly
+    /// `burst:32@1ms[,rate=1Mpps]`: 32 frames every 1 ms, all at once or, with `rate`, at this rate within the burst;
+    /// `slot:500us,frames=4,jitter=20us`: 4 frames every 500 us, each group up to 20 us late;
+    /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average with Pareto-distributed gaps of this shape: clusters, with
+    /// silences of all lengths; `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls every 2 s, with Poisson arrivals or evenly
     /// spaced; `pcap:FILE`: the gaps and sizes of a capture.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
@@ -119,8 +120,8 @@ pub struct Bed {
     /// Descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's port")]
     pub ring: u32,
-    /// Frames to take from the kernel: all, ethertype=0x88b5 or udp=7-9 [default: ethertype=0x88b5; all with --udp or
-    /// a capture].
+    /// Frames to take from the kernel: all, ethertype=0x88b5 or udp=7-9 [default: ethertype=0x88b5; with --udp or
+    /// `--schedule pcap:FILE`: all].
     #[arg(long, value_parser = filter, help_heading = "Tester's port")]
     pub filter: Option<Filter>,
 

@@ -17,7 +17,8 @@ pub enum Dim {
     /// The column apply is `reset` to start a new instance, 1 if the driver had programmed the chosen profile before
     /// this call, and 0 otherwise. A new instance starts at the profile_ix of its row, or at 0 without this column.
     /// DIM measures over a window of events, and reads the clock again when it begins the next window. The optional
-    /// column restart_time_ns is that second reading [default: time_ns]. The column run is ignored.
+    /// column restart_time_ns is that second reading [default: time_ns]. A column
+    /// named `run` is allowed, and ignored.
     ///
     /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired are compared with DIM's
     /// state. Exit status 1 if one of them differs.

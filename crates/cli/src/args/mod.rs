@@ -47,7 +47,7 @@ pub enum Command {
     Bench(Box<bench::Bench>),
     /// Measures how long a thread takes to wake up on this host, and what takes the CPU away from it.
     ///
-    /// Exit status 1 if a sample exceeds --fail-over.
+    /// With --fail-over DURATION, the exit status is 1 if a sample takes longer than DURATION.
     #[command(subcommand)]
     Probe(Box<probe::Probe>),
     /// Creates network namespaces joined by veth pairs, to test and measure without a network card.

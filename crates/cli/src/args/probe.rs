@@ -242,7 +242,8 @@ pub struct Idle {
 /// Arguments of `apus probe frequency`.
 #[derive(Args, Debug)]
 pub struct Frequency {
-    /// CPU that runs the work and changes its frequency [default: the last CPU that this process may run on].
+    /// CPU whose frequency to change. It repeats a fixed piece of work (--work); the time that each repetition takes
+    /// shows the frequency [default: the last CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
     /// How to request a frequency: governor, limits, hwp (MSR 0x774) or auto.
@@ -251,7 +252,7 @@ pub struct Frequency {
     /// Frequencies to request in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
     #[arg(long, value_name = "FREQUENCIES", value_delimiter = ',')]
     pub levels: Vec<Hertz>,
-    /// Size of a work item: the time that it takes at the frequency that the CPU has when the measurement starts.
+    /// Length of the piece of work (a work item): the time that it takes at the frequency that the CPU has when the measurement starts.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub work: Nanos,
     /// Time from one request to the next, at least 4ms.

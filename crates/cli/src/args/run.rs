@@ -89,8 +89,8 @@ impl App {
 #[derive(Args, Debug)]
 pub struct Common {
     /// Ports to receive from and send to. A network interface: eth0 (queue 0), eth0:0-3 or eth0:0,2. A source in
-    /// memory, which repeats one frame and needs no privilege: memory:BYTES[,frames=N]. A capture file:
-    /// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
+    /// memory, which repeats one frame of SIZE bytes (60 to 9000, without the check sequence) and needs no privilege:
+    /// memory:SIZE[,frames=N]. A capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 
@@ -118,7 +118,8 @@ pub struct Common {
     /// Run the workers under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Workers")]
     pub fifo: Option<u8>,
-    /// Do not lock the process's memory into RAM. With only memory and pcap ports, the memory is never locked.
+    /// Do not lock the process's memory into RAM. It is never locked if all ports
+    /// are `memory:` or `pcap:` ports.
     #[arg(long, help_heading = "Workers")]
     pub no_lock_memory: bool,
 

@@ -168,8 +168,9 @@ pub struct Rollback {
     /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Roll back only abandoned transactions: those whose apply was cut short, and those bound to an apus process that
-    /// has ended, such as `apus tune follow` or the process that --for and --while-pid start.
+    /// Roll back only abandoned transactions: those whose apply was cut short, and those whose apus process has
+    /// ended without rolling them back: `apus tune follow`, or the background process that `apus tune apply` starts
+    /// with --for or --while-pid.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
     /// Also roll back settings that someone else has changed since Apus set them.

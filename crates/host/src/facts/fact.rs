@@ -100,12 +100,12 @@ impl<T> Fact<T> {
         Self::Missing { why, source: source.into() }
     }
 
-    /// Makes a fact that says that the host does not have it.
+    /// Makes a fact for something that the host does not have.
     pub fn absent(source: impl Into<Source>) -> Self {
         Self::missing(Why::Absent, source)
     }
 
-    /// Makes a fact that says that the recording does not contain it.
+    /// Makes a fact for something that the recording does not contain.
     pub fn not_recorded(source: impl Into<Source>) -> Self {
         Self::missing(Why::NotRecorded, source)
     }

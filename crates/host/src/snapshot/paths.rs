@@ -11,7 +11,7 @@ pub(super) struct Wanted {
     /// Whether it is in both readings.
     pub twice: bool,
     pub how: How,
-    /// The path from the host's root, in which `*` stands for any part of a name, and `RELEASE` for the kernel's.
+    /// The path from the host's root. `*` stands for any part of a name, `RELEASE` for the release of the running kernel.
     pub pattern: &'static str,
 }
 

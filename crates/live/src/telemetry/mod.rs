@@ -2,13 +2,15 @@
 //! it. This needs no system call, no lock and no locked instruction.
 //!
 //! ```text
-//!   worker ──► Telemetry ──► /dev/shm/apus/<instance>/worker-<n> ──► Reader ──► apus top, metrics, bench
-//!               (writer.rs)      (layout.rs, mapped by sys.rs)      (reader.rs)
-//!                     in a folder of the user's own (folder.rs)
+//!   worker ──► Telemetry ──► /dev/shm/apus[-<uid>]/<instance>/worker-<n> ──► Reader ──► apus top, metrics, bench
+//!               (writer.rs)         (layout.rs, mapped by sys.rs)          (reader.rs)
 //! ```
+//! Root's files are below `/dev/shm/apus`. Each other user has a folder with the user's number in its name, in which
+//! only that user can write (folder.rs).
+//!
 //! A file gets its name only when it is complete, and is unlinked when its worker ends. A killed worker leaves its file
-//! behind. Its pid and start time reveal that. Readers that look for living workers ignore such a file, and the next
-//! worker of the same instance name removes it.
+//! behind. The file holds the worker's pid and start time, from which readers see that the worker no longer runs.
+//! Readers that look for living workers ignore such a file, and the next worker of the same instance name removes it.
 
 mod folder;
 pub mod histogram;
@@ -29,7 +31,7 @@ use units::{Instant, Monotonic};
 
 /// Size of a worker's file, in bytes.
 pub const FILE_SIZE: usize = size_of::<layout::Page>();
-/// The default directory of the instances' directories. Root's are here, those of user 1000 in `/dev/shm/apus-1000`
+/// The default directory of the instances' directories. Root's instances are here, those of user 1000 in `/dev/shm/apus-1000`
 /// ([`own`]). A reader of this root searches all of them.
 pub const ROOT: &str = "/dev/shm/apus";
 

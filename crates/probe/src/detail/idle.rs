@@ -55,8 +55,8 @@ pub struct IdleCase {
     /// states: minus the median after the first sleep with the same source. 0 if it would be negative; null if there
     /// are no samples.
     pub median_above_first_ns: Option<u64>,
-    /// `median_above_first_ns` minus the exit latency that the driver states for the state; negative if it is lower.
-    /// Null if the driver states none.
+    /// `median_above_first_ns` minus the exit latency that the driver states. Negative if the state costs less than
+    /// stated. Null if the driver states none.
     pub median_above_claim_ns: Option<i64>,
 }
 

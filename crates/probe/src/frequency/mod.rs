@@ -51,7 +51,7 @@ const MOST_UNITS: usize = 40_000_000;
 /// The probe `frequency` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frequency {
-    /// CPU that runs the work and changes its frequency.
+    /// CPU whose frequency is changed. It also runs the work items, whose times show the frequency.
     pub cpu: usize,
     /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,

@@ -149,14 +149,14 @@ impl Tally {
     }
 }
 
-/// How a figure's rows move.
+/// How a figure's rows move when one parameter is changed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shift {
     /// The row that moves most: its case and quantity.
     pub row: String,
     /// By how many percent of its old value that row moves.
     pub percent: f64,
-    /// Rows that then agree with the document, calibrated ones included.
+    /// Share of the rows that agree with the figure's document after the change, calibrated rows included.
     pub agreement: Share,
 }
 

@@ -29,12 +29,12 @@ units::named! {
     /// A named grid.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Grid {
-        /// Two machines, four kinds of traffic at three loads, three goals, five seeds; takes a few minutes.
+        /// Two machines, four kinds of traffic at three loads, three goals, five seeds. Takes a few minutes.
         Quick = "quick",
         /// Four machines, Poisson traffic at four loads, three goals, one seed: the cases of row S3 in SPEC.md.
         Classic = "classic",
-        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, five seeds, and adaptive
-        /// told the traffic's peak rate or not; takes days, so draw a sample.
+        /// Four machines, seven kinds of traffic at seven loads, C1 at all loads and C6 up to 10 % load, fifteen goals,
+        /// five seeds; each with and without telling `adaptive` the traffic's peak rate. Takes days, so draw a sample.
         Full = "full",
     }
 }

@@ -12,16 +12,17 @@ pub const TICK_EXITS: u64 = 3;
 /// The costs of virtualisation. Software costs are in cycles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VcpuModel {
-    /// From guest to host: a VM exit and the host's dispatch.
+    /// Cost from guest to host: a VM exit and the host's dispatch.
     pub exit: Cycles,
-    /// From host to guest: a VM entry.
+    /// Cost from host to guest: a VM entry.
     pub entry: Cycles,
-    /// The host's interrupt handler finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`), without the switch
-    /// to it.
+    /// Cost of the host's interrupt handler, which finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`). The
+    /// switch to the thread is not included.
     pub kick: Cycles,
-    /// The virtual interrupt: it is injected, taken by the guest's handler and acknowledged.
+    /// Cost of the virtual interrupt: it is injected, taken by the guest's handler and acknowledged.
     pub injection: Cycles,
-    /// The guest's handler signals the eventfd, and the guest's scheduler runs the application.
+    /// Cost until the application runs: the guest's handler signals the eventfd, and the guest's scheduler switches to
+    /// the application.
     pub signal: Cycles,
     /// How long the host polls before it gives up the core.
     pub halt_poll: HaltPollModel,

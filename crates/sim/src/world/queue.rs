@@ -44,7 +44,7 @@ pub struct QueuePair {
     ring: RxRing,
     write_back: WriteBack,
     waiting: VecDeque<Waiting>,
-    /// The receive interrupt.
+    /// Moderation of the receive interrupt.
     pub rx: Moderation,
     tx_ring: TxRing,
     /// Whether the sender reclaims descriptors when it needs them, as DPDK's drivers do. The kernel's drivers wait for
@@ -54,7 +54,7 @@ pub struct QueuePair {
     leaving: VecDeque<At>,
     /// Number of them that the transmit interrupt knows of.
     announced: usize,
-    /// The transmit interrupt.
+    /// Moderation of the transmit interrupt.
     pub tx: Moderation,
     /// When the interrupts were last armed.
     armed_at: At,

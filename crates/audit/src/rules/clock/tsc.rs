@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
         why: "kvm-clock scales the TSC by a page that the host writes. When the host updates it, all virtual CPUs are \
               interrupted, and full dynamic ticks do not trust it.",
         magnitude: Magnitude::slower(
-            "some tens of nanoseconds more per reading than the TSC, and one exit of each virtual CPU every 5 \
+            "tens of nanoseconds more per reading than the TSC, and one exit of each virtual CPU every 5 \
                    minutes for an update",
             "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
         ),

@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         why: "With auditing each system call takes the slow path into and out of the kernel, and a full backlog makes \
               callers wait for the daemon.",
         magnitude: Magnitude::slower(
-            "some hundreds of nanoseconds per system call; up to a minute if the backlog is full \
+            "a few hundred nanoseconds per system call; up to a minute if the backlog is full \
                    (backlog_wait_time)",
             "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
         ),
@@ -72,7 +72,7 @@ pub const RULES: &[Rule] = &[
         judge: psi,
         why: "Pressure stall information is updated at each context switch, and its averages by a worker every 2 s.",
         magnitude: Magnitude::slower(
-            "some tens of nanoseconds per context switch",
+            "tens of nanoseconds per context switch",
             "Linux kernel/sched/psi.c names the places and the period; the figure is general knowledge",
         ),
         fix: Fix::boot("psi=0"),

@@ -34,15 +34,16 @@ pub const RULES: &[Rule] = &[
         title: "Both threads of each core are isolated, or neither is",
         applies: Applies::LINUX.isolated(),
         judge: siblings,
-        why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one \
+        why: "The two threads of a core share its execution ports and its L1 and L2 caches. Housekeeping on one \
          thread slows the application on the other, and its interrupts wake the core from idle states.",
         magnitude: Magnitude::slower(
             "up to half of the core's throughput while the sibling is busy",
             "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
         ),
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "For each core with only one isolated thread: housekeeping loses the other thread if you isolate it \
-               too or keep it idle; the application loses its thread if you isolate neither.",
+        cost: "On each core that is only half isolated, one side loses a thread. If you isolate the other thread too, \
+               or leave it idle, housekeeping can no longer use it. If you isolate neither, the application loses the \
+               thread that it had.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
@@ -215,7 +216,9 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
 
 /// The alternative to isolating whole cores.
 fn kept_idle(isolated: &CpuSet, others: &CpuSet) -> String {
-    format!(". Or keep CPUs {isolated} isolated, and the other thread of each core idle: CPUs {others}")
+    let whose = if isolated.len() == 1 { "its" } else { "their" };
+    let threads = if others.len() == 1 { "thread" } else { "threads" };
+    format!(". Or keep CPUs {isolated} isolated, and leave {whose} sibling {threads}, CPUs {others}, idle")
 }
 
 fn siblings(facts: &Facts, context: &Context) -> Judged {
@@ -496,7 +499,7 @@ pub(crate) mod tests {
         assert_eq!(
             fix("5", "0-7", 4).for_good,
             [
-                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints. Or keep CPU 5 isolated, and the other thread of each core idle: CPU 1"
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints. Or keep CPU 5 isolated, and leave its sibling thread, CPU 1, idle"
             ]
         );
     }

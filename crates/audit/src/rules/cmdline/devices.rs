@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
         why: "Pages of 1 GB need contiguous memory, which exists only at boot. Without huge pages each packet buffer \
               causes TLB misses. With fewer than the application needs, it does not start.",
         magnitude: Magnitude::slower(
-            "a page walk of tens to some hundreds of nanoseconds for each buffer that is not in the TLB",
+            "a page walk of tens to a few hundred nanoseconds for each buffer that is not in the TLB",
             "general knowledge of page walks; the DPDK guide Getting Started for Linux asks for 1 GB pages",
         ),
         fix: Fix::runtime_or_boot(
@@ -44,7 +44,7 @@ pub const RULES: &[Rule] = &[
          own cache must be flushed. In pass-through mode the kernel's drivers use an identity mapping, while \
          vfio-pci still gets its own mapping.",
         magnitude: Magnitude::slower(
-            "some hundreds of nanoseconds per packet for the mapping, more for each flush",
+            "a few hundred nanoseconds per packet for the mapping, more for each flush",
             "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the figure is general knowledge",
         ),
         fix: Fix::boot("iommu=pt"),

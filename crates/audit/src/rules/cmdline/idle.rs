@@ -74,16 +74,16 @@ pub const RULES: &[Rule] = &[
         title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
-        why: "A kernel that does not trust the TSC compares it with another clock twice a second; the timer for this visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) there are two \
+        why: "A kernel that does not trust the TSC compares it with another clock twice a second (the clocksource watchdog); its timer visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) there are two \
               changes: on machines with few sockets the kernel trusts a TSC that is invariant and has the register \
-              TSC_ADJUST; and instead of the watchdog another timer checks that register every 10 minutes, on one CPU after the other. Distributions backported them: RHEL 9.4 (5.14.0-427) has both. tsc=nowatchdog disables the \
+              TSC_ADJUST; and instead of the clocksource watchdog another timer checks that register every 10 minutes, on one CPU after the other. Distributions backported them: RHEL 9.4 (5.14.0-427) has both. tsc=nowatchdog disables the \
               comparison with the other clock. tsc=reliable disables this comparison, the check of TSC_ADJUST, and the \
               comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "two timer interrupts per second with the watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \
-             after the other; some microseconds each",
-            "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of each is general knowledge",
+            "two timer interrupts per second with the clocksource watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \
+             after the other; a few microseconds each",
+            "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; how long each takes is general knowledge",
         ),
         fix: Fix::boot("tsc=reliable").traded(),
         cost: RELIABLE_COST,
@@ -230,7 +230,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
             .alone();
     }
     if asked("reliable") {
-        let text = "neither the watchdog nor the check of TSC_ADJUST runs";
+        let text = "neither the clocksource watchdog nor the check of the register TSC_ADJUST runs";
         return see_parameter(Judgement::pass_for(subject, text), facts, "tsc").alone();
     }
     let flags = known(&facts.cpus.flags)?;
@@ -278,15 +278,14 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
-            let text =
-                "no watchdog checks the TSC; a timer checks TSC_ADJUST every 10 minutes, each time on the next CPU";
+            let text = "no clocksource watchdog checks the TSC; every 10 minutes a timer on one CPU checks the register TSC_ADJUST, all CPUs in turn";
             Judgement::pass_for(subject, text)
         }
         _ if checked => Judgement::warn_for(
             subject,
-            "no watchdog runs, but a timer checks TSC_ADJUST every 10 minutes, each time on the next CPU, including isolated ones",
+            "no clocksource watchdog runs, but every 10 minutes a timer on one CPU checks the register TSC_ADJUST: all CPUs in turn, including isolated ones",
         ),
-        _ => Judgement::pass_for(subject, "tsc=nowatchdog: the watchdog does not run"),
+        _ => Judgement::pass_for(subject, "tsc=nowatchdog: the clocksource watchdog does not run"),
     };
     let seen = if missing.is_empty() { NEEDED.join(" ") } else { listed("missing", &missing) };
     let judgement =

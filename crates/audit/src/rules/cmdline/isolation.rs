@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
               CPUs.",
         magnitude: Magnitude::late(
             Nanos::from_millis(3),
-            "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds per \
+            "without domain a time slice (3 ms) for each stray thread; without managed_irq a few microseconds per \
                    interrupt",
             "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
         ),
@@ -72,9 +72,9 @@ pub const RULES: &[Rule] = &[
               thread is runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "100 to 1000 interruptions per second while the CPU is busy, some microseconds each; with nohz_full= only \
-             one per second, which since Linux 4.17 a housekeeping CPU handles",
-            "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs; commit d84b31313ef8, sched/isolation: Offload residual 1Hz scheduler tick; the length of a tick is general knowledge",
+            "100 to 1000 interruptions per second while the CPU is busy, a few microseconds each; with nohz_full= one \
+             per second before Linux 4.17, and none since then, because a housekeeping CPU handles it",
+            "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs; commit d84b31313ef8, sched/isolation: Offload residual 1Hz scheduler tick; how long a tick takes is general knowledge",
         ),
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
         cost: "Each entry into the kernel costs more, because CPU time is accounted there. The boot CPU cannot be in \
@@ -91,7 +91,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "100 to 1000 interruptions per second on each CPU",
-            "Linux Documentation/timers/no_hz.rst; the length of a tick is general knowledge",
+            "Linux Documentation/timers/no_hz.rst; how long a tick takes is general knowledge",
         ),
         fix: Fix::boot("remove nohz=off"),
         cost: "An idle CPU needs a little longer to wake up when its tick was stopped.",

@@ -83,11 +83,11 @@ pub const RULES: &[Rule] = &[
         title: "No parameter lacks others that it needs",
         applies: Applies::LINUX,
         judge: companions,
-        why: "Isolation, huge pages and limits on idle states need several parameters each. If one is missing, the \
-              disturbance remains.",
+        why: "Isolation, huge pages and limits on idle states need several parameters each. Each of them prevents a \
+              part of the delay. If one is missing, its part remains.",
         magnitude: SILENT,
         fix: Fix::boot("add what is missing"),
-        cost: "None beyond the reboot and the cost of the parameter itself, which the finding about it gives.",
+        cost: "None beyond the reboot and what the parameter itself costs: see the finding about that parameter, if there is one.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
     },
     Rule {

@@ -20,8 +20,8 @@ pub const RULES: &[Rule] = &[
         why: "The detector runs a high-resolution timer and a stopper thread on each CPU it watches, every 4 s by default (2/5 of watchdog_thresh).",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "one interruption of some microseconds every 4 s on each CPU",
-            "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
+            "one interruption of a few microseconds every 4 s on each CPU",
+            "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; how long each takes is general knowledge",
         ),
         fix: Fix::runtime_or_boot("echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask", "nosoftlockup"),
         cost: "A kernel hang on these CPUs is not detected.",
@@ -37,8 +37,8 @@ pub const RULES: &[Rule] = &[
          be masked.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, some microseconds",
-            "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
+            "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, a few microseconds",
+            "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; how long each takes is general knowledge",
         ),
         fix: Fix::runtime_or_boot("sysctl -w kernel.nmi_watchdog=0", "nmi_watchdog=0"),
         cost: "A CPU that hangs with interrupts off is not detected.",
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::late(
             Nanos::from_micros(20),
             "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
-            "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of each is general knowledge",
+            "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); how long each takes is general knowledge",
         ),
         fix: Fix::runtime_or_boot(
             "for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done",
@@ -84,7 +84,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::late(
             Nanos::from_micros(3),
             "one inter-processor interrupt on each busy CPU per grace period, 1 to 5 us",
-            "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of each is general knowledge",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; how long each takes is general knowledge",
         ),
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1")
             .against(&["OpenShift vDU reference configuration sets rcupdate.rcu_normal_after_boot=0"]),
@@ -104,8 +104,8 @@ pub const RULES: &[Rule] = &[
          delay before this can be increased.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "a tick or two per long grace period, some microseconds each",
-            "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of each is general knowledge",
+            "a tick or two per long grace period, a few microseconds each",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; how long each takes is general knowledge",
         ),
         fix: Fix::boot("rcutree.nohz_full_patience_delay=1000"),
         cost: "Grace periods can take up to a second longer, and memory is freed later.",

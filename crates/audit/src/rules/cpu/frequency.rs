@@ -31,7 +31,7 @@ pub const RULES: &[Rule] = &[
             "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    frequency",
             "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on \
-             the driver's own governor powersave; the ratio is arithmetic",
+             the driver's own governor powersave; the ratio follows by arithmetic",
         ),
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
@@ -53,8 +53,9 @@ pub const RULES: &[Rule] = &[
               the 2nd generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a \
               real-time host, one fixed frequency is best; elsewhere it is enough to raise the minimum. The fix uses \
               the base frequency, which a CPU holds without turbo, or the highest frequency if the base is not known. \
-              Set it for all threads of a core, because the core runs at the highest request of its threads.",
-        magnitude: Magnitude::slower("work takes longer, by up to the ratio of the two bounds", "arithmetic"),
+              The core runs at the highest request of its threads, so a fixed frequency must be set for all of them. \
+              For a minimum, the CPU's own request would be enough; the command sets the core's other threads all the same.",
+        magnitude: Magnitude::slower("work takes longer, by up to the ratio of the two bounds", "by arithmetic"),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: SPAN,
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
@@ -69,7 +70,7 @@ pub const RULES: &[Rule] = &[
               Lake) it stops for less than a microsecond. Intel's P-state guide names no other generation.",
         magnitude: Magnitude::late(
             STOP,
-            "about 12 us on Cascade Lake servers, some hundreds of nanoseconds on Ice Lake servers",
+            "about 12 us on Cascade Lake servers, a few hundred nanoseconds on Ice Lake servers",
             GUIDE,
         ),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
@@ -438,13 +439,13 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
-        who: "older editions of the DPDK guide, FlexRAN slides, which fix the P-state",
+        who: "older editions of the DPDK guide, and the FlexRAN slides, which fix the P-state",
         of: &[],
     };
     const ON: Side = Side {
         is: "turbo is on (lowest mean latency, but the frequency varies)",
         want: "turbo on",
-        who: "OpenShift vDU, DPDK guide, rigtorp.se",
+        who: "OpenShift's reference for 5G distributed units, DPDK guide and rigtorp.se",
         of: &[],
     };
     let fact = facts.scaling.turbo();
@@ -635,7 +636,7 @@ pub(crate) mod tests {
     #[test]
     fn nobody_advises_what_he_does_not_set() {
         let found = &host().file("/sys/devices/system/cpu/cpufreq/boost", "1\n").judge("cpu.turbo")[0].found;
-        assert!(found.contains("OpenShift vDU") && !found.contains("tuned"), "{found}");
+        assert!(found.contains("OpenShift") && !found.contains("tuned"), "{found}");
         assert!(!crate::rules::find("cpu.turbo").unwrap().fix.conflicts.concat().contains("tuned"));
     }
 

@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::slower(
             "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    level",
-            "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
+            "Intel SDM volume 3, section 15.4 (HWP); the ratio follows by arithmetic",
         ),
         fix: Fix::runtime(HWP),
         cost: POWER,
@@ -100,7 +100,7 @@ pub const RULES: &[Rule] = &[
               Its exit latency comes on top of the core's.",
         magnitude: Magnitude::untimed(
             "the package's exit latency comes on top of the core's own; the source gives no figure",
-            "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit",
+            "Intel SDM volume 4 on MSR_PKG_CST_CONFIG_CONTROL, the register that holds the limit",
         ),
         fix: Fix::boot("firmware setting Package C State: C0/C1"),
         cost: PACKAGE_COST,

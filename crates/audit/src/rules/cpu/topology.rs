@@ -19,10 +19,10 @@ pub const RULES: &[Rule] = &[
         title: "No second thread disturbs the application's cores",
         applies: Applies::LINUX.on_hardware(),
         judge: smt,
-        why: "Two threads of a core share its execution ports, its first caches and its idle states.",
+        why: "Two threads of a core share its execution ports, its L1 and L2 caches, and its idle states.",
         magnitude: Magnitude::slower(
             "up to half of the core's throughput while the sibling is busy",
-            "FlexRAN real-time platform slides (2018), which found similar latency with the sibling on and off; the figure is general knowledge",
+            "general knowledge; the FlexRAN real-time platform slides (2018) advise one thread per core, and found similar latency with two threads if the sibling was disabled",
         ),
         fix: Fix::runtime(
             "echo off > /sys/devices/system/cpu/smt/control # for good: nosmt on the kernel command line",
@@ -33,8 +33,8 @@ pub const RULES: &[Rule] = &[
             "off: FlexRAN slides, cpu-isolation.rst, rigtorp.se",
             "on: OpenShift vDU reference configuration, intel/PerfSpect",
         ]),
-        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the \
-               core well.",
+        cost: "You lose the second thread of each core. If the threads of a core share it well, the core then does up \
+               to a third less work.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -97,13 +97,13 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
             const OFF: Side = Side {
                 is: "each core runs one thread",
                 want: "one thread per core",
-                who: "FlexRAN slides, cpu-isolation.rst, rigtorp.se",
+                who: "FlexRAN slides, cpu-isolation.rst and rigtorp.se",
                 of: &[Workload::Poll],
             };
             const ON: Side = Side {
-                is: "cores run two threads each",
+                is: "two threads run on each core",
                 want: "two threads per core",
-                who: "OpenShift vDU, intel/PerfSpect",
+                who: "OpenShift's reference for 5G distributed units and intel/PerfSpect",
                 of: &[],
             };
             let judgement = choose(context, [&OFF, &ON], 1);
@@ -117,6 +117,10 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
+/// The cost if the application has only one thread of each core, and the other may stay idle or be given to it.
+const IDLE_COST: &str =
+    "A core whose other thread stays idle does up to a third less work, if its threads share it well.";
+
 /// Adds a fix that leaves one thread to each core of the application. The other threads of these cores go offline.
 /// Unlike with nosmt, no CPU of housekeeping goes offline.
 fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
@@ -127,7 +131,7 @@ fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
     if seconds.is_empty() {
         let siblings = cores(facts, isolated).difference(isolated);
         let (who, them) = (Subject::from(&siblings), pronoun(&siblings));
-        return judgement.now(match can_spare(facts, context, &siblings) {
+        return judgement.costs(IDLE_COST).now(match can_spare(facts, context, &siblings) {
             true => format!("# keep {who} idle, or give {them} to the application too (see cmd.smt-siblings-split)"),
             false => "# first do what cmd.smt-siblings-split says".to_owned(),
         });

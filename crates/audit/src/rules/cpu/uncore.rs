@@ -12,7 +12,7 @@ const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_
 const WATTS: &str = "The uncore saves no power at low traffic and leaves less of the power budget for turbo.";
 
 const RAMP: Magnitude = Magnitude::slower(
-    "at a third of the frequency, each miss in the core's caches takes some tens of nanoseconds more; raising the \
+    "at a third of the frequency, each miss in the core's caches takes tens of nanoseconds more; raising the \
            frequency takes milliseconds",
     "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the figure is general knowledge",
 );

@@ -82,7 +82,7 @@ fn running(facts: &Facts, context: &Context) -> Judged {
             const STOP: Side = Side {
                 is: "irqbalance is stopped",
                 want: "to stop irqbalance",
-                who: "FlexRAN slides, mlnx_tune",
+                who: "FlexRAN slides and mlnx_tune",
                 of: &[Workload::Poll],
             };
             const KEEP: Side = Side {

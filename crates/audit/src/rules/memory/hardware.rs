@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
         why: "A module that runs below its rated speed is limited by the firmware's settings, by the processor, or by a \
          second module on its channel.",
         magnitude: Magnitude::slower(
-            "bandwidth falls in proportion to the speed; latency rises by some nanoseconds",
+            "bandwidth falls in proportion to the speed; latency rises by a few nanoseconds",
             "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the figure is general knowledge",
         ),
         fix: Fix::boot("firmware setting Memory Frequency: the maximum instead of auto; use one module per channel"),

@@ -40,7 +40,7 @@ pub const RULES: &[Rule] = &[
         why: "DPDK and QEMU map their huge pages through files of hugetlbfs. Pages of a size that is not mounted \
               cannot be mapped this way.",
         magnitude: Magnitude::slower(
-            "the application does not start, or falls back to small pages and their TLB misses (some hundreds of \
+            "the application does not start, or falls back to small pages and their TLB misses (a few hundred \
                    nanoseconds per buffer)",
             DPDK,
         ),

@@ -119,8 +119,8 @@ pub const RULES: &[Rule] = &[
               to add them up.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "one run of a worker per second by default, some microseconds",
-            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of each is general knowledge",
+            "one run of a worker per second by default, a few microseconds",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; how long each takes is general knowledge",
         ),
         fix: Fix::runtime("sysctl -w vm.stat_interval=10"),
         cost: "Tools show older values.",

@@ -17,11 +17,11 @@ pub const RULES: &[Rule] = &[
         title: "A thread that waits for a packet polls the card first",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: busy_poll,
-        why: "A socket call that would block can poll the card's queue for some microseconds. A packet that arrives in \
+        why: "A socket call that would block can poll the card's queue for a few microseconds. A packet that arrives in \
          that time needs no interrupt, no softirq and no wake-up.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
+            "an interrupt, a softirq and a wake-up: a few microseconds, and the exit from idle",
             "Linux Documentation/networking/napi.rst, Busy polling; the figure is an estimate",
         ),
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50")

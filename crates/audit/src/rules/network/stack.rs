@@ -76,7 +76,7 @@ pub const RULES: &[Rule] = &[
               including isolated CPUs.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes some microseconds",
+            "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes a few microseconds",
             "counted on a recorded host, from the test data of OpenShift cluster-node-tuning-operator; the microseconds are general knowledge",
         ),
         fix: Fix::runtime_or_boot(

@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
          gro_flush_timeout it can also wait for the next poll.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "the processing of up to 64 frames of a poll: some microseconds under load, nothing otherwise",
+            "the processing of up to 64 frames of a poll: a few microseconds under load, nothing otherwise",
             "Linux Documentation/networking/napi.rst (budget of a poll); the figure is an estimate",
         ),
         fix: Fix::runtime("ethtool -K {nic} gro off").against(&[

@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
               limit on the path decides.",
         magnitude: Magnitude::untimed(
             "about 20 to 24 bytes of header for each 128 or 256: 16 % or 9 % of the link",
-            "PCI Express Base Specification, 2.2 (headers) and 7.5.3.4 (Device Control); the percentages are arithmetic",
+            "PCI Express Base Specification, 2.2 (headers) and 7.5.3.4 (Device Control); the percentages follow by arithmetic",
         ),
         fix: Fix::boot("pci=pcie_bus_safe (the largest that all can take) or pci=pcie_bus_perf"),
         cost: "pcie_bus_perf breaks transfers between devices below different ports.",
@@ -94,7 +94,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::untimed(
             "32 reads of 512 bytes in each microsecond are 131 Gbit/s: enough up to 100G, but a limit if reads \
                    are small or memory is far away",
-            "PCI Express Base Specification, 2.2.6.2 (Tag field); the rate is arithmetic with a round trip of 1 us",
+            "PCI Express Base Specification, 2.2.6.2 (Tag field); the rate follows by arithmetic from a round trip of 1 us",
         ),
         fix: Fix::boot(
             "firmware settings: PCIe extended tag enabled (the kernel switches it on where the whole path can)",

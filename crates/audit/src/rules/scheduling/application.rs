@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
               the kernel, or a preemption. Under nohz_full each entry costs more.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "a system call takes about 1 us under nohz_full, a context switch some us, a major fault as long as the disk takes",
+            "a system call takes about 1 us under nohz_full, a context switch a few us, a major fault as long as the disk takes",
             "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the figures are general knowledge",
         ),
         fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: run it on a test host"),

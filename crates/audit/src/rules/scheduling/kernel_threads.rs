@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
          mask allows. On a CPU of the application, each run costs two context switches and restarts the tick.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "two context switches and the run between them: some us to ms",
+            "two context switches and the run between them: from a few us to milliseconds",
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         ),
         fix: Fix::runtime_or_boot(
@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
               there whatever is set. But the timers, work and softirqs that make it run can be moved.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "two context switches and the run between them: some us to ms",
+            "two context switches and the run between them: from a few us to milliseconds",
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         ),
         fix: Fix::look(

@@ -33,7 +33,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.isolated(),
         judge: stalld,
         why: "Kernel threads that are bound to a CPU of a real-time thread that never sleeps no longer run. stalld \
-              gives them some microseconds when they have waited too long.",
+              gives them a few microseconds when they have waited too long.",
         magnitude: Magnitude::late(
             Nanos::from_micros(20),
             "20 us in each second that a thread starves, instead of a host that hangs",
@@ -75,7 +75,7 @@ pub const RULES: &[Rule] = &[
          interrupt and a context switch. Without nohz_full the mask contains all CPUs.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "some us every 4 s (two fifths of watchdog_thresh, 10 s)",
+            "a few us every 4 s (two fifths of watchdog_thresh, 10 s)",
             "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         ),
         fix: Fix::runtime("sysctl -w kernel.watchdog_cpumask={housekeeping}"),

@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
               chrony opens and closes such sockets with every poll; a process that keeps one open prevents this.",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
-            "three interrupts per CPU each time, some us each",
+            "three interrupts per CPU each time, a few us each",
             "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
         ),
         fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),

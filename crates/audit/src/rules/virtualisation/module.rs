@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
               exits its guest for it.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "an exit of each virtual CPU every 300 s, some us",
+            "an exit of each virtual CPU every 300 s, a few us",
             "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
         ),
         fix: Fix::boot("kvm.kvmclock_periodic_sync=0"),

@@ -25,9 +25,9 @@ pub struct Goals {
     /// xeon-gold-6338n+x540. May be given several times [default: the machines of the grid].
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
-    /// Kind of traffic (comma-separated): poisson, constant, on-off, self-similar, slots, step or replay; FILE.toml
-    /// with the traffic of a scenario; FILE.pcap or FILE.csv to replay. A file keeps its own rate and ignores --load
-    /// [default: the kinds of the grid].
+    /// Kind of traffic (comma-separated): poisson, constant, on-off, self-similar, slots, step or replay (a built-in
+    /// recording); FILE.toml (the traffic of a scenario); FILE.pcap or FILE.csv (your own recording). A file keeps its
+    /// own rate and ignores --load [default: the kinds of the grid].
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub traffic: Vec<Pattern>,
     /// Loads (comma-separated), in percent of the packet rate that a core forwards at its base frequency, such as
@@ -42,9 +42,9 @@ pub struct Goals {
     /// [default: the states of the grid].
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
-    /// Highest packet rate that adaptive is told to expect, as with goal.peak in a scenario (comma-separated). `told`:
-    /// the true peak of the traffic, if it does not come from a file; `untold`: nothing, so adaptive assumes line rate;
-    /// or a rate, such as 1Mpps [default: that of the grid].
+    /// Peak packet rates to give to `adaptive`, as goal.peak does in a scenario (comma-separated): `told` (the
+    /// traffic's true peak; left out for traffic from a file), `untold` (none: `adaptive` assumes the line rate), or a
+    /// rate, such as 1Mpps [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
     /// Rivals (comma-separated): poll, hybrid300, l3fwd-power (hybrid300 with DPDK's own frequency scaling), interrupt
@@ -55,16 +55,17 @@ pub struct Goals {
     /// excepted, because it changes the frequency itself [default: as many as in the grid].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub frequencies: Option<u32>,
-    /// Simulated time before the measured window [default: 1s; for the classic grid: 2s].
+    /// Simulated time before the measured window [default: 1s; 2s with --grid classic].
     #[arg(long, value_name = "TIME")]
     pub warm_up: Option<Nanos>,
-    /// Simulated length of the measured window [default: chosen by rate and quantile; for the classic grid: 1s].
+    /// Simulated length of the measured window [default: long enough for the rate and the quantile; 1s with
+    /// --grid classic].
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// First random seed of the simulation. The same seed gives byte-identical output.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Seeds per case: the first seed and the N - 1 after it [default: 5; for the classic grid: 1].
+    /// Seeds per case: the first seed and the N - 1 after it [default: 5; 1 with --grid classic].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
     pub seeds: Option<u64>,
     /// Number of cases to simulate at the same time [default: the number of CPUs].

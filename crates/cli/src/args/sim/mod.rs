@@ -27,9 +27,9 @@ pub enum Sim {
     /// only the cases that the file lacks. An empty cell means that the value is unknown. The exit status is 0 even if
     /// cases miss their goal, and 1 if Ctrl-C stops the sweep early.
     ///
-    /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: the mean with a 95 %
-    /// confidence interval by Student's t (needs at least 2 seeds), and the median with one by order statistics (needs
-    /// at least 6 seeds). These statistics go to FILE.seeds.csv next to FILE.csv, or to standard output without -o, and
+    /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: the mean and the
+    /// median, each with its 95 % confidence interval. The mean's interval is by Student's t and needs at least 2
+    /// seeds; the median's is by order statistics and needs at least 6. These statistics go to FILE.seeds.csv next to FILE.csv, or to standard output without -o, and
     /// into the plots of --report.
     Sweep(Sweep),
     /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the results with them.
@@ -49,13 +49,14 @@ pub enum Sim {
     /// Simulates `adaptive` and its rivals, the other modes, on the same frames, for every combination of machine,
     /// traffic, load, deepest idle state and goal. The rivals are l3fwd-power with DPDK's own frequency scaling, and
     /// poll, backoff and interrupt at the base frequency. The latter three also run at lower fixed frequencies
-    /// (--frequencies); the best of these is chosen in hindsight. The command lists every goal that `adaptive` misses
-    /// while a rival meets it, and every goal that a rival meets with less power. Exit status 1 if there is any such
-    /// goal. At the end, the command counts wins, ties and losses.
+    /// (--frequencies); the best of these is chosen in hindsight. The command lists every case in which `adaptive`
+    /// misses the goal while a rival meets it, or in which a rival meets the goal with less power. Exit status 1 if
+    /// there is any such case. At the end, the command counts wins, ties and losses.
     ///
-    /// --grid selects what to compare: quick (takes a few minutes), classic (48 goals with Poisson traffic; takes a few
-    /// minutes) or full (9,240 goals; takes days, so use --sample to draw some of them). The other options replace
-    /// parts of the grid.
+    /// --grid selects what to compare: quick (72 cases; takes a few minutes), classic (48 cases, all with Poisson
+    /// traffic; takes a few minutes) or full (9,240 cases; takes days, so use --sample to draw some of them). A case is
+    /// one combination of machine, traffic, load, idle state, goal, and whether `adaptive` knows the peak rate. The
+    /// other options replace parts of the grid.
     Goals(Box<Goals>),
 }
 

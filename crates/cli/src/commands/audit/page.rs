@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use audit::spaced;
 use tester::document::Name;
 
-use super::wording::{SIZES, capital, delay, once};
+use super::wording::{SIZES, capital, delay, once, without_step};
 use crate::documents::audit::{Document, Finding};
 
 /// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.
@@ -81,9 +81,11 @@ fn first(page: &mut String, document: &Document) {
     if !document.do_first.is_empty() {
         page.push_str("</ol>\n");
     }
-    if document.do_later > 0 {
-        let (n, s) = (document.do_later, if document.do_later == 1 { "" } else { "s" });
-        let _ = writeln!(page, "<p>{n} more action{s}, described with the findings below.</p>");
+    let is_fixed = |key: &String| document.do_first.iter().any(|action| action.findings.contains(key));
+    let said = document.causes.iter().flat_map(|cause| &cause.said);
+    let findings = said.flat_map(|said| said.findings.iter().map(|key| (said.id.as_str(), is_fixed(key))));
+    if let Some(text) = without_step(findings).filter(|_| !document.do_first.is_empty()) {
+        let _ = writeln!(page, "<p>{}</p>", escaped(&text));
     }
     if document.do_first.iter().any(|action| action.kind == "set") {
         page.push_str(

@@ -7,7 +7,7 @@ use host::Facts;
 use tester::layout;
 
 use super::document::{from, show};
-use super::wording::{SIZES, capital, delay, gain, once};
+use super::wording::{SIZES, capital, delay, gain, once, without_step};
 use crate::terminal::{Clean, Style};
 
 /// Width of the text in columns.
@@ -104,10 +104,11 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
             wrapped(out, "   first ", "         ", &then)?;
         }
     }
-    if !advice.more.is_empty() {
-        let (n, s) = (advice.more.len(), if advice.more.len() == 1 { "" } else { "s" });
-        let ids: Vec<String> = advice.more.iter().map(|action| rules(action).join(", ")).collect();
-        let text = format!("{n} more action{s}, described with the findings below: {}.", ids.join("; "));
+    let is_fixed = |finding: &Finding| {
+        advice.actions.iter().flat_map(|action| &action.from).any(|fixed| std::ptr::eq(*fixed, finding))
+    };
+    let findings = advice.causes.iter().flat_map(Caused::findings).filter(|finding| finding.level() >= Level::Warn);
+    if let Some(text) = without_step(findings.map(|finding| (finding.rule.id, is_fixed(finding)))) {
         wrapped(out, "", "", &text)?;
     }
     if advice.actions.iter().any(Advised::is_rolled_back) {

@@ -48,6 +48,24 @@ pub(super) fn once(texts: &[impl AsRef<str>]) -> String {
     sentences.join(" ")
 }
 
+/// Names the rules whose findings the steps do not fix, or fix only in part. Each finding comes with its rule and whether
+/// a step fixes it. `None` if every finding has a step.
+pub(super) fn without_step<'a>(findings: impl Iterator<Item = (&'a str, bool)>) -> Option<String> {
+    let mut rules: Vec<(&str, [bool; 2])> = Vec::new();
+    for (rule, is_fixed) in findings {
+        let at = rules.iter().position(|(known, _)| *known == rule).unwrap_or_else(|| {
+            rules.push((rule, [false; 2]));
+            rules.len() - 1
+        });
+        rules[at].1[usize::from(is_fixed)] = true;
+    }
+    let open = rules.into_iter().filter(|(_, [is_open, _])| *is_open);
+    let names: Vec<String> =
+        open.map(|(rule, [_, is_fixed])| format!("{rule}{}", if is_fixed { " (in part)" } else { "" })).collect();
+    let see = if names.len() == 1 { "See its finding below" } else { "See their findings below" };
+    (!names.is_empty()).then(|| format!("Not fixed by these steps: {}. {see}.", names.join(", ")))
+}
+
 /// Capitalizes the first letter of a sentence, unless it starts with an identifier or the name of a program or
 /// driver.
 pub(super) fn capital(text: &str) -> String {
@@ -85,6 +103,22 @@ mod tests {
     fn a_sentence_stands_once_in_a_paragraph() {
         let costs = ["More power. Also changes CPUs 6-7.", "Less is saved. Also changes CPUs 6-7."];
         assert_eq!(once(&costs), "More power. Also changes CPUs 6-7. Less is saved.");
+    }
+
+    /// emr0: a sixth action, and a firmware setting whose cause a step fixes by other means.
+    #[test]
+    fn every_finding_without_a_step_is_named() {
+        let findings = [("cpu.epp", true), ("cmd.hugepages", false), ("idle.states", true), ("idle.states", false)];
+        assert_eq!(
+            without_step(findings.into_iter()).as_deref(),
+            Some("Not fixed by these steps: cmd.hugepages, idle.states (in part). See their findings below.")
+        );
+        let one = [("cmd.hugepages", false), ("cmd.hugepages", false), ("cpu.epp", true)];
+        assert_eq!(
+            without_step(one.into_iter()).as_deref(),
+            Some("Not fixed by these steps: cmd.hugepages. See its finding below.")
+        );
+        assert_eq!(without_step([("cpu.epp", true)].into_iter()), None);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Step {
     pub time_ns: u64,
     /// Kernel clock at the beginning of the next window, if one begins during the call.
     pub restart_time_ns: u64,
-    /// Events, packets and bytes, or completions.
+    /// The counters at this call: those of a network queue, or of an RDMA completion queue.
     pub counters: Counters,
 }
 

@@ -11,24 +11,27 @@
 //!   g(m) = min over all schedules of (cost + m · late)  −  m · A
 //! ```
 //! because a schedule with at most A late packets has late − A ≤ 0. g is concave, and its largest value is the bound.
-//! (M. J. Neely, "Stochastic Network Optimization", 2010, ch. 4, uses the same price as a queue; S. Boyd, L.
-//! Vandenberghe, "Convex Optimization", 5.1.3, describes weak duality.) The distance to the true optimum is less than
-//! the cost of one more packet, unless packets arrive in few large groups.
+//! (In M. J. Neely, "Stochastic Network Optimization", 2010, ch. 4, the length of a queue serves as this price; S. Boyd,
+//! L. Vandenberghe, "Convex Optimization", 5.1.3, describes weak duality.) At the price m with the largest g, take the
+//! optimal schedule whose number of late packets L is the largest that does not exceed A. It is allowed, so the true
+//! optimum exceeds the bound by at most m · (A − L). Usually this is less than the price of one late packet; it is more
+//! if packets can only be late in large groups.
 //!
 //! **One price.** Releases and deadlines have the same order. So a rest from v to u makes late exactly the packets with
 //! index from R(v) to X(u). R(v) counts the packets released by v; X(u) counts those whose deadline is before u.
-//! Without the term m · late this is interval stabbing: wake at the earliest deadline and serve what is there. With it,
-//! it is a shortest path. Its nodes are the points at which it can pay to begin or end a rest: the deadlines and the
-//! releases.
+//! Without the term m · late this is interval stabbing: wake at the earliest deadline and serve what is there. With
+//! that term it becomes a shortest-path problem. The nodes are the points at which it can pay to begin or end a rest:
+//! the deadlines and the releases.
 //!
 //! ```text
-//!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + m · (late from R(v) to X(u)) ,
+//!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + batch + m · max(0, X(u) − R(v)) ,
 //!                min over v < u of              S(v) + max(0, awake (u − v) − work of the packets between) )
 //! ```
 //! Only the work of packets that are in time counts. There are at least `packets − A` of them.
 //!
-//! Every term splits into one for v and one for u. So a running minimum replaces the inner search, and each m takes
-//! O(packets).
+//! On either side of its maximum, every term splits into one for v and one for u. So a running minimum for each side
+//! replaces the inner search: [`Resting`] has those of the first line, [`Sessions`] those of the second. No v changes
+//! sides more than once. Apart from the insertions into the ordered queue of [`Sessions`], each m takes O(packets).
 
 use std::collections::VecDeque;
 
