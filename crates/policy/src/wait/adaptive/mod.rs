@@ -80,6 +80,7 @@ use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, Wa
 use crate::{Goal, LossBound};
 pub use belief::Belief;
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
+pub use owed::AIM_EIGHTHS;
 use owed::Owed;
 use period::Period;
 pub use plan::Slower;
