@@ -4,7 +4,7 @@ use units::{Instant, Nanos};
 
 use crate::frequency::PStates;
 use crate::frequency::{Observation, Platform};
-use crate::wait::{Adaptive, Paid, Slower, WaitKind};
+use crate::wait::{Adaptive, Paid, Prospect, Slower, WaitKind};
 
 /// A new sample of lateness moves the mean by one part in this many of the difference.
 const MEMORY: u32 = 16;
@@ -46,8 +46,13 @@ pub(super) struct Outlook<C> {
     next: usize,
     /// Number of windows since the last change.
     settled: u8,
-    /// When the first of them ended, and what had been paid until then.
+    /// When the first of them ended, and what had been paid until then. Once the late packets from before the change are
+    /// paid for, it is when that was so.
     since: Option<(Instant<C>, Paid)>,
+    /// How long it takes to pay for the late packets from before the change. Zero once they are paid for.
+    debt: Nanos,
+    /// The number of windows from which on the running frequency is charged with what is paid.
+    again: u8,
     /// The cost that was expected of the running frequency when it was chosen. 0 if cost was not the reason for the
     /// choice.
     hoped: u64,
@@ -56,8 +61,9 @@ pub(super) struct Outlook<C> {
     /// The P-state at which waits made too many packets late. Lower ones are assumed to poll all the time. `None` if
     /// there was no such failure.
     failed: Option<usize>,
-    /// Cost of the running frequency relative to its estimate, in 256ths, where it costs less. The same factor is
-    /// applied to the estimates of other frequencies.
+    /// What was paid at the running frequency, in 256ths of what its waits should cost if no packet could be late, where
+    /// that is less. Waits at other frequencies are assumed to cost as much less. If it costs less because fewer packets
+    /// are late than expected, that says nothing of a lower frequency.
     less: u64,
     /// Cost of a chosen frequency relative to what was hoped for, in 256ths. Estimates of other frequencies are assumed
     /// to be as wrong.
@@ -79,6 +85,8 @@ impl<C> Outlook<C> {
             next: 0,
             settled: 0,
             since: None,
+            debt: Nanos::ZERO,
+            again: AGAIN,
             hoped: 0,
             left: 0,
             failed: None,
@@ -140,7 +148,7 @@ impl<C> Outlook<C> {
                 Some(failed) if self.next <= failed => POLLS,
                 _ => {
                     let expected = waiting.outlook(self.slower(platform, state, self.next));
-                    (expected * self.less / SAME * self.wrong / SAME).min(POLLS)
+                    (self.share(expected) * self.wrong / SAME).min(POLLS)
                 }
             };
             self.costs[self.next] = platform.power(self.next) * share;
@@ -151,22 +159,37 @@ impl<C> Outlook<C> {
     /// not less while older debts are being paid). If what was paid together with the late packets is much more, that
     /// is the cost.
     fn judge(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
+        if self.since.is_none() {
+            (self.debt, self.again) = (waiting.debt(), AGAIN);
+        }
         let (since, then) = *self.since.get_or_insert((now, waiting.paid()));
         let span = now.since(since).unwrap_or(Nanos::ZERO);
+        if self.debt > Nanos::ZERO && span >= self.debt {
+            (self.since, self.debt) = (Some((now, waiting.paid())), Nanos::ZERO);
+            self.again = self.settled.saturating_add(AGAIN);
+        }
         let much_more = |than: u64, cost: u64| cost > than.saturating_add(than / 4);
         let (paid, with_late) = waiting.paid_since(then, span);
         let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
         // What was known of it when it was in force before, is better known than what was learned at another since.
         let known = self.trusted[state] > 0 && self.settled < AGAIN;
-        let expected = if known { self.costs[state] } else { platform.power(state) * waiting.outlook(Slower::NOT) };
-        if self.settled >= SETTLES && !known {
-            self.less = (paid.min(expected) * SAME / expected.max(1)).max(LEAST);
-        }
-        let least = if known { expected } else { expected * self.less / SAME };
+        let least = if known {
+            self.costs[state]
+        } else {
+            let expected = waiting.outlook(Slower::NOT);
+            let [costs, free] = [expected.costs, expected.free].map(|share| platform.power(state) * share);
+            if self.settled < SETTLES {
+                platform.power(state) * self.share(expected)
+            } else {
+                self.less = (paid.min(free) * SAME / free.max(1)).max(LEAST);
+                paid.clamp(costs * LEAST / SAME, costs)
+            }
+        };
         // A few late packets are no share of late packets, and older debts are paid at last.
-        let cost = match self.settled {
-            AGAIN.. if much_more(least, with_late) => with_late,
-            AGAIN.. if much_more(least, paid) => paid,
+        let cost = match () {
+            _ if self.debt > Nanos::ZERO || self.settled < self.again => least,
+            _ if much_more(least, with_late) => with_late,
+            _ if much_more(least, paid) => paid,
             _ => least,
         };
         self.costs[state] = cost;
@@ -174,7 +197,7 @@ impl<C> Outlook<C> {
             return;
         }
         self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
-        if self.settled >= AGAIN {
+        if self.settled >= self.again {
             self.judged |= 1u64 << state;
         }
         if self.hoped > 0 && cost > self.hoped + self.hoped / 8 {
@@ -183,6 +206,11 @@ impl<C> Outlook<C> {
             }
             self.disappointed(platform, state, cost);
         }
+    }
+
+    /// The expected share of a polling core, where waits cost less than expected.
+    fn share(&self, expected: Prospect) -> u64 {
+        expected.free * self.less / SAME + (expected.costs - expected.free)
     }
 
     /// The running frequency costs more than was hoped. Raises the estimates of all others that are not known by the
@@ -273,7 +301,7 @@ impl<C> Clone for Outlook<C> {
 mod tests {
     use super::*;
     use crate::frequency::tests::pstates;
-    use crate::wait::AdaptiveConfig;
+    use crate::wait::{Action, AdaptiveConfig, Arrivals, Ended, Queue, WaitPolicy};
     use units::Simulated;
 
     fn platform() -> Platform {
@@ -342,6 +370,61 @@ mod tests {
         assert!(!disappointed(u64::from(AGAIN) - 1, 0), "it was seen for as short a time");
         assert!(disappointed(u64::from(AGAIN) + 1, 0));
         assert!(!disappointed(u64::from(AGAIN) + 1, 1 << 10), "what was seen for long stands");
+    }
+
+    /// Half of what the waits should cost was paid. At a lower frequency they may cost half as well; that packets would
+    /// be late there stays so.
+    #[test]
+    fn what_fewer_late_packets_save_is_not_expected_elsewhere() {
+        let mut outlook = Outlook::<Simulated>::new();
+        outlook.less = SAME / 2;
+        let share = |costs, free| outlook.share(Prospect { costs: POLLS / 8 * costs, free: POLLS / 8 * free });
+        assert_eq!((share(2, 2), share(8, 2), share(8, 8)), (POLLS / 8, POLLS / 8 * 7, POLLS / 2));
+    }
+
+    /// One packet of 100 us in 1,000 may be late, and 3 were before the change.
+    #[test]
+    fn older_debts_are_no_reason_against_a_frequency() {
+        let late = |late: u64| {
+            let goal = "p99.9=50us".parse().ok();
+            let mut waiting = Adaptive::<Simulated>::new(AdaptiveConfig { goal, ..AdaptiveConfig::default() });
+            let mut came = 1_000_000_000;
+            for packet in 0..100 {
+                came += 100_000;
+                let picked_up = Instant::from_nanos(came + if packet < late { 90_000 } else { 0 });
+                let first = Instant::from_nanos(came);
+                let began = first.before(Nanos::from_micros(50)).unwrap();
+                let ended = Ended {
+                    action: Action::BlockUntil(None),
+                    began,
+                    ended: picked_up,
+                    spent: Some(Nanos::from_micros(5)),
+                    idle: Nanos::ZERO,
+                };
+                let arrivals = Some(Arrivals { first, last: first, picked_up });
+                let queues = [Queue { received: 1, fill: 1, arrivals }];
+                let seen = crate::wait::Observation { now: picked_up, queues: &queues, ended: Some(ended) };
+                waiting.decide(&seen);
+            }
+            waiting
+        };
+        assert_eq!(late(0).debt(), Nanos::ZERO);
+        let waiting = late(3);
+        // 0.00075 each: 4,000 packets of 100 us, less those that came.
+        assert!((300..=400).contains(&(waiting.debt().as_nanos() / 1_000_000)), "{}", waiting.debt());
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        let windows = waiting.debt().as_nanos() / 10_000_000;
+        for window in 0..windows {
+            outlook.look(at(window), &platform, &waiting, 5);
+        }
+        let (during, still) = (outlook.costs[5], outlook.debt > Nanos::ZERO);
+        for window in windows..windows + 3 + u64::from(AGAIN) {
+            outlook.look(at(window), &platform, &waiting, 5);
+        }
+        assert!(still && outlook.debt == Nanos::ZERO);
+        // Nothing was saved in all that time: it polled.
+        assert!(outlook.costs[5] >= platform.power(5) * POLLS * 9 / 10, "{}", outlook.costs[5]);
+        assert!(during < platform.power(5) * POLLS * 9 / 10, "{during}");
     }
 
     #[test]

@@ -83,8 +83,8 @@ pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
 pub use owed::AIM_EIGHTHS;
 use owed::Owed;
 use period::Period;
-pub use plan::Slower;
 use plan::{BLOCK, Choice, POLL, Plan, UNTIL};
+pub use plan::{Prospect, Slower};
 use prices::Kind;
 use tail::Tail;
 
@@ -250,8 +250,8 @@ impl<C> Adaptive<C> {
         self
     }
 
-    /// What it would cost to meet the goal if things took longer by `slower`, as a share of a polling core, in 2^-16.
-    pub fn outlook(&self, slower: Slower) -> u64 {
+    /// What it would cost to meet the goal if things took longer by `slower`.
+    pub fn outlook(&self, slower: Slower) -> Prospect {
         self.plan.outlook(slower)
     }
 
@@ -271,6 +271,12 @@ impl<C> Adaptive<C> {
         let paid = (span - i128::from(self.paid.saved - then.saved)).max(0);
         let share = |paid: i128, of: i128| u64::try_from((paid << 16) / of.max(1)).unwrap_or(u64::MAX);
         (share(paid, span), share(paid + polls, span + polls))
+    }
+
+    /// How long it takes until the late packets that are owed now are paid for, if no more are late.
+    pub fn debt(&self) -> Nanos {
+        let each = u128::from(self.owed.each(self.plan.gaps.mean()));
+        Nanos::from_nanos(u64::try_from(u128::from(self.owed.owed()) * each / 1_000_000).unwrap_or(u64::MAX))
     }
 
     /// The recent mean time between packets.
