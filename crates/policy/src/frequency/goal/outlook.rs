@@ -46,13 +46,8 @@ pub(super) struct Outlook<C> {
     next: usize,
     /// Number of windows since the last change.
     settled: u8,
-    /// When the first of them ended, and what had been paid until then. Once the late packets from before the change are
-    /// paid for, it is when that was so.
+    /// When the first of them ended, and what had been paid until then.
     since: Option<(Instant<C>, Paid)>,
-    /// How long it takes to pay for the late packets from before the change. Zero once they are paid for.
-    debt: Nanos,
-    /// The number of windows from which on the running frequency is charged with what is paid.
-    again: u8,
     /// The cost that was expected of the running frequency when it was chosen. 0 if cost was not the reason for the
     /// choice.
     hoped: u64,
@@ -85,8 +80,6 @@ impl<C> Outlook<C> {
             next: 0,
             settled: 0,
             since: None,
-            debt: Nanos::ZERO,
-            again: AGAIN,
             hoped: 0,
             left: 0,
             failed: None,
@@ -159,15 +152,8 @@ impl<C> Outlook<C> {
     /// not less while older debts are being paid). If what was paid together with the late packets is much more, that
     /// is the cost.
     fn judge(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
-        if self.since.is_none() {
-            (self.debt, self.again) = (waiting.debt(), AGAIN);
-        }
         let (since, then) = *self.since.get_or_insert((now, waiting.paid()));
         let span = now.since(since).unwrap_or(Nanos::ZERO);
-        if self.debt > Nanos::ZERO && span >= self.debt {
-            (self.since, self.debt) = (Some((now, waiting.paid())), Nanos::ZERO);
-            self.again = self.settled.saturating_add(AGAIN);
-        }
         let much_more = |than: u64, cost: u64| cost > than.saturating_add(than / 4);
         let (paid, with_late) = waiting.paid_since(then, span);
         let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
@@ -186,10 +172,9 @@ impl<C> Outlook<C> {
             }
         };
         // A few late packets are no share of late packets, and older debts are paid at last.
-        let cost = match () {
-            _ if self.debt > Nanos::ZERO || self.settled < self.again => least,
-            _ if much_more(least, with_late) => with_late,
-            _ if much_more(least, paid) => paid,
+        let cost = match self.settled {
+            AGAIN.. if much_more(least, with_late) => with_late,
+            AGAIN.. if much_more(least, paid) => paid,
             _ => least,
         };
         self.costs[state] = cost;
@@ -197,7 +182,7 @@ impl<C> Outlook<C> {
             return;
         }
         self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
-        if self.settled >= self.again {
+        if self.settled >= AGAIN {
             self.judged |= 1u64 << state;
         }
         if self.hoped > 0 && cost > self.hoped + self.hoped / 8 {
@@ -301,7 +286,7 @@ impl<C> Clone for Outlook<C> {
 mod tests {
     use super::*;
     use crate::frequency::tests::pstates;
-    use crate::wait::{Action, AdaptiveConfig, Arrivals, Ended, Queue, WaitPolicy};
+    use crate::wait::AdaptiveConfig;
     use units::Simulated;
 
     fn platform() -> Platform {
@@ -380,51 +365,6 @@ mod tests {
         outlook.less = SAME / 2;
         let share = |costs, free| outlook.share(Prospect { costs: POLLS / 8 * costs, free: POLLS / 8 * free });
         assert_eq!((share(2, 2), share(8, 2), share(8, 8)), (POLLS / 8, POLLS / 8 * 7, POLLS / 2));
-    }
-
-    /// One packet of 100 us in 1,000 may be late, and 3 were before the change.
-    #[test]
-    fn older_debts_are_no_reason_against_a_frequency() {
-        let late = |late: u64| {
-            let goal = "p99.9=50us".parse().ok();
-            let mut waiting = Adaptive::<Simulated>::new(AdaptiveConfig { goal, ..AdaptiveConfig::default() });
-            let mut came = 1_000_000_000;
-            for packet in 0..100 {
-                came += 100_000;
-                let picked_up = Instant::from_nanos(came + if packet < late { 90_000 } else { 0 });
-                let first = Instant::from_nanos(came);
-                let began = first.before(Nanos::from_micros(50)).unwrap();
-                let ended = Ended {
-                    action: Action::BlockUntil(None),
-                    began,
-                    ended: picked_up,
-                    spent: Some(Nanos::from_micros(5)),
-                    idle: Nanos::ZERO,
-                };
-                let arrivals = Some(Arrivals { first, last: first, picked_up });
-                let queues = [Queue { received: 1, fill: 1, arrivals }];
-                let seen = crate::wait::Observation { now: picked_up, queues: &queues, ended: Some(ended) };
-                waiting.decide(&seen);
-            }
-            waiting
-        };
-        assert_eq!(late(0).debt(), Nanos::ZERO);
-        let waiting = late(3);
-        // 0.00075 each: 4,000 packets of 100 us, less those that came.
-        assert!((300..=400).contains(&(waiting.debt().as_nanos() / 1_000_000)), "{}", waiting.debt());
-        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
-        let windows = waiting.debt().as_nanos() / 10_000_000;
-        for window in 0..windows {
-            outlook.look(at(window), &platform, &waiting, 5);
-        }
-        let (during, still) = (outlook.costs[5], outlook.debt > Nanos::ZERO);
-        for window in windows..windows + 3 + u64::from(AGAIN) {
-            outlook.look(at(window), &platform, &waiting, 5);
-        }
-        assert!(still && outlook.debt == Nanos::ZERO);
-        // Nothing was saved in all that time: it polled.
-        assert!(outlook.costs[5] >= platform.power(5) * POLLS * 9 / 10, "{}", outlook.costs[5]);
-        assert!(during < platform.power(5) * POLLS * 9 / 10, "{during}");
     }
 
     #[test]

@@ -273,12 +273,6 @@ impl<C> Adaptive<C> {
         (share(paid, span), share(paid + polls, span + polls))
     }
 
-    /// How long it takes until the late packets that are owed now are paid for, if no more are late.
-    pub fn debt(&self) -> Nanos {
-        let each = u128::from(self.owed.each(self.plan.gaps.mean()));
-        Nanos::from_nanos(u64::try_from(u128::from(self.owed.owed()) * each / 1_000_000).unwrap_or(u64::MAX))
-    }
-
     /// The recent mean time between packets.
     pub fn mean_gap(&self) -> Nanos {
         Nanos::from_nanos(self.plan.gaps.mean())
