@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
 """Latency against CPU time, live: every way of waiting of Apus, OVS-DPDK and testpmd, under eight kinds of traffic.
 
-Each round measures all contenders under one traffic one right after the other, in an order that turns by one from round
-to round, and then goes to the next traffic; the run is the sample. Everything runs over veth pairs between network
-namespaces of its own, one queue each; the generator (`apus bench latency`) spins on one CPU in SCHED_FIFO 50, the
-contender's loop has the other, in the same class. CPU time is that of the contender's whole process. OVS-DPDK and testpmd
-are started once and are stopped (SIGSTOP) while it is not their turn. See docs/bench-frontier.md.
+In each round, all contenders run under one kind of traffic, one right after the other, before the round goes on to the next
+kind. Their order shifts by one from round to round. One run is one sample. Everything runs over veth pairs between network
+namespaces that the script creates, with one queue each. The generator (`apus bench latency`) spins on one CPU in
+SCHED_FIFO 50. The contender's loop runs on the other CPU in the same class. CPU time is that of the contender's whole
+process. OVS-DPDK and testpmd are started once, and are stopped (SIGSTOP) while it is not their turn. See
+docs/bench-frontier.md.
 
-Needs root, two CPUs, 512 MiB for huge pages, cargo, and of Debian: python3, util-linux, openvswitch-switch-dpdk
-(OVS-DPDK) and dpdk-dev (testpmd). Builds what it runs; undoes what it changes, also on Ctrl-C and SIGTERM: then it judges
-what it has measured so far.
+The script needs root, two CPUs, 512 MiB for huge pages, cargo, and the Debian packages python3, util-linux,
+openvswitch-switch-dpdk (OVS-DPDK) and dpdk-dev (testpmd). It builds the programs that it runs, and undoes its changes at the
+end, also on Ctrl-C and SIGTERM. It then judges what it has measured so far.
 
     sudo benches/frontier.py --json frontier.json --page frontier.html          # 5 rounds of 3 s each: 2 hours
     sudo benches/frontier.py --quick --page frontier.html                       # 1 round of 2 s, goals at p99 only
-    sudo benches/frontier.py --only poisson20k onoff adaptive interrupt         # of traffic and of contenders
-    benches/frontier.py --from frontier.json --page frontier.html               # judge and draw again
+    sudo benches/frontier.py --only poisson20k onoff adaptive interrupt         # names of traffic and contenders
+    benches/frontier.py --from frontier.json --page frontier.html               # measure nothing
 
-Exit status 1: a goal is missed that a fixed mode holds, or is held at more CPU time than the bounds allow.
+Exit status 1 means that a goal that a fixed mode holds is missed, or is held with more CPU time than the bounds allow.
 """
 
 import argparse
@@ -73,7 +74,7 @@ class Lab:
 
 
 class Apus:
-    """An instance of its own for each measurement: what `adaptive` learns under one traffic is gone with it."""
+    """A new instance for each measurement, so that `adaptive` knows nothing from earlier traffic."""
 
     def __init__(self, bench, name, family, *mode):
         self.bench, self.name, self.family, self.mode = bench, name, family, mode
@@ -134,7 +135,7 @@ class Testpmd:
 
 
 class Ovs:
-    """Open vSwitch with DPDK's datapath: a database of its own, one bridge, one port, one flow that sends back."""
+    """Open vSwitch with DPDK's datapath and its own database: one bridge, one port, and one flow that sends frames back."""
 
     def __init__(self, bench, stack):
         self.lab, self.folder = bench.labs["ovs"], os.path.join(bench.scratch, "ovs")
@@ -192,7 +193,7 @@ class Pmd:
 
 
 class OvsSleeping:
-    """OVS-DPDK with a longest sleep; 0 is polling."""
+    """OVS-DPDK with a limit on its sleeps; with 0 it polls."""
 
     family = "ovs"
 
@@ -210,7 +211,7 @@ class OvsSleeping:
 
 
 class Daemon(Program):
-    """A program that says nothing when it is ready."""
+    """A program that gives no sign when it is ready."""
 
     def __init__(self, command, ready, environment, log):
         self.log, self.farewell = log, None
@@ -237,7 +238,7 @@ class Bench:
         return self.logs[name]
 
     def contenders(self, wanted, stack):
-        """Starts what stands, and returns all contenders that are wanted, by name."""
+        """Starts the programs that run all the time, and returns all wanted contenders by name."""
         for role in sorted({lab_of(name) for name in wanted}):
             self.labs[role] = stack.enter_context(Lab(role))
         standing = {}
@@ -251,7 +252,7 @@ class Bench:
         return [standing[name] if name in standing else Apus(self, name, *CONTENDERS[name]) for name in wanted]
 
     def measure(self, contender, traffic, round_):
-        """One run, of what `apus bench latency` says of it."""
+        """Makes one run, and returns what `apus bench latency` reports about it."""
         with contender.turn() as words:
             common = [APUS, "bench", "latency", "--port", "tx0", "--netns", contender.lab.tx, "--cpu", self.tester, "--fifo",
                       PRIORITY, "--schedule", TRAFFIC[traffic], "--json", *words]
@@ -275,13 +276,13 @@ class Bench:
 
 
 def quantiles(distribution):
-    """In us, by name; None where there are too few samples."""
+    """The quantiles in us, by name; None if there are too few samples."""
     of = {q["quantile"]: q["latency_ns"] for q in distribution["quantiles"]}
     return {name: None if of[name] is None else of[name] / 1e3 for name in ("p50", "p99", "p99.9")}
 
 
 def all_contenders():
-    """Name -> (family, words for `apus run --mode`); no words for those that are not Apus."""
+    """Maps each name to a family and the words for `apus run --mode`; contenders other than Apus have no words."""
     found = {"poll": ("fixed", "poll"), "interrupt": ("fixed", "interrupt"), "interrupt again": ("again", "interrupt"),
              "hybrid300": ("fixed", "hybrid300")}
     found |= {f"backoff {us}us": ("backoff", "backoff", "--sleep-max", f"{us}us") for us in SLEEPS_US}
@@ -302,7 +303,7 @@ def lab_of(name):
 
 
 def chosen(typed):
-    """The traffic and the contenders that are wanted."""
+    """Returns the wanted traffic and the wanted contenders."""
     traffic, contenders = list(TRAFFIC), list(CONTENDERS)
     if typed.quick:
         contenders = [name for name in contenders if "p99.9" not in name]
@@ -318,7 +319,7 @@ def chosen(typed):
 
 
 def measure(bench, traffic, contenders, rounds, runs):
-    """Adds to `runs` as it goes, so that what was measured is there whatever happens."""
+    """Adds each run to `runs` at once, so that no measured run is lost if the script is stopped."""
     for number in range(rounds):
         for place, of in enumerate(traffic):
             turn = (number + place) % len(contenders)
@@ -359,7 +360,7 @@ def table(document):
 
 
 def told(document):
-    """The table, and the checks, losses first."""
+    """Returns the table and the checks, the lost ones first."""
     checks = document["verdict"]["checks"]
     lost = sum(c["outcome"] == "lost" for c in checks)
     print(table(document))
@@ -385,17 +386,17 @@ def write(document, typed):
 def options():
     cpus = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, help="interleaved rounds (default 5)")
-    parser.add_argument("--seconds", type=float, help="each measurement lasts so long (default 3)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="traffic and contenders whose name has a WORD in it")
-    parser.add_argument("--quick", action="store_true", help="1 round of 2 s, goals at p99 only")
-    parser.add_argument("--without", nargs="+", default=[], choices=["ovs", "testpmd"], help="leave them out")
-    parser.add_argument("--cpu", type=int, default=cpus[-1], help="of the contender's loop (default %(default)s)")
+    parser.add_argument("--rounds", type=int, help="number of interleaved rounds (default 5)")
+    parser.add_argument("--seconds", type=float, help="duration of each measurement in seconds (default 3)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="run only traffic and contenders whose names contain a WORD")
+    parser.add_argument("--quick", action="store_true", help="make 1 round of 2 s, with goals at p99 only")
+    parser.add_argument("--without", nargs="+", default=[], choices=["ovs", "testpmd"], help="leave out these contenders")
+    parser.add_argument("--cpu", type=int, default=cpus[-1], help="CPU of the contender's loop (default %(default)s)")
     parser.add_argument("--tester", type=int, default=cpus[0], help="CPU of the generator (default %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="write all results and verdicts there")
-    parser.add_argument("--page", metavar="FILE", help="write a page with plots there")
-    parser.add_argument("--from", dest="source", metavar="FILE", help="measure nothing: judge what --json wrote")
-    parser.add_argument("--no-build", action="store_true", help="run what target/release/apus is now")
+    parser.add_argument("--json", metavar="FILE", help="write all results and verdicts to FILE")
+    parser.add_argument("--page", metavar="FILE", help="write a page with plots to FILE")
+    parser.add_argument("--from", dest="source", metavar="FILE", help="measure nothing, and judge the results in a FILE of --json")
+    parser.add_argument("--no-build", action="store_true", help="do not build; run the present target/release/apus")
     typed = parser.parse_args()
     typed.rounds = typed.rounds or (1 if typed.quick else 5)
     typed.seconds = typed.seconds or (2 if typed.quick else 3)
@@ -403,7 +404,7 @@ def options():
 
 
 def lacking(contenders):
-    """Programs that are missing, and what to do."""
+    """Returns the missing programs, and how to get them."""
     needed = {"ovs": [OVS, "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"], "testpmd": ["dpdk-testpmd"]}
     package = {"ovs": "openvswitch-switch-dpdk", "testpmd": "dpdk-dev"}
     for role, programs in needed.items():

@@ -1,9 +1,10 @@
-"""What `frontier.py` measured, judged: which ways of waiting are on the frontier of latency and CPU time, and whether
-`adaptive` holds each goal that a fixed mode holds, at what multiple of its CPU time. Pure: results in, verdicts out.
+"""Judges the results of `frontier.py`: which ways of waiting are on the frontier of latency and CPU time, and whether
+`adaptive` holds each goal that a fixed mode holds, and at what multiple of that mode's CPU time. Nothing here reads files
+or measures.
 
-A run's quantile is that of the samples outside the gaps in which the host had taken a spinning loop's CPU; frames lost
-outside gaps count as later than any bound. Over the rounds the median counts. Of OVS-DPDK only the generator's gaps are
-known, so what is compared with it is "blind": `adaptive` measured as if no more were known of it.
+A quantile of a run leaves out the samples in gaps, in which the host had taken the CPU from a spinning loop. Frames lost
+outside gaps count as later than any bound. The medians over the rounds are judged. For OVS-DPDK only the generator's gaps
+are known, so it is compared with the "blind" runs of `adaptive`, of which also only these gaps are used.
 """
 
 import math
@@ -39,7 +40,7 @@ class Point:
         return statistics.median(values) if values else None
 
     def latency(self, quantile):
-        """The median over the runs, in us; None without one that says it; infinite if too many frames were lost."""
+        """The median over the runs, in us; None if no run has the quantile; infinite if too many frames were lost."""
         values = []
         for run in self.runs:
             lost = run["lost_outside_gaps"] / max(run["intended"], 1)
@@ -51,22 +52,22 @@ class Point:
         return statistics.median(values) if values else None
 
     def all_p99(self):
-        """The median of the p99 of all samples, gaps or not."""
+        """The median of the p99 of all samples, including those in gaps."""
         values = [run["all"]["p99"] for run in self.runs if run["all"]["p99"] is not None]
         return statistics.median(values) if values else None
 
     def trusted(self):
-        """Whether enough samples are left; where the gaps of the worker are unknown, what is known counts."""
+        """Whether enough samples are left. If the gaps of the worker are unknown, only the known gaps count."""
         return (self.median("excluded") or 0) <= MOST_EXCLUDED
 
     def holds(self, quantile, us):
-        """True, False, or None if that cannot be said."""
+        """True, False, or None if it cannot be judged."""
         latency = self.latency(quantile)
         return None if latency is None or not self.trusted() else latency <= us
 
 
 def points(document):
-    """Traffic -> its points, of a document that frontier.py has written."""
+    """Maps each traffic to its points, from a document that frontier.py has written."""
     families = {c["name"]: c["family"] for c in document["contenders"]}
     found = {}
     for run in document["runs"]:
@@ -75,7 +76,7 @@ def points(document):
 
 
 def frontier(of, quantile):
-    """Names of the points that none beats in latency and CPU time at once; and who beats each of the others."""
+    """Names of the points that no other point beats in both latency and CPU time; for each other point, who beats it."""
     known = [(p.name, p.latency(quantile), p.median("cpu")) for p in of]
     known = [(name, x, y) for name, x, y in known if x is not None and y is not None]
     beaten = {}
@@ -88,7 +89,7 @@ def frontier(of, quantile):
 
 def on_curve(curve, x):
     """The least CPU time with which a family of points reaches the latency `x`: on the line between two points of its
-    frontier; None left of it."""
+    frontier. None if `x` is lower than the latency of all these points."""
     best = []
     for at, cpu in sorted(curve):
         if not best or cpu < best[-1][1]:
@@ -105,12 +106,12 @@ def on_curve(curve, x):
 
 
 def check(kind, traffic, what, outcome, **more):
-    """One line of the verdict. Outcome: "lost", "held" or "open" (cannot be said)."""
+    """One line of the verdict. Its outcome is "lost", "held" or "open" (cannot be judged)."""
     return {"kind": kind, "traffic": traffic, "what": what, "outcome": outcome, **more}
 
 
 def judge_goals(traffic, of):
-    """Each goal against the fixed modes, and against the tighter goals."""
+    """Compares each goal with the fixed modes and with the tighter goals."""
     named, checks = {p.name: p for p in of}, []
     fixed = [p for p in of if p.family in ("fixed", "backoff")]
     for quantile in QUANTILES:
@@ -148,7 +149,7 @@ def judge_goals(traffic, of):
 
 
 def judge_ovs(traffic, of):
-    """Our points against OVS-DPDK's curve at the same p99."""
+    """Compares our points with OVS-DPDK's curve at the same p99."""
     curve = [(p.latency("p99"), p.median("cpu")) for p in of if p.family == "ovs"]
     curve = [point for point in curve if None not in point]
     checks = []
@@ -169,7 +170,7 @@ def judge_ovs(traffic, of):
 
 
 def noise(of):
-    """What the same mode, measured twice in each round, differs by: medians of the ratios."""
+    """How much two measurements of the same mode in each round differ: the medians of the ratios."""
     named = {p.name: p for p in of}
     if "interrupt" not in named or "interrupt again" not in named:
         return None
@@ -179,7 +180,7 @@ def noise(of):
 
 
 def judge(document):
-    """Everything that can be said: losses first."""
+    """All checks, the lost ones first."""
     order = {"lost": 0, "open": 1, "held": 2}
     checks, fronts, floors = [], {}, {}
     for traffic, of in points(document).items():

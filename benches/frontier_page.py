@@ -1,4 +1,4 @@
-"""The page of `frontier.py`: one self-contained HTML file, no script, nothing fetched; the data stand in it as JSON."""
+"""Makes the page of `frontier.py`: one HTML file without scripts that loads nothing, and contains the data as JSON."""
 
 import html
 import json
@@ -62,13 +62,13 @@ def mark(shape, x, y, colour, hover):
 
 
 def label_of(point):
-    """What stands beside a mark: the setting, or the name where there is none."""
+    """The text beside a mark: the setting, or the name if there is no setting."""
     last = point.name.split()[-1]
     return last.split("=")[-1] if point.family in CURVES else point.name
 
 
 def figure(of, quantile):
-    """Latency to the right, CPU time upwards; thin lines span the rounds."""
+    """A plot with latency to the right and CPU time upwards; thin lines show the range over the rounds."""
     known = [(p, p.latency(quantile), p.median("cpu")) for p in of]
     known = [(p, x, max(y, 0.1)) for p, x, y in known if x is not None and math.isfinite(x) and y is not None]
     if not known:
@@ -114,7 +114,7 @@ def key():
 
 
 def checks(document):
-    """The verdicts, losses first; those that hold are only counted."""
+    """The verdicts, the lost checks first; the checks that hold are only counted."""
     found = document["verdict"]["checks"]
     number = lambda value, form: "-" if value is None else format(value, form)
     titles = {"goal": "goal", "looser": "looser goal", "ovs": "OVS-DPDK at equal p99"}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """`apus probe timer` against cyclictest, and `apus probe jitter` against oslat. See docs/probe.md.
 
-Both tools of a pair run on the same CPU, in the same class, one right after the other; who is first changes from pair
-to pair. Each figure is the median over the pairs of the ratio Apus : other. Needs root, two CPUs, and Debian's
-packages python3 and rt-tests; builds what it runs.
+Both tools of a pair run on the same CPU in the same class, one right after the other; which one is first changes from
+pair to pair. Each figure is the median over the pairs of the number of Apus divided by that of the other tool. The script
+needs root, two CPUs, and the Debian packages python3 and rt-tests. It builds the programs that it runs.
 
     sudo benches/probe.py timer --pairs 7 --seconds 10
     sudo benches/probe.py gaps --pairs 7 --seconds 10
@@ -29,7 +29,7 @@ BOUNDS = {"timer": {"p50": 0.15, "p99": 0.15}, "gaps": {"number": 0.20, "total":
 
 
 def run(*command):
-    """Runs a command to its end; what it printed, or an error that says what it said."""
+    """Runs a command to its end and returns its output; raises an error with the output if it fails."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -38,7 +38,7 @@ def run(*command):
 
 @contextlib.contextmanager
 def no_deep_sleep():
-    """cyclictest asks for no idle state deeper than polling, and Apus for nothing: held for both."""
+    """Keeps the CPU out of idle states for both tools, because cyclictest asks for that and Apus does not."""
     try:
         file = open("/dev/cpu_dma_latency", "wb", buffering=0)
     except OSError:
@@ -111,11 +111,11 @@ def gaps_by_oslat(cpu, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=list(BOUNDS))
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
-    parser.add_argument("--no-build", action="store_true", help="run what target/release/apus is now")
+    parser.add_argument("what", choices=list(BOUNDS), help="what to compare")
+    parser.add_argument("--pairs", type=int, default=7, help="number of pairs (default %(default)s)")
+    parser.add_argument("--seconds", type=int, default=10, help="duration of each run (default %(default)s)")
+    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="measured CPU (default %(default)s)")
+    parser.add_argument("--no-build", action="store_true", help="do not build; run the present target/release/apus")
     typed = parser.parse_args()
     binary = os.path.join(ROOT, "target", "release", "apus")
     if not typed.no_build:

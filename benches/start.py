@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""The first second after the start of `adaptive`, with a platform profile and without. See docs/probe.md.
+"""Measures the first second after the start of `adaptive`, with a platform profile and without. See docs/probe.md.
 
-Each start is an instance of its own (macswap over a veth pair); pieces of traffic follow each other, all of one start
-the same frames at the same times, each after a pause: they differ in what the policy has learned, and in nothing else.
-What is compared is the share of frames later than the goal, paired by start: in the first piece less in those after it,
-and in the first piece without `--platform` less with it. Medians, since one stall of the host can outweigh all else in a
-mean; the intervals hold 95 % of 10,000 bootstraps over the starts. With a profile the first piece is as good as the
-others if its share exceeds theirs by less than a quarter of what the goal allows, at the interval's upper end. Exit
-status 1: that is not shown.
+Each start is a new instance (macswap over a veth pair). It gets several pieces of traffic with a pause before each. All
+pieces of a start have the same frames at the same times, so they differ only in what the policy has learned.
 
---save FILE adds the starts to those of earlier runs. Needs root and two CPUs; builds what it runs.
+The script compares the share of frames later than the goal within each start. It prints the share in the first piece minus
+that in the later pieces, and the share in the first piece without `--platform` minus that with it. It prints medians,
+because one stall of the host can outweigh everything else in a mean. The intervals hold 95 % of 10,000 bootstraps over the
+starts. With a profile, the first piece is as good as the others if, at the upper end of the interval, its share exceeds
+theirs by less than a quarter of what the goal allows. Exit status 1 means that this was not shown.
+
+--save FILE adds the starts to those of earlier runs. The script needs root and two CPUs. It builds the programs that it
+runs.
 
     sudo target/release/apus probe all --priority 50 -o platform.json
     sudo benches/start.py platform.json --starts 20
@@ -38,7 +40,7 @@ MARGIN = 0.25
 
 
 def run(*command, good=(0,)):
-    """Runs a command to its end; what it printed, or an error that says what it said."""
+    """Runs a command to its end and returns its output; raises an error with the output if it fails."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode not in good:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -63,7 +65,7 @@ class Lab:
 
 
 def start(typed, binary, lab, platform, seed):
-    """What each piece of traffic after a start saw."""
+    """The result of each piece of traffic after a start."""
     with tempfile.TemporaryDirectory() as telemetry:
         words = [binary, "run", "macswap", "dut0", "--netns", lab.namespace("dut"), "--cpu", str(typed.cpu),
                  "--fifo", str(PRIORITY), "--mode", "adaptive", "--goal", typed.goal, "--name", "start",
@@ -86,13 +88,13 @@ def start(typed, binary, lab, platform, seed):
 
 
 def whole(*typed):
-    """A start of which no piece was lost."""
+    """The pieces of a start of which no piece was lost; makes a new start if one was."""
     for _ in range(TRIES):
         pieces = start(*typed)
         if all(of["n"] > 0 for of in pieces):
             return pieces
-        print("done again: a gap of the host took a whole piece", flush=True)
-    raise RuntimeError("the host takes whole pieces of traffic again and again: take longer ones, or a quieter machine")
+        print("a gap of the host took a whole piece: starting again", flush=True)
+    raise RuntimeError("gaps of the host took whole pieces of traffic in each start: use longer pieces (--piece), or a quieter machine")
 
 
 def piece(typed, binary, lab, telemetry, seed):
@@ -107,12 +109,12 @@ def piece(typed, binary, lab, telemetry, seed):
 
 
 def share(pieces):
-    """Of the frames of these pieces, those that were late."""
+    """The share of late frames in these pieces."""
     return sum(of["late"] for of in pieces) / sum(of["n"] for of in pieces)
 
 
 def interval(samples):
-    """The median, and between what 95 % of the medians of such samples lie (percentile bootstrap)."""
+    """The median, and the interval that holds 95 % of the medians of such samples (percentile bootstrap)."""
     dice = random.Random(1)
     medians = sorted(statistics.median(dice.choices(samples, k=len(samples))) for _ in range(BOOTSTRAPS))
     return statistics.median(samples), medians[BOOTSTRAPS * 25 // 1000], medians[BOOTSTRAPS * 975 // 1000]
@@ -127,7 +129,7 @@ def kept(shares, allowed):
 
 
 def summary(starts, allowed):
-    """Prints what was seen; whether the first piece with a profile is as good as those after it."""
+    """Prints the results; returns whether the first piece with a profile is as good as those after it."""
     firsts, laters = {}, {}
     for name in ("with", "without"):
         pieces = [start[name] for start in starts]
@@ -153,16 +155,16 @@ def allowed_by(goal):
 def main():
     cpus = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("platform")
-    parser.add_argument("--starts", type=int, default=20, help="of each kind")
-    parser.add_argument("--goal", default="p99=40us")
-    parser.add_argument("--schedule", default="poisson:20kpps")
-    parser.add_argument("--piece", default="1s", help="so long is each piece of traffic")
-    parser.add_argument("--pieces", type=int, default=3, help="after each start")
-    parser.add_argument("--cpu", type=int, default=cpus[-1])
-    parser.add_argument("--tester", type=int, default=cpus[0])
-    parser.add_argument("--save", metavar="FILE", help="add the starts to this file, and sum up all that it holds")
-    parser.add_argument("--no-build", action="store_true", help="run what target/release/apus is now")
+    parser.add_argument("platform", help="platform profile of apus probe")
+    parser.add_argument("--starts", type=int, default=20, help="number of starts with a profile, and without (default %(default)s)")
+    parser.add_argument("--goal", default="p99=40us", help="latency goal (default %(default)s)")
+    parser.add_argument("--schedule", default="poisson:20kpps", help="schedule of the frames (default %(default)s)")
+    parser.add_argument("--piece", default="1s", help="duration of each piece of traffic (default %(default)s)")
+    parser.add_argument("--pieces", type=int, default=3, help="pieces of traffic after each start (default %(default)s)")
+    parser.add_argument("--cpu", type=int, default=cpus[-1], help="CPU of the worker (default %(default)s)")
+    parser.add_argument("--tester", type=int, default=cpus[0], help="CPU of the generator (default %(default)s)")
+    parser.add_argument("--save", metavar="FILE", help="add the starts to FILE, and evaluate all starts in it")
+    parser.add_argument("--no-build", action="store_true", help="do not build; run the present target/release/apus")
     typed = parser.parse_args()
     if typed.pieces < 2:
         parser.error("--pieces: at least 2, the first and one to compare it with")

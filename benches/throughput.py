@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Throughput of Apus against DPDK testpmd and the in-kernel bound. See docs/bench-throughput.md.
+"""Compares the throughput of Apus with that of DPDK's testpmd and of an XDP program. See docs/bench-throughput.md.
 
-Needs root, two CPUs, Debian's packages python3, iproute2, ethtool, util-linux, procps, dpdk-dev, clang,
-libbpf-dev and linux-libc-dev, and cargo. Builds what it runs; undoes what it changes.
+The script needs root, two CPUs, cargo, and the Debian packages python3, iproute2, ethtool, util-linux, procps, dpdk-dev,
+clang, libbpf-dev and linux-libc-dev. It builds the programs that it runs, and undoes its changes at the end.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BOUNDS = [(PLAIN, "testpmd", 0.97), (DEFERRED, "testpmd", 1.05), (DEFERRED, "xdp
 
 
 def run(*command, **options):
-    """Runs a command to its end; what it printed, or an error that says what it said."""
+    """Runs a command to its end and returns its output; raises an error with the output if it fails."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -98,8 +98,8 @@ class Wire:
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True)
 
     def wait_until_up(self):
-        """Until the kernel has seen the carriers, and given the ends their transmit queues; it does so
-        in a worker thread, which would have to wait while two spinning loops have the CPUs."""
+        """Waits until the kernel has seen the carriers and given both ends their transmit queues. It does so
+        in a worker thread, which could not run while two spinning loops have the CPUs."""
         until = time.monotonic() + 10
         for namespace, interface in self.ends:
             while (state := self.read(namespace, interface, "operstate")) != "up":
@@ -131,7 +131,7 @@ class Program:
     """A program that reflects until it is told to stop."""
 
     def __init__(self, command, ready, farewell, log):
-        """`farewell` is what to say to end it; None is a termination signal."""
+        """`farewell` is the text that ends the program; None means a termination signal."""
         self.log = log
         log.seek(0)
         log.truncate()
@@ -188,7 +188,7 @@ class Bench:
     # Part A: one veth port
 
     def rate(self):
-        """What comes back to a generator that sends as fast as its port takes."""
+        """The rate that comes back to a generator that sends as fast as its port accepts frames."""
         out = run(self.apus_program, "bench", "load", "--flood", "--port", "tx0", "--netns", self.wire.tx, "--cpu",
                   GENERATOR_CPU, "--fifo", PRIORITY, "--frame", 64, "--warm-up", "300ms", "--duration",
                   milliseconds(self.seconds), "--json")
@@ -200,7 +200,7 @@ class Bench:
 
     @classmethod
     def find(cls, document, key):
-        """The object that has `key`, wherever in the document it is."""
+        """The object with the key `key`, anywhere in the document."""
         if isinstance(document, dict):
             if key in document:
                 return document
@@ -262,7 +262,7 @@ class Bench:
 
 
 def measure(bench, arguments):
-    """Each setting's results: a list of rounds, in each of which all take their turn."""
+    """The results of each setting: a list of rounds. In each round all reflectors take their turn."""
     plan = {
         PLAIN: {"apus": bench.apus, "testpmd": bench.testpmd, "xdp_tx": bench.xdp_tx},
         DEFERRED: {"apus": bench.apus, "testpmd": bench.testpmd, "xdp_tx": bench.xdp_tx},
@@ -284,7 +284,7 @@ def measure(bench, arguments):
 
 
 def judge(results):
-    """The comparisons: ratio of each pair, their median, and whether it is enough."""
+    """The comparisons: the ratio of each pair, their median, and whether the bound holds."""
     comparisons = []
     for setting, rounds in results.items():
         for other in (name for name in rounds[0] if name != "apus"):
@@ -317,11 +317,11 @@ def table(comparisons):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=7, help="interleaved rounds of each setting (default 7)")
-    parser.add_argument("--seconds", type=float, default=2, help="each measurement lasts so long (default 2)")
+    parser.add_argument("--pairs", type=int, default=7, help="number of interleaved rounds of each setting (default 7)")
+    parser.add_argument("--seconds", type=float, default=2, help="duration of each measurement in seconds (default 2)")
     parser.add_argument("--settings", nargs="+", choices=[PLAIN, DEFERRED, MEMORY], default=[PLAIN, DEFERRED, MEMORY])
-    parser.add_argument("--json", metavar="FILE", help="write all results there, too ('-': instead of the table)")
-    parser.add_argument("--no-build", action="store_true", help="what is in target/ is up to date")
+    parser.add_argument("--json", metavar="FILE", help="also write all results to FILE ('-': print them instead of the table)")
+    parser.add_argument("--no-build", action="store_true", help="do not build; use the programs in target/")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("throughput.py: needs root, for namespaces, XDP and SCHED_FIFO")

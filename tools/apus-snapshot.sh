@@ -1,15 +1,17 @@
 #!/bin/sh
-# Takes a host's state into one file, for `apus audit --from FILE` on another machine.
+# Records a host's state in one file, for `apus audit --from FILE` on another machine.
 #
-# Needs a shell, tar and what every POSIX system has; on Linux and FreeBSD. As root it sees more, and says
-# what it could not see. It changes nothing, and takes no secret: what it reads is listed below; of a text
-# that can hold secrets, such as a command line, only what is known to be none is kept; and the kernel's
-# messages are those that an audit looks at. MAC addresses and serial numbers are masked unless -u is given. It keeps away from CPUs
-# that are isolated, and reads nothing that interrupts them.
+# The script runs on Linux and FreeBSD. It needs a shell, tar and the standard tools of a POSIX system. As
+# root it can read more; the snapshot says what could not be read.
+#
+# The script changes nothing and records no secrets. All that it reads is listed below. From a text that can
+# contain secrets, such as a command line, it keeps only words that are known to be none. From the kernel's
+# messages, it keeps only those that an audit looks at. MAC addresses and serial numbers are masked unless
+# -u is given. If taskset is installed, the script stays off isolated CPUs. It reads nothing that interrupts them.
 #
 #   sh apus-snapshot.sh [-o host.tar] [-t seconds between the two readings of the counters] [-u]
 #
-# With APUS_ROOT=FOLDER it takes the files of that folder instead of /'s.
+# With APUS_ROOT=FOLDER, the script reads the files in FOLDER instead of those in /.
 set -u
 LC_ALL=C
 export LC_ALL

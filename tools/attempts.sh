@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Judges retries: some tests measure a machine that others use too, and may try again without evidence of a disturbance.
+# Judges retries. Some tests measure a machine that others use at the same time, and may retry without evidence of a
+# disturbance.
 #
-#   tools/attempts.sh FILE    FILE: what testkit::first_attempt wrote in the last runs of `make test`
+#   tools/attempts.sh FILE    FILE was written by testkit::first_attempt in the last runs of `make test`
 #
-# Prints how many first attempts failed. Ends with 1 where more than one in ten did, of at least ten: then the retries hide
-# a fault, in the test or in Apus.
+# Prints how many first attempts failed. Ends with 1 if there were at least ten, and more than one in ten failed. Then the
+# retries hide a fault in the test or in Apus.
 set -euo pipefail
 [ $# = 1 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed 1d >&2; exit 2; }
 [ -s "$1" ] || { echo "first attempts: none recorded"; exit 0; }

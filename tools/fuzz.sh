@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# Feeds every target of fuzz/ with what libFuzzer makes up, FUZZ_SECONDS each (20), FUZZ_JOBS of them at a time (one a CPU);
-# the names of targets as arguments choose some. FUZZ_SEED makes it the same inputs again (0: others each time). Ends with an error at the first input that panics, hangs or takes more than 1 GB: it lies in
-# fuzz/artifacts then. Stable Rust is enough: the compiler is told here what cargo-fuzz would tell it, so that inputs
-# which reach new code are found and kept (fuzz/corpus).
+# Runs every target of fuzz/ with inputs of libFuzzer, or only the targets named as arguments.
+#
+# FUZZ_SECONDS   seconds for each target (20)
+# FUZZ_JOBS      number of targets that run at the same time (one per CPU)
+# FUZZ_SEED      gives the same inputs again (0: other inputs each time)
+#
+# The script ends with an error at the first input that panics, hangs or takes more than 1 GB, and keeps that input in
+# fuzz/artifacts. Stable Rust is enough, because the script gives the compiler the options that cargo-fuzz would give it. With
+# these, libFuzzer finds inputs that reach new code, and keeps them in fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 
-# Journals are synced at each step: in memory that takes no time.
+# Journals are synced at each step. They are kept in memory, where that takes no time.
 [ ! -d /dev/shm ] || [ ! -w /dev/shm ] || export memory=/dev/shm
 export seconds=${FUZZ_SECONDS:-20} seed=${FUZZ_SEED:-0} binaries
 jobs=${FUZZ_JOBS:-$(nproc)}

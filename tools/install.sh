@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs the program that `make build` made, with what belongs to it, or removes what an earlier run installed.
+# Installs the program that `make build` made, with its other files, or removes what an earlier run installed.
 #
 #   tools/install.sh install      the program, completions, manual pages, units, profiles, machines, scenarios, licences
 #   tools/install.sh uninstall    removes the files and folders that it created, and nothing else
 #
-# PREFIX     where (/usr/local)
-# DESTDIR    a folder that stands for / (none); for packages
+# PREFIX     folder to install to (/usr/local)
+# DESTDIR    a folder that takes the place of /, for packages (none)
 # PROGRAM    the program (target/release/apus); it generates its own completions and manual pages
-# STRIP      strips it (strip -s); `true` for a package that splits the debug information off by itself
+# STRIP      command that strips the program (strip -s); `true` for a package that separates the debug information itself
 # ZSH        folder of zsh's completions below PREFIX (share/zsh/site-functions)
-# MANIFEST   where below PREFIX it notes what it created (share/apus/installed); empty: it notes nothing
+# MANIFEST   file below PREFIX that lists what was created (share/apus/installed); if empty, there is no list
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."

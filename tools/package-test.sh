@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Debian package in a fresh root of Debian 12, tries what it brings, removes it, and looks for what is left. Then
-# the same with `make install`, in an empty folder. As root; the root is made of packages from a mirror, and what is tried
-# in it has no network.
+# Installs the Debian package in a fresh root file system of Debian 12, tries its files, removes it, and looks for files that
+# are left. Then it does the same with `make install` in an empty folder. It needs root. The root file system is made of
+# packages from a mirror, and the programs in it have no network.
 #
 # PACKAGES   folder with the packages (target/package)
 # PROGRAM    the program (target/release/apus)
-# MIRROR     of Debian (http://deb.debian.org/debian)
+# MIRROR     mirror of Debian (http://deb.debian.org/debian)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 packages=$(realpath "${PACKAGES:-target/package}")

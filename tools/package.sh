@@ -2,9 +2,9 @@
 # Makes the Debian packages of the program that `make build` made: apus, and apus-dbgsym with its debug information.
 #
 # PROGRAM    the program (target/release/apus)
-# OUT        folder for the packages (target/package); what is in it is removed first
+# OUT        folder for the packages (target/package); its contents are removed first
 #
-# debian/rules does it, in a copy of debian/, so that nothing is written beside the sources.
+# debian/rules makes them in a copy of debian/, so that nothing is written next to the sources.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(realpath "${PROGRAM:-target/release/apus}")

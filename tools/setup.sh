@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs what Apus needs and this machine lacks. Quick, and quiet, when all is there.
+# Installs what Apus needs and this machine lacks. If nothing is missing, it ends quickly and prints nothing.
 #
-#   tools/setup.sh run      to build, and to run the demo
+#   tools/setup.sh run      what is needed to build, and to run the demo
 #   tools/setup.sh test     ... and the tests, with real clients and Prometheus
-#   tools/setup.sh vm       ... and the VM lab: QEMU; it fetches the guest's packages itself, and installs none
+#   tools/setup.sh vm       ... and the VM lab: QEMU. The lab fetches the guest's packages itself, and does not install them
 #   tools/setup.sh fuzz     ... and the fuzz targets
 #   tools/setup.sh package  ... and to make the Debian packages
 #   tools/setup.sh bench    ... and the comparison with DPDK
-#   tools/setup.sh ci       ... and all of it, with what rebuilds the XDP program and the fuzz targets
+#   tools/setup.sh ci       ... and all of the above, with the tools that rebuild the XDP program and the fuzz targets
 #
-# Installs with apt-get as root on Debian and Ubuntu; elsewhere it says what is missing.
+# On Debian and Ubuntu, the script installs with apt-get as root. On other systems it prints what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

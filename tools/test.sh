@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, all of them even where one fails, and lists at the end what was skipped and why.
+# Runs every test of the workspace, even if one fails, and lists at the end which tests were skipped and why.
 #
 #   tools/test.sh [CARGO TEST OPTIONS…]
 #
 # APUS_REQUIRE=all         a test that lacks something fails instead of being skipped (CI)
-# APUS_FIRST_ATTEMPTS=FILE  appends to FILE how first attempts of tests that may retry ended (tools/attempts.sh)
+# APUS_FIRST_ATTEMPTS=FILE  appends to FILE the results of the first attempts of tests that may retry (tools/attempts.sh)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"

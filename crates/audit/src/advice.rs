@@ -1,4 +1,4 @@
-//! What to do first: the findings by root cause, and at most five actions for them.
+//! What to do first: groups the findings by root cause, and derives at most five actions from them.
 
 use std::collections::BTreeSet;
 
@@ -40,11 +40,11 @@ pub enum Doing {
     Boot {
         /// The whole command line after the change. `None` if the present one is not known.
         line: Option<String>,
-        /// Words to add. They replace words with the same name.
+        /// Words to add. Each replaces the words with the same name.
         add: Vec<String>,
         /// Words to remove.
         remove: Vec<String>,
-        /// Words that occur several times and of which one should remain.
+        /// Words that occur several times, and of which only one should remain.
         once: Vec<String>,
         /// The cluster operator that writes the line. `None` if there is none.
         operator: Option<Operator>,
@@ -52,7 +52,10 @@ pub enum Doing {
     /// Work for people: commands that cannot be rolled back, firmware, cabling.
     People(Cause, Vec<String>),
     /// Ask what the host is for, because further advice trades power, safety or features for latency.
-    Ask,
+    Ask {
+        /// The recording that was judged. `None` if it was the running host.
+        recording: Option<String>,
+    },
 }
 
 /// What an action gains: the largest delay that one of its findings adds on this host.
@@ -102,7 +105,7 @@ pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     actions.extend(people(&plan, &actions));
     let asks: Vec<&Finding> = report.at_least(Level::Warn).filter(|finding| withheld(finding)).collect();
     if !asks.is_empty() {
-        actions.push(Advised::new(Doing::Ask, asks));
+        actions.push(Advised::new(Doing::Ask { recording: report.recording.clone() }, asks));
     }
     let importance = |action: &Advised<'_>| {
         let worst = action.from.iter().map(|finding| finding.judgement.verdict.weight()).max();
@@ -115,7 +118,7 @@ pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     Advice { actions, more, causes: causes(report.at_least(level)) }
 }
 
-/// The settings of the plan, by the cause of the worst finding that asks for each.
+/// The settings of the plan, each under the cause of the worst finding that asks for it.
 fn settings<'a>(plan: &Plan<'a>) -> Vec<Advised<'a>> {
     let mut all: Vec<(Cause, Vec<Setting>, Vec<&'a Finding>)> = Vec::new();
     for planned in &plan.settings {
@@ -154,8 +157,8 @@ fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
     Some(Advised::new(step, from))
 }
 
-/// What neither settings nor the command line mend, by cause: one action each, that of its worst finding. Causes of which
-/// an action mends something have theirs already.
+/// What neither a setting nor the command line mends, by cause. Each cause gets one action, the one of its worst
+/// finding. Causes that an action of `actions` mends are left out.
 fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     let mends = |cause: Cause| actions.iter().any(|action| action.from.iter().any(|finding| finding.cause() == cause));
     let mut all: Vec<(Cause, Vec<String>, Vec<&'a Finding>)> = Vec::new();
@@ -176,7 +179,7 @@ fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     all.into_iter().map(|(cause, lines, from)| Advised::new(Doing::People(cause, lines), from)).collect()
 }
 
-/// Adds findings that are not there yet.
+/// Adds those findings that are not in the list yet.
 fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
     for finding in more {
         if !all.iter().any(|known| std::ptr::eq(*known, *finding)) {
@@ -185,7 +188,7 @@ fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
     }
 }
 
-/// Findings in their order, by cause and rule, and of one rule by what they say.
+/// Groups findings by cause and rule, and the findings of one rule by their text. The order is kept.
 fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     let mut all: Vec<Caused<'a>> = Vec::new();
     for finding in findings {
@@ -199,7 +202,7 @@ fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
     all
 }
 
-/// The one that is as wanted, or a new one at the end.
+/// The first element for which `is_wanted` is true. If there is none, a new one is added at the end.
 fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = list.iter().position(is_wanted).unwrap_or_else(|| {
         list.push(new());
@@ -209,7 +212,7 @@ fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOn
 }
 
 impl Advice<'_> {
-    /// The largest number of actions: people do not carry out more than a handful.
+    /// The largest number of actions, because people do not carry out more than a handful.
     pub const MOST: usize = 5;
 }
 
@@ -224,15 +227,16 @@ impl<'a> Advised<'a> {
         match &self.step {
             Doing::Set(cause, _) | Doing::People(cause, _) => cause.action(),
             Doing::Boot { .. } => "Boot with a changed kernel command line",
-            Doing::Ask => "Say what this host is for",
+            Doing::Ask { .. } => "Say what this host is for",
         }
     }
 
-    /// What must be right before the rest: what the host is for, then which CPUs are isolated.
+    /// The rank of an action that must be right before the others make sense: first what the host is for, then which
+    /// CPUs are isolated.
     fn comes_before(&self) -> u8 {
-        let of_set = |finding: &&Finding| finding.rule.group == Group::CommandLine;
+        let of_set = |finding: &&Finding| finding.group == Group::CommandLine;
         match &self.step {
-            Doing::Ask => 2,
+            Doing::Ask { .. } => 2,
             Doing::People(Cause::Siblings | Cause::Housekeeping, _) if self.from.iter().any(of_set) => 1,
             _ => 0,
         }
@@ -257,9 +261,14 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Set(..))
     }
 
+    /// Whether the action changes which CPUs are isolated. The commands of later actions still name the present ones.
+    pub fn changes_isolated(&self) -> bool {
+        self.comes_before() == 1
+    }
+
     /// Whether the action only asks what the host is for, and changes nothing.
     pub fn is_ask(&self) -> bool {
-        matches!(self.step, Doing::Ask)
+        matches!(self.step, Doing::Ask { .. })
     }
 
     /// Whether the lines of the action are the kernel's whole command line.
@@ -289,7 +298,7 @@ impl<'a> Advised<'a> {
             Doing::Set(..) => of(|action| matches!(action, Action::Set(_))),
             Doing::Boot { .. } => of(|action| matches!(action, Action::Arguments { .. })),
             Doing::People(..) => of(|action| matches!(action, Action::Run(_) | Action::Advise(_))),
-            Doing::Ask => BTreeSet::new(),
+            Doing::Ask { .. } => BTreeSet::new(),
         }
     }
 
@@ -324,13 +333,27 @@ impl<'a> Advised<'a> {
                 None => add.iter().cloned().chain(remove.iter().map(|word| format!("remove {word}"))).collect(),
             },
             Doing::People(_, lines) => lines.clone(),
-            Doing::Ask => [
-                "apus audit --goal p99.9=50us --workload interrupt # packets go through the kernel's network stack",
-                "apus audit --goal p99.9=50us --workload poll --isolated CPUS # DPDK or AF_XDP on these CPUs",
-            ]
-            .map(str::to_owned)
-            .into(),
+            Doing::Ask { recording } => {
+                let from = recording.as_ref().map(|name| format!(" --from {}", shell_word(name))).unwrap_or_default();
+                [
+                    "--goal p99.9=50us --workload interrupt # if packets go through the kernel's network stack; \
+                     p99.9=50us is an example",
+                    "--goal p99.9=50us --workload poll --isolated CPUS # if DPDK or AF_XDP runs on these CPUs",
+                ]
+                .map(|options| format!("apus audit{from} {options}"))
+                .into()
+            }
         }
+    }
+}
+
+/// Formats a word for a shell's command line: in quotes, unless no character has a special meaning.
+fn shell_word(word: &str) -> String {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | ',' | ':' | '@' | '=');
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
@@ -395,7 +418,7 @@ impl Finding {
         self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
     }
 
-    /// Does it say the same, of another subject?
+    /// Whether both say the same, apart from the subject.
     fn is_like(&self, other: &Self) -> bool {
         let (a, b) = (&self.judgement, &other.judgement);
         a.verdict == b.verdict && a.found == b.found && self.accepted == other.accepted
@@ -500,13 +523,21 @@ mod tests {
         assert_eq!(titles[0], "Say what this host is for");
         assert!(!titles.iter().any(|title| title.contains("frequency")), "{titles:?}");
         assert!(advice.actions[0].from.iter().any(|finding| finding.rule.id == "cpu.governor"));
+        assert!(advice.actions[0].lines().iter().all(|line| line.starts_with("apus audit --goal ")));
+        // Of a recording the same recording is audited again, not the host on which the command is typed.
+        let mut recorded = delivered().facts();
+        (recorded.origin.kind, recorded.origin.name) = (host::facts::Kind::Snapshot, "a's host.tar.zst".into());
+        let of_recording = audit(&recorded, &Intent::default());
+        let asks = advise(&of_recording, Level::Warn).actions[0].lines();
+        let begins = r"apus audit --from 'a'\''s host.tar.zst' --goal ";
+        assert!(asks.len() == 2 && asks.iter().all(|line| line.starts_with(begins)), "{asks:?}");
         // What is wrong on any host stays, and the boot loader's words are its own.
         let boot = advice.actions.iter().find(|action| action.is_line()).unwrap();
         assert_eq!(boot.lines(), ["ro audit=0 mce=ignore_ce"]);
         let goal = Some(crate::Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(50) });
         let report = audit(&delivered().facts(), &Intent { goal, ..Intent::default() });
         let advice = advise(&report, Level::Warn);
-        assert!(advice.actions.iter().all(|action| !matches!(action.step, Doing::Ask)));
+        assert!(advice.actions.iter().all(|action| !action.is_ask()));
         assert!(advice.actions.iter().any(|action| action.causes().contains(&Cause::CoreFrequency)));
     }
 
@@ -519,7 +550,8 @@ mod tests {
         let advice = advise(&report, Level::Warn);
         let at = |is: fn(&Advised<'_>) -> bool| advice.actions.iter().position(is).unwrap();
         let boot = at(|action| matches!(action.step, Doing::Boot { .. }));
-        assert!(at(|action| action.causes().contains(&Cause::Housekeeping)) < boot);
+        let before = at(|action| action.causes().contains(&Cause::Housekeeping));
+        assert!(before < boot && advice.actions[before].changes_isolated() && !advice.actions[boot].changes_isolated());
         let text = advice.actions[boot].lines().join("\n");
         assert!(text.contains("spec.additionalKernelArgs: mce=ignore_ce") && !text.contains("BOOT_IMAGE"), "{text}");
         assert!(text.contains("remove idle=poll, mce=off, all but one skew_tick=1"), "{text}");

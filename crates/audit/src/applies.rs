@@ -142,7 +142,10 @@ impl Applies {
         }
         let guest = *crate::known(&facts.virtualisation.guest)?;
         match (self.place, guest) {
-            (Place::Hardware, true) => Err(Skip::not_applicable("this is a guest: the hypervisor decides it")),
+            (Place::Hardware, true) => Err(Skip::not_applicable(
+                "this host is a guest: only the hypervisor can change \
+                this",
+            )),
             (Place::Guest, false) => Err(Skip::not_applicable("this is no guest")),
             _ => Ok(()),
         }

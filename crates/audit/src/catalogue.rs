@@ -16,12 +16,8 @@ pub fn markdown() -> String {
          `{isolated}`, stand for values of the host, which the audit fills in.\n\n",
     );
     for group in Group::ALL {
-        let mut of_group = rules::all().filter(|rule| rule.group == group).peekable();
-        if of_group.peek().is_none() {
-            continue;
-        }
         let _ = writeln!(text, "## {} (`{}`)\n", group.title(), group.name());
-        of_group.for_each(|rule| one(&mut text, rule));
+        rules::by_group().filter(|(of, _)| *of == group).for_each(|(_, rule)| one(&mut text, rule));
     }
     while text.ends_with("\n\n") {
         text.pop();
@@ -39,13 +35,13 @@ fn one(text: &mut String, rule: &Rule) {
     }
     let _ = writeln!(text, "- Cost of the fix: {}", rule.cost);
     let _ = writeln!(text, "- References: {}", rule.references.join("; "));
-    if !rule.conflicts.is_empty() {
-        let _ = writeln!(text, "- Sources against it: {}", rule.conflicts.join("; "));
+    if !rule.fix.conflicts.is_empty() {
+        let _ = writeln!(text, "- Sources against it: {}", rule.fix.conflicts.join("; "));
     }
     text.push('\n');
 }
 
-/// The fix of a rule, as lines of a list.
+/// Formats the fix of a rule as lines of a list.
 fn fixes(fix: &Fix) -> Vec<String> {
     let code = |label: &str, commands: &str| {
         let commands: Vec<String> = commands.lines().map(|line| format!("`{line}`")).collect();
@@ -57,7 +53,7 @@ fn fixes(fix: &Fix) -> Vec<String> {
     look.into_iter().chain(runtime).chain(fix.persistent.map(|settings| code(boot, settings))).collect()
 }
 
-/// Where a rule makes sense, in words.
+/// The hosts to which a rule applies, in words.
 pub fn applies(rule: &Rule) -> String {
     let applies = &rule.applies;
     let mut words = vec![match applies.os {

@@ -93,19 +93,19 @@ impl Cause {
         match self {
             Self::IdleStates => ("CPUs may enter deep idle states", "Keep the CPUs out of deep idle states"),
             Self::IdlePoll => ("Idle CPUs spin instead of sleeping", "Keep only the application's CPUs awake"),
-            Self::CoreFrequency => ("The core frequency follows the load", "Hold the core frequency up"),
+            Self::CoreFrequency => ("The core frequency follows the load", "Keep the core frequency high"),
             Self::UncoreFrequency => {
-                ("The uncore frequency follows the load", "Hold the uncore at its highest frequency")
+                ("The uncore frequency follows the load", "Keep the uncore at its highest frequency")
             }
             Self::PowerLimits => ("Heat or a power limit slows the CPUs down", "Find out what throttles the CPUs"),
             Self::Siblings => ("Hardware threads share cores with the application", "Give the application whole cores"),
             Self::Placement => {
                 ("CPUs, memory and NIC of the application are far apart", "Place CPUs, memory and NIC together")
             }
-            Self::Housekeeping => ("Housekeeping lacks CPUs", "Leave enough CPUs to housekeeping"),
+            Self::Housekeeping => ("Too few CPUs are left for housekeeping", "Leave enough CPUs for housekeeping"),
             Self::SchedulerIsolation => (
                 "Other threads may run on the application's CPUs",
-                "Take the application's CPUs out of the scheduler's domains",
+                "Take the application's CPUs out of the scheduler's load balancing",
             ),
             Self::DeviceInterrupts => {
                 ("Device interrupts reach the application's CPUs", "Move device interrupts to the housekeeping CPUs")
@@ -128,23 +128,25 @@ impl Cause {
             }
             Self::Preemption => ("The kernel delays threads that become ready", "Boot a kernel that can be preempted"),
             Self::Quotas => ("A CPU quota or group stops the application", "Lift the CPU quota"),
-            Self::ApplicationThreads => (
-                "The application's threads disturb one another",
-                "Give each thread of the application a CPU of its own",
-            ),
+            Self::ApplicationThreads => {
+                ("Threads of the application share CPUs", "Give each thread of the application a CPU of its own")
+            }
             Self::Tracing => {
                 ("Tracing or monitoring runs all the time", "Stop tracing and monitoring that nobody reads")
             }
-            Self::CommandLine => {
-                ("The kernel command line says other things than it seems to", "Clean up the kernel command line")
-            }
+            Self::CommandLine => (
+                "Parts of the kernel command line are ignored, wrong or contradictory",
+                "Clean up the kernel command line",
+            ),
             Self::Iommu => {
                 ("The IOMMU translates for the kernel's own devices", "Let the kernel's own devices bypass the IOMMU")
             }
-            Self::Mitigations => {
-                ("Mitigations of CPU vulnerabilities cost time", "Decide which mitigations this host needs")
-            }
-            Self::Auditing => ("System calls are audited", "Audit no system calls of the application"),
+            Self::Mitigations => (
+                "Mitigations of CPU vulnerabilities cost time",
+                "Decide which mitigations of CPU vulnerabilities this \
+                    host needs",
+            ),
+            Self::Auditing => ("System calls are audited", "Do not audit the application's system calls"),
             Self::HugePages => ("Huge pages are missing, or on the wrong node", "Reserve huge pages"),
             Self::MemoryManagement => (
                 "The kernel moves, merges or reclaims memory in the background",
@@ -153,22 +155,26 @@ impl Cause {
             Self::MemoryHardware => {
                 ("Memory modules run below their speed, or have errors", "Check the memory modules")
             }
-            Self::Clock => ("The clock is not a reliable TSC", "Make the TSC a reliable clock"),
-            Self::TimeSync => ("Time synchronisation is not in one hand", "Let one service set the clock"),
+            Self::Clock => {
+                ("The clock is not the TSC, or the kernel keeps checking the TSC", "Make the TSC a reliable clock")
+            }
+            Self::TimeSync => ("More than one service sets the clock", "Let one service set the clock"),
             Self::Firmware => (
                 "Firmware interrupts the CPUs, or is out of date",
-                "Ask the firmware's maker for settings against interruptions",
+                "Ask the firmware's maker how to avoid its interruptions",
             ),
             Self::LinkPower => ("Links or devices sleep between packets", "Keep links and devices awake"),
             Self::PcieBandwidth => {
                 ("The card's PCI Express link carries less than it could", "Give the card a full PCI Express link")
             }
-            Self::NicDriver => {
-                ("The NIC's driver or firmware is not as it should be", "Bring the NIC's driver and firmware in order")
-            }
+            Self::NicDriver => (
+                "The NIC's driver or firmware is not as it should be",
+                "Repair or update the NIC's driver and \
+                    firmware",
+            ),
             Self::Wire => ("The wire delays or loses frames", "Check the wire"),
-            Self::Moderation => ("Interrupt moderation holds packets back", "Shorten interrupt moderation"),
-            Self::Rings => ("Rings overflow, or hold packets too long", "Fit the rings to the rate"),
+            Self::Moderation => ("Interrupt moderation delays packets", "Shorten interrupt moderation"),
+            Self::Rings => ("Rings overflow, or hold packets too long", "Size the rings for the packet rate"),
             Self::Queues => {
                 ("Queues and their interrupts are spread badly over CPUs", "Give each busy queue a CPU of its own")
             }
@@ -178,8 +184,14 @@ impl Cause {
                 ("The kernel's network stack drops or delays packets", "Tune the kernel's network stack")
             }
             Self::Rdma => ("The RDMA driver takes interrupts on all CPUs", "Unload the RDMA driver if nothing uses it"),
-            Self::Cache => ("Neighbours evict the application's cache lines", "Allocate cache ways to the application"),
-            Self::HostOfGuests => ("KVM takes guests out more often than needed", "Spare the guests needless exits"),
+            Self::Cache => {
+                ("Other programs evict the application's cache lines", "Allocate cache ways to the application")
+            }
+            Self::HostOfGuests => (
+                "Guests leave the CPU for KVM (VM exits) more often than needed",
+                "Avoid needless \
+                VM exits",
+            ),
             Self::Hypervisor => {
                 ("The hypervisor takes time away from this guest", "Ask whoever runs the hypervisor for dedicated CPUs")
             }
@@ -190,7 +202,7 @@ impl Cause {
                 ("Kernel messages go out over a slow console", "Keep kernel messages off the serial console")
             }
             Self::Obsolete => {
-                ("Settings are made that no longer do anything", "Remove settings that no longer do anything")
+                ("Some settings no longer have any effect", "Remove settings that no longer have any effect")
             }
             Self::Budget => {
                 ("The settings together exceed the latency goal", "Shorten the largest term of the latency budget")

@@ -35,7 +35,7 @@ pub enum How {
     Given,
     /// The value was inferred from what the host shows; the text names the evidence.
     Inferred(String),
-    /// Nothing shows it.
+    /// Neither stated nor shown by the host.
     #[default]
     Nowhere,
 }
@@ -107,11 +107,6 @@ impl Context {
             true => facts.cpus.all(),
             false => self.isolated.value.clone(),
         }
-    }
-
-    /// Whether a CPU is kept for the application.
-    pub fn is_isolated(&self, cpu: u32) -> bool {
-        self.isolated.value.contains(cpu)
     }
 
     /// The interfaces that matter, as far as the facts contain them.

@@ -54,8 +54,8 @@ pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'
 
 type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
 
-/// Takes out of what is left the findings of one name, the worst first; with `alone` only where each
-/// side has one of it, and the two may be compared.
+/// Takes out of both lists the findings with the same name and pairs them, the worst first. With `alone`, this happens
+/// only if each side has exactly one such finding and the two are comparable.
 fn pair<'a>(
     left: &mut (Vec<&'a Finding>, Vec<&'a Finding>),
     pairs: &mut Vec<Pair<'a>>,
@@ -95,7 +95,7 @@ fn pair<'a>(
     *left = rest;
 }
 
-/// The rule with what stays of a subject on a host with more CPUs.
+/// The rule, with the part of the subject that would be the same on a host with more CPUs.
 fn alike(finding: &Finding) -> Option<String> {
     match &finding.judgement.subject {
         Subject::Cpus(_) => Some(format!("{} CPUs", finding.rule.id)),
@@ -104,7 +104,8 @@ fn alike(finding: &Finding) -> Option<String> {
     }
 }
 
-/// One subject each of a kind, or the whole host against its part. Other parameters are other things.
+/// Whether two findings may be compared: both have a subject of the same kind, or one is about the whole host and the
+/// other about a part of it. Findings about different kernel parameters are not comparable.
 fn comparable(a: &Finding, b: &Finding) -> bool {
     let (a, b) = (&a.judgement.subject, &b.judgement.subject);
     let same = a.name() == b.name() && !matches!(a, Subject::Parameter(_));

@@ -6,11 +6,13 @@ use units::Nanos;
 
 use crate::remedy::{Remedy, Values};
 use crate::wording::singular;
-use crate::{Context, Effect, Judgement, Rule, Step, Verdict};
+use crate::{Context, Effect, Group, Judgement, Rule, Step, Verdict};
 
 /// A judgement with its rule, and its fix with concrete values.
 #[derive(Clone, Debug)]
 pub struct Finding {
+    /// The group of the rule.
+    pub group: Group,
     /// The rule that made the finding.
     pub rule: &'static Rule,
     /// What was judged, the verdict, and the evidence.
@@ -27,8 +29,9 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Completes a judgement.
+    /// Completes a judgement to a finding.
     pub(crate) fn new(
+        group: Group,
         rule: &'static Rule,
         mut judgement: Judgement,
         context: &Context,
@@ -43,7 +46,15 @@ impl Finding {
         let values = Values::new(&judgement.subject, context, housekeeping, facts);
         let fix = if wrong { Remedy::new(rule, &judgement, &values) } else { Remedy::default() };
         let effect = if wrong { judgement.effect.unwrap_or(rule.magnitude.effect) } else { Effect::Unsized };
-        Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
+        Self {
+            group,
+            rule,
+            judgement,
+            fix,
+            effect: effect.lateness(),
+            slower: effect == Effect::Slower,
+            accepted: false,
+        }
     }
 
     /// Whether the finding's fix trades power, safety or a feature for latency.
@@ -71,7 +82,7 @@ impl Finding {
 
     /// The sources that recommend the opposite, in general and on this host.
     pub fn conflicts(&self) -> impl Iterator<Item = &'static str> {
-        self.rule.conflicts.iter().copied().chain(self.judgement.against)
+        self.rule.fix.conflicts.iter().copied().chain(self.judgement.against)
     }
 
     /// The key that identifies it across audits: rule and subject, as in a line of a baseline.
@@ -123,10 +134,11 @@ mod tests {
     fn what_is_as_it_should_be_costs_nothing() {
         let mut seen = (0, 0);
         for case in rules::cases().flatten() {
-            let (rule, host) = (rules::find(case.rule).unwrap(), (case.host)());
+            let (group, rule) = rules::by_group().find(|(_, rule)| rule.id == case.rule).unwrap();
+            let host = (case.host)();
             for judgement in host.judge(case.rule) {
                 let is_wrong = judgement.verdict.weight() >= Verdict::SourcesDisagree.weight();
-                let finding = Finding::new(rule, judgement, &Context::default(), &CpuSet::new(), &host.facts());
+                let finding = Finding::new(group, rule, judgement, &Context::default(), &CpuSet::new(), &host.facts());
                 let can_do = finding.fix.steps().count() == 0 || finding.fix.steps().any(|step| !step.is_nothing());
                 assert_eq!(!finding.cost().is_empty(), is_wrong && can_do, "{}: {:?}", rule.id, finding.judgement);
                 seen = if is_wrong { (seen.0 + 1, seen.1) } else { (seen.0, seen.1 + 1) };
@@ -187,7 +199,7 @@ mod tests {
             let fix = &finding.fix;
             let shown = |step: &Step| !matches!(step.action, Action::Rerun(_) | Action::Advise(_));
             let commands = fix.runtime.iter().filter(|step| shown(step)).map(ToString::to_string);
-            let looks = fix.look.iter().filter(|line| !line.starts_with("rerun ")).cloned();
+            let looks = fix.look.iter().filter(|line| !line.starts_with("run this audit again ")).cloned();
             lines.extend(commands.chain(looks).map(|line| (line, finding.rule.id)));
         };
         for case in rules::cases().flatten() {
@@ -198,8 +210,8 @@ mod tests {
                 audit(&facts, &intent).findings.into_iter().for_each(&mut add);
             }
             for judgement in found.judge(case.rule) {
-                let rule = rules::find(case.rule).unwrap();
-                add(Finding::new(rule, judgement, &Context::default(), &CpuSet::new(), &facts));
+                let (group, rule) = rules::by_group().find(|(_, rule)| rule.id == case.rule).unwrap();
+                add(Finding::new(group, rule, judgement, &Context::default(), &CpuSet::new(), &facts));
             }
         }
         assert!(lines.len() > 100, "{}", lines.len());

@@ -75,7 +75,7 @@ fn rows(table: &CountTable, cpus: &CpuSet, facts: &Facts, softirq: bool) -> Vec<
     table.rows.iter().filter_map(one).collect()
 }
 
-/// The users of an interrupt in the rest of its line: what stands behind the chip and the way it triggers.
+/// The users of an interrupt, from the rest of its line: what follows the name of the chip and the trigger.
 fn users(description: &str) -> String {
     let triggers = ["edge", "level", "fasteoi", "Edge", "Level"];
     let mut words = description.split_whitespace();

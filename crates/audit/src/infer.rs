@@ -46,7 +46,7 @@ impl Context {
     }
 }
 
-/// CPUs that any of the host's ways of isolation names.
+/// The CPUs that any way of isolation on this host names.
 fn isolated(facts: &Facts) -> Intended<CpuSet> {
     let present = facts.cpus.all();
     let mut all = CpuSet::new();
@@ -78,7 +78,7 @@ fn isolated(facts: &Facts) -> Intended<CpuSet> {
     }
 }
 
-/// Interfaces with a device under them that are up: with traffic, if any has, and the busiest first.
+/// The interfaces that have a device and are up. If any has traffic, only those with traffic, the busiest first.
 fn nics(facts: &Facts) -> Intended<Vec<String>> {
     if facts.origin.os == Os::FreeBsd {
         let interfaces = facts.freebsd.value().and_then(|bsd| bsd.interfaces.value());
@@ -110,14 +110,17 @@ fn nics(facts: &Facts) -> Intended<Vec<String>> {
     links.sort_by_key(|(packets, _)| std::cmp::Reverse(*packets));
     let busy: Vec<String> = links.iter().filter(|(n, _)| *n > 0).map(|(_, name)| (*name).to_owned()).collect();
     match (busy.is_empty(), links.is_empty()) {
-        (false, _) => Intended::inferred(busy, "they are up and have had traffic"),
-        (true, false) => Intended::inferred(links.into_iter().map(|(_, name)| name.into()).collect(), "they are up"),
+        (false, _) => Intended::inferred(busy, "interfaces that are up and have had traffic"),
+        (true, false) => {
+            Intended::inferred(links.into_iter().map(|(_, name)| name.into()).collect(), "interfaces that are up")
+        }
         _ if facts.links.is_unknown() => from_interrupts(facts),
         _ => Intended::default(),
     }
 }
 
-/// Where the interfaces are not known, the names of interrupts tell some: `eno3-TxRx-0`, `i40e-ens1f0-TxRx-3`.
+/// The interfaces that the names of interrupts reveal, for hosts whose interfaces are not known: `eno3-TxRx-0`,
+/// `i40e-ens1f0-TxRx-3`.
 fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     let Some(table) = facts.counters.interrupts.value() else { return Intended::default() };
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();
@@ -135,7 +138,7 @@ fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
     if names.is_empty() { Intended::default() } else { Intended::inferred(names, "names of interrupts that counted") }
 }
 
-/// Interfaces that a hypervisor gives: they need not be on PCI.
+/// Whether a hypervisor provides interfaces with this driver. Such interfaces need not be on PCI.
 fn is_virtual_nic(driver: &str) -> bool {
     ["virtio_net", "hv_netvsc", "xen-netfront", "vif", "ena", "gve", "vmxnet3"].contains(&driver)
 }
@@ -166,7 +169,7 @@ fn workloads(facts: &Facts, isolated: &CpuSet) -> Intended<Vec<Workload>> {
     Intended::inferred(workloads, from.join("; "))
 }
 
-/// What shows that an application polls its interfaces.
+/// The evidence that an application polls its interfaces. `None` without any.
 fn polls(facts: &Facts) -> Option<String> {
     let names = [
         "dpdk-worker",

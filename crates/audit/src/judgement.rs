@@ -17,7 +17,7 @@ pub enum Skip {
     Unknown {
         /// The reason.
         reason: Box<str>,
-        /// What would have to be read. `None` if nothing would help.
+        /// The source that would have to be read. `None` if no source would help.
         source: Option<Source>,
     },
     /// The question does not apply to this host.
@@ -42,7 +42,7 @@ impl Skip {
         match fact.why() {
             Some(Why::Absent) => Self::not_applicable(format!("the host has no {source}")),
             Some(why) => Self::Unknown { reason: format!("{source}: {why}").into(), source: Some(source.clone()) },
-            None => Self::unknown(format!("{source} is known, but not what was asked of it")),
+            None => Self::unknown(format!("{source} is known, but lacks the value that the rule needs")),
         }
     }
 }
@@ -63,7 +63,7 @@ pub fn settled<T>(fact: &Fact<T>) -> Result<Option<&T>, Skip> {
 pub struct Judgement {
     /// The subject of the verdict.
     pub subject: Subject,
-    /// The verdict.
+    /// The result: pass, warn, fail, or another [`Verdict`].
     pub verdict: Verdict,
     /// What was found, in one sentence without a full stop, with the numbers that matter.
     pub found: String,
@@ -83,34 +83,60 @@ pub struct Judgement {
     pub cost: Option<String>,
     /// An additional effect on this host besides the rule's ([`crate::Rule::magnitude`]), and its source.
     pub also: Option<(&'static str, &'static str)>,
-    /// A source that recommends the opposite only on this host ([`crate::Rule::conflicts`] applies to all hosts).
+    /// A source that recommends the opposite only on this host ([`crate::Fix::conflicts`] applies to all hosts).
     pub against: Option<&'static str>,
 }
 
 impl Judgement {
+    /// The host is as it should be. This and the next three are of the host as a whole; a judge that is asked for each CPU
+    /// or interface need not name it, for that is the subject then.
+    pub fn pass(found: impl Into<String>) -> Self {
+        Self::pass_for(Subject::Host, found)
+    }
+
+    /// The host has a cost, or may have one.
+    pub fn warn(found: impl Into<String>) -> Self {
+        Self::warn_for(Subject::Host, found)
+    }
+
+    /// The host has a high cost, or does not do what was intended.
+    pub fn fail(found: impl Into<String>) -> Self {
+        Self::fail_for(Subject::Host, found)
+    }
+
+    /// Good sources recommend opposite things, and the host follows one of them.
+    pub fn disagree(found: impl Into<String>) -> Self {
+        Self::disagree_for(Subject::Host, found)
+    }
+
     /// The subject is as it should be.
-    pub fn pass(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
+    pub fn pass_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Pass, subject, found)
     }
 
     /// The subject has a cost, or may have one.
-    pub fn warn(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
+    pub fn warn_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Warn, subject, found)
     }
 
     /// The subject has a high cost, or does not do what was intended.
-    pub fn fail(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
+    pub fn fail_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, subject, found)
     }
 
-    /// Good sources recommend opposite things, and the host follows one of them.
-    pub fn disagree(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
+    /// Good sources recommend opposite things, and the subject follows one of them.
+    pub fn disagree_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::SourcesDisagree, subject, found)
     }
 
     /// The answer is unknown for this subject; it may be known for others.
     pub fn unknown<T>(subject: impl Into<Subject>, fact: &Fact<T>) -> Self {
-        let verdict = match Skip::of(fact) {
+        Self::skipped(subject, Skip::of(fact))
+    }
+
+    /// There is no judgement of this subject, for this reason.
+    pub fn skipped(subject: impl Into<Subject>, skip: Skip) -> Self {
+        let verdict = match skip {
             Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
             Skip::NotApplicable(reason) => Verdict::NotApplicable(reason),
         };
@@ -266,7 +292,7 @@ impl fmt::Display for Subject {
 }
 
 impl From<u32> for Subject {
-    /// A single CPU as a subject.
+    /// Makes a single CPU the subject.
     fn from(cpu: u32) -> Self {
         Self::Cpus(CpuSet::from([cpu]))
     }

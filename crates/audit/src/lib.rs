@@ -2,9 +2,9 @@
 //!
 //! **Law:** this crate opens no file and writes nothing. Unknown is neither pass nor fail.
 //!
-//! The table is [`rules::all`], with one [`Rule`] per entry: its judge, its mechanism and magnitude, its fix and the
-//! cost of the fix, its references, and beside it the cases that test it. [`Context`] is what the host is for, stated
-//! or inferred. [`audit`] runs all rules and makes a [`Report`].
+//! [`rules::all`] is the table of rules. Each [`Rule`] has its judge, its mechanism and magnitude, its fix and the cost
+//! of the fix, its references, and next to it the cases that test it. [`Context`] is what the host is for, stated or
+//! inferred. [`audit`] runs all rules and makes a [`Report`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

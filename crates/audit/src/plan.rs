@@ -53,7 +53,7 @@ pub fn plan(report: &Report) -> Plan<'_> {
     plan_of(report, |_| true)
 }
 
-/// The plan of some of the findings.
+/// Makes the plan for some of the findings.
 pub(crate) fn plan_of(report: &Report, is_asked: impl Fn(&Finding) -> bool) -> Plan<'_> {
     let mut settings: Vec<Planned<'_, Setting>> = Vec::new();
     let mut kernel = KernelLine { now: report.line.as_ref(), ..KernelLine::default() };
@@ -74,7 +74,7 @@ pub(crate) fn plan_of(report: &Report, is_asked: impl Fn(&Finding) -> bool) -> P
     Plan { settings: disjoint(settings), kernel, left, mends }
 }
 
-/// The word of which a finding says that it is there several times with one value.
+/// The word of which a finding says that the line has it several times with the same value.
 fn repeated(finding: &Finding) -> Option<Parameter> {
     let Subject::Parameter(text) = &finding.judgement.subject else { return None };
     match &CommandLine::parse(text).parameters[..] {
@@ -90,9 +90,9 @@ fn join<'a, T: Clone + PartialEq>(list: &mut Vec<Planned<'a, T>>, what: &T, find
     }
 }
 
-/// Splits settings of CPUs so that no CPU is in two sets: what is set first for a CPU must not undo what comes later.
+/// Splits the CPUs of settings so that no CPU is in two sets. Otherwise one setting for a CPU would undo another one.
 fn disjoint(settings: Vec<Planned<'_, Setting>>) -> Vec<Planned<'_, Setting>> {
-    /// What one CPU gets, and who asks for it.
+    /// The setting that each CPU gets, and the findings that ask for it.
     type Wishes<'a> = BTreeMap<OfCpus, (String, Vec<&'a Finding>)>;
     let mut of_cpu: BTreeMap<u32, Wishes<'_>> = BTreeMap::new();
     let mut rest = Vec::new();
@@ -206,7 +206,7 @@ impl KernelLine<'_> {
     }
 }
 
-/// A line without some words, and with others in place of those with the same name.
+/// The line without some words, and with `add` in place of the words with the same name.
 pub(crate) fn merged(now: &CommandLine, add: &[Parameter], remove: &[Parameter]) -> CommandLine {
     let removed = |word: &Parameter| {
         let same = |other: &Parameter| same_name(&other.name, &word.name);
@@ -227,7 +227,7 @@ pub(crate) fn merged(now: &CommandLine, add: &[Parameter], remove: &[Parameter])
     CommandLine::parse(&words.join(" "))
 }
 
-/// One line, without what would end a comment.
+/// The text as one line, without characters that would end a comment.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use host::Facts;
-use host::facts::CommandLine;
+use host::facts::{CommandLine, Kind};
 use units::Nanos;
 
 use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Verdict, remedy, rules};
@@ -13,11 +13,13 @@ use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Ver
 pub struct Report {
     /// What the host was assumed to be for.
     pub context: Context,
-    /// All findings, the most important first: with a goal by how much of the latency budget they take, without one by
-    /// verdict.
+    /// All findings, the most important first. With a goal they are sorted by the part of the latency budget that they
+    /// take, without one by verdict.
     pub findings: Vec<Finding>,
     /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
+    /// The name of the recording that was judged, as it was typed. `None` for the running host, and for given files.
+    pub recording: Option<String>,
 }
 
 /// Which rules to run.
@@ -79,12 +81,16 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     let context = Context::of(facts, intent);
     let housekeeping = rules::free(facts, &context);
     let mut findings = Vec::new();
-    for rule in rules::all().filter(|rule| selection.has(rule)) {
+    for (group, rule) in rules::by_group().filter(|(group, rule)| selection.has(*group, rule)) {
         for judgement in judge(rule, facts, &context) {
-            findings.push(Finding::new(rule, judgement, &context, &housekeeping, facts));
+            findings.push(Finding::new(group, rule, judgement, &context, &housekeeping, facts));
         }
     }
-    let mut report = Report { context, findings, line: facts.cmdline.value().cloned() };
+    let recording = match facts.origin.kind {
+        Kind::Live | Kind::Given => None,
+        Kind::Recording | Kind::Snapshot | Kind::SosReport => Some(facts.origin.name.clone()),
+    };
+    let mut report = Report { context, findings, line: facts.cmdline.value().cloned(), recording };
     report.sort();
     remedy::agree(&mut report.findings, report.line.as_ref(), !rules::no_full_ticks(facts));
     remedy::name_needs(&mut report.findings, facts);
@@ -92,14 +98,14 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     report
 }
 
-/// What a rule says of a host.
+/// Applies a rule to a host.
 pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
     match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
         Ok(judgements) if judgements.is_empty() => {
-            vec![Judgement::skipped(Skip::not_applicable("the host has none of these"))]
+            vec![Judgement::skipped(Subject::Host, Skip::not_applicable("the host has none of these"))]
         }
         Ok(judgements) => judgements,
-        Err(skip) => vec![Judgement::skipped(skip)],
+        Err(skip) => vec![Judgement::skipped(Subject::Host, skip)],
     }
 }
 
@@ -112,7 +118,7 @@ impl Report {
     /// Number of judgements per verdict, in one group or in all.
     pub fn tally(&self, group: Option<Group>) -> Tally {
         let mut tally = Tally::default();
-        let of_group = |finding: &&Finding| group.is_none_or(|group| finding.rule.group == group);
+        let of_group = |finding: &&Finding| group.is_none_or(|group| finding.group == group);
         for finding in self.findings.iter().filter(of_group) {
             let count = match (&finding.judgement.verdict, finding.accepted) {
                 (_, true) => &mut tally.accepted,
@@ -128,7 +134,7 @@ impl Report {
         tally
     }
 
-    /// Marks the findings whose keys a baseline holds. Returns its keys that no finding has any more.
+    /// Marks the findings whose keys a baseline contains. Returns those of its keys that no longer match a finding.
     pub fn accept(&mut self, baseline: &BTreeSet<String>) -> Vec<String> {
         let mut unused: BTreeSet<&String> = baseline.iter().collect();
         for finding in &mut self.findings {
@@ -141,7 +147,7 @@ impl Report {
         unused.into_iter().cloned().collect()
     }
 
-    /// The findings together with what each takes, largest first: the part of the latency budget that is known.
+    /// The findings with a known delay, the largest delay first. This is the known part of the latency budget.
     pub fn budget(&self) -> Vec<(&Finding, Nanos)> {
         let mut takes: Vec<(&Finding, Nanos)> =
             self.at_least(Level::Warn).filter_map(|finding| Some((finding, finding.effect?))).collect();
@@ -161,7 +167,7 @@ impl Report {
                 false => (std::cmp::Reverse(None), weight, std::cmp::Reverse(0)),
             };
             let last = if by_budget { std::cmp::Reverse(None) } else { effect };
-            (first, last, finding.rule.group)
+            (first, last, finding.group)
         });
     }
 }
@@ -179,30 +185,19 @@ impl Finding {
     }
 }
 
-impl Judgement {
-    /// Of the host as a whole, where a judge says nothing.
-    pub(crate) fn skipped(skip: Skip) -> Self {
-        let verdict = match skip {
-            Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
-            Skip::NotApplicable(reason) => Verdict::NotApplicable(reason),
-        };
-        Self { verdict, ..Self::pass(Subject::Host, "") }
-    }
-}
-
 impl Selection {
-    /// Is a rule asked?
-    pub fn has(&self, rule: &Rule) -> bool {
-        let named = |list: &[Selector]| list.iter().any(|selector| selector.names(rule));
+    /// Whether the selection contains a rule.
+    pub fn has(&self, group: Group, rule: &Rule) -> bool {
+        let named = |list: &[Selector]| list.iter().any(|selector| selector.names(group, rule));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
     }
 }
 
 impl Selector {
-    fn names(self, rule: &Rule) -> bool {
+    fn names(self, group: Group, rule: &Rule) -> bool {
         match self {
             Self::Rule(id) => rule.id == id,
-            Self::Group(group) => rule.group == group,
+            Self::Group(selected) => group == selected,
         }
     }
 }
@@ -210,7 +205,7 @@ impl Selector {
 impl std::str::FromStr for Selector {
     type Err = String;
 
-    /// A rule's or a group's name.
+    /// Parses the name of a rule or of a group.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(group) = Group::ALL.into_iter().find(|group| group.name() == text) {
             return Ok(Self::Group(group));

@@ -12,8 +12,6 @@ pub struct Rule {
     pub id: &'static str,
     /// The root cause of its findings. Other rules may share it.
     pub cause: Cause,
-    /// The group to which it belongs, for `--only` and the counts.
-    pub group: Group,
     /// What should hold, in a few words: "Application CPUs are outside the scheduler's domains".
     pub title: &'static str,
     /// The hosts to which it applies. For all others the verdict is [`crate::Verdict::NotApplicable`], and the judge is
@@ -25,18 +23,16 @@ pub struct Rule {
     pub why: &'static str,
     /// How much delay the mechanism adds.
     pub magnitude: Magnitude,
-    /// What fixes it.
+    /// How to fix it.
     pub fix: Fix,
     /// What the fix costs and risks: power, throughput, safety, other users of the host.
     pub cost: &'static str,
     /// Documents that support the rule, by title and section. At least one per rule.
     pub references: &'static [&'static str],
-    /// Sources, or rules by their id, that recommend the opposite. Empty for most rules.
-    pub conflicts: &'static [&'static str],
 }
 
-/// The effect of a mechanism on a packet. Only waiting times can be added up to a latency: slower work takes longer by
-/// an amount that no setting shows.
+/// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency. How
+/// much longer slower work takes ([`Slower`](Self::Slower)) cannot be read from any setting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
     /// No document gives its size, or it has no size in time.
@@ -69,6 +65,23 @@ pub struct Magnitude {
     pub source: &'static str,
 }
 
+impl Magnitude {
+    /// A packet waits this long, typically.
+    pub const fn late(time: Nanos, text: &'static str, source: &'static str) -> Self {
+        Self { text, effect: Effect::Late(time), source }
+    }
+
+    /// The work on each packet takes longer.
+    pub const fn slower(text: &'static str, source: &'static str) -> Self {
+        Self { text, effect: Effect::Slower, source }
+    }
+
+    /// No document gives its size, or it has no size in time.
+    pub const fn untimed(text: &'static str, source: &'static str) -> Self {
+        Self { text, effect: Effect::Unsized, source }
+    }
+}
+
 /// The fix of a rule: templates of commands and kernel parameters, one per line.
 ///
 /// The engine fills these placeholders: `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and
@@ -96,12 +109,21 @@ pub struct Fix {
     /// Whether it trades power, safety or a feature for latency. Such a fix is among the first things to do only if the
     /// host's purpose is known ([`Context::has_intent`]). If a cause always trades, see [`Cause::trades`].
     pub trade: bool,
+    /// Sources, or rules by their id, that recommend the opposite. Empty for most fixes.
+    pub conflicts: &'static [&'static str],
 }
 
 impl Fix {
     /// No fix exists.
-    pub const NONE: Self =
-        Self { look: None, runtime: None, persistent: None, reboot: false, decision: false, trade: false };
+    pub const NONE: Self = Self {
+        look: None,
+        runtime: None,
+        persistent: None,
+        reboot: false,
+        decision: false,
+        trade: false,
+        conflicts: &[],
+    };
 
     /// A fix for the running host, and a permanent one that needs no reboot.
     pub const fn both(runtime: &'static str, persistent: &'static str) -> Self {
@@ -141,6 +163,11 @@ impl Fix {
     /// Marks that the fix trades something for latency, so it comes first only if latency is known to matter.
     pub const fn traded(self) -> Self {
         Self { trade: true, ..self }
+    }
+
+    /// Names the sources, or rules by their id, that recommend the opposite.
+    pub const fn against(self, conflicts: &'static [&'static str]) -> Self {
+        Self { conflicts, ..self }
     }
 
     /// Adds a diagnosis to run first.

@@ -1,4 +1,4 @@
-//! Hosts in memory, and cases: what the tests of rules are made of.
+//! Hosts in memory, and cases, from which the tests of rules are made.
 //!
 //! A case reads a small host through the real reader and lets the rule judge it:
 //!
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use host::facts::{Facts, Os, Root};
 
-use crate::{Context, Goal, Intended, Judgement, Verdict, Workload, rules};
+use crate::{Context, Goal, Intended, Judgement, Subject, Verdict, Workload, rules};
 
 /// What a case expects. `Found` is the worst of the rule's judgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +90,7 @@ impl Host {
         self.files.insert(path.trim_start_matches('/').into(), text.into());
         self
     }
-    /// Adds the output of a command, such as `ethtool -c eth0`, as sos keeps it.
+    /// Adds the output of a command, such as `ethtool -c eth0`, as sos stores it.
     pub fn command(self, command: &str, text: &str) -> Self {
         let mut name = String::new();
         for c in command.chars() {
@@ -109,12 +109,12 @@ impl Host {
         self.links.insert(path.trim_start_matches('/').into(), target.into());
         self
     }
-    /// Files that are not given are absent from the host, instead of not recorded.
+    /// Makes files that are not given absent from the host, instead of not recorded.
     pub fn complete(mut self) -> Self {
         self.complete = true;
         self
     }
-    /// Changes what the reader found: for facts that are laborious to write as files.
+    /// Changes the facts after reading, for facts that are laborious to write as files.
     pub fn edit(mut self, edit: fn(&mut Facts)) -> Self {
         self.edits.push(edit);
         self
@@ -123,7 +123,7 @@ impl Host {
     pub fn cmdline(self, line: &str) -> Self {
         self.file("/proc/cmdline", line)
     }
-    /// A guest of KVM.
+    /// Makes the host a guest of KVM.
     pub fn guest(self) -> Self {
         self.edit(|facts| {
             facts.virtualisation.guest = host::Fact::known(true, "/proc/cpuinfo flags");
@@ -131,7 +131,7 @@ impl Host {
         })
         .workload(Workload::Guest)
     }
-    /// The intent's isolated CPUs.
+    /// Sets the intent's isolated CPUs.
     pub fn isolated(mut self, list: &str) -> Self {
         self.context.isolated = Intended::given(list.parse().expect("a CPU list"));
         self
@@ -142,7 +142,7 @@ impl Host {
         self.context.nics.how = crate::How::Given;
         self
     }
-    /// Takes an interface out of the intent again.
+    /// Removes an interface from the intent.
     pub fn forget_nic(&mut self, name: &str) {
         self.context.nics.value.retain(|known| known != name);
     }
@@ -152,22 +152,22 @@ impl Host {
         self.context.workloads.how = crate::How::Given;
         self
     }
-    /// The uses are what the host shows, and nobody said so.
+    /// Makes the uses those that the host shows, as if the user had stated none.
     pub fn infer_uses(&mut self) {
         self.context.workloads.how = crate::How::Inferred("the host".into());
     }
-    /// Takes all uses out of the intent again.
+    /// Removes all uses from the intent.
     pub fn without_uses(mut self) -> Self {
         self.context.workloads.value.clear();
         self
     }
-    /// The intent's goal, as p99.9.
+    /// Sets the intent's goal, as p99.9.
     pub fn goal(mut self, latency: units::Nanos) -> Self {
         self.context.goal = Some(Goal { quantile: units::Quantile::P99_9, latency });
         self
     }
 
-    /// What the reader finds.
+    /// The facts that the reader finds.
     pub fn facts(&self) -> Facts {
         let root = Root::given(self.files.iter());
         let root = if self.complete { root.complete() } else { root };
@@ -176,12 +176,12 @@ impl Host {
         facts
     }
 
-    /// What a rule says of it.
+    /// The judgements of a rule on this host.
     pub fn judge(&self, id: &str) -> Vec<Judgement> {
         let rule = rules::find(id).unwrap_or_else(|| panic!("there is no rule {id}"));
         let facts = self.facts();
         let judged = rule.applies.check(&facts, &self.context).and_then(|()| (rule.judge)(&facts, &self.context));
-        judged.unwrap_or_else(|skip| vec![Judgement::skipped(skip)])
+        judged.unwrap_or_else(|skip| vec![Judgement::skipped(Subject::Host, skip)])
     }
 }
 

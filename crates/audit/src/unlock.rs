@@ -17,8 +17,8 @@ pub struct Unlock {
     pub rules: usize,
 }
 
-/// The options that somebody did not give and that would let rules be judged on this host which now are not: found by
-/// asking those rules again with a value that the host could have.
+/// The options that the user did not give and that would let rules be judged which cannot be judged now. They are found
+/// by running those rules again with a value that the host could have.
 pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     let now = |id: &str| -> Vec<&Finding> { report.findings.iter().filter(|finding| finding.rule.id == id).collect() };
     let count = |trial: &Intent| {
@@ -60,7 +60,7 @@ pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     all
 }
 
-/// Is it no judgement yet? A choice is none: a use that is given decides it.
+/// Whether a verdict is not a judgement yet. A choice is not, because only a given workload decides it.
 fn is_open(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Unknown(_) | Verdict::NotApplicable(_) | Verdict::SourcesDisagree)
 }

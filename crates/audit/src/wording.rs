@@ -1,4 +1,4 @@
-//! Sentences that name a number: one CPU is, two are.
+//! Sentences that contain a number, with the right verb: one CPU is, two are.
 
 /// A duration with a space before its unit: `210 us`.
 pub fn spaced(time: units::Nanos) -> String {
@@ -9,7 +9,7 @@ pub fn spaced(time: units::Nanos) -> String {
     }
 }
 
-/// Things that are counted, as they stand behind a number, and one of them.
+/// Things that are counted, in the plural and in the singular.
 const THINGS: &[(&str, &str)] = &[
     ("CPUs", "CPU"),
     ("connections", "connection"),
@@ -33,7 +33,7 @@ const THINGS: &[(&str, &str)] = &[
     ("vulnerabilities", "vulnerability"),
 ];
 
-/// What they do, and what one of them does.
+/// Verbs that follow them, in the plural and in the singular.
 const DEEDS: &[(&str, &str)] = &[
     ("are", "is"),
     ("were", "was"),
@@ -46,10 +46,10 @@ const DEEDS: &[(&str, &str)] = &[
     ("tick", "ticks"),
 ];
 
-/// Words that may stand between the number and the thing.
+/// Number of words that may stand between the number and the thing.
 const BETWEEN: usize = 3;
 
-/// The text with the singular where it names one thing alone: `1 interrupts go`, `CPUs 7 are`.
+/// Rewrites the text with the singular where it names only one thing: `1 interrupts go`, `CPUs 7 are`.
 pub(crate) fn singular(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     for at in 0..words.len() {
@@ -95,20 +95,20 @@ pub(crate) fn singular(text: &str) -> String {
     words.join(" ")
 }
 
-/// A word of the table in its other form, with the mark behind it.
+/// The other form of a word in the table, with the punctuation mark after it.
 fn replaced(word: &str, table: &[(&str, &str)]) -> Option<String> {
     let plain = word.trim_end_matches([',', ';', ':']);
     let (_, one) = table.iter().find(|(many, _)| *many == plain)?;
     Some(format!("{one}{}", &word[plain.len()..]))
 }
 
-/// May it stand between a number and what is counted? Units and prepositions may not.
+/// Whether the word may stand between a number and what is counted. Units and prepositions may not.
 fn is_plain(word: &str) -> bool {
     !["s", "ms", "us", "ns", "of", "to", "and", "or", "in", "from"].contains(&word)
         && word.bytes().all(|c| c.is_ascii_alphabetic())
 }
 
-/// One number, and no list.
+/// Whether the word is a single number, not a list.
 fn is_number(word: &str) -> bool {
     let plain = word.trim_end_matches([',', ';', ':']);
     !plain.is_empty() && plain.bytes().all(|c| c.is_ascii_digit())

@@ -40,13 +40,13 @@ pub struct Failure {
 
 impl Failure {
     /// An error of wrong usage or invalid input (exit status 2).
-    pub fn wrong(what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { status: Status::Wrong, what: what.into(), why: why.into(), fix: fix.into() }
+    pub fn wrong(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> Self {
+        Self { status: Status::Wrong, what: what.into(), why: why.to_string(), fix: fix.into() }
     }
 
     /// An error of the environment: a permission, a file or a device is missing (exit status 3).
-    pub fn lacking(what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { status: Status::Lacking, what: what.into(), why: why.into(), fix: fix.into() }
+    pub fn lacking(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> Self {
+        Self { status: Status::Lacking, what: what.into(), why: why.to_string(), fix: fix.into() }
     }
 }
 

@@ -54,6 +54,15 @@ pub(crate) fn err() -> Clean<io::StderrLock<'static>> {
     Clean::new(to, colours)
 }
 
+/// Prints a document as JSON, or what `say` writes of it for people.
+pub(crate) fn print(
+    json: bool,
+    document: &impl Serialize,
+    say: impl FnOnce(&mut Clean<io::StdoutLock<'static>>) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    if json { print_json(document) } else { Ok(say(&mut out())?) }
+}
+
 /// Whether standard output is a terminal.
 #[expect(clippy::disallowed_methods, reason = "this is the way out")]
 pub(crate) fn out_is_terminal() -> bool {

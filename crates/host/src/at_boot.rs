@@ -120,8 +120,8 @@ pub fn enabled(access: &Access) -> Result<Option<String>, Error> {
     Ok(unit.and_then(|unit| unit.lines().find_map(|line| line.strip_prefix("ExecStart=").map(str::to_owned))))
 }
 
-/// Why users other than root can change or replace `file`. Such users could choose what root runs at each boot. `None`
-/// if only root can.
+/// How users other than root could change or replace `file`; they could then choose what root runs at each boot. `None`
+/// if only root can change it.
 pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt as _;
     // Where it is, and where it is looked for: a link on the way can be replaced too.

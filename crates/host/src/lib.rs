@@ -1,10 +1,11 @@
-//! The machine as facts and knobs.
+//! The description of the machine (facts), and its settings (knobs).
 //!
 //! **Law:** only this crate reads the host's description, and only this crate changes the host. Every change goes
 //! through the journal, so that it can be rolled back.
 //!
 //! [`facts`] reads a live host, a folder or an archive. An unknown value is never a number: each [`Fact`] either has a
-//! value or says why it has none. [`snapshot`] saves a host's state to a file.
+//! value or says why it has none. [`snapshot`] saves a host's state to a file. [`nic`] asks network interfaces and sets
+//! them, for facts and knobs.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 // A failed transaction carries what was done and what is left to do; it happens once, on no hot path.
@@ -15,11 +16,13 @@ mod below;
 pub mod facts;
 pub mod journal;
 pub mod knob;
+pub mod nic;
 pub mod privilege;
 pub mod profile;
 pub mod snapshot;
 pub mod transaction;
 mod vault;
+pub mod watch;
 
 pub use facts::{CpuSet, Fact, Facts, Source, Why};
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   InstanceConfig ─► Instance::start ─► (running: telemetry, signals) ─► Instance::finish ─► Outcome
 //! ```
-//! Everything is opened before the first worker starts, so that anything missing is reported at once. When the workers
+//! All ports are opened before the first worker starts, so that anything missing is reported at once. When the workers
 //! are dropped, the sockets close, the XDP program is detached and changed settings are restored.
 
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ pub struct Outcome {
 /// The reason why an instance ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A termination signal arrived, or the program called [`Instance::finish`].
+    /// The user asked for it: a termination signal arrived, or the program called [`Instance::finish`].
     Asked,
     /// The requested duration was over.
     Duration,

@@ -3,10 +3,10 @@
 //! ```text
 //!   Meter::begin ──► sleep or block ──► the clock ──► Meter::end ──► Ended::spent
 //! ```
-//! The kernel charges a thread for the time from the switch to it until the switch away from it. So the measured time
-//! contains going to sleep and the second half of waking up. The first half (the interrupt's entry, the timer, the
-//! wake-up itself, leaving the idle state) runs before the switch. No clock that is cheap enough to read for each wait
-//! counts it; docs/waiting.md lists what was tried. A pause keeps the core, so its cost is its length and needs no
+//! The kernel counts a thread's CPU time from the switch to the thread until the switch away from it. So the measured
+//! time contains the way to sleep and the second half of the wake-up. The first half (the interrupt's entry, the timer,
+//! the wake-up itself, leaving the idle state) runs before the switch. No clock that is cheap enough to read for each
+//! wait counts it; docs/waiting.md lists what was tried. A pause keeps the core, so its cost is its length and needs no
 //! measurement.
 
 use policy::wait::WaitKind;

@@ -1,9 +1,10 @@
-//! Capture files: reading and writing them.
+//! Reads and writes capture files.
 //!
-//! The classic format, of Ethernet, in either byte order and either resolution. Source for every
-//! field: draft-ietf-opsawg-pcap (file header in section 4, packet record in section 5).
+//! The files have the classic pcap format for Ethernet, in either byte order and with either resolution of time. Source
+//! for every field: draft-ietf-opsawg-pcap (file header in section 4, packet record in section 5).
 //!
-//! **Law:** knows octets, times and lengths, and neither world: `sim`, `live` and `tester` all read captures here.
+//! **Law:** this crate knows bytes, times and lengths, but nothing of the live or the simulated world: `sim`, `live`
+//! and `tester` all read captures through it.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -24,11 +25,11 @@ const FILE_HEADER: usize = 24;
 pub const RECORD_HEADER: usize = 16;
 /// `LINKTYPE_ETHERNET` (www.tcpdump.org/linktypes.html).
 const ETHERNET: u32 = 1;
-/// The longest record that is believed: `MAXIMUM_SNAPLEN` of libpcap (pcap-int.h) and
+/// The longest record that is accepted as valid: `MAXIMUM_SNAPLEN` of libpcap (pcap-int.h) and
 /// `WTAP_MAX_PACKET_SIZE_STANDARD` of Wireshark (wiretap/wtap.h).
 pub const LONGEST_RECORD: usize = 262_144;
 
-/// A capture that cannot be read or written; the text says where, and what to do next.
+/// A capture that cannot be read or written. The message says where, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file is not what it should be, or a frame does not fit into it.
@@ -68,7 +69,7 @@ pub fn is_capture(octets: &[u8]) -> bool {
 pub enum Resolution {
     /// The older format, which every tool reads.
     Micros,
-    /// The newer one.
+    /// The newer format.
     Nanos,
 }
 
@@ -84,7 +85,7 @@ impl Resolution {
 /// One frame of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Time of the record, since 1970 if the writer did as the format says.
+    /// Time of the record, since 1970 if the writer followed the format.
     pub at: Nanos,
     /// Time since the first record; never less than that of the record before.
     pub offset: Nanos,
@@ -96,8 +97,8 @@ pub struct Record<'a> {
 
 /// Reads a file record by record, in constant memory.
 ///
-/// As an iterator it gives each frame's offset since the first, and a copy of it;
-/// [`next_record`](Self::next_record) gives all and copies nothing. After an error it is at its end.
+/// As an iterator it returns each frame's offset since the first frame, and a copy of the frame.
+/// [`next_record`](Self::next_record) returns everything and copies nothing. After an error there are no more records.
 #[derive(Debug)]
 pub struct PcapReader<R> {
     name: String,
@@ -151,7 +152,8 @@ impl<R: Read> PcapReader<R> {
         self.resolution
     }
 
-    /// Records so far whose time was before their predecessor's: their offset is the predecessor's.
+    /// Number of records so far whose time was before that of the previous record. Their offset is that of the previous
+    /// record.
     pub fn backwards(&self) -> u64 {
         self.backwards
     }
@@ -374,18 +376,18 @@ impl<W: Write> PcapWriter<W> {
         self.write_raw(frame)
     }
 
-    /// Hands what is buffered to the system.
+    /// Passes buffered data to the system.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.output.flush().map_err(|e| Error::system(format!("write {}", self.name), e))
     }
 
-    /// Flushes, and gives the output back.
+    /// Flushes, and returns the output.
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush()?;
         Ok(self.output)
     }
 
-    /// Writes octets that are records already.
+    /// Writes bytes that already have the form of records.
     pub fn write_raw(&mut self, octets: &[u8]) -> Result<(), Error> {
         self.output.write_all(octets).map_err(|e| Error::system(format!("write {}", self.name), e))
     }

@@ -1,9 +1,9 @@
-//! Whether the clocks can be believed: what happened to them between two readings.
+//! Checks whether the clocks can be trusted: what happened to them between two readings.
 //!
-//! A span measured across a step is no span. `CLOCK_MONOTONIC` itself never steps, but it stands still
-//! while the machine is suspended or a hypervisor has paused it; what shows that is the other clocks.
-//! `CLOCK_BOOTTIME` counts suspends (clock_gettime(2)); a paused virtual machine is told the time anew, so
-//! `CLOCK_REALTIME` steps; and `CLOCK_MONOTONIC_RAW` is neither slewed nor set.
+//! A time span is not valid if the clock was stepped in it. `CLOCK_MONOTONIC` itself never steps, but it stands still
+//! while the machine is suspended or a hypervisor has paused it. The other clocks show this: `CLOCK_BOOTTIME` counts
+//! suspends (clock_gettime(2)); a paused virtual machine gets a new time, so `CLOCK_REALTIME` steps; and
+//! `CLOCK_MONOTONIC_RAW` is neither slewed nor set.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const STEP: Nanos = Nanos::from_millis(1);
 /// kernel/time/ntp.c, MAX_TICKADJ). Anything faster is a step.
 const MOST_SLEW_PPM: u64 = 1_000;
 /// Attempts to read two clocks at the same time; the closest pair counts.
-const TRIES: usize = 9;
+const TRIES: usize = 15;
 
 /// The clocks at one time, relative to `CLOCK_MONOTONIC`, in ns.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,13 +85,15 @@ impl Readings {
     }
 }
 
-fn now(clock: ClockId) -> i128 {
+/// The reading of a clock, in ns.
+#[inline]
+pub(crate) fn now(clock: ClockId) -> i128 {
     let time = clock_gettime(clock);
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
 /// `clock` minus `CLOCK_MONOTONIC`, from the attempt whose surrounding readings were closest.
-fn offset(clock: ClockId) -> i128 {
+pub(crate) fn offset(clock: ClockId) -> i128 {
     let tries = (0..TRIES).map(|_| {
         let (before, other, after) = (now(ClockId::Monotonic), now(clock), now(ClockId::Monotonic));
         (after - before, other - (before + after) / 2)

@@ -1,10 +1,10 @@
-//! Two sets of measurements against each other, term by term.
+//! Compares two sets of measurements, term by term.
 //!
-//! The run is the sample: each round of a profile gives one median and one 99th percentile, and these are compared
-//! (Mann-Whitney, exact), with the ratio of their medians and its bootstrap interval. Among many terms some differ by
-//! chance: p is adjusted for their number (Holm, "A simple sequentially rejective multiple test procedure", 1979).
-//! Rounds of one profile share the boot, the hour and the neighbours, so a difference that is shown here is one between
-//! two occasions; whether it is one between two *settings* takes more profiles of each.
+//! The sample is the run: each round of a profile gives one median and one 99th percentile. These are compared with an
+//! exact Mann-Whitney test; the result has the ratio of their medians and its bootstrap interval. Among many terms some
+//! differ by chance, so p is adjusted for the number of terms (Holm, "A simple sequentially rejective multiple test
+//! procedure", 1979). All rounds of one profile share the same boot, hour and neighbours. So a difference that is found
+//! here is one between two occasions. To show that it is one between two *settings*, measure more profiles of each.
 
 use std::fmt;
 
@@ -230,9 +230,10 @@ pub fn rounds_needed(tests: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::conditions::Conditions;
-    use crate::measured::{Counter, Detail, Term};
+    use crate::detail::Detail;
+    use crate::detail::switch::{SwitchDetail, Via};
+    use crate::measured::{Counter, Term};
     use crate::record::Recorder;
-    use crate::switch::SwitchDetail;
     use std::collections::BTreeMap;
     use std::path::Path;
     use tester::host::Reading;
@@ -259,7 +260,7 @@ mod tests {
             duration_ns: 1,
             interrupted: false,
             terms: terms.iter().map(term).collect(),
-            detail: Detail::Switch(SwitchDetail { via: crate::switch::Via::Futex.into(), same_cpu: true, pause_ns: 1 }),
+            detail: Detail::Switch(SwitchDetail { via: Via::Futex.into(), same_cpu: true, pause_ns: 1 }),
             exceeded: None,
             marks: Vec::new(),
         }

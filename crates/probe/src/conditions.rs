@@ -1,16 +1,17 @@
-//! The state of the measuring thread and of the host that decides a latency, read when it is measured.
+//! The state of the measuring thread and of the host, as far as it affects latency, read at the time of the
+//! measurement.
 //!
-//! What the tester's [`tester::host::HostState`] holds (CPU model, kernel, governors, C-states,
-//! isolation) stands once in the document; here is what belongs to one measurement.
+//! The JSON document contains the tester's [`tester::host::HostState`] (CPU model, kernel, governors, C-states,
+//! isolation) once. This module has the conditions that belong to one measurement.
 
 use std::fs;
 use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tester::host::{HostState, Reading, SchedulingClass};
+use tester::host::{HostState, Reading, SchedulingClass, text};
 
-use crate::measured::{Mark, MarkKind};
+use crate::mark::{Mark, MarkKind};
 
 /// The conditions of one measurement. They are read back from the host, not copied from the settings.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -148,14 +149,6 @@ pub fn steal_ms(root: &Path, cpus: &[usize]) -> Result<u64, String> {
         ticks += field.ok_or_else(|| format!("/proc/stat has no steal time of CPU {cpu}"))?;
     }
     Ok(ticks * TICK_MS)
-}
-
-fn text(root: &Path, path: &str) -> Result<String, String> {
-    let path = root.join(path);
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(text.trim().to_owned()),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
 }
 
 fn number(root: &Path, path: &str) -> Result<i64, String> {

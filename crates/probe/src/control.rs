@@ -1,4 +1,4 @@
-//! How the caller follows a probe, and ends it.
+//! The caller's means to follow a probe, and to end it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ pub struct Control {
     stop: AtomicBool,
     feed: Ring<1>,
     news: Mutex<Option<String>>,
-    /// End at the first sample above this, and explain it; `None` for no threshold.
+    /// Ends the run at the first sample above this value, and explains the sample. `None`: no threshold.
     pub fail_over: Option<Nanos>,
     /// Folder that contains /proc, /sys and tracefs; `/` on a live host.
     pub root: PathBuf,
@@ -30,7 +30,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Controls one run on this host.
+    /// Makes the control of one run on this host. If `fail_over` is given, the run ends at the first sample above it.
     pub fn new(fail_over: Option<Nanos>) -> Self {
         let root = Path::new("/").to_path_buf();
         Self { stop: AtomicBool::new(false), feed: Ring::new(FEED), news: Mutex::new(None), fail_over, root }

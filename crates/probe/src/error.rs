@@ -1,4 +1,4 @@
-//! What can go wrong in a probe; each text says what to do next.
+//! What can go wrong in a probe. Each message says what to do next.
 
 use std::io;
 

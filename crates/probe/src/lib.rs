@@ -1,7 +1,7 @@
-//! What waking up costs on this host.
+//! Measures what wake-ups cost on this host.
 //!
-//! **Law:** changes no setting of the host, except through the crate `host`, and says what each of
-//! its counters counts, its range and its own overhead.
+//! **Law:** this crate changes no setting of the host except through the crate `host`. Each result says what its
+//! counters count, their range, and the probe's own overhead.
 //!
 //! ```text
 //!   a probe's settings ──► Probe::run(&Control) ──► Measured
@@ -13,13 +13,13 @@
 //!                                                     what only this probe knows (Detail)
 //!                                                     what to bear in mind (Mark)
 //! ```
-//! One file (or folder) a probe. They share [`record`] (samples), [`place`] (the measuring thread's CPU
-//! and class), [`clockcheck`] (whether the clocks can be believed) and [`cause`] (who took the CPU).
-//! [`platform`] puts the probes together into a profile of the host, [`compare`] sets two of these
-//! against each other, [`import`] reads what other tools measured.
+//! Each probe has its own file or folder. All probes share [`record`] (samples), [`place`] (the measuring thread's CPU
+//! and class), [`clockcheck`] (whether the clocks can be trusted) and [`cause`] (who took the CPU). [`platform`]
+//! combines the probes into a profile of the host, [`compare`] compares two profiles, and [`import`] reads what other
+//! tools measured.
 //!
-//! Histograms, quantiles and their intervals, the test of significance and the report are the
-//! tester's; the thread's place and the AF_XDP sockets are `live`'s.
+//! The crate `tester` provides histograms, quantiles and their intervals, the significance test and the report. The
+//! crate `live` provides the placement of threads and the AF_XDP sockets.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -29,6 +29,7 @@ pub mod clockcheck;
 pub mod compare;
 pub mod conditions;
 pub mod control;
+pub mod detail;
 mod error;
 pub mod frequency;
 pub mod idle;
@@ -36,6 +37,7 @@ pub mod import;
 pub mod interrupt;
 pub mod jitter;
 pub mod load;
+pub mod mark;
 pub mod measured;
 mod observe;
 pub mod place;

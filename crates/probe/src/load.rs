@@ -1,4 +1,4 @@
-//! Something for the host to do while a probe measures: what the host really does is never nothing.
+//! Load for the host during a measurement, because real hosts are never idle.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -81,7 +81,7 @@ impl Load {
 pub struct Running(Option<Child>);
 
 impl Running {
-    /// Ends the load. `Some` if it had already ended by itself, so that a part was measured without it.
+    /// Ends the load. Returns `Some` if it had already ended by itself, so that part of the measurement had no load.
     pub fn end(mut self) -> Option<String> {
         let ended = self.0.as_mut().and_then(|child| child.try_wait().ok().flatten());
         ended.map(|status| format!("the load ended before the measurement did: stress-ng, {status}"))

@@ -1,5 +1,5 @@
-//! What a probe gives back. It leaves the program as it stands here, so units stand in every name; what
-//! is not known is null beside its reason.
+//! The result of a probe. It is written as JSON in this form, so every name contains its unit, and a value that is not
+//! known is null and comes with the reason.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,10 @@ use serde::{Deserialize, Serialize};
 use tester::document::Distribution;
 use units::Nanos;
 
-use crate::clock::ClockDetail;
 use crate::conditions::Conditions;
-use crate::frequency::FrequencyDetail;
-use crate::idle::IdleDetail;
-use crate::import::ImportDetail;
-use crate::interrupt::InterruptDetail;
-use crate::jitter::JitterDetail;
+use crate::detail::Detail;
+use crate::mark::{Mark, MarkKind};
 use crate::record::Recorder;
-use crate::switch::SwitchDetail;
-use crate::timer::TimerDetail;
 
 /// The result of one variant of a probe.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -138,9 +132,9 @@ pub struct Round {
     /// Samples, back-filled ones included.
     #[serde(alias = "n")] // apus.probe/1, apus.platform/1
     pub count: u64,
-    /// Median of the back-filled series, or of the raw one if there is no other; null if refused.
+    /// Median of the back-filled series, or of the raw one if there is no other; null if there are too few samples.
     pub p50_ns: Option<u64>,
-    /// 99th percentile, of the same series as `p50_ns`; null if refused.
+    /// 99th percentile, of the same series as `p50_ns`; null if there are too few samples.
     pub p99_ns: Option<u64>,
     /// Largest sample, of the same series as `p50_ns`.
     pub max_ns: Option<u64>,
@@ -218,28 +212,6 @@ impl Term {
     }
 }
 
-/// Results that only one probe has.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Detail {
-    /// Details of the probe `timer`.
-    Timer(TimerDetail),
-    /// Details of the probe `jitter`.
-    Jitter(JitterDetail),
-    /// Details of the probe `switch`.
-    Switch(SwitchDetail),
-    /// Details of the probe `interrupt`.
-    Interrupt(InterruptDetail),
-    /// Details of the probe `idle`.
-    Idle(IdleDetail),
-    /// Details of the probe `frequency`.
-    Frequency(FrequencyDetail),
-    /// Details of the probe `clock`.
-    Clock(ClockDetail),
-    /// Details of a result measured by another tool.
-    Imported(ImportDetail),
-}
-
 /// A sample above the threshold.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -252,41 +224,6 @@ pub struct Exceeded {
     pub at_ns: u64,
     /// What happened during the sample, in words.
     pub explained: String,
-}
-
-/// Something to consider when reading the numbers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Mark {
-    /// Kind of mark.
-    pub kind: MarkKind,
-    /// The mark in words.
-    pub text: String,
-}
-
-impl Mark {
-    /// Creates a mark.
-    pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
-    }
-}
-
-/// Kinds of [`Mark`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MarkKind {
-    /// Measured in a virtual machine, so no figure describes the hardware.
-    VirtualMachine,
-    /// The kernel withholds the CPU from real-time threads for a part of each period.
-    RealTimeThrottling,
-    /// A clock was set, slewed, stopped or changed, so no quantile is given.
-    ClockStep,
-    /// All samples are equal or zero: the clock or the probe may be broken.
-    Suspect,
-    /// Something that was requested is not available.
-    NotAvailable,
-    /// Any other note.
-    Note,
 }
 
 /// What looks wrong about a series: zeros and equal samples come from a broken clock more often than from a perfect

@@ -1,14 +1,19 @@
-//! What every probe does around its measuring: memory locked, those that look on out of the way, and a
-//! watch on the clocks and on the hypervisor.
+//! What every probe does around its measurement: it locks the memory, moves observing threads off the measured CPUs,
+//! and watches the clocks and the hypervisor.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use live::cpu::{Cpu as _, LinuxCpu};
 use tester::host::Reading;
+use units::Nanos;
 
 use crate::clockcheck::Readings;
 use crate::conditions::{Conditions, steal_ms};
-use crate::measured::{Mark, MarkKind};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::Overhead;
 use crate::place::Elsewhere;
+use crate::record::Recorder;
 use crate::{Control, Error, place};
 
 /// Observes the host from before a run until after it.
@@ -33,7 +38,7 @@ pub(crate) struct Seen {
 }
 
 impl Observation {
-    /// Starts: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
+    /// Begins: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
     pub fn begin(control: &Control, cpus: &[usize]) -> Result<Self, Error> {
         place::check(cpus)?;
         let mut marks = Vec::new();
@@ -66,7 +71,7 @@ impl Observation {
         })
     }
 
-    /// Ends: adds what only the end shows.
+    /// Ends: adds the conditions that are only known at the end.
     pub fn end(self, conditions: &mut Conditions) -> Seen {
         let events = self.clocks.until(&Readings::take(&self.root));
         conditions.steal_ms = match (self.steal_ms, steal_ms(&self.root, &self.cpus)) {
@@ -84,4 +89,26 @@ impl Observation {
 /// The first line of an error's text.
 pub(crate) fn first_line(error: &impl ToString) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+/// What one reading of the clock costs: `what` says for what it is read. It is part of every sample.
+pub(crate) fn reading_the_clock(what: &str) -> Overhead {
+    const N: u64 = 2_000;
+    let mut cost = Recorder::new();
+    for _ in 0..N {
+        let before = LinuxCpu.now();
+        cost.record(LinuxCpu.now().since(before).unwrap_or(Nanos::ZERO));
+    }
+    let median_ns = cost.median().unwrap_or(Nanos::ZERO).as_nanos();
+    Overhead { what: what.to_owned(), median_ns, in_samples: true, n: N }
+}
+
+/// The settings of a probe as they can be typed, with the priority if there is one.
+pub(crate) fn settings<const N: usize>(priority: Option<u8>, of: [(&str, String); N]) -> BTreeMap<String, String> {
+    let priority = priority.map(|priority| ("priority", priority.to_string()));
+    of.into_iter().chain(priority).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// CPUs as they are typed: `1,3`.
+pub(crate) fn cpu_list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }

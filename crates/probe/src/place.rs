@@ -1,4 +1,4 @@
-//! Where the measuring thread runs, and how those that look on keep out of its way.
+//! Where the measuring thread runs, and how observing threads stay off its CPU.
 
 use std::ffi::CString;
 use std::marker::PhantomData;

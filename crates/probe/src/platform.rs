@@ -1,11 +1,11 @@
-//! The platform profile: every probe, in several short rounds, so that profiles can be compared.
+//! Measures the platform profile: runs every probe, in several short rounds, so that profiles can be compared.
 //!
 //! ```text
 //!   round 1:  timer  jitter  switch  interrupt  idle  clock  frequency
 //!   round 2:  frequency  clock  idle  interrupt  switch  jitter  timer        and back again
 //! ```
-//! What drifts meets all probes alike, and each round is one sample of a comparison: within a round, samples are too
-//! much alike to be counted as many.
+//! A slow drift affects all probes alike. Each round counts as one sample of a comparison, because the samples within a
+//! round are not independent.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use crate::idle::Idle;
 use crate::interrupt::{Interrupt, Wait};
 use crate::jitter::{Jitter, Traffic};
 use crate::load::Load;
-use crate::measured::{Mark, MarkKind, Measured, Name};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Measured, Name};
 use crate::observe::first_line;
 use crate::switch::{Switch, Via};
 use crate::timer::{Timer, Wait as TimerWait};

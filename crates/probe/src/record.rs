@@ -1,4 +1,4 @@
-//! Samples of a span of time: the tester's histogram, with the exact extremes and sum beside it.
+//! The samples of a time span: the tester's histogram, together with the exact extremes and the exact sum.
 
 use tester::document::Distribution;
 use tester::histogram::Histogram;
@@ -72,22 +72,22 @@ impl Recorder {
     pub fn sum(&self) -> Nanos {
         Nanos::from_nanos(u64::try_from(self.sum_ns).unwrap_or(u64::MAX))
     }
-    /// The middle sample, to three digits and never beyond the extremes; `None` without samples in range. For a
-    /// probe's own use: what leaves the program is [`Distribution`], which refuses where samples are too few.
+    /// The middle sample, to three digits and never beyond the extremes; `None` without samples in range. It is for a
+    /// probe's own use; results use [`Distribution`], which gives no quantile if there are too few samples.
     pub fn median(&self) -> Option<Nanos> {
         let [median] = self.histogram.at_ranks([self.len().div_ceil(2)]);
         median.map(|median| Nanos::from_nanos(median.clamp(self.min_ns, self.max_ns)))
     }
 
-    /// Each value with its count, ascending: the upper end of its bucket, so to three digits; the largest exact.
-    /// Samples in overflow are left out.
+    /// Calls `take` with each value and its count, in ascending order. The value is the upper end of its bucket, so it
+    /// has three digits; only the largest is exact. Samples in overflow are left out.
     pub fn each(&self, mut take: impl FnMut(Nanos, u64)) {
         for (nanos, n) in self.histogram.to_document().counts {
             take(Nanos::from_nanos(nanos.min(self.max_ns)), n);
         }
     }
 
-    /// The JSON form. With `refused`, all quantiles are refused for that reason.
+    /// The JSON form. If `refused` is given, every quantile is null, with this text as the reason.
     pub fn series(&self, refused: Option<&str>) -> Distribution {
         let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
         let [min_ns, max_ns] = [self.min_ns, self.max_ns].map(|ns| (!self.is_empty()).then_some(ns));

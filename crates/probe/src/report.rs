@@ -1,4 +1,4 @@
-//! Measurements as a report: one self-contained HTML file, by the tester's means.
+//! Shows measurements as a report: one self-contained HTML file, made with the tester's report.
 
 use tester::document;
 use tester::histogram::HistogramDocument;
@@ -9,9 +9,11 @@ use tester::report::model::{
 };
 
 use crate::compare::{TermComparison, Verdict};
-use crate::frequency::FrequencyDetail;
-use crate::jitter::JitterDetail;
-use crate::measured::{Detail, MarkKind, Measured, Name, Term};
+use crate::detail::Detail;
+use crate::detail::frequency::FrequencyDetail;
+use crate::detail::jitter::JitterDetail;
+use crate::mark::MarkKind;
+use crate::measured::{Measured, Name, Term};
 
 /// Nanoseconds per microsecond.
 const US: f64 = 1e3;

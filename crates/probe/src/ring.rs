@@ -1,13 +1,14 @@
-//! What the measuring thread tells the others while it measures, without ever waiting for them.
+//! Passes numbers from the measuring thread to another thread during the measurement. The measuring thread never waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Groups of `N` numbers on their way from one thread to one other.
+/// Groups of `N` numbers on their way from one thread to another.
 ///
 /// ```text
 ///   measuring thread ── push ──► [ a, b | a, b | … ] ── drain ──► thread that looks on
 /// ```
-/// Full means lost, and counted: what is authoritative is kept by the measuring thread itself.
+/// If the ring is full, a group is lost and counted. Nothing that must be complete goes through the ring: the measuring
+/// thread keeps such data itself.
 #[derive(Debug)]
 pub struct Ring<const N: usize> {
     slots: Box<[[AtomicU64; N]]>,

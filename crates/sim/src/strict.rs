@@ -1,9 +1,9 @@
-//! TOML read strictly: an unknown key, a wrong unit or an impossible value is an error with its place
-//! and what to do about it.
+//! Reads TOML strictly: an unknown key, a wrong unit or an impossible value is an error, which names the place and the
+//! remedy.
 //!
-//! A [`Section`] is asked for its keys one by one; [`Section::finish`] then refuses what nobody asked
-//! for, and so knows by itself which keys there are. Single values can be replaced from outside
-//! ([`Override`]): they are read, and refused, by the same rules.
+//! The reader asks a [`Section`] for its keys one by one. [`Section::finish`] then refuses all keys that were not asked
+//! for, so no separate list of keys is needed. Single values can be replaced from outside ([`Override`]); the same
+//! rules apply to them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,11 +13,11 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong with a text, where, and what to do about it.
+/// What is wrong with a text, at which place, and how to correct it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}: {what}; {fix}")]
 pub struct Error {
-    /// Where.
+    /// The place of the mistake.
     pub place: Place,
     /// The mistake at that place.
     pub what: String,
@@ -25,7 +25,7 @@ pub struct Error {
     pub fix: String,
 }
 
-/// Where a value stands.
+/// The place of a value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Place {
     /// A line of a file, counted from 1.
@@ -35,7 +35,7 @@ pub enum Place {
         /// The line.
         line: usize,
     },
-    /// The value replaced what stood in the file: `key=value`, as it was given.
+    /// The value is not from the file: it was given as `key=value`, which replaces the file's value.
     Override(String),
 }
 
@@ -48,11 +48,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// A value that stands in for what the file says: `traffic.rate` = `1Mpps`.
+/// A value that replaces the value of the file: `traffic.rate` = `1Mpps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Override {
-    /// The key, with those of the tables around it before it, parted by dots. An element of an array of
-    /// tables is named by its number from 0; without a number, all elements are meant.
+    /// The key, after the keys of the tables that contain it, separated by dots. A number from 0 selects one element of
+    /// an array of tables; without a number, all elements are meant.
     pub key: String,
     /// The value; a text needs no quotes.
     pub value: String,
@@ -87,12 +87,12 @@ struct Entry {
 #[derive(Clone, Debug)]
 enum Value {
     Text(String),
-    /// As it was written, without sign, in this radix.
+    /// A whole number as it was written, without sign, in this radix.
     Integer(String, u32),
     Flag(bool),
     Tables(Vec<Table>),
     Table(Table),
-    /// What no key here takes; the name of its kind.
+    /// A kind of value that no key here accepts. The text is the name of the kind.
     Other(&'static str),
 }
 
@@ -115,7 +115,7 @@ struct Table {
     entries: BTreeMap<String, (Place, Entry)>,
 }
 
-/// Reads `text` as TOML, with `overrides` in place of what it says. `file` names it in errors.
+/// Reads `text` as TOML. Values in `overrides` replace those of the text. Errors call the text `file`.
 pub fn parse(file: &str, text: &str, overrides: &[Override]) -> Result<Section, Error> {
     let lines = Lines::new(file, text);
     let root = DeTable::parse(text).map_err(|error| Error {
@@ -235,12 +235,12 @@ pub struct Section {
     asked: Vec<&'static str>,
 }
 
-/// A value and where it stands: what was read may still be impossible beside other values.
+/// A value and its place. The place is kept, because a valid value may still be impossible together with other values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spot<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// The place of the value.
     pub place: Place,
 }
 
@@ -252,12 +252,12 @@ impl<T> Spot<T> {
 }
 
 impl Section {
-    /// Where it begins.
+    /// The place at which the value begins.
     pub fn place(&self) -> &Place {
         &self.table.place
     }
 
-    /// An error about the section as a whole.
+    /// Makes an error about the section as a whole.
     pub fn wrong(&self, what: impl Into<String>, fix: impl Into<String>) -> Error {
         Error { place: self.table.place.clone(), what: what.into(), fix: fix.into() }
     }
@@ -281,7 +281,7 @@ impl Section {
         Error { place: entry.place.clone(), what, fix: format!("expected {expected}") }
     }
 
-    /// A text with a meaning, such as a duration with its unit.
+    /// Reads a text with a meaning, such as a duration with its unit. `None` if the key is missing.
     pub fn text<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Result<Option<Spot<T>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         let Entry { place, value: Value::Text(text) } = &entry else {
@@ -302,7 +302,7 @@ impl Section {
         }
     }
 
-    /// The same, where there must be one. `example` is what the error proposes.
+    /// The same, but the key is required. `example` is the value that the error message proposes.
     pub fn required<T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &'static str,
@@ -311,7 +311,7 @@ impl Section {
         self.text(key)?.ok_or_else(|| self.missing(key, &format!("\"{example}\"")))
     }
 
-    /// A whole number within `range`.
+    /// Reads a whole number within `range`.
     pub fn count(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Result<Option<Spot<u64>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
@@ -328,7 +328,7 @@ impl Section {
         }
     }
 
-    /// True or false.
+    /// Reads `true` or `false`.
     pub fn flag(&mut self, key: &'static str) -> Result<Option<Spot<bool>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         match entry.value {
@@ -337,7 +337,7 @@ impl Section {
         }
     }
 
-    /// One of several names.
+    /// Reads one of several names.
     pub fn choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -358,7 +358,7 @@ impl Section {
         }
     }
 
-    /// The same, where there must be one.
+    /// The same, but the key is required.
     pub fn required_choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -373,7 +373,7 @@ impl Section {
         }
     }
 
-    /// A text as it is, or the text of a whole number: for keys that take either.
+    /// Reads a text, or a whole number as its text, for keys that accept both.
     pub fn word(&mut self, key: &'static str) -> Result<Option<Spot<String>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         match entry.value {
@@ -382,7 +382,7 @@ impl Section {
         }
     }
 
-    /// A table below this one.
+    /// Reads a table below this one.
     pub fn section(&mut self, key: &'static str) -> Result<Option<Section>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         match entry.value {
@@ -391,7 +391,7 @@ impl Section {
         }
     }
 
-    /// The tables of a list, `[[key]]`.
+    /// Reads the tables of a list, `[[key]]`.
     pub fn sections(&mut self, key: &'static str) -> Result<Vec<Section>, Error> {
         let Some(entry) = self.take(key) else { return Ok(Vec::new()) };
         let name = self.name(key);
@@ -405,12 +405,12 @@ impl Section {
         }
     }
 
-    /// The keys of this table, for a table whose keys are names.
+    /// The keys of this table, for tables whose keys are names.
     pub fn keys(&self) -> Vec<String> {
         self.table.entries.keys().cloned().collect()
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses all keys that were not asked for.
     pub fn finish(self) -> Result<(), Error> {
         let Some((key, (place, _))) = self.table.entries.iter().min_by(|a, b| (&a.1.0, a.0).cmp(&(&b.1.0, b.0))) else {
             return Ok(());

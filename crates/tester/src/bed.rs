@@ -7,9 +7,9 @@
 //!   tester's thread, spinning ── tx0 ═══ dut0 ── worker of the instance (macswap)
 //!   CPU a                                         CPU b
 //! ```
-//! The instance runs in this process, on a thread of its own. What it costs is that thread's CPU time,
-//! read right before and right after the trial; when it did not run is read from its telemetry.
-//! Everything that a bed makes carries its name and is gone when it is dropped.
+//! The instance runs in this process, on a thread of its own. The instance's CPU time is that of its thread, read right
+//! before and right after the trial. Its telemetry shows when it did not run. Everything that a bed creates has the
+//! bed's name, and is removed when the bed is dropped.
 
 use std::fmt;
 use std::os::linux::net::SocketAddrExt as _;
@@ -246,7 +246,7 @@ impl Session {
         &self.ports
     }
 
-    /// The state of the host, with the scheduling class of the tester's thread.
+    /// The state of the host, including the scheduling class of the tester's thread.
     pub fn host(&self) -> HostState {
         let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         HostState::read(Path::new("/"), std::process::id(), tid)

@@ -1,4 +1,4 @@
-//! The clock that a trial runs on: the machine's, or a test's.
+//! The clock on which a trial runs: the machine's clock, or that of a test.
 
 use rustix::time::{ClockId, clock_gettime};
 use units::{Instant, Monotonic};

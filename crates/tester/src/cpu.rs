@@ -1,9 +1,9 @@
 //! CPU time and context switches of another process, as the kernel counts them.
 //!
-//! CPU time is `sum_exec_runtime`, the first number of `/proc/PID/task/TID/schedstat`, in nanoseconds
-//! (kernel documentation, scheduler/sched-stats). It is not sampled at ticks as utime and stime may be,
-//! but for a thread that is running it is as old as its last tick or switch: up to 1/HZ (4 ms at 250 Hz)
-//! is missing from either end, so measure over seconds.
+//! CPU time is `sum_exec_runtime`, the first number of `/proc/PID/task/TID/schedstat`, in nanoseconds (kernel
+//! documentation, scheduler/sched-stats). Unlike utime and stime, it need not be sampled at ticks. But for a running
+//! thread it is as old as the thread's last tick or switch: at either end of a measurement up to 1/HZ is missing (4 ms
+//! at 250 Hz). So measure over seconds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ pub enum Threads {
 pub struct ThreadCpu {
     /// Time on a CPU.
     pub cpu: Nanos,
-    /// Time ready to run, waiting for a CPU, summed over the threads.
+    /// Time in which the thread was ready to run and waited for a CPU.
     pub run_delay: Nanos,
     /// Context switches because it blocked; each is followed by a wake-up.
     pub voluntary_switches: u64,
@@ -51,7 +51,7 @@ pub struct CpuUse {
     pub interval: Nanos,
     /// Time on a CPU, summed over the threads.
     pub cpu: Nanos,
-    /// Time ready to run, waiting for a CPU, summed over the threads.
+    /// Time in which the threads were ready to run and waited for a CPU, summed over them.
     pub run_delay: Nanos,
     /// Context switches because a thread blocked.
     pub voluntary_switches: u64,

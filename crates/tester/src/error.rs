@@ -1,4 +1,4 @@
-//! What can go wrong in a test; each text says what to do next.
+//! What can go wrong in a test. Each message says what to do next.
 
 use std::io;
 use std::path::PathBuf;

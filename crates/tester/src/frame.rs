@@ -1,8 +1,8 @@
 //! The test frame.
 //!
-//! Sizes: RFC 2544, 9.1 counts the frame check sequence, so `64` means 60 octets of data, which is what
-//! a device is given; the port adds the other 4. [`FrameSize`] holds the former, [`FrameSize::data`]
-//! gives the latter.
+//! Sizes: RFC 2544, 9.1 counts the frame check sequence. So `64` means 60 bytes of data, which is what a device is
+//! given; the port adds the other 4. [`FrameSize`] holds the size with the frame check sequence; [`FrameSize::data`]
+//! gives the size without it.
 //!
 //! ```text
 //!  Ethernet (14) │ IPv4 (20) │ UDP (8) │ test header (18) │ fill 0x5a …
@@ -10,9 +10,9 @@
 //!  test header, big endian:
 //!   0 magic "Ap" │ 2 stream │ 4 sequence, low 32 bits │ 8 intended send time, ns │ 16 CRC-16 of 0..16
 //! ```
-//! 18 octets are all that a 64-octet UDP frame leaves; the receiver knows how many frames it sent and
-//! restores the upper half of the sequence number ([`TestHeader::sequence_below`]).
-//! The CRC covers the test header; the fill is covered by the UDP checksum only, which is not checked.
+//! A 64-byte UDP frame leaves only 18 bytes for the test header. So the header holds the lower half of the sequence
+//! number; the receiver knows how many frames it sent and restores the upper half ([`TestHeader::sequence_below`]). The
+//! CRC covers the test header. Only the UDP checksum, which is not checked, covers the fill.
 
 use std::net::Ipv4Addr;
 use std::str::FromStr;

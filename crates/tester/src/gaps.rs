@@ -1,10 +1,10 @@
-//! Times in which a spinning loop did not run, and the samples that met one.
+//! Gaps, which are times in which a spinning loop did not run, and the samples that met one.
 //!
-//! A gap is a time in which a loop that never sleeps did not come round: the host, the hypervisor or
-//! the kernel had taken its CPU. What the tester measures then is the host, not the tested device. So a
-//! result shows all samples and, marked as such, those outside the gaps of both loops, with the share
-//! left out. Whether a sample is left out depends on *when* it was under way only, never on how late it
-//! was: a slow device cannot hide behind it.
+//! In a gap, a loop that never sleeps does not run: the host, the hypervisor or the kernel had taken its CPU. What the
+//! tester measures in such a time is the host, not the device under test. So a result shows all samples and,
+//! separately, those outside the gaps of both loops, with the share that was left out. Whether a sample is left out
+//! depends only on *when* its frame was under way, never on how late the frame was: a slow device cannot hide behind
+//! gaps.
 
 use units::{Instant, Monotonic, Nanos};
 
@@ -71,7 +71,7 @@ impl GapWatch {
 /// How long the effect of a gap lasts after its end.
 ///
 /// What queued up in a gap of length g drains in g * load / (1 - load), where load is the used share of the capacity.
-/// `share_ppm` of g covers that up to a load of share / (1 + share); `fixed` covers cold caches and one wake-up. A
+/// `share_ppm` of g covers this up to a load of share / (1 + share); `fixed` covers cold caches and one wake-up. A
 /// margin that is too short leaves disturbed samples in, which makes a result worse, never better. It does not depend
 /// on the measured latencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! Latencies counted in an HDR histogram that loses nothing on its way through JSON.
+//! Latencies counted in an HDR histogram, which JSON preserves exactly.
 
 use hdrhistogram::Histogram as Hdr;
 use schemars::JsonSchema;
@@ -120,12 +120,13 @@ fn at_ranks<const N: usize>(counts: impl Iterator<Item = (u64, u64)>, ranks: [u6
     found
 }
 
-/// A histogram in JSON. Two with the same digits and bounds have the same buckets, and are merged by adding their counts. Reading
-/// one of the tester's gives back the very histogram.
+/// A histogram in JSON. Two histograms with the same digits and bounds have the same buckets; add their counts to merge
+/// them. Reading a histogram that the tester wrote gives back the same histogram.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HistogramDocument {
-    /// Digits kept of each value: with 3 an error of at most 0.1 %, with 1 (what a worker counts) of at most 10 %.
+    /// Number of significant digits that each value keeps: 3 means an error of at most 0.1 %, 1 (in a worker's
+    /// histogram) of at most 10 %.
     pub significant_digits: u8,
     /// Lowest value that is distinguished from 0.
     pub lowest_ns: u64,
@@ -148,7 +149,7 @@ impl HistogramDocument {
         self.len() == 0
     }
 
-    /// As [`Histogram::at_ranks`].
+    /// The same as [`Histogram::at_ranks`].
     pub fn at_ranks<const N: usize>(&self, ranks: [u64; N]) -> [Option<u64>; N] {
         at_ranks(self.counts.iter().copied(), ranks)
     }

@@ -1,6 +1,6 @@
-//! The state of the host, as far as a result must carry it.
+//! The state of the host, as far as it belongs into a result.
 //!
-//! A stopgap: the crate `host` (`Facts::read`) takes this over, and then nothing here opens /proc or /sys.
+//! Provisional: the crate `host` (`Facts::read`) will replace it, and then nothing here opens /proc or /sys.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -125,7 +125,8 @@ impl HostState {
     }
 }
 
-fn text(root: &Path, path: &str) -> Result<String, String> {
+/// The text of the file `path` below `root`, without the space around it, or why it cannot be read.
+pub fn text(root: &Path, path: &str) -> Result<String, String> {
     let path = root.join(path);
     match fs::read_to_string(&path) {
         Ok(text) => Ok(text.trim().to_owned()),

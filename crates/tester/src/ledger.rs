@@ -1,4 +1,4 @@
-//! What became of each intended frame: 12 octets a frame.
+//! The fate of each intended frame, in 12 bytes per frame.
 
 use units::Nanos;
 

@@ -1,14 +1,14 @@
-//! The tester: sends test frames open loop, receives them back, and says how late they were.
+//! The tester: sends test frames at times that do not depend on the answers (open loop), receives them back, and says
+//! how late they were.
 //!
-//! **Law:** nothing is skipped in silence. Every intended frame ends as received, lost or unsent;
-//! every sample counts from its *intended* send time; a quantile without enough samples is refused;
-//! what is unknown carries its reason.
+//! **Law:** nothing is left out silently. Every intended frame ends as received, lost or unsent. Every latency counts
+//! from the *intended* send time. A quantile without enough samples is not given. An unknown value comes with the
+//! reason.
 //!
-//! Where to start: [`trial::run`] is the loop, [`schedule::Schedule`] says when frames are due,
-//! [`gaps::split`] sets the samples apart that the host disturbed, [`search::BinarySearch`] finds the
-//! highest loss-free rate, [`result`] holds the documents that leave the program.
-//! The search and the statistics are pure; only [`clock`], [`cpu`], [`host`] and, for a capture, [`schedule`] read the
-//! system, the last three below a root folder or path that the caller gives.
+//! Where to start: [`trial::run`] is the loop, [`schedule::Schedule`] says when frames are due, [`gaps::split`]
+//! separates the samples that the host disturbed, [`search::BinarySearch`] finds the highest loss-free rate, [`result`]
+//! has the documents that the commands write. The search and the statistics are pure; only [`clock`], [`cpu`], [`host`]
+//! and, for a capture, [`schedule`] read the system, the last three below a root folder or path that the caller gives.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -24,6 +24,7 @@ pub mod gaps;
 pub mod histogram;
 pub mod host;
 pub mod lab;
+pub mod layout;
 pub mod ledger;
 pub mod quantile;
 mod random;

@@ -1,4 +1,4 @@
-//! Quantiles with a confidence interval that assumes no distribution, or a refusal.
+//! Quantiles with a confidence interval that assumes no distribution, or the reason why a quantile cannot be given.
 //!
 //! The 95 % interval of the q-quantile of n samples is [x(l), x(u)], order statistics whose ranks come
 //! from the binomial distribution B(n, q): l is the largest rank with P(B < l) <= 2.5 %, u the smallest
@@ -37,7 +37,7 @@ pub struct QuantileEstimate {
 }
 
 impl QuantileEstimate {
-    /// No estimate, and why.
+    /// No estimate, with the reason.
     pub fn refused(quantile: Quantile, why: String) -> Self {
         Self {
             quantile: quantile.to_string(),

@@ -1,7 +1,7 @@
-//! The documents that leave the program: `apus.bench/2`.
+//! The document of `apus bench`: `apus.bench/2`.
 //!
-//! Units stand in every name. What is unknown is null beside its reason ([`Reading`]), and a quantile
-//! without enough samples is refused ([`QuantileEstimate`]).
+//! Every name contains its unit. A value that is unknown is null and comes with the reason ([`Reading`]). A quantile
+//! without enough samples is not given ([`QuantileEstimate`]).
 
 use live::device::Statistics;
 use schemars::JsonSchema;
@@ -173,7 +173,7 @@ impl FloodResult {
 /// Share of excluded frames above which a goal is neither met nor missed.
 const MOST_EXCLUDED: f64 = 0.1;
 
-/// Frames by fate.
+/// Number of frames by what happened to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // see trial::Counts

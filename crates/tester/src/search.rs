@@ -1,4 +1,5 @@
-//! The search for the highest loss-free rate, without any I/O: ask for the next trial, tell its outcome.
+//! The search for the highest loss-free rate, without any I/O. It says which trial to run next, and is told the
+//! outcome.
 //!
 //! ```text
 //!        fails at most                  passes                  interval <= width
@@ -6,10 +7,10 @@
 //!    └── passes ───────────────────────────────┼─────────────────────────────────────▲   │
 //!                                              └──────── a confirmation fails ───────────┘
 //! ```
-//! The bounds come from all trials each time: the upper one is the smallest load that failed, the
-//! relevant lower one the largest load that passed *below it*. A load that passed above a failing one
-//! (loss inversion) counts for nothing. (RFC 9971 has the same rule; its MLRsearch, with goals by
-//! duration and exceed ratio, will stand beside this search and take the same [`Outcome`]s.)
+//! The bounds are computed from all trials each time. The upper bound is the smallest load that failed. The lower bound
+//! is the largest load that passed *below the upper one*; a load that passed above a failing one (loss inversion) does
+//! not count. (RFC 9971 has the same rule. Its MLRsearch, with goals by duration and exceed ratio, will become a second
+//! search that takes the same [`Outcome`]s.)
 
 use std::collections::BTreeMap;
 
@@ -26,9 +27,9 @@ pub struct SearchConfig {
     pub max_pps: u64,
     /// The search ends when the bounds are this close, in ppm of the upper one.
     pub width_ppm: u32,
-    /// Duration of a steering trial.
+    /// Duration of a trial that narrows the search.
     pub trial: Nanos,
-    /// Duration of a confirming trial.
+    /// Duration of a trial that confirms a bound.
     pub confirm_trial: Nanos,
     /// Number of confirming trials that the result must pass.
     pub confirmations: u32,
@@ -43,8 +44,8 @@ pub struct SearchConfig {
 }
 
 impl SearchConfig {
-    /// About 6 s in total, to within 5 %. For finding a rate, not for a claim under RFC 2544, whose trials take 60 s
-    /// (section 24) and tolerate nothing.
+    /// A search that takes about 6 s in total and finds the rate to within 5 %. It does not satisfy RFC 2544, whose
+    /// trials take 60 s (section 24) and allow no loss.
     pub fn short(min_pps: u64, max_pps: u64) -> Self {
         Self {
             min_pps,
@@ -60,7 +61,7 @@ impl SearchConfig {
         }
     }
 
-    /// To within 0.5 %, with trials of 60 s and no tolerance: RFC 2544, 24 and 26.1.
+    /// A search to within 0.5 %, with trials of 60 s and no loss allowed: RFC 2544, 24 and 26.1.
     pub fn rfc2544(min_pps: u64, max_pps: u64) -> Self {
         Self {
             width_ppm: 5_000,
@@ -82,7 +83,7 @@ pub struct Step {
     pub load_pps: u64,
     /// Duration of the trial.
     pub duration: Nanos,
-    /// Whether the step confirms a bound; otherwise it steers the search.
+    /// Whether the trial confirms a bound; otherwise it narrows the search.
     pub confirms: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Comparing runs: the run, not the packet, is the sample.
+//! Compares runs. The sample is the run, not the packet.
 
 use std::collections::BTreeMap;
 

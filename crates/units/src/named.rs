@@ -46,8 +46,8 @@ impl core::error::Error for UnknownName {}
 
 /// Declares an enum whose variants have names: `Rounded = "rounded"`. Each name stands beside its variant, once.
 ///
-/// Made are the enum, `name()` and [`Named`]; of an enum without data also `ALL`, `Display` (the name) and `FromStr` (the
-/// value of that name, or [`UnknownName`]). A variant takes doc comments, but no other attribute.
+/// It makes the enum, `name()` and [`Named`]. For an enum without data, it also makes `ALL`, `Display` (the name) and
+/// `FromStr` (the value of that name, or [`UnknownName`]). A variant takes doc comments, but no other attribute.
 ///
 /// ```
 /// units::named! {

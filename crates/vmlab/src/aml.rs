@@ -1,7 +1,7 @@
-//! The few terms of ACPI's byte code (AML) that the guest's power table is written in.
+//! The terms of ACPI's byte code (AML) that the guest's power table needs.
 //!
-//! Source: ACPI Specification 6.5, chapter 20 (AML), 6.4.3.7 (generic register descriptor), 5.2.6
-//! (table header). Each function returns the octets of one term; a term's list is their concatenation.
+//! Source: ACPI Specification 6.5, chapter 20 (AML), 6.4.3.7 (generic register descriptor), 5.2.6 (table header). Each
+//! function returns the bytes of one term; a list of terms is the concatenation of their bytes.
 
 /// The address of a register.
 #[derive(Clone, Copy)]

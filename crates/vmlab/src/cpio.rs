@@ -1,7 +1,7 @@
 //! Archives in the format that the kernel unpacks into its first root file system.
 //!
-//! Source: Linux, Documentation/driver-api/early-userspace/buffer-format.rst: "newc", every header
-//! field eight hexadecimal digits, header plus name and file data each padded to 4 octets.
+//! Source: Linux, Documentation/driver-api/early-userspace/buffer-format.rst: the format "newc". Every header field has
+//! eight hexadecimal digits. The header with the name, and the file's data, are each padded to 4 bytes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a guest; each text says what to do next, or shows what the guest said last.
+//! What can go wrong with a guest. Each message says what to do next, or shows the last output of the guest.
 
 use std::io;
 use std::time::Duration;

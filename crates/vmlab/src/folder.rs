@@ -1,4 +1,4 @@
-//! The folder in which one guest lives, and which goes with it.
+//! The folder in which one guest lives. It is removed with the guest.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! A guest that runs: scripts go in, and what the machine saw comes out.
+//! A running guest: it runs scripts, and the machine reports what it observed.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -152,8 +152,8 @@ impl Guest {
         new.iter().map(meaning).collect()
     }
 
-    /// Makes the firmware limit `cpu` to `frequency`, which must be that of a P-state. The guest is notified within
-    /// half a second of its clock.
+    /// Makes the firmware limit `cpu` to `frequency`, which must be the frequency of a P-state. The guest is notified
+    /// within half a second of its own clock.
     pub fn set_firmware_limit(&self, cpu: usize, frequency: Hertz) -> Result<(), Error> {
         let state = self.power.pstates.iter().position(|state| state.frequency == frequency);
         let state = state.filter(|_| cpu < self.cpus).ok_or_else(|| {
@@ -181,7 +181,7 @@ impl Guest {
     /// The host's end of the cable of network card `index`, in the order in which cards were added.
     ///
     /// # Panics
-    /// If there is no such card.
+    /// Panics if there is no such card.
     pub fn wire(&self, index: usize) -> &Wire {
         &self.wires[index]
     }

@@ -1,5 +1,5 @@
-//! A `main` for tests in guests: one after the other, most of them on one guest, which is booted for the
-//! first test that wants it and ends with the last.
+//! A `main` for tests in guests. It runs them one after the other, most of them on one shared guest, which is booted
+//! for the first test that needs it and ends with the last one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ pub type OnShared = (&'static str, fn(&Guest));
 /// A test that boots its own guests, with its name.
 pub type Alone = (&'static str, fn());
 
-/// Runs the tests, which are ignored unless asked for: each guest takes the machine for many seconds.
+/// Runs the tests. They are ignored unless requested, because each guest uses the machine for many seconds.
 pub fn run(shared: fn() -> Vm, on_shared: &[OnShared], alone: &[Alone]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -75,7 +75,7 @@ impl Shared {
     }
 }
 
-/// What a fallible call of the lab gave; its error as text.
+/// The result of a fallible call of the lab. Panics with the error's text if the call failed.
 pub fn ok<T>(result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }

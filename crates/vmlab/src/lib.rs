@@ -1,8 +1,7 @@
-//! The VM lab: a guest under QEMU's emulation with power and network hardware whose every move this
-//! side sees.
+//! The VM lab: a guest under QEMU's emulation, whose power and network hardware is observed from this side.
 //!
-//! A [`Vm`] says what the guest has, [`Vm::boot`] makes a [`Guest`] of it, [`Guest::run`] runs a script
-//! in it, and the rest of [`Guest`] tells what the machine saw, whatever the guest says.
+//! A [`Vm`] says what the guest has, [`Vm::boot`] makes a [`Guest`] of it, and [`Guest::run`] runs a script in it. The
+//! other methods of [`Guest`] report what the machine observed, whatever the guest says.
 //!
 //! ```no_run
 //! use vmlab::{PSTATES, Vm};
@@ -14,13 +13,14 @@
 //! # Ok::<(), vmlab::Error>(())
 //! ```
 //!
-//! The guest is Debian's real-time kernel with a file system in memory; nothing is installed, and
-//! nothing of a guest outlives it, except what it wrote into [`Guest::share`] if the test gave that folder.
-//! Everything runs without privilege.
+//! The guest is Debian's real-time kernel with a file system in memory. Nothing is installed on the host. Nothing of a
+//! guest remains after it, except files in [`Guest::share`] if the test supplied that folder. Everything runs without
+//! privilege.
 //!
-//! What it shows and what it cannot: `docs/vmlab.md`.
+//! docs/vmlab.md says what the lab shows and what it cannot show.
 //!
-//! **Law:** a dev-dependency only: no product code boots a machine (`laws.rs` compares the edges).
+//! **Law:** this crate is only a dev-dependency, because no product code boots a machine (`laws.rs` checks the edges
+//! between crates).
 #![forbid(unsafe_code)]
 
 mod aml;
@@ -130,8 +130,8 @@ impl Vm {
         self
     }
 
-    /// Adds firmware that limits P-states as [`Guest::set_firmware_limit`] says, and a power meter that shows what
-    /// [`Guest::set_power`] says.
+    /// Adds firmware that limits P-states by [`Guest::set_firmware_limit`], and a power meter whose value
+    /// [`Guest::set_power`] sets.
     pub fn firmware(mut self) -> Self {
         self.power.firmware = Some(MEMORY - FIRMWARE_BELOW_END);
         self

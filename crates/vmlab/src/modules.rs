@@ -1,4 +1,4 @@
-//! The kernel modules that a guest gets: those asked for, and what they depend on.
+//! The kernel modules that a guest gets: the requested ones, and those on which they depend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

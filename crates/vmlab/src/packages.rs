@@ -1,5 +1,5 @@
-//! What a guest boots: Debian's real-time kernel, its modules and a static busybox, fetched as packages
-//! into a folder and unpacked there. Nothing is installed.
+//! The files from which a guest boots: Debian's real-time kernel, its modules and a static busybox. They are fetched as
+//! packages into a folder and unpacked there. Nothing is installed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The power hardware that a guest's firmware tells of: P-states, C-states, and what the host drives.
+//! The power hardware that a guest's firmware describes: P-states, C-states, a firmware limit and a power meter that
+//! the host controls.
 
 use units::{Hertz, Microwatts, Nanos};
 

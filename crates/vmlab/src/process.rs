@@ -1,4 +1,4 @@
-//! The QEMU process: started, watched, and always ended.
+//! The QEMU process: starts it, watches it, and always ends it.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! The host's programs that a guest is made with.
+//! The host's programs that are needed to make a guest.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The other end of a guest's network cable, and what the network card's registers saw.
+//! The host's end of a guest's network cable, and what the network card's registers recorded.
 
 use std::fs;
 use std::io;

@@ -1,12 +1,12 @@
-//! Parameters that do something else than is mostly hoped, or that take more than they give.
+//! Parameters that do something else than users usually expect, or that cost more than they gain.
 
 use host::facts::{CommandLine, Parameter};
 
-/// One of them.
+/// A parameter that needs a warning.
 pub(super) struct Caution {
-    /// The parameter.
+    /// The name of the parameter.
     pub name: &'static str,
-    /// Is it this value of it, on this line?
+    /// Whether the parameter has the value in question, on this line.
     pub of: fn(&Parameter, &CommandLine) -> bool,
     /// What the parameter does, in one sentence without a full stop.
     pub why: &'static str,
@@ -20,14 +20,14 @@ fn has(parameter: &Parameter, value: &str) -> bool {
     parameter.parts().any(|part| part == value)
 }
 
-/// Serial consoles, written character by character.
+/// Whether the parameter names a serial console, which is written character by character.
 fn is_serial(parameter: &Parameter) -> bool {
     let to = parameter.value.as_deref().unwrap_or_default();
     ["ttyS", "ttyAMA", "ttyUSB"].iter().any(|kind| to.starts_with(kind))
 }
 
-/// Does the line keep all but errors off the console? Messages below the level are printed (KERN_WARNING is 4,
-/// include/linux/kern_levels.h); quiet is level 4 (include/linux/printk.h, CONSOLE_LOGLEVEL_QUIET, by default).
+/// Whether the line keeps everything but errors off the console. Messages below the level are printed (KERN_WARNING is
+/// 4, include/linux/kern_levels.h); quiet is level 4 (include/linux/printk.h, CONSOLE_LOGLEVEL_QUIET, by default).
 fn is_silent(line: &CommandLine) -> bool {
     match line.value("loglevel").and_then(|level| level.parse::<u32>().ok()) {
         Some(level) => level <= 4,
@@ -35,7 +35,7 @@ fn is_silent(line: &CommandLine) -> bool {
     }
 }
 
-/// The table.
+/// All warnings.
 pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "mce",

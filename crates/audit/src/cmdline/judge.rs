@@ -1,4 +1,4 @@
-//! Judges a command line alone.
+//! Judges a command line without other knowledge of the host.
 
 use host::facts::{CommandLine, CpuSet, Parameter, same_name};
 
@@ -7,49 +7,49 @@ use super::pairs::{COMPANIONS, CONTRADICTIONS, intended};
 use super::table::{self, Values};
 use crate::Context;
 
-/// One thing to say of a command line.
+/// One remark on a command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
-    /// What kind of thing.
+    /// The kind of the remark.
     pub kind: Kind,
-    /// The parameter, or parameters, as they stand on the line; or the one to add.
+    /// The parameter or parameters as written on the line; or the parameter to add.
     pub parameter: String,
     /// The remark, in one sentence without a full stop.
     pub text: String,
-    /// The parameter to write instead, or to add; `None` if nothing is to be done.
+    /// The parameter to write instead, or to add. `None` if there is nothing to write.
     pub instead: Option<String>,
     /// The document that says so.
     pub source: &'static str,
 }
 
 units::named! {
-    /// Kinds of remarks, the gravest first.
+    /// Kinds of remarks, the most serious first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Kind {
         /// The kernel does not know the value, and ignores it or the whole parameter.
         UnknownValue = "unknown-value",
         /// Two parameters exclude each other.
         Contradiction = "contradiction",
-        /// It does something else than is mostly hoped, or takes more than it gives.
+        /// The parameter does something else than users usually expect, or costs more than it gains.
         Caution = "caution",
         /// The sets of CPUs that the parameters describe differ.
         SetsDiffer = "sets-differ",
-        /// The kernel of kernel.org does not have it: it acts on kernels with a patch only.
+        /// The parameter is not in kernels from kernel.org. It has an effect only on kernels with a patch.
         NotMainline = "not-mainline",
-        /// A parameter that the others need is not there.
+        /// A parameter that others need is missing.
         Missing = "missing",
-        /// A parameter is given twice with different values: the last one counts.
+        /// A parameter is given several times with different values. The last one takes effect.
         Overridden = "overridden",
-        /// A parameter is given twice with the same value.
+        /// A parameter is given several times with the same value.
         Duplicate = "duplicate",
-        /// It is not in the table: it may belong to a module or to user space, or be misspelt.
+        /// The parameter is not in the table. It may belong to a module or to user space, or be misspelt.
         UnknownName = "unknown-name",
     }
 }
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
-/// Judges a command line alone, for what the host is for. The remarks are ordered by kind, the gravest first.
+/// Judges a command line alone, for what the host is for. The remarks are ordered by kind, the most serious first.
 pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     judge_on(line, intent, None)
 }
@@ -75,7 +75,7 @@ pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) 
     kept
 }
 
-/// Is the parameter known, and its value one that it takes?
+/// Checks whether the parameter is known, and whether it takes its value.
 fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark> {
     let remark = |kind, text: String, instead| Remark {
         kind,
@@ -127,7 +127,7 @@ fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark>
     })
 }
 
-/// A known name that differs by one letter at most, or by its separators.
+/// A known name that differs by at most one letter, or only by its separators.
 fn similar(name: &str) -> Option<&'static str> {
     let plain =
         |text: &str| text.chars().filter(|c| c.is_ascii_alphanumeric()).collect::<String>().to_ascii_lowercase();
@@ -136,7 +136,7 @@ fn similar(name: &str) -> Option<&'static str> {
     table::KNOWN.iter().find(near).map(|known| known.name)
 }
 
-/// Equal but for one letter that is missing, added or other.
+/// Whether two names are equal except for one letter that is missing, added or different.
 fn near(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     if long.len() - short.len() > 1 {
@@ -209,7 +209,7 @@ fn cautions(line: &CommandLine) -> Vec<Remark> {
     CAUTIONS.iter().filter_map(remark).collect()
 }
 
-/// Which parameters take all CPUs of the host, so that none is left for housekeeping?
+/// Finds the parameters that take all CPUs of the host, so that none is left for housekeeping.
 fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     let present = present.filter(|present| !present.is_empty());
     let one = |name: &str| {
@@ -231,7 +231,8 @@ fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     ["isolcpus", "nohz_full"].into_iter().filter_map(one).collect()
 }
 
-/// Do `isolcpus`, `nohz_full` and `rcu_nocbs` mean the same CPUs, and does `irqaffinity` leave them alone?
+/// Checks whether `isolcpus`, `nohz_full` and `rcu_nocbs` name the same CPUs, and whether `irqaffinity` leaves these
+/// out.
 fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     let wanted = intended(line, intent);
     if wanted.is_empty() {
@@ -288,7 +289,7 @@ fn set_of<'a>(line: &'a CommandLine, name: &str) -> Option<(&'a Parameter, CpuSe
     Some((parameter, set))
 }
 
-/// Which CPUs do parameters name that the host does not have?
+/// Finds CPUs that parameters name and the host does not have.
 fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     let Some(present) = present.filter(|present| !present.is_empty()) else { return Vec::new() };
     let of_cpus = |parameter: &&Parameter| {
@@ -308,7 +309,7 @@ fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     line.parameters.iter().filter(of_cpus).filter_map(one).collect()
 }
 
-/// Of these CPUs those that the line isolates for nobody else, where something is left.
+/// Those of the housekeeping CPUs that the line does not isolate. If none is left, all of the housekeeping CPUs.
 pub(crate) fn free(line: &CommandLine, present: &CpuSet, housekeeping: CpuSet) -> CpuSet {
     let lists = ["isolcpus", "nohz_full"].into_iter().filter_map(|name| line.last(name)?.cpu_set(present).ok());
     let free = lists.fold(housekeeping.clone(), |free, cpus| free.difference(&cpus));
@@ -535,7 +536,7 @@ mod tests {
             (
                 "intel_pstate=active intel_pstate=passive",
                 Kind::Contradiction,
-                Some("remove the first, which has no effect"),
+                Some("remove the first of the two, which has no effect"),
             ),
             ("console=ttyS0,115200", Kind::Caution, Some("quiet loglevel=4")),
         ] {

@@ -1,8 +1,8 @@
 //! Knowledge of the kernel's command line: judges a line alone, and writes one.
 //!
-//! [`judge()`] needs nothing but the line and what the host is for; [`suggest()`] needs the CPUs too, for it names the
-//! housekeeping ones. What a parameter means is in [`table`]; which ones belong together, or exclude each other,
-//! in `pairs`; which ones do not do what is hoped, in `cautions`.
+//! [`judge()`] needs only the line and the purpose of the host. [`suggest()`] also needs the host's CPUs, because it
+//! names the housekeeping ones. [`table`] has the meaning of each parameter, `pairs` those that need or exclude each
+//! other, and `cautions` those that do not do what users expect.
 
 mod cautions;
 mod judge;

@@ -1,14 +1,14 @@
-//! Parameters that exclude each other, and parameters that want company.
+//! Parameters that exclude each other, and parameters that need others.
 
 use host::facts::{CommandLine, CpuSet};
 
 use crate::{Context, Workload};
 
-/// Two parameters that do not go together.
+/// Two parameters that contradict each other.
 pub(super) struct Contradiction {
     pub first: Part,
     pub second: Part,
-    /// What happens.
+    /// What happens if both are given.
     pub why: &'static str,
     /// How to resolve the contradiction.
     pub fix: &'static str,
@@ -16,11 +16,11 @@ pub(super) struct Contradiction {
     pub source: &'static str,
 }
 
-/// A parameter with any value, or with a certain one.
+/// A parameter, with any value or with a certain one.
 pub(super) struct Part {
     pub name: &'static str,
     pub value: Option<&'static str>,
-    /// Another value than `value`?
+    /// Whether the pair is about any value except `value`.
     pub other: bool,
 }
 
@@ -37,7 +37,7 @@ const fn other_than(name: &'static str, value: &'static str) -> Part {
 }
 
 impl Part {
-    /// The parameter as it stands on the line, if it does.
+    /// The parameter as it stands on the line. `None` if it is not there.
     pub(super) fn on(&self, line: &CommandLine) -> Option<String> {
         let matches = |parameter: &&host::facts::Parameter| match self.value {
             Some(value) => parameter.parts().any(|part| part == value) != self.other,
@@ -52,7 +52,7 @@ const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt"
 const PSTATE: &str = "Linux drivers/cpufreq/intel_pstate.c, intel_pstate_setup";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
 
-/// The table.
+/// All contradictions.
 pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("idle", "poll"),
@@ -93,7 +93,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
         first: with("tsc", "unstable"),
         second: with("tsc", "reliable"),
         why: "the TSC cannot be both reliable and unstable",
-        fix: "keep the one that is true for this machine",
+        fix: "keep the one that fits this machine",
         source: PARAMETERS,
     },
     Contradiction {
@@ -142,7 +142,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
         first: with("intel_pstate", "active"),
         second: with("intel_pstate", "passive"),
         why: "the driver has one mode: the last of the two takes effect",
-        fix: "remove the first, which has no effect",
+        fix: "remove the first of the two, which has no effect",
         source: PSTATE,
     },
     Contradiction {
@@ -183,12 +183,12 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     },
 ];
 
-/// What a line alone does not tell of the scheduler's domains.
+/// Addition to remarks on scheduling domains, because a line alone does not show cpuset partitions.
 pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition, which is not recorded, keeps it away";
 
-/// A parameter that is missing beside others.
+/// A parameter that should stand next to others and is missing.
 pub(super) struct Companion {
-    /// Is something missing on this line?
+    /// Whether the parameter is missing on this line.
     pub missing: fn(&CommandLine, &Context) -> bool,
     /// The parameter to add, as a template with `{isolated}` and `{housekeeping}`.
     pub add: &'static str,
@@ -196,7 +196,7 @@ pub(super) struct Companion {
     pub source: &'static str,
 }
 
-/// The table.
+/// All companions.
 pub(super) const COMPANIONS: &[Companion] = &[
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("isolcpus"),
@@ -299,12 +299,12 @@ pub(super) const COMPANIONS: &[Companion] = &[
     },
 ];
 
-/// Are CPUs meant to be isolated: by the line itself, or by the intent?
+/// Whether CPUs are meant to be isolated, according to the line itself or to the intent.
 fn isolates(line: &CommandLine, context: &Context) -> bool {
     !intended(line, context).is_empty()
 }
 
-/// The CPUs that are meant to be isolated: by the intent, or else by the line.
+/// The CPUs that are meant to be isolated, according to the intent; if that does not say, according to the line.
 pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     if !context.isolated.value.is_empty() {
         return context.isolated.value.clone();
@@ -313,7 +313,7 @@ pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
 }
 
-/// Does the line ask for full dynamic ticks? `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
+/// Whether the line asks for full dynamic ticks. `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
 /// (kernel/sched/isolation.c), and the kernel offloads RCU callbacks of these CPUs either way (kernel/rcu/tree_nocb.h,
 /// rcu_init_nohz).
 fn stops_ticks(line: &CommandLine) -> bool {

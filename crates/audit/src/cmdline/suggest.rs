@@ -1,4 +1,4 @@
-//! Writes a command line.
+//! Suggests a command line.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use host::facts::CpuSet;
 
 use crate::{Context, Workload};
 
-/// A command line, parameter by parameter.
+/// A suggested command line, parameter by parameter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Suggestion {
-    /// In the order in which they stand.
+    /// The parameters, in the order in which they are written.
     pub parameters: Vec<Suggested>,
     /// What to decide or to do in addition to booting with the line.
     pub notes: Vec<String>,
 }
 
-/// One parameter.
+/// One parameter of a suggested line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suggested {
-    /// The parameter as it stands on the line; `hugepagesz=1G hugepages=16` belong together.
+    /// The parameter as it is written on the line; `hugepagesz=1G hugepages=16` belong together.
     pub parameter: String,
     /// What the parameter is for, and what it costs.
     pub why: &'static str,
 }
 
 impl Suggestion {
-    /// The line.
+    /// The whole line.
     pub fn line(&self) -> String {
         self.parameters.iter().map(|suggested| suggested.parameter.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -40,16 +40,17 @@ impl Suggestion {
 }
 
 impl fmt::Display for Suggestion {
-    /// The line.
+    /// Writes the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line())
     }
 }
 
-/// Writes a command line for what the host is for. `cpus` are all CPUs of the host, so that the housekeeping ones can be
-/// named; an empty set leaves `irqaffinity=` out and says so. Without isolated CPUs only what needs none is there.
+/// Suggests a command line for the purpose of the host. `cpus` are all CPUs of the host, so that the line can name the
+/// housekeeping ones. If this set is empty, `irqaffinity=` is left out with a note. Without isolated CPUs, the line has
+/// only parameters that need none.
 ///
-/// It holds what the sources agree on; where they do not (turbo, `idle=poll`, mitigations), a note says so.
+/// The line contains what the sources agree on. Where they do not (turbo, `idle=poll`, mitigations), a note says so.
 pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     let mut suggestion = Suggestion::default();
     let guest = intent.is(Workload::Guest);
@@ -77,10 +78,10 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
         );
     }
     if guest {
-        suggestion.add("no-kvmapf", "no asynchronous page faults, which can cause arbitrary delays");
+        suggestion.add("no-kvmapf", "switches asynchronous page faults off, which can cause arbitrary delays");
         suggestion.add(
             "clocksource=tsc tsc=reliable",
-            "only if the hypervisor exposes an invariant TSC: else leave both out",
+            "only if the hypervisor exposes an invariant TSC; otherwise leave both out",
         );
     } else {
         suggestion.add(
@@ -91,7 +92,7 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     }
     suggestion.note("idle states: limit them per CPU with pm_qos_resume_latency_us instead of idle=poll or max_cstate, which heat all CPUs");
     suggestion.note(
-        "mitigations: leave them on unless the host has one tenant and is closed off; that is a decision of security",
+        "mitigations: leave them on unless the host has one tenant and is closed off; that is a security decision",
     );
     suggestion
 }
@@ -112,23 +113,30 @@ fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, c
     } else {
         suggestion.add(
             format!("nohz_full={isolated}"),
-            "no tick while one task runs, and RCU callbacks elsewhere; each system call and interrupt costs more",
+            "these CPUs have no tick while one task runs, and their RCU callbacks run elsewhere; each system call and \
+            interrupt costs more",
         );
         suggestion.add(
             format!("rcu_nocbs={isolated}"),
-            "implied by nohz_full (kernel-parameters.txt); given for older kernels and for readers",
+            "implied by nohz_full (kernel-parameters.txt); stated for older kernels and for clarity",
         );
     }
     let housekeeping = cpus.difference(isolated);
     match housekeeping.is_empty() {
         false => suggestion.add(format!("irqaffinity={housekeeping}"), "new interrupts go to the housekeeping CPUs"),
-        true if cpus.is_empty() => suggestion
-            .note("irqaffinity= is left out: it needs all CPUs of the host to be known; name the others there"),
+        true if cpus.is_empty() => suggestion.note(
+            "irqaffinity= is left out, because the host's CPUs are not all known: list the housekeeping CPUs in \
+                it",
+        ),
         true => suggestion.note("no CPU is left for housekeeping: leave at least one on each NUMA node"),
     }
     suggestion
         .add("skew_tick=1", "CPUs tick at different times and do not contend for the same locks; costs some power");
-    suggestion.add("nmi_watchdog=0 nosoftlockup", "no lockup detectors; only other means detect hangs");
+    suggestion.add(
+        "nmi_watchdog=0 nosoftlockup",
+        "switches the lockup detectors off; hangs must be detected by other \
+        means",
+    );
     if !intent.is(Workload::Guest) {
         suggestion.add("mce=ignore_ce", "corrected errors are not polled for; uncorrected ones are still handled");
     }

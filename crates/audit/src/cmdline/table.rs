@@ -1,8 +1,8 @@
 //! Known kernel parameters and the values that they take.
 //!
-//! Source, where none is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table holds the values of what
-//! bears on latency and of what every host has; the names of all others that the document has are in `names.txt`, by
-//! kernel. A parameter that is in neither is not wrong for that.
+//! Source, unless another is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table has the values of
+//! parameters that affect latency, and of those that every host has. `names.txt` has the names of all others in that
+//! document, by kernel. A parameter that is in neither need not be wrong.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -14,18 +14,18 @@ use host::facts::{CpuSet, Parameter, same_name};
 pub struct Known {
     /// The parameter's name, as kernel-parameters.txt spells it.
     pub name: &'static str,
-    /// What may stand behind `=`.
+    /// The values that are allowed after `=`.
     pub values: Values,
-    /// May it be given more than once, each time with a meaning?
+    /// Whether it may be given more than once, each time with a meaning.
     pub repeats: bool,
 }
 
-/// What may stand behind a parameter's `=`.
+/// The values that are allowed after a parameter's `=`.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// Anything.
+    /// Any text.
     Any,
-    /// Nothing.
+    /// No value.
     Flag,
     /// One of these words.
     One(&'static [&'static str]),
@@ -39,7 +39,7 @@ pub enum Values {
     CpusOrNothing,
     /// A whole number, decimal or hexadecimal, from the first to the second.
     Number(i64, i64),
-    /// A size of a page: a power of two, with K, M, G or T.
+    /// A page size: a power of two, with the suffix K, M, G or T.
     PageSize,
     /// A number of pages, or one for each node: `0:2,1:4`.
     Pages,
@@ -392,17 +392,18 @@ pub const KNOWN: &[Known] = &[
     repeated("memmap", Values::Any),
 ];
 
-/// Prefixes whose parameters belong to others than the kernel: systemd(1), dracut.cmdline(7), kernel-command-line(7).
+/// Prefixes of parameters that programs other than the kernel read: systemd(1), dracut.cmdline(7),
+/// kernel-command-line(7).
 const FOREIGN: &[&str] =
     &["systemd.", "rd.", "udev.", "luks.", "ignition.", "cloud-init", "coreos.", "ds", "locale.", "vconsole."];
 
-/// Names that the kernels' documents have, with underscores: `tools/kernel-parameters.py` writes the file.
+/// The names in the documentation of the kernels, with underscores. `tools/kernel-parameters.py` writes the file.
 static DOCUMENTED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let lines = include_str!("names.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split(' ').next()).collect()
 });
 
-/// Is it a parameter of some kernel's document, of whatever value?
+/// Whether the documentation of any kernel lists the parameter, whatever its value is.
 pub(super) fn is_documented(name: &str) -> bool {
     DOCUMENTED.contains(name.replace('-', "_").as_str())
 }
@@ -413,13 +414,13 @@ pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| same_name(known.name, name))
 }
 
-/// Does somebody else than the kernel read it, or a module whose parameters are not in the table?
+/// Whether the parameter is for another program than the kernel, or for a module whose parameters are not in the table.
 pub(super) fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|prefix| name.starts_with(prefix)) || name.contains('.')
 }
 
 impl Known {
-    /// Why the parameter's value is none that it takes; `None` if it is one.
+    /// Why the parameter does not accept its value. `None` if it accepts it.
     pub fn refuses(&self, parameter: &Parameter) -> Option<String> {
         let words = |words: &[&str]| match words {
             [] => "it takes no value".to_owned(),
@@ -477,7 +478,7 @@ fn bad_list(parameter: &Parameter) -> Option<String> {
     }
 }
 
-/// A number with K, M, G or T (lib/cmdline.c, `memparse`, which reads no further: `1GB` is `1G`).
+/// Parses a number with K, M, G or T. Later letters are ignored, as lib/cmdline.c, `memparse` does: `1GB` is `1G`.
 fn size(text: &str) -> Option<u64> {
     let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -1,4 +1,4 @@
-//! Remedies of one report that agree: with each other, with the command line, and with the kernel.
+//! Makes the remedies of one report agree: with each other, with the command line, and with the kernel.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::cmdline::{Kind, judge, table};
 use crate::plan::merged;
 use crate::{Context, Finding, Level};
 
-/// Parameters that only a kernel with CONFIG_NO_HZ_FULL takes.
+/// Parameters that only a kernel with CONFIG_NO_HZ_FULL accepts.
 const OF_TICKS: [&str; 2] = ["nohz_full", "rcutree.nohz_full_patience_delay"];
 
-/// Makes the remedies of findings, the worst first, agree: where two want different values in one place, the worse
-/// finding's value counts in both; a word that the line has already, that this kernel does not take, or that contradicts
-/// the line is not asked for.
+/// Makes the remedies of findings consistent; the worst finding comes first. If two want different values for one
+/// setting, both get the value of the worse finding. A word is not asked for if the line already has it, if this kernel
+/// does not accept it, or if it contradicts the line.
 pub(crate) fn agree(findings: &mut [Finding], line: Option<&CommandLine>, full_ticks: bool) {
     let mut wanted = Wanted { line: line.cloned().unwrap_or_default(), ..Wanted::default() };
     for finding in findings.iter_mut() {
@@ -42,7 +42,7 @@ pub(crate) fn agree(findings: &mut [Finding], line: Option<&CommandLine>, full_t
 
 #[derive(Default)]
 struct Wanted {
-    /// The line that was booted.
+    /// The line with which the host was booted.
     line: CommandLine,
     add: Vec<Parameter>,
     remove: Vec<Parameter>,
@@ -63,7 +63,7 @@ impl Wanted {
         }
     }
 
-    /// Is there still something to do?
+    /// Adapts the words of a step to the line. Returns whether the step still does something.
     fn words(&mut self, step: &mut Step, binds: bool, full_ticks: bool) -> bool {
         let Action::Arguments { add, remove } = &mut step.action else { return true };
         let before = add.len();
@@ -96,7 +96,7 @@ impl Wanted {
         !add.is_empty() || !remove.is_empty()
     }
 
-    /// Does the line lack this word, and does it go together with the rest?
+    /// Whether the line lacks this word and can take it without a contradiction.
     fn takes(&self, word: &Parameter) -> bool {
         let of_name = self.line.last(&word.name);
         let removed = |gone: &Parameter| same_name(&gone.name, &word.name) && gone.value == word.value;
@@ -113,7 +113,7 @@ impl Wanted {
     }
 }
 
-/// What makes settings again at each boot.
+/// Names what repeats these settings at each boot.
 fn keep(settings: &[&Setting], binds: bool) -> Option<Step> {
     let sysctl = |setting: &&Setting| match &setting.place {
         Place::Sysctl(name) => Some(format!("{name} = {}", setting.value)),
@@ -131,7 +131,7 @@ fn repeats(word: &Parameter) -> bool {
     table::find(&word.name).is_some_and(|known| known.repeats)
 }
 
-/// The places of a setting, one for each CPU.
+/// Where a setting takes effect, with one entry per CPU.
 fn single(setting: &Setting) -> Vec<Place> {
     match &setting.place {
         Place::Cpus(cpus, what) => cpus.iter().map(|cpu| Place::Cpus([cpu].into(), *what)).collect(),

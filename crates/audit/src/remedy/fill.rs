@@ -1,4 +1,4 @@
-//! The values of this host for the holes of a fix.
+//! Fills the placeholders of a fix with the values of this host.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -8,7 +8,7 @@ use super::setting::words;
 use crate::rules::{cores, one_frequency};
 use crate::{Context, Subject};
 
-/// The holes that a rule may leave in its fix.
+/// The placeholders that the fix of a rule may contain.
 pub(crate) const HOLES: [&str; 13] = [
     "{isolated}",
     "{housekeeping}",
@@ -25,7 +25,7 @@ pub(crate) const HOLES: [&str; 13] = [
     "{device}",
 ];
 
-/// What fills the holes.
+/// The values of the placeholders.
 pub(crate) struct Values<'a> {
     pub subject: &'a Subject,
     pub context: &'a Context,
@@ -33,13 +33,13 @@ pub(crate) struct Values<'a> {
     pub facts: &'a Facts,
 }
 
-/// Why a value is not known, and what makes it known.
-const NO_ISOLATED: &str = "rerun with --isolated: no CPU is known to be kept for the application";
-const NO_HOUSEKEEPING: &str =
-    "rerun with --isolated and leave at least one CPU of each node to housekeeping: no other CPU is known";
-const NO_NIC: &str = "rerun with --nic: the interface that matters is not known";
-const NO_CPUS: &str = "record the host anew (apus snapshot): its CPUs are not known";
-const NO_FREQUENCY: &str = "record the host anew (apus snapshot): the frequencies of these CPUs are not known";
+/// Why a value is not known, and what the user can do to make it known.
+const NO_ISOLATED: &str = "run this audit again with --isolated: no CPU is known to be kept for the application";
+const NO_HOUSEKEEPING: &str = "run this audit again with --isolated, and leave at least one CPU of each node to housekeeping: no other CPU is \
+    known";
+const NO_NIC: &str = "run this audit again with --nic: the interface that matters is not known";
+const NO_CPUS: &str = "record the host again (apus snapshot): its CPUs are not known";
+const NO_FREQUENCY: &str = "record the host again (apus snapshot): the frequencies of these CPUs are not known";
 const NO_SUBJECT: &str = "see the evidence, which names the items";
 
 impl<'a> Values<'a> {
@@ -48,7 +48,7 @@ impl<'a> Values<'a> {
         Self { subject, context, housekeeping, facts }
     }
 
-    /// The line with its values; where one is not known, what makes it known.
+    /// The line with its values filled in. If one is not known, the error says what makes it known.
     pub fn fill(&self, line: &str) -> Result<String, &'static str> {
         let mut filled = line.to_owned();
         for hole in HOLES {
@@ -59,7 +59,8 @@ impl<'a> Values<'a> {
         Ok(filled)
     }
 
-    /// The line with its values, once for each base frequency among the CPUs where it holds bounds of the frequency.
+    /// The line with its values filled in. If it contains bounds of the frequency, there is one line for each base
+    /// frequency among the CPUs.
     pub fn lines(&self, line: &str) -> Vec<Result<String, &'static str>> {
         if !line.contains(BOUNDS) {
             return vec![self.fill(line)];
@@ -83,7 +84,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// cpupower's bounds: the floor, and the same as the ceiling where one frequency is wanted.
+    /// The bounds as arguments of cpupower: the lower one, and the same value as the upper one if one fixed frequency
+    /// is wanted.
     fn bounds(&self) -> Option<String> {
         let base =
             self.own().iter().map(|cpu| steady(self.facts, cpu)).collect::<Option<Vec<_>>>()?.into_iter().min()?;
@@ -94,7 +96,8 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// The CPUs of the subject; of others those that matter: the isolated ones, or all where none are.
+    /// The CPUs of the subject. If the subject is not a set of CPUs: the isolated CPUs, or all CPUs if none are
+    /// isolated.
     fn own(&self) -> &CpuSet {
         match self.subject {
             Subject::Cpus(cpus) => cpus,
@@ -138,11 +141,12 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The hole for bounds of the frequency.
+/// The placeholder for the bounds of the frequency.
 const BOUNDS: &str = "{bounds}";
 
-/// A frequency that a CPU can keep: its base frequency; where the driver does not say what that is, the one in its name,
-/// or the highest that it may have. Never more than the firmware allows.
+/// A frequency that a CPU can hold all the time: its base frequency. If the driver does not report that, the frequency
+/// in the processor's name; without one, the highest that the CPU may have. It is never above the limit of the
+/// firmware.
 pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
     let frequency = &facts.cpus.cpu(cpu)?.frequency;
     let named = facts.cpus.model_name.value().and_then(|name| nominal(name));
@@ -154,8 +158,8 @@ pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
     }
 }
 
-/// The frequency without turbo that a processor's name ends with, as in `Xeon(R) D-2146NT CPU @ 2.30GHz` (Intel SDM volume
-/// 2A, CPUID, The Processor Brand String Method: the maximum frequency that the processor is qualified for).
+/// The frequency without turbo at the end of a processor's name, as in `Xeon(R) D-2146NT CPU @ 2.30GHz` (Intel SDM
+/// volume 2A, CPUID, The Processor Brand String Method: the maximum frequency that the processor is qualified for).
 fn nominal(name: &str) -> Option<Hertz> {
     let (_, frequency) = name.rsplit_once(" @ ")?;
     let gigahertz: f64 = frequency.trim().strip_suffix("GHz")?.parse().ok()?;
@@ -163,8 +167,8 @@ fn nominal(name: &str) -> Option<Hertz> {
     (gigahertz > 0.0).then(|| Hertz::new((gigahertz * 100.0).round() as u64 * 10_000_000))
 }
 
-/// What `pm_qos_resume_latency_us` is to hold: the exit latency that the goal leaves to one cause, and never more than
-/// without a goal, for other causes need their part of it. Zero is written `n/a` (power/pm_qos_interface.rst).
+/// The value for `pm_qos_resume_latency_us`: the part of the goal that one cause may take, because other causes need
+/// their part too. It is never more than the value without a goal. Zero is written `n/a` (power/pm_qos_interface.rst).
 fn idle_limit(context: &Context) -> String {
     let limit = context.budget().min(Context::DEFAULT_BUDGET);
     host::knob::ResumeLatency::AtMost(limit).value().to_string()

@@ -1,8 +1,9 @@
-//! What mends a finding, as data: the one source of the text that people read and of what `apus audit --fix` writes.
+//! The fixes of findings as data. The text that people read and the profile of `apus audit --fix` are both written from
+//! it.
 //!
-//! Rules write their fixes as commands and kernel parameters with `{holes}`. [`fill`] puts this host's values into the
-//! holes, and [`Step`] says what a line is: settings that `apus tune` makes and rolls back, words of the kernel's command
-//! line, or something for people. What is shown is written from that again.
+//! Rules write their fixes as commands and kernel parameters with `{placeholders}`. [`fill`] puts this host's values
+//! into these. [`Step`] says what a line is: settings that `apus tune` makes and rolls back, words of the kernel's
+//! command line, or something for people. The commands that are shown are generated from this data.
 
 mod agree;
 mod fill;

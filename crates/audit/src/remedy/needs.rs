@@ -1,4 +1,4 @@
-//! What a kernel must be built with for the words that are asked of its command line, and what it adds to them.
+//! The kernel configuration that a suggested word of the command line needs, and what the kernel adds to such words.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion, same_name};
@@ -6,11 +6,11 @@ use host::facts::{CpuSet, KernelVersion, same_name};
 use super::{Action, Step};
 use crate::Finding;
 
-/// Parameters, and the options without which the kernel ignores them (timers/no_hz.rst; kernel-parameters.txt,
+/// Parameters, each with the build option without which the kernel ignores it (timers/no_hz.rst; kernel-parameters.txt,
 /// rcu_nocbs).
 const NEEDS: [(&str, &str); 2] = [("nohz_full", "NO_HZ_FULL"), ("rcu_nocbs", "RCU_NOCB_CPU")];
 
-/// Says of words which option they need, where nothing shows that the kernel has it.
+/// Adds the build option that a word needs, if nothing shows that the kernel has it.
 pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     if facts.kernel.config.is_known() || takes_full_ticks(facts) {
         return;
@@ -28,9 +28,10 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     }
 }
 
-/// What the kernel makes of words for CPU 0, which boots the host: it adds it to `irqaffinity=`, until somebody writes the
-/// mask anew (kernel/irq/irqdesc.c, irq_affinity_setup), which is said, and takes it out of `nohz_full=`, where it is then
-/// not named (kernel-parameters.txt: "The boot CPU will be forced outside the range to maintain the timekeeping").
+/// Explains what the kernel does with CPU 0, which boots the host. It adds CPU 0 to `irqaffinity=` until the mask is
+/// written again (kernel/irq/irqdesc.c, irq_affinity_setup); the finding says so. It removes CPU 0 from `nohz_full=`,
+/// so the remedy does not name it there (kernel-parameters.txt: "The boot CPU will be forced outside the range to
+/// maintain the timekeeping").
 pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
     let all = facts.cpus.all();
     for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
@@ -65,12 +66,12 @@ pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
     }
 }
 
-/// Of CPU 0 in `nohz_full=`.
+/// The explanation for CPU 0 in `nohz_full=`.
 const KEEPS_TICK: &str = "CPU 0 boots the host and keeps its tick: leave it to housekeeping (cmd.hk-per-node)";
 
-/// Is the kernel known to have both? The file cpu/nohz_full is there with CONFIG_NO_HZ_FULL alone (drivers/base/cpu.c), which
-/// selects RCU_NOCB_CPU (kernel/time/Kconfig). Those of Red Hat Enterprise Linux 8 and later take both words: its own tuned
-/// profile cpu-partitioning writes them.
+/// Whether the kernel is known to support both parameters. The file cpu/nohz_full exists only with CONFIG_NO_HZ_FULL
+/// (drivers/base/cpu.c), which selects RCU_NOCB_CPU (kernel/time/Kconfig). The kernels of Red Hat Enterprise Linux 8
+/// and later accept both words, because their own tuned profile cpu-partitioning writes them.
 fn takes_full_ticks(facts: &Facts) -> bool {
     let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 18));
     let is_red_hat = facts

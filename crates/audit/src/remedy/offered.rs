@@ -1,4 +1,4 @@
-//! Only what an interface's driver offers is asked of it, and nothing that is so already.
+//! Keeps only the parts of a fix that an interface's driver supports and that are not in force already.
 
 use host::Facts;
 use host::facts::Link;
@@ -7,7 +7,8 @@ use host::knob::is_offload;
 use super::setting::{OfNetwork, Place};
 use super::{Action, Step};
 
-/// Takes out of a step what the interface is known not to have, or has already, and lowers what is above its maximum.
+/// Removes from a step what the interface is known to lack, or already has, and lowers values above the maximum of the
+/// interface.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Action::Set(settings) = &mut step.action else { return };
     settings.retain_mut(|setting| match &setting.place {
@@ -26,7 +27,7 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     }
 }
 
-/// Is there something to set, and to which value? What is not known is asked for as it is.
+/// Whether there is something to set in one field, and the value to set.
 fn one(link: &Link, group: OfNetwork, field: &str, value: &str) -> (bool, String) {
     let asked = || value.to_owned();
     let number = |now: Option<u32>, most: Option<u32>| match (now, value.parse::<u32>()) {

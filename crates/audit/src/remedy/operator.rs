@@ -1,11 +1,11 @@
-//! Hosts whose kernel command line an operator of a cluster writes: what is changed beside it, is undone.
+//! Hosts on which a cluster's operator writes the kernel command line. The operator undoes other changes of the line.
 
 use host::Facts;
 use host::facts::CommandLine;
 
 use super::{Action, Risk, Step};
 
-/// What writes the kernel command line of a cluster's node.
+/// The program that writes the kernel command line of a cluster's node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operator {
     /// The node tuning operator of OpenShift, from a PerformanceProfile.
@@ -14,24 +14,24 @@ pub enum Operator {
     MachineConfig,
 }
 
-/// Parameters that the node tuning operator derives from `spec.cpu` (openshift/cluster-node-tuning-operator,
-/// assets/performanceprofile/tuned/openshift-node-performance).
+/// Kernel parameters that the node tuning operator of OpenShift derives from `spec.cpu`
+/// (openshift/cluster-node-tuning-operator, assets/performanceprofile/tuned/openshift-node-performance).
 const OF_CPUS: [&str; 6] =
     ["irqaffinity", "isolcpus", "nohz_full", "rcu_nocbs", "systemd.cpu_affinity", "tuned.non_isolcpus"];
 
-/// Where these parameters come from, and what `isolcpus=` then lacks (PerformanceProfile, `spec.cpu.balanceIsolated`).
+/// The source of these parameters, and what `isolcpus=` lacks with it (PerformanceProfile, `spec.cpu.balanceIsolated`).
 const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator writes these parameters: spec.cpu.isolated \
      and spec.cpu.reserved name the CPUs; spec.cpu.balanceIsolated: false adds domain to isolcpus=, and then pods without \
      exclusive CPUs are not balanced there either";
 
-/// What keeps device interrupts off its CPUs there: the operator's tuned profile leaves the affinities alone unless one of
-/// these is set (same source, `default_irq_smp_affinity`).
+/// The settings of a PerformanceProfile that keep device interrupts off the isolated CPUs. Without them, the operator's
+/// tuned profile does not change the affinities (same source, `default_irq_smp_affinity`).
 const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts that are not managed by \
      their drivers off spec.cpu.isolated; or by pod, the annotation irq-load-balancing.crio.io: disable";
 
 impl Operator {
-    /// Of a host with this command line: Red Hat CoreOS shows in its ostree, a PerformanceProfile in the mask that the
-    /// operator's tuned profile adds.
+    /// The operator of a host with this command line. Red Hat CoreOS is recognized by the word `ostree=`; a
+    /// PerformanceProfile by the CPU mask that the operator's tuned profile adds.
     pub fn of(line: &CommandLine) -> Option<Self> {
         let is_node = line.value("ostree").is_some_and(|path| path.contains("/rhcos/"));
         is_node.then(|| match line.has("tuned.non_isolcpus") {
@@ -40,7 +40,7 @@ impl Operator {
         })
     }
 
-    /// Where words are added, and where they come from.
+    /// Where to add words, and from where the present words come.
     const fn places(self) -> (&'static str, &'static str) {
         match self {
             Self::PerformanceProfile => (
@@ -53,7 +53,7 @@ impl Operator {
         }
     }
 
-    /// How words are added and removed.
+    /// Instructions to add and to remove words.
     pub(crate) fn lines(self, add: &[String], remove: &[String]) -> Vec<String> {
         let (place, source) = self.places();
         let added = (!add.is_empty()).then(|| format!("{place}: {}", add.join(" ")));
@@ -62,8 +62,8 @@ impl Operator {
     }
 }
 
-/// Sends a step that writes what the node tuning operator writes to the operator's own settings, and says of others where
-/// an operator takes them from.
+/// Redirects a step that would write what the node tuning operator writes: it then names the operator's own settings.
+/// For other steps, adds where an operator would take the change from.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Some(operator) = facts.cmdline.value().and_then(Operator::of) else { return };
     if let Action::Advise(text) = &mut step.action {
@@ -91,7 +91,8 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     step.note = if note.is_empty() { format!("in {place}") } else { format!("in {place}; {note}") };
 }
 
-/// Files of /etc are the machine config operator's: what is written there by hand, a node that is installed anew lacks.
+/// Rewrites a text that names files in /etc. These belong to the machine config operator, and a node that is installed
+/// anew lacks what was written there by hand.
 fn of_files(text: &str) -> String {
     const UNIT: &str = "as a systemd mount unit of a MachineConfig of OpenShift";
     match text.contains("/etc/fstab") {
@@ -130,7 +131,7 @@ mod tests {
         };
         let of = |list: &str, mask: &str| {
             let all = format!(
-                "for i in /proc/irq/[0-9]*; do echo {list} > $i/smp_affinity_list; done # where the write fails, the interrupt cannot be moved: the timer, for example, or one that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)"
+                "for i in /proc/irq/[0-9]*; do echo {list} > $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)"
             );
             vec![all.clone(), all, format!("echo {mask} > /proc/irq/default_smp_affinity")]
         };

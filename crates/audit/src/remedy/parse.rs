@@ -1,4 +1,4 @@
-//! The small language in which rules write their fixes: which commands are settings of `apus tune`.
+//! Parses the commands in which rules write their fixes, and finds those that are settings of `apus tune`.
 
 use host::facts::CpuSet;
 
@@ -6,7 +6,7 @@ use super::setting::{
     Bound, DEFAULT_AFFINITY, OfCpus, OfInterrupts, OfMemory, OfNetwork, OfWorkqueues, Place, Setting,
 };
 
-/// The settings that a command makes; `None` if `apus tune` makes none of them, or not all.
+/// The settings that a command makes. `None` if `apus tune` cannot make all of them.
 pub(super) fn settings(command: &str) -> Option<Vec<Setting>> {
     if let Some((_, rest)) = command.split_once("echo IRQBALANCE_BANNED_CPULIST=") {
         let cpus: CpuSet = rest.split(' ').next()?.parse().ok()?;
@@ -63,7 +63,7 @@ pub(super) fn settings(command: &str) -> Option<Vec<Setting>> {
     }
 }
 
-/// Words two by two, at least two.
+/// Splits words into pairs. `None` if there are no words, or if one has no partner.
 fn pairs<'a>(words: &[&'a str]) -> Option<Vec<(&'a str, &'a str)>> {
     let pairs = words.chunks(2).map(|pair| match pair {
         [name, value] => Some((*name, *value)),
@@ -72,7 +72,7 @@ fn pairs<'a>(words: &[&'a str]) -> Option<Vec<(&'a str, &'a str)>> {
     pairs.collect::<Option<Vec<_>>>().filter(|pairs| !pairs.is_empty())
 }
 
-/// `echo VALUE > PATH`.
+/// Parses `echo VALUE > PATH`.
 fn file(path: &str, value: &str) -> Option<Setting> {
     if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-:".contains(c)) {
         return None;
@@ -99,7 +99,7 @@ fn file(path: &str, value: &str) -> Option<Setting> {
     if plain { set(Place::File(path.to_owned())) } else { None }
 }
 
-/// A loop that this module's sibling writes: over CPUs, interrupts or the uncore's domains.
+/// Parses a loop as module `setting` writes it: over CPUs, interrupts or the domains of the uncore.
 fn per_item(command: &str) -> Option<Vec<Setting>> {
     const CPU: &str = "/sys/devices/system/cpu/cpu$n";
     let (items, rest) = command.strip_prefix("for ")?.split_once("; do ")?;
@@ -131,7 +131,7 @@ fn per_item(command: &str) -> Option<Vec<Setting>> {
     }
 }
 
-/// The words of a loop over CPUs: `2 3 $(seq 8 31)`.
+/// Parses the words of a loop over CPUs: `2 3 $(seq 8 31)`.
 fn cpus_of(words: &str) -> Option<CpuSet> {
     let list = words.replace("$(seq ", "$").replace(')', "");
     let mut cpus = CpuSet::new();

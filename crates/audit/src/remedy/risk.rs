@@ -7,17 +7,18 @@ units::named! {
     /// What a fix puts at risk.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Risk {
-        /// It acts after a reboot only.
+        /// The step takes effect only after a reboot.
         Reboot = "reboot",
-        /// It interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows move.
+        /// The step interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows
+        /// move.
         Network = "network",
-        /// It weakens a protection of the host.
+        /// The step weakens a protection of the host.
         Security = "security",
     }
 }
 
 impl Risk {
-    /// For people.
+    /// The risk in words, for the report: "needs a reboot".
     pub const fn text(self) -> &'static str {
         match self {
             Self::Reboot => "needs a reboot",
@@ -27,9 +28,9 @@ impl Risk {
     }
 }
 
-/// Kernel parameters that weaken a protection, with the value that does; `None` is any.
-/// Source: Linux Documentation/admin-guide/kernel-parameters.txt and admin-guide/hw-vuln; `iommu=pt` gives the
-/// kernel's own devices the whole memory (x86/iommu.rst).
+/// Kernel parameters that weaken a protection, each with the value that does so (`None`: any value). Source: Linux
+/// Documentation/admin-guide/kernel-parameters.txt and admin-guide/hw-vuln; `iommu=pt` lets the kernel's own devices
+/// access the whole memory (x86/iommu.rst).
 const OPEN: &[(&str, Option<&str>)] = &[
     ("apparmor", Some("0")),
     ("audit", Some("0")),
@@ -52,13 +53,13 @@ const OPEN: &[(&str, Option<&str>)] = &[
     ("spectre_v2", Some("off")),
 ];
 
-/// Parts of commands that weaken a protection: the audit trail, pages of guests, the firewall's connection tracking,
-/// updates of firmware, stored secrets that leave memory limits.
+/// Parts of commands that weaken a protection. They affect: the audit trail, pages of guests, the firewall's connection
+/// tracking, updates of firmware, stored secrets that leave memory limits.
 const OPEN_COMMANDS: &[&str] = &["auditctl -e 0", "kvm/parameters/nx_huge_pages", "notrack", "fwupd"];
 
 /// Parts of commands that interrupt an interface. ethtool's options restart the port in the common drivers (Linux
 /// drivers/net/ethernet/intel: e1000e, igb, ixgbe, i40e and ice stop and start it for rings, channels, pause, private
-/// flags and most features); MTU and EEE likewise; the rest takes the interface away.
+/// flags and most features); MTU and EEE likewise; the other commands remove the interface.
 const DOWN_COMMANDS: &[&str] = &[
     "--set-fec",
     "--set-eee",
@@ -77,7 +78,7 @@ const DOWN_COMMANDS: &[&str] = &[
     "/devlink",
 ];
 
-/// What an action puts at risk. `reboot`: it acts from the next boot.
+/// The risks of an action. `reboot` says whether it takes effect from the next boot.
 pub(super) fn of(action: &Action, reboot: bool) -> std::collections::BTreeSet<Risk> {
     let says = |words: &[&str]| match action {
         Action::Run(text) | Action::Advise(text) => words.iter().any(|word| text.contains(word)),

@@ -1,5 +1,5 @@
-//! A setting as `apus tune` makes it: its place, its value, the key of a profile that sets it, and the command that
-//! does the same by hand.
+//! A setting that `apus tune` can make: what it changes, its value, the key of a profile that sets it, and the command
+//! that does the same by hand.
 
 use host::facts::CpuSet;
 
@@ -19,21 +19,21 @@ pub enum Place {
     Sysctl(String),
     /// A file below /sys.
     File(String),
-    /// One thing of these CPUs.
+    /// A setting of these CPUs.
     Cpus(CpuSet, OfCpus),
     /// A bound of the uncore frequency.
     Uncore(Bound),
     /// Memory management.
     Memory(OfMemory),
-    /// CPUs of interrupts.
+    /// The CPUs of interrupts.
     Interrupts(OfInterrupts),
     /// CPUs on which kernel work that is bound to no CPU may run.
     Workqueues(OfWorkqueues),
-    /// A field of an interface, by ethtool's words.
+    /// A field of an interface, named as in ethtool.
     Network(String, OfNetwork, String),
 }
 
-/// What can be set for a CPU, in the order in which it must be set: the governor resets the preference.
+/// Settings of a CPU, in the order in which they must be made: for example, the governor resets the preference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfCpus {
@@ -42,11 +42,11 @@ pub enum OfCpus {
     MaxFrequency,
     /// The energy-performance preference.
     Preference,
-    /// PM QoS: the exit latency allowed.
+    /// The allowed exit latency (PM QoS).
     ResumeLatency,
 }
 
-/// A bound of a range, in the order in which they are raised: the kernel refuses a floor above the ceiling.
+/// A bound of a range, in the order in which they must be raised: the kernel refuses a floor above the ceiling.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Bound {
@@ -66,11 +66,11 @@ pub enum OfMemory {
 /// Settings of interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OfInterrupts {
-    /// CPUs of interrupts to come.
+    /// The CPUs of interrupts that are set up later.
     Default,
-    /// CPUs of all interrupts that can be moved.
+    /// The CPUs of all interrupts that can be moved.
     All,
-    /// CPUs that irqbalance keeps away from.
+    /// The CPUs that irqbalance does not use.
     Banned,
 }
 
@@ -98,7 +98,7 @@ impl OfNetwork {
     const ALL: [Self; 6] =
         [Self::PrivateFlags, Self::Channels, Self::Rings, Self::Features, Self::Pause, Self::Coalesce];
 
-    /// Its option of ethtool(8), and its key in a profile.
+    /// The name of its option in ethtool(8), and its key in a profile.
     pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::PrivateFlags => ("--set-priv-flags", "private_flags"),
@@ -131,7 +131,7 @@ impl OfCpus {
 impl OfMemory {
     pub(super) const ALL: [Self; 3] = [Self::TransparentHugePages, Self::Defrag, Self::SamePageMerging];
 
-    /// Its file, and its key in a profile.
+    /// The name of its file, and its key in a profile.
     pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::TransparentHugePages => ("/sys/kernel/mm/transparent_hugepage/enabled", "transparent_huge_pages"),
@@ -144,7 +144,7 @@ impl OfMemory {
 impl OfWorkqueues {
     pub(super) const ALL: [Self; 2] = [Self::All, Self::Writeback];
 
-    /// Its file, and its key in a profile.
+    /// The name of its file, and its key in a profile.
     pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::All => ("/sys/devices/virtual/workqueue/cpumask", "cpus"),
@@ -153,11 +153,11 @@ impl OfWorkqueues {
     }
 }
 
-/// CPUs of interrupts to come.
+/// The file with the CPUs for interrupts that are requested later.
 pub(super) const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
 
 impl Setting {
-    /// The setting's section, key and value in a profile, as they stand in TOML.
+    /// The setting's section, key and value as written in a profile.
     pub fn toml(&self) -> (String, String, String) {
         let value = &self.value;
         let plain = |section: &str, key: &str| (section.to_owned(), key.to_owned(), quoted(value));
@@ -179,7 +179,7 @@ impl Setting {
         }
     }
 
-    /// What goes into one command with another setting has the same stem.
+    /// The common beginning of commands that can be joined. Settings with the same stem go into one command.
     fn stem(&self) -> Option<String> {
         match &self.place {
             Place::Sysctl(_) => Some("sysctl -w".into()),
@@ -191,7 +191,7 @@ impl Setting {
         }
     }
 
-    /// What stands behind the stem.
+    /// The part of the command after the stem.
     fn word(&self) -> String {
         let value = &self.value;
         match &self.place {
@@ -207,7 +207,7 @@ impl Setting {
         }
     }
 
-    /// The command that makes it, where it has one for itself.
+    /// The command that makes this setting alone. `None` if there is none.
     fn own_command(&self) -> String {
         const CPU: &str = "/sys/devices/system/cpu";
         let value = &self.value;
@@ -262,7 +262,7 @@ pub fn commands(settings: &[Setting]) -> Vec<String> {
     commands.into_iter().map(|(_, command)| command).collect()
 }
 
-/// CPUs as the words of a shell's loop: `2 3 4`, and `$(seq 2 31)` for many in a row.
+/// Formats CPUs as the words of a shell loop: `2 3 4`, and `$(seq 2 31)` for many consecutive ones.
 pub(crate) fn words(cpus: &CpuSet) -> String {
     let list = cpus.to_string();
     let range = |part: &str| {
@@ -276,7 +276,7 @@ pub(crate) fn words(cpus: &CpuSet) -> String {
     list.split(',').map(range).collect::<Vec<_>>().join(" ")
 }
 
-/// A TOML string (TOML 1.0, basic strings).
+/// Formats a TOML string (TOML 1.0, basic strings).
 pub(crate) fn quoted(text: &str) -> String {
     let mut safe = String::from("\"");
     for c in text.chars() {
@@ -290,7 +290,7 @@ pub(crate) fn quoted(text: &str) -> String {
     safe
 }
 
-/// A number as it is, all else as a string.
+/// Formats a number as it is, and everything else as a string.
 fn scalar(text: &str) -> String {
     match text.parse::<i64>() {
         Ok(number) => number.to_string(),

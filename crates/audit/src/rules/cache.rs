@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{CpuSet, KernelVersion, ResctrlGroup, Vendor};
 
 use crate::rules::common::see_parameter;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[ALLOCATION];
@@ -13,18 +13,16 @@ const KERNEL: &str = "Linux Documentation/filesystems/resctrl.rst";
 const SLIDES: &str = "FlexRAN real-time platform slides (2018), Resource Director Technology";
 const X86: Applies = Applies::LINUX.made_by(&[Vendor::Intel, Vendor::Amd]).on_hardware();
 
-const MISS: Magnitude = Magnitude {
-    text: "about 80 ns more for each cache line that a neighbour has evicted to memory",
-    effect: crate::Effect::Slower,
-    source: "general knowledge of memory latency; FlexRAN real-time platform slides (2018) ask for cache allocation without a number",
-};
+const MISS: Magnitude = Magnitude::slower(
+    "about 80 ns more for each cache line that a neighbour has evicted to memory",
+    "general knowledge of memory latency; FlexRAN real-time platform slides (2018) ask for cache allocation without a number",
+);
 
-/// Allocation.
+/// Rules on cache allocation.
 const ALLOCATION: &[Rule] = &[
     Rule {
         id: "rdt.available",
         cause: Cause::Cache,
-        group: Group::Cache,
         title: "Cache allocation can be used: resctrl is mounted",
         applies: X86.isolated(),
         judge: available,
@@ -46,12 +44,10 @@ const ALLOCATION: &[Rule] = &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, rdt",
             "Intel, Core X-series specification update: SKZ4, SKZ17, SKZ18, SKZ19",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "rdt.partition",
         cause: Cause::Cache,
-        group: Group::Cache,
         title: "The application has its own ways of the cache",
         applies: X86.isolated(),
         judge: partition,
@@ -64,35 +60,31 @@ const ALLOCATION: &[Rule] = &[
         ),
         cost: "Other programs get less cache.",
         references: &[KERNEL, SLIDES],
-        conflicts: &[],
     },
     Rule {
         id: "rdt.mba",
         cause: Cause::Cache,
-        group: Group::Cache,
         title: "The application's memory bandwidth is not throttled",
         applies: X86.isolated(),
         judge: bandwidth,
         why: "Memory bandwidth allocation delays a group's requests between core and mesh. It was made to restrain noisy \
          neighbours. If the application's CPUs are in the throttled group, it delays each of their cache misses.",
-        magnitude: Magnitude {
-            text: "a delay per cache miss that grows with the throttling; at 10 %, memory is many times slower",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no figure is given",
-        },
+        magnitude: Magnitude::slower(
+            "a delay per cache miss that grows with the throttling; at 10 %, memory is many times slower",
+            "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no figure is given",
+        ),
         fix: Fix::for_good(
             "write MB: 100 for each domain into the schemata of the application's group in /sys/fs/resctrl",
         ),
         cost: "Neighbours get less bandwidth; throttle their group instead.",
         references: &["Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation", SLIDES],
-        conflicts: &[],
     },
 ];
 
-/// Why the kernel does not use the cache allocation that the CPUs have, what switches it on and what that costs; `None` where
-/// it does use it. It takes `rdt=!l3cat` for off,
-/// and switches it off itself on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake); `rdt=l3cat` overrides both
-/// (arch/x86/kernel/cpu/resctrl/core.c, `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo has cat_l3 all the same.
+/// Why the kernel does not use the cache allocation that the CPUs have, what enables it, and what that costs. `None` if
+/// the kernel uses it. `rdt=!l3cat` disables it, and on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake) the
+/// kernel disables it by itself. `rdt=l3cat` overrides both (arch/x86/kernel/cpu/resctrl/core.c,
+/// `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo shows cat_l3 in either case.
 fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
     let line = known(&facts.cmdline)?;
     let asked = |word: &str| line.all("rdt").any(|parameter| parameter.parts().any(|part| part == word));
@@ -138,11 +130,9 @@ fn available(facts: &Facts, _: &Context) -> Judged {
     let is_offered = facts.resctrl.l3_mask.is_known()
         || groups.flat_map(|group| group.schemata.keys()).any(|name| name.starts_with("L3"));
     if !is_offered && let Some([reason, on, cost]) = switched_off(facts)? {
-        let judgement = Judgement::warn(
-            Subject::Host,
-            format!("{reason}: the application's lines share the last-level cache with all others"),
-        );
-        let judgement = judgement.for_good(on).now("# nothing: it takes a reboot").costs(cost);
+        let judgement =
+            Judgement::warn(format!("{reason}: the application's lines share the last-level cache with all others"));
+        let judgement = judgement.for_good(on).now("# nothing: only a reboot can change this").costs(cost);
         let judgement = match facts.cpus.model.get() {
             Some(model) => judgement.see_as(format!("model {model}"), facts.cpus.model.source()),
             None => judgement,
@@ -150,9 +140,8 @@ fn available(facts: &Facts, _: &Context) -> Judged {
         return see_parameter(judgement, facts, "rdt").see_as("cat_l3", facts.cpus.flags.source()).alone();
     }
     let judgement = match *known(mounted)? {
-        true => Judgement::pass(Subject::Host, "the CPUs have cache allocation, and resctrl is mounted"),
+        true => Judgement::pass("the CPUs have cache allocation, and resctrl is mounted"),
         false => Judgement::warn(
-            Subject::Host,
             "the CPUs can allocate cache ways to the application, but resctrl, the kernel's interface to it, is not mounted",
         ),
     };
@@ -162,13 +151,13 @@ fn available(facts: &Facts, _: &Context) -> Judged {
         .alone()
 }
 
-/// The group that a CPU belongs to: the one that lists it, else the default group.
+/// The group to which a CPU belongs: the one that lists it, otherwise the default group.
 fn group_of(groups: &[ResctrlGroup], cpu: u32) -> Option<&ResctrlGroup> {
     let named = groups.iter().find(|group| group.name != "/" && group.cpus.contains(cpu));
     named.or_else(|| groups.iter().find(|group| group.name == "/"))
 }
 
-/// The groups of the isolated CPUs, each once.
+/// The groups of the isolated CPUs, without repetition.
 fn groups<'a>(facts: &'a Facts, context: &Context) -> Result<Vec<(&'a ResctrlGroup, CpuSet)>, Skip> {
     let all = known(&facts.resctrl.groups)?;
     let mut found: Vec<(&ResctrlGroup, CpuSet)> = Vec::new();
@@ -208,16 +197,17 @@ fn partition(facts: &Facts, context: &Context) -> Judged {
             })
         });
         let judgement = match (group.name.as_str(), shared) {
-            ("/", _) => {
-                Judgement::warn(&cpus, format!("CPUs {cpus} are in the default group, together with all other CPUs"))
-            }
+            ("/", _) => Judgement::warn_for(
+                &cpus,
+                format!("CPUs {cpus} are in the default group, together with all other CPUs"),
+            ),
             (name, Some(other)) => {
-                Judgement::warn(&cpus, format!("group {name} shares ways with group {}", other.name))
+                Judgement::warn_for(&cpus, format!("group {name} shares ways with group {}", other.name))
             }
             (name, None) if masks.values().any(|mask| mask & devices != 0) => {
-                Judgement::warn(&cpus, format!("group {name} has its own ways, but devices fill some of them too"))
+                Judgement::warn_for(&cpus, format!("group {name} has its own ways, but devices fill some of them too"))
             }
-            (name, None) => Judgement::pass(&cpus, format!("group {name} has its own ways")),
+            (name, None) => Judgement::pass_for(&cpus, format!("group {name} has its own ways")),
         };
         let text = masks.iter().map(|(domain, mask)| format!("{domain}={mask:x}")).collect::<Vec<_>>().join(";");
         judgements.push(
@@ -239,9 +229,9 @@ fn bandwidth(facts: &Facts, context: &Context) -> Judged {
         // Percent; values above 100 are MiB/s (mount option mba_MBps) or units of AMD, of which none says "throttled".
         let judgement = match shares.values().min() {
             Some(share) if *share < 100 => {
-                Judgement::warn(&cpus, format!("group {} has {share} % of the bandwidth", group.name))
+                Judgement::warn_for(&cpus, format!("group {} has {share} % of the bandwidth", group.name))
             }
-            _ => Judgement::pass(&cpus, format!("group {} is not throttled", group.name)),
+            _ => Judgement::pass_for(&cpus, format!("group {} is not throttled", group.name)),
         };
         judgements.push(judgement.see_as(format!("MB:{text}"), place(group)));
     }

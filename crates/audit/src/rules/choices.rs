@@ -12,8 +12,7 @@ use host::Facts;
 use host::facts::Vendor;
 
 use crate::{
-    Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known,
-    settled,
+    Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 /// The rule tables of this group, in the order of the report.
@@ -25,78 +24,71 @@ const TUNED: &str = "tuned profiles cpu-partitioning and realtime";
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021)";
 const PERFSPECT: &str = "intel/PerfSpect";
 
-/// How the kernel is set.
+/// Choices between settings of the kernel.
 const SETTINGS: &[Rule] = &[
     Rule {
         id: "choice.timer-migration",
         cause: Cause::TimerTick,
-        group: Group::Choices,
         title: "Timers move away from idle CPUs, or stay",
         applies: Applies::LINUX.isolated(),
         judge: timer_migration,
         why: "With kernel.timer_migration=1 a timer that is started on an idle CPU goes to a busy one: with nohz_full, \
               away from the isolated CPUs; without it, to any busy CPU, including isolated ones. With 0 it stays where \
               it was started.",
-        magnitude: Magnitude {
-            text: "an interrupt of some us per timer, on the CPU that receives the timer",
-            effect: crate::Effect::Unsized,
-            source: "Linux kernel/sched/core.c, get_nohz_timer_target",
-        },
-        fix: Fix::runtime("sysctl -w kernel.timer_migration=0"),
+        magnitude: Magnitude::untimed(
+            "an interrupt of some us per timer, on the CPU that receives the timer",
+            "Linux kernel/sched/core.c, get_nohz_timer_target",
+        ),
+        fix: Fix::runtime("sysctl -w kernel.timer_migration=0")
+            .against(&["0: tuned", "1: OpenShift node tuning operator, whose hosts have nohz_full"]),
         cost: "With kernel.timer_migration=0, housekeeping CPUs sleep less. With 1, isolated CPUs that nohz_full does not protect can receive \
          timers of other CPUs.",
         references: &[TUNED, NTO],
-        conflicts: &["0: tuned", "1: OpenShift node tuning operator, whose hosts have nohz_full"],
     },
     Rule {
         id: "choice.rcu-normal",
         cause: Cause::Rcu,
-        group: Group::Choices,
         title: "RCU grace periods are normal after boot, or expedited",
         applies: Applies::LINUX,
         judge: rcu_normal,
-        why: "An expedited grace period interrupts all CPUs to be over soon. rcupdate.rcu_normal_after_boot=1 uses the \
-              normal, quiet ones after boot. Operations that wait for them (starting pods, changing interfaces) are \
-              then slower.",
-        magnitude: Magnitude {
-            text: "one interrupt on each CPU per expedited grace period; milliseconds for a normal one",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
-        },
-        fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
+        why: "An expedited grace period interrupts all CPUs in order to end soon. rcupdate.rcu_normal_after_boot=1 \
+              uses the normal, quiet ones after boot. Operations that wait for them (starting pods, changing \
+              interfaces) are then slower.",
+        magnitude: Magnitude::untimed(
+            "one interrupt on each CPU per expedited grace period; milliseconds for a normal one",
+            "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
+        ),
+        fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1")
+            .against(&["1: tuned", "0: OpenShift vDU reference configuration"]),
         cost: "With rcupdate.rcu_normal_after_boot=1, configuration changes take longer.",
         references: &["tuned profile network-latency, which realtime and cpu-partitioning include", VDU],
-        conflicts: &["1: tuned", "0: OpenShift vDU reference configuration"],
     },
     Rule {
         id: "choice.ring-size",
         cause: Cause::Rings,
-        group: Group::Choices,
         title: "Rings are short, to avoid delay, or long, to avoid loss",
         applies: Applies::LINUX.with_nic(),
         judge: ring_size,
-        why: "A frame in a full ring waits for all frames before it: a short ring bounds the delay. A long ring \
-              bridges a longer absence of the reader without loss. math.rx-ring-time computes both.",
-        magnitude: Magnitude {
-            text: "256 slots of 1500 bytes last 79 us at 40 Gbit/s, 1024 last 315, 2048 last 630",
-            effect: crate::Effect::Unsized,
-            source: "arithmetic: slots x 1538 bytes x 8 / rate (IEEE 802.3)",
-        },
-        fix: Fix::look("apus audit --explain math.rx-ring-time # how long a ring may be"),
+        why: "A frame in a full ring waits for all frames before it: a short ring limits this delay. A long ring loses \
+              no frames while its reader is away for longer. math.rx-ring-time computes both.",
+        magnitude: Magnitude::untimed(
+            "256 slots of 1500 bytes last 79 us at 40 Gbit/s, 1024 last 315, 2048 last 630",
+            "arithmetic: slots x 1538 bytes x 8 / rate (IEEE 802.3)",
+        ),
+        fix: Fix::look("apus audit --explain math.rx-ring-time # how long a ring may be")
+            .against(&["256: FreeBSD thread", "1024 to 2048: DPDK hns3 guide"]),
         cost: "A short ring loses packets after a short absence. A long one adds delay and uses cache.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "DPDK guide, nics/hns3",
         ],
-        conflicts: &["256: FreeBSD thread", "1024 to 2048: DPDK hns3 guide"],
     },
 ];
 
-/// Power.
+/// Choices on power.
 const POWER: &[Rule] = &[Rule {
     id: "choice.pstate-driver",
     cause: Cause::CoreFrequency,
-    group: Group::Choices,
     title: "The processor chooses its frequency, or the kernel does",
     applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
     judge: pstate,
@@ -104,27 +96,22 @@ const POWER: &[Rule] = &[Rule {
      partitions disables the driver, so that acpi-cpufreq or no driver remains. The node tuning operator disables \
      it before Ice Lake and on hybrid parts, keeps it active on Xeons from Ice Lake on, and makes it passive for \
      power management per pod. Firmware that forces hardware control overrides the parameter.",
-    magnitude: Magnitude {
-        text: "none where the frequency is fixed; up to 500 us for a ramp where it is not",
-        effect: crate::Effect::Slower,
-        source: GUIDE,
-    },
-    fix: Fix::boot("intel_pstate=disable, or intel_pstate=active with equal lowest and highest frequency"),
-    cost: "Without the driver there is no energy preference, and often no turbo.",
-    references: &[
-        "tuned profile cpu-partitioning",
-        "tuned, intel_recommended_pstate, which the node tuning operator asks",
-        NTO,
-        PERFSPECT,
-    ],
-    conflicts: &[
+    magnitude: Magnitude::slower("none where the frequency is fixed; up to 500 us for a ramp where it is not", GUIDE),
+    fix: Fix::boot("intel_pstate=disable, or intel_pstate=active with equal lowest and highest frequency").against(&[
         "disable: tuned; before Ice Lake and on hybrid parts also OpenShift node tuning operator",
         "active: intel/PerfSpect; on Xeons from Ice Lake on also OpenShift node tuning operator",
         "passive: OpenShift node tuning operator with perPodPowerManagement",
+    ]),
+    cost: "Without the driver there is no energy preference, and often no turbo.",
+    references: &[
+        "tuned profile cpu-partitioning",
+        "tuned, intel_recommended_pstate, a function that the node tuning operator calls",
+        NTO,
+        PERFSPECT,
     ],
 }];
 
-/// One side of a choice, and who recommends it.
+/// One side of a choice, with the sources that recommend it.
 pub(super) struct Side {
     /// How a host is that follows it, as a clause: "turbo is on".
     pub is: &'static str,
@@ -137,7 +124,7 @@ pub(super) struct Side {
     pub of: &'static [Workload],
 }
 
-/// Judges a choice: the host follows `sides[followed]`.
+/// Judges a choice of a host that follows `sides[followed]`.
 pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> Judgement {
     let (mine, other) = (sides[followed], sides[1 - followed]);
     let declared = context.workloads.how == How::Given;
@@ -148,30 +135,23 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
     };
     match (uses(mine).as_slice(), uses(other).as_slice()) {
         (uses @ [_, ..], []) => {
-            Judgement::pass(Subject::Host, format!("{}, the advice for {} ({})", mine.is, uses.join(", "), mine.who))
+            Judgement::pass(format!("{}, the advice for {} ({})", mine.is, uses.join(", "), mine.who))
         }
-        ([], uses @ [_, ..]) => Judgement::warn(
-            Subject::Host,
-            format!(
-                "{} (advised by {}); for the workload{} {}, the advice is {} ({})",
-                mine.is,
-                mine.who,
-                if uses.len() == 1 { "" } else { "s" },
-                uses.join(", "),
-                other.want,
-                other.who
-            ),
-        ),
+        ([], uses @ [_, ..]) => Judgement::warn(format!(
+            "{}: the advice of {}. With --workload {}, the advice is {} ({})",
+            mine.is,
+            mine.who,
+            uses.join(","),
+            other.want,
+            other.who
+        )),
         _ => {
             let decides = !declared && sides.iter().any(|side| !side.of.is_empty());
             let hint = if decides { "; --workload can decide it" } else { "" };
-            Judgement::disagree(
-                Subject::Host,
-                format!(
-                    "{} (advised by {}); the opposite advice: {} ({}){hint}",
-                    mine.is, mine.who, other.want, other.who
-                ),
-            )
+            Judgement::disagree(format!(
+                "{}: the advice of {}. The opposite advice is {} ({}){hint}",
+                mine.is, mine.who, other.want, other.who
+            ))
         }
     }
 }
@@ -194,7 +174,7 @@ fn timer_migration(facts: &Facts, context: &Context) -> Judged {
     // With nohz_full the kernel moves them to housekeeping CPUs only: then 1 is as good.
     let protected = facts.cpus.nohz_full.is(|cpus| context.isolated.value.is_subset(cpus)) == Some(true);
     let judgement = match (moves, protected) {
-        (true, true) => Judgement::pass(Subject::Host, "timers move, and nohz_full sends them to housekeeping CPUs"),
+        (true, true) => Judgement::pass("timers move, and nohz_full sends them to housekeeping CPUs"),
         _ => choose(context, [&STAY, &MOVE], usize::from(moves)),
     };
     judgement.see(&fact).see(&facts.cpus.nohz_full).alone()
@@ -250,7 +230,7 @@ fn ring_size(facts: &Facts, context: &Context) -> Judged {
         let Some(slots) = rings.rx else { continue };
         // What is between the two sides is neither.
         let judgement = match slots {
-            257..1024 => Judgement::pass(Subject::Host, format!("{slots} slots lie between the two recommendations")),
+            257..1024 => Judgement::pass(format!("{slots} slots lie between the two recommendations")),
             _ => choose(context, [&SHORT, &LONG], usize::from(slots >= 1024)),
         };
         let judgement = Judgement { subject: Subject::Link(link.name.clone()), ..judgement };
@@ -293,7 +273,7 @@ fn pstate(facts: &Facts, context: &Context) -> Judged {
         range.scaling_min.is_known() && range.scaling_min.value() == range.scaling_max.value()
     });
     if fixed && !facts.cpus.list.is_empty() {
-        return Judgement::pass(Subject::Host, "the frequency is fixed, whichever driver does it").see(fact).alone();
+        return Judgement::pass("the frequency is fixed, whichever driver does it").see(fact).alone();
     }
     let judgement = match status {
         None | Some("off") => choose(context, [&off, &active], 0),
@@ -412,14 +392,14 @@ mod tests {
         let icx = |f: &mut Facts| f.cpus.generation = Fact::known(Generation::IceLake, "/proc/cpuinfo");
         assert_eq!(
             found(clx, "active\n"),
-            "intel_pstate is in use, in active mode (advised by intel/PerfSpect); the opposite advice: intel_pstate=disable \
+            "intel_pstate is in use, in active mode: the advice of intel/PerfSpect. The opposite advice is intel_pstate=disable \
              (tuned, OpenShift node tuning operator)"
         );
-        assert!(found(icx, "active\n").contains("(advised by OpenShift node tuning operator, intel/PerfSpect)"));
+        assert!(found(icx, "active\n").contains("the advice of OpenShift node tuning operator, intel/PerfSpect."));
         assert!(found(icx, "off\n").ends_with("intel_pstate=active (OpenShift node tuning operator, intel/PerfSpect)"));
         let passive = found(clx, "passive\n");
         assert!(
-            passive.contains("passive mode (advised by OpenShift node tuning operator with perPodPowerManagement)")
+            passive.contains("passive mode: the advice of OpenShift node tuning operator with perPodPowerManagement")
         );
         let unknown = found(|_| {}, "active\n");
         assert!(!unknown.contains("OpenShift"), "{unknown}");
@@ -432,7 +412,7 @@ mod tests {
             let host = poll().workload(Workload::Interrupt).workload(Workload::KvmHost).file(MIGRATION, now);
             host.judge("choice.timer-migration").remove(0).found
         };
-        assert!(both("1\n").contains("; for the workload poll, the advice is "), "{}", both("1\n"));
+        assert!(both("1\n").contains(". With --workload poll, the advice is "), "{}", both("1\n"));
         assert!(both("0\n").contains(", the advice for poll ("), "{}", both("0\n"));
     }
 
@@ -441,14 +421,14 @@ mod tests {
         let open = iso().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert_eq!(
             open.found,
-            "timers move to busy CPUs (advised by OpenShift node tuning operator); the opposite advice: timers that stay where \
+            "timers move to busy CPUs: the advice of OpenShift node tuning operator. The opposite advice is timers that stay where \
              they were started (tuned); --workload can decide it"
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert!(
             decided
                 .found
-                .ends_with("for the workload poll, the advice is timers that stay where they were started (tuned)"),
+                .ends_with("With --workload poll, the advice is timers that stay where they were started (tuned)"),
             "{}",
             decided.found
         );

@@ -1,29 +1,31 @@
-//! What several groups' judges do alike.
+//! What the judges of several groups have in common.
 
 use host::Facts;
 use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
 use units::Hertz;
 
 use crate::remedy::Operator;
-use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
+use crate::{Judged, Judgement, Skip, known};
 
-/// A limit to the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
+/// Limits the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
 pub(super) const PER_CPU: &str =
     "for n in {cpu-words}; do echo {idle-limit} > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
-/// The energy preference of the subject's cores.
+/// Sets the energy preference of the subject's cores.
 pub(super) const PREFERENCE: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
-/// Preference, governor and bounds, by the driver, which writes IA32_HWP_REQUEST from them.
+/// Sets preference, governor and bounds through the driver, which writes IA32_HWP_REQUEST from them.
 pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
      cpupower -c {core} frequency-set -g performance {bounds}";
-/// What it costs to keep interrupts on the housekeeping CPUs. A changed affinity removes no queue (net/core/dev.c: their
-/// number is the driver's; core-api/irq/irq-affinity.rst).
+/// The cost of keeping interrupts on the housekeeping CPUs. A changed affinity removes no queue (net/core/dev.c: the
+/// driver sets their number; core-api/irq/irq-affinity.rst).
 pub(super) const QUEUES_STAY: &str =
     "The housekeeping CPUs handle all interrupts, and share all queues of a NIC that the kernel drives.";
-/// All interrupts that can be moved.
-pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # where the write fails, the interrupt cannot be moved: the timer, for example, or one that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
+/// Moves all interrupts that can be moved.
+pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > \
+    $i/smp_affinity_list; done # if a write fails, that interrupt cannot be moved: it is the timer, for example, or \
+    its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 
-/// Judges each CPU of a set, and joins those that are alike into one judgement. CPUs of which nothing can be told are
-/// one judgement too; if it is all of them, the reason is the rule's.
+/// Judges each CPU of a set, and joins CPUs with equal results into one judgement. CPUs whose facts are unknown get one
+/// judgement together. If that is all CPUs, the rule is skipped with this reason.
 pub(super) fn by_cpu(facts: &Facts, cpus: &CpuSet, judge: impl Fn(&Cpu) -> Result<Judgement, Skip>) -> Judged {
     let mut told: Vec<(Judgement, CpuSet)> = Vec::new();
     let mut open: Vec<(Skip, CpuSet)> = Vec::new();
@@ -42,7 +44,7 @@ pub(super) fn by_cpu(facts: &Facts, cpus: &CpuSet, judge: impl Fn(&Cpu) -> Resul
         return Err(first.unwrap_or_else(|| Skip::unknown("/sys/devices/system/cpu: no CPU is known")));
     }
     let told = told.into_iter().map(|(judgement, cpus)| Judgement { subject: cpus.into(), ..judgement });
-    let open = open.into_iter().map(|(skip, cpus)| skipped(cpus, skip));
+    let open = open.into_iter().map(|(skip, cpus)| Judgement::skipped(cpus, skip));
     Ok(told.chain(open).collect())
 }
 
@@ -53,7 +55,7 @@ fn join<T>(groups: &mut Vec<(T, CpuSet)>, item: T, cpu: u32, alike: impl Fn(&T, 
     }
 }
 
-/// `missing: a, b`, and `missing: none`.
+/// Formats `missing: a, b`, or `missing: none`.
 pub(super) fn listed<T: AsRef<str>>(what: &str, words: &[T]) -> String {
     match words {
         [] => format!("{what}: none"),
@@ -63,7 +65,7 @@ pub(super) fn listed<T: AsRef<str>>(what: &str, words: &[T]) -> String {
     }
 }
 
-/// `a, b and c`.
+/// Formats `a, b and c`.
 pub(super) fn enumerated(words: &[String]) -> String {
     match words {
         [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
@@ -71,16 +73,7 @@ pub(super) fn enumerated(words: &[String]) -> String {
     }
 }
 
-/// A judgement that says why there is none of this subject.
-pub(super) fn skipped(subject: impl Into<Subject>, skip: Skip) -> Judgement {
-    let verdict = match skip {
-        Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
-        Skip::NotApplicable(reason) => Verdict::NotApplicable(reason),
-    };
-    Judgement { verdict, ..Judgement::pass(subject, "") }
-}
-
-/// Is any CPU known at all? Without one a judge of CPUs would pass for want of subjects.
+/// An error if no CPU is known. Without this check, a judge of CPUs would pass because there is nothing to judge.
 pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
     match facts.cpus.all().is_empty() {
         true => Err(Skip::of(&facts.cpus.online)),
@@ -88,7 +81,7 @@ pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
     }
 }
 
-/// Does the node tuning operator of OpenShift write this host's settings? Then its profile is what lasts.
+/// Whether the node tuning operator of OpenShift writes this host's settings. Then only changes of its profile last.
 pub(super) fn is_operated(facts: &Facts) -> bool {
     facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile)
 }
@@ -98,12 +91,12 @@ pub(super) fn line(facts: &Facts) -> Result<&CommandLine, Skip> {
     known(&facts.cmdline)
 }
 
-/// The last parameter of a name; not applicable if there is none.
+/// The last parameter with a name. Not applicable if there is none.
 pub(super) fn given<'a>(facts: &'a Facts, name: &str) -> Result<&'a Parameter, Skip> {
     line(facts)?.last(name).ok_or_else(|| Skip::not_applicable(format!("the command line has no {name}")))
 }
 
-/// Adds what the command line says of a name: every occurrence, or that there is none.
+/// Adds to the evidence each occurrence of a name on the command line, or that there is none.
 pub(super) fn see_parameter(judgement: Judgement, facts: &Facts, name: &str) -> Judgement {
     let Some(line) = facts.cmdline.value() else { return judgement };
     let all: Vec<String> = line.all(name).map(Parameter::to_string).collect();
@@ -113,14 +106,14 @@ pub(super) fn see_parameter(judgement: Judgement, facts: &Facts, name: &str) -> 
     judgement.see_as(text, facts.cmdline.source())
 }
 
-/// The CPUs that a parameter names; `None` if it is not there, or does not name CPUs.
+/// The CPUs that a parameter names. `None` if the parameter is missing or does not name CPUs.
 pub(super) fn cpus_of(facts: &Facts, name: &str) -> Option<CpuSet> {
     let parameter = facts.cmdline.value()?.last(name)?;
     parameter.cpu_set(&facts.cpus.all()).ok().filter(|set| !set.is_empty())
 }
 
-/// CPUs outside the scheduler's domains: as the kernel says, with those of isolated cpuset partitions, which it counts
-/// from 6.9 on only; or, where it was not recorded, as the command line asks.
+/// CPUs outside the scheduler's domains: as the kernel reports, together with the CPUs of isolated cpuset partitions,
+/// which the kernel's report contains only from 6.9 on. If the report was not recorded: as the command line asks.
 pub(super) fn without_balancing(facts: &Facts) -> Fact<CpuSet> {
     let groups = facts.cgroups.groups.value().into_iter().flatten();
     let partitions = groups.filter(|group| group.partition.is(|state| state == "isolated") == Some(true));
@@ -135,15 +128,16 @@ pub(super) fn without_balancing(facts: &Facts) -> Fact<CpuSet> {
     facts.cpus.isolated.clone().or_else(asked).map(|cpus| cpus.union(&partitioned))
 }
 
-/// Is it known which CPUs cpuset partitions take out of the scheduler's domains? The kernel counts them in `cpu/isolated`
-/// from 6.9 on; before that the groups alone tell.
+/// Whether it is known which CPUs cpuset partitions take out of the scheduler's domains. The kernel lists them in
+/// `cpu/isolated` from 6.9 on; before that, only the groups show it.
 pub(super) fn partitions_known(facts: &Facts) -> bool {
     let counts = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(6, 9));
     facts.cpus.isolated.is_known() && counts || facts.cgroups.groups.settled().is_some()
 }
 
-/// CPUs that may stop their tick: as the kernel says. Where that was not recorded, a command line that asks for none is
-/// proof: no kernel since 4.17 is built with them (commit a7c8655b073d, sched/isolation: Eliminate NO_HZ_FULL_ALL).
+/// CPUs that may stop their tick, as the kernel reports. If the report was not recorded, a command line that asks for
+/// none is proof, because no kernel since 4.17 is built with such CPUs by default (commit a7c8655b073d,
+/// sched/isolation: Eliminate NO_HZ_FULL_ALL).
 pub(super) fn full_ticks(facts: &Facts) -> Fact<CpuSet> {
     let of_line = || {
         let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 17));
@@ -155,13 +149,14 @@ pub(super) fn full_ticks(facts: &Facts) -> Fact<CpuSet> {
     facts.cpus.nohz_full.clone().or_else(of_line)
 }
 
-/// `nohz_full=`, or `isolcpus=nohz,LIST`, which does the same (kernel/sched/isolation.c).
+/// Whether the line has `nohz_full=`, or `isolcpus=nohz,LIST`, which does the same (kernel/sched/isolation.c).
 fn asks_for_full_ticks(line: &CommandLine) -> bool {
     line.has("nohz_full") || line.last("isolcpus").is_some_and(|parameter| parameter.flags().any(|flag| flag == "nohz"))
 }
 
-/// Are RCU callbacks offloaded without a parameter that asks for it? `None` where the kernel's build is not known. A line
-/// with `rcu_nocbs` or `nohz_full=` overrides the build's default (kernel/rcu/tree_nocb.h, rcu_init_nohz).
+/// Whether RCU callbacks are offloaded without a parameter that asks for it. `None` where the kernel's build is not
+/// known. A line with `rcu_nocbs` or `nohz_full=` overrides the build's default (kernel/rcu/tree_nocb.h,
+/// rcu_init_nohz).
 pub(super) fn offloads_by_default(facts: &Facts) -> Option<bool> {
     let line = facts.cmdline.value()?;
     if line.has("rcu_nocbs") || asks_for_full_ticks(line) {
@@ -170,18 +165,19 @@ pub(super) fn offloads_by_default(facts: &Facts) -> Option<bool> {
     facts.kernel.config.is(|config| config.is_set("RCU_NOCB_CPU_DEFAULT_ALL"))
 }
 
-/// Does this `isolcpus=` take CPUs out of the scheduler's domains? Without flags it does.
+/// Whether this `isolcpus=` takes CPUs out of the scheduler's domains. It does so without flags, and with the flag
+/// `domain`.
 pub(super) fn isolates(parameter: &Parameter) -> bool {
     let flags: Vec<&str> = parameter.flags().collect();
     flags.is_empty() || flags.contains(&"domain")
 }
 
-/// `2100 MHz`.
+/// Formats `2100 MHz`.
 pub(super) fn megahertz(frequency: Hertz) -> String {
     format!("{} MHz", frequency.as_hertz() / 1_000_000)
 }
 
-/// Kernel messages that contain one of these words (in lower case); at most three of them, and how many there are.
+/// Kernel messages that contain one of these words (in lower case): at most three of them, and the number of all.
 pub(super) fn messages<'a>(facts: &'a Facts, words: &[&str]) -> Result<(Vec<&'a str>, usize), Skip> {
     let all = known(&facts.kernel.messages)?;
     let matches = |text: &&String| {

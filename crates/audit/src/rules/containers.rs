@@ -1,4 +1,4 @@
-//! Containers and Kubernetes: by what is in force on the node, not by what a manifest asks for.
+//! Containers and Kubernetes. The rules judge what is in force on the node, not what a manifest requests.
 
 use host::Facts;
 use host::facts::{Cgroup, CpuSet};
@@ -7,7 +7,7 @@ use units::Nanos;
 use super::common::without_balancing;
 use super::interrupts::placed;
 use super::scheduling::{is_of_kubernetes, judge_quotas};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Policies on the Node";
 const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
@@ -16,58 +16,52 @@ const CRIO: &str = "CRI-O documentation, high performance hooks";
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 
-/// What the kubelet is told.
+/// Rules on the configuration of the kubelet.
 const KUBELET: &[Rule] = &[
     Rule {
         id: "k8s.cpu-manager",
         cause: Cause::SchedulerIsolation,
-        group: Group::Containers,
         title: "The kubelet gives guaranteed pods their own CPUs",
         applies: Applies::LINUX,
         judge: cpu_manager,
         why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that \
-              asks for whole CPUs gets them for itself. If the state file belongs to another policy or to other \
-              reserved CPUs, the kubelet does not start, or the state file is what is really in force.",
-        magnitude: Magnitude {
-            text: "a time slice of other pods, up to 3 ms, and a stop by the quota, up to 100 ms",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Documentation/scheduler/sched-bwc.rst",
-        },
+              asks for whole CPUs gets them for itself. If the state file was written for another policy or for other \
+              reserved CPUs, the kubelet does not start, or it follows the state file instead of its configuration.",
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice of other pods, up to 3 ms, and a stop by the quota, up to 100 ms",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Documentation/scheduler/sched-bwc.rst",
+        ),
         fix: Fix::runtime_or_boot(
             "systemctl stop kubelet; rm /var/lib/kubelet/cpu_manager_state; systemctl start kubelet # after the file was changed; drain the node first",
             "kubelet configuration: cpuManagerPolicy: static, reservedSystemCPUs: \"{housekeeping}\"",
         ),
         cost: "Fewer pods fit on the node.",
         references: &[KUBERNETES, NTO],
-        conflicts: &[],
     },
     Rule {
         id: "k8s.topology-manager",
         cause: Cause::Placement,
-        group: Group::Containers,
         title: "A pod's CPUs, memory and devices are on one node",
         applies: Applies::LINUX,
         judge: topology_manager,
         why: "Without the topology manager the CPU manager, the device plugins and the memory manager choose \
               separately: the network function can be on one socket, its CPUs and huge pages on another.",
-        magnitude: Magnitude {
-            text: "60 to 100 ns more for each cache line of another node, several lines per packet",
-            effect: crate::Effect::Slower,
-            source: "OpenShift node tuning operator asks for it; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "60 to 100 ns more for each cache line of another node, several lines per packet",
+            "OpenShift node tuning operator asks for it; the figure is general knowledge",
+        ),
         fix: Fix::boot("kubelet configuration: topologyManagerPolicy: single-numa-node (or restricted)"),
         cost: "Pods that fit on no single node are refused.",
         references: &["Kubernetes documentation, Control Topology Management Policies on a node", NTO],
-        conflicts: &[],
     },
 ];
 
-/// What pods really have.
+/// Rules on the actual resources of pods.
 const PODS: &[Rule] = &[
     Rule {
         id: "k8s.cpu-quota",
         cause: Cause::Quotas,
-        group: Group::Containers,
         title: "No quota stops pods with CPUs of their own",
         applies: Applies::LINUX,
         judge: quotas,
@@ -75,85 +69,80 @@ const PODS: &[Rule] = &[
               more than the limit, for example because of threads of the runtime in its group, the whole pod stops \
               until the period ends. The annotation cpu-quota.crio.io: disable, with its runtime class, removes the \
               quota.",
-        magnitude: Magnitude {
-            text: "the rest of the period: up to 100 ms with the default period, less the quota",
-            effect: crate::Effect::Late(Nanos::from_millis(100)),
-            source: "Linux Documentation/scheduler/sched-bwc.rst",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(100),
+            "the rest of the period: up to 100 ms with the default period, less the quota",
+            "Linux Documentation/scheduler/sched-bwc.rst",
+        ),
         fix: Fix::boot(
             "annotation of the pod: cpu-quota.crio.io: \"disable\", and the RuntimeClass of the performance profile",
         ),
         cost: "The pod can use all its CPUs.",
         references: &[NTO, CRIO],
-        conflicts: &[],
     },
     Rule {
         id: "k8s.cpu-load-balancing",
         cause: Cause::SchedulerIsolation,
-        group: Group::Containers,
         title: "The scheduler leaves CPUs of guaranteed pods alone",
         applies: Applies::LINUX,
         judge: balancing,
         why: "The kubelet keeps only other pods off a pod's CPUs. The scheduler still moves system services and kernel \
          threads there, unless isolcpus=, a cpuset partition or cpu-load-balancing.crio.io: disable removes the \
          CPUs from the scheduler's domains.",
-        magnitude: Magnitude {
-            text: "a time slice of others, up to 3 ms",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice of others, up to 3 ms",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice",
+        ),
         fix: Fix::boot(
             "annotation of the pod: cpu-load-balancing.crio.io: \"disable\", and the RuntimeClass of the performance profile",
         ),
         cost: "Each thread of the pod must be pinned explicitly.",
         references: &[NTO, CRIO],
-        conflicts: &[],
     },
     Rule {
         id: "k8s.irq-load-balancing",
         cause: Cause::DeviceInterrupts,
-        group: Group::Containers,
         title: "No device interrupt goes to CPUs of guaranteed pods",
         applies: Applies::LINUX,
         judge: interrupts,
         why: "The kubelet does not manage interrupts. irq-load-balancing.crio.io: disable takes a pod's CPUs out of \
               all interrupt masks and bans them for irqbalance while the pod runs.",
-        magnitude: Magnitude {
-            text: "a few us per interrupt, plus its softirqs",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "a few us per interrupt, plus its softirqs",
+            "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        ),
         fix: Fix::boot(
-            "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; kubelet and CRI-O with that runtime class",
+            "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; the kubelet and CRI-O must know its \
+            runtime class",
         ),
         cost: "The other CPUs handle the interrupts.",
         references: &[NTO, CRIO],
-        conflicts: &[],
     },
     Rule {
         id: "k8s.exclusive-vs-iso",
         cause: Cause::SchedulerIsolation,
-        group: Group::Containers,
         title: "CPUs of guaranteed pods are isolated and on one node",
         applies: Applies::LINUX.isolated(),
         judge: aligned,
         why: "The kubelet gives out all CPUs that are not reserved, isolated or not, and, without the topology \
               manager, on any node. A pod on a CPU that is not isolated gets all of that CPU's noise.",
-        magnitude: Magnitude {
-            text: "a time slice of others, up to 3 ms; 60 to 100 ns for each line of another node",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; the nanoseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice of others, up to 3 ms; 60 to 100 ns for each line of another node",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice; the nanoseconds are general knowledge",
+        ),
         fix: Fix::boot(
             "kubelet configuration: reservedSystemCPUs: \"{housekeeping}\", topologyManagerPolicy: single-numa-node",
         ),
-        cost: "Fewer CPUs for pods.",
+        cost: "Pods get fewer CPUs.",
         references: &["mrVectorz ContainerIRQTool", KUBERNETES],
-        conflicts: &[],
     },
 ];
 
-/// Is this a node of Kubernetes? Without the kubelet's configuration and without groups of pods it is none.
+/// Checks that the host is a node of Kubernetes. It is not one if it has neither the kubelet's configuration nor groups
+/// of pods.
 fn kubelet(facts: &Facts) -> Result<(), Skip> {
     let pods = facts.cgroups.groups.value().is_some_and(|groups| groups.iter().any(is_of_kubernetes));
     match (facts.services.kubelet.settled(), pods) {
@@ -169,17 +158,16 @@ fn cpu_manager(facts: &Facts, context: &Context) -> Judged {
     let policy = settings.get("cpuManagerPolicy").map_or("none", String::as_str);
     let state = &facts.services.cpu_manager;
     let judgement = match (policy, settled(state)?) {
-        ("static", Some((running, _))) if running != "static" => Judgement::fail(
-            Subject::Host,
-            format!("the policy is static, and the state file is of the policy {running}"),
-        ),
+        ("static", Some((running, _))) if running != "static" => {
+            Judgement::fail(format!("the policy is static, and the state file is of the policy {running}"))
+        }
         ("static", Some((_, shared)))
             if !context.isolated.value.is_empty() && shared.is_subset(&context.isolated.value) =>
         {
-            Judgement::warn(Subject::Host, format!("the CPUs {shared} that pods share are all isolated ones"))
+            Judgement::warn(format!("the CPUs {shared} that pods share are all isolated ones"))
         }
-        ("static", _) => Judgement::pass(Subject::Host, "guaranteed pods get CPUs of their own"),
-        (other, _) => Judgement::warn(Subject::Host, format!("all pods share all CPUs: the policy is {other}")),
+        ("static", _) => Judgement::pass("guaranteed pods get CPUs of their own"),
+        (other, _) => Judgement::warn(format!("all pods share all CPUs: the policy is {other}")),
     };
     let reserved = settings.get("reservedSystemCPUs").map_or("no reservedSystemCPUs", String::as_str);
     let judgement =
@@ -199,16 +187,14 @@ fn topology_manager(facts: &Facts, _: &Context) -> Judged {
     let settings = known(&facts.services.kubelet)?;
     let policy = settings.get("topologyManagerPolicy").map_or("none", String::as_str);
     match policy {
-        "single-numa-node" | "restricted" => Judgement::pass(Subject::Host, format!("the policy is {policy}")),
-        other => {
-            Judgement::warn(Subject::Host, format!("the policy is {other}: nothing aligns CPUs, memory and devices"))
-        }
+        "single-numa-node" | "restricted" => Judgement::pass(format!("the policy is {policy}")),
+        other => Judgement::warn(format!("the policy is {other}: nothing aligns CPUs, memory and devices")),
     }
     .see_as(format!("topologyManagerPolicy: {policy}"), facts.services.kubelet.source())
     .alone()
 }
 
-/// Groups of pods with CPUs of their own: fewer than all, and none of those that pods share.
+/// Groups of pods with CPUs of their own: fewer than all CPUs, and none of the CPUs that pods share.
 fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     kubelet(facts)?;
     let groups = known(&facts.cgroups.groups)?;
@@ -233,7 +219,7 @@ fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     }
 }
 
-/// All their CPUs.
+/// The CPUs of all these groups.
 fn all(own: &[(&Cgroup, &CpuSet)]) -> CpuSet {
     own.iter().fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus))
 }
@@ -252,8 +238,8 @@ fn balancing(facts: &Facts, _: &Context) -> Judged {
     let off = off.fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus));
     let left = cpus.difference(known(&alone)?).difference(&off);
     match left.is_empty() {
-        true => Judgement::pass(&cpus, format!("{} groups of pods have CPUs that are not balanced", own.len())),
-        false => Judgement::warn(left, "they belong to one pod, and are still in the scheduler's domains"),
+        true => Judgement::pass_for(&cpus, format!("{} groups of pods have CPUs that are not balanced", own.len())),
+        false => Judgement::warn_for(left, "they belong to one pod, and are still in the scheduler's domains"),
     }
     .see(&alone)
     .see_as(format!("CPUs of pods {cpus}"), "/sys/fs/cgroup/**/cpuset.cpus")
@@ -275,8 +261,8 @@ fn interrupts(facts: &Facts, _: &Context) -> Judged {
         stray.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
     };
     match stray.len() {
-        0 => Judgement::pass(&cpus, format!("none of {} interrupts goes there", placed.len())),
-        n => Judgement::warn(&cpus, format!("{n} of {} interrupts go there", placed.len())),
+        0 => Judgement::pass_for(&cpus, format!("none of {} interrupts goes there", placed.len())),
+        n => Judgement::warn_for(&cpus, format!("{n} of {} interrupts go there", placed.len())),
     }
     .see_as(seen, "/proc/irq/*/effective_affinity_list")
     .alone()
@@ -292,9 +278,9 @@ fn aligned(facts: &Facts, context: &Context) -> Judged {
         nodes.dedup();
         let subject = Subject::Named(format!("group {}", group.path));
         let judgement = match (outside.is_empty(), nodes.len() > 1) {
-            (true, false) => Judgement::pass(subject, format!("its CPUs {cpus} are isolated, and of one node")),
-            (true, true) => Judgement::warn(subject, format!("its CPUs {cpus} are of nodes {nodes:?}")),
-            (false, _) => Judgement::warn(subject, format!("of its CPUs {cpus}, {outside} are not isolated")),
+            (true, false) => Judgement::pass_for(subject, format!("its CPUs {cpus} are isolated, and of one node")),
+            (true, true) => Judgement::warn_for(subject, format!("its CPUs {cpus} are of nodes {nodes:?}")),
+            (false, _) => Judgement::warn_for(subject, format!("of its CPUs {cpus}, {outside} are not isolated")),
         };
         judgement.see_as(cpus.to_string(), group.cpus.source())
     };

@@ -5,25 +5,24 @@ use host::facts::Vendor;
 use units::Nanos;
 
 use crate::rules::common::messages;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[INTERRUPTS, STATE];
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 
-const SMI: Magnitude = Magnitude {
-    text: "tens of microseconds to milliseconds, on all CPUs at once",
-    effect: crate::Effect::Late(Nanos::from_micros(100)),
-    source: "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the figure is general knowledge",
-};
+const SMI: Magnitude = Magnitude::late(
+    Nanos::from_micros(100),
+    "tens of microseconds to milliseconds, on all CPUs at once",
+    "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the figure is general knowledge",
+);
 
-/// System management interrupts.
+/// Rules on system management interrupts.
 const INTERRUPTS: &[Rule] = &[
     Rule {
         id: "smi.count",
         cause: Cause::Firmware,
-        group: Group::Firmware,
         title: "No system management interrupt happened during the measurement",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: smis,
@@ -39,12 +38,10 @@ const INTERRUPTS: &[Rule] = &[
             "Linux Documentation/trace/hwlat_detector.rst",
             "FlexRAN real-time platform slides (2018), SMI",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "smi.fwupd",
         cause: Cause::Firmware,
-        group: Group::Firmware,
         title: "Nothing asks the firmware for updates in the background",
         applies: Applies::LINUX.on_hardware(),
         judge: fwupd,
@@ -54,12 +51,10 @@ const INTERRUPTS: &[Rule] = &[
         fix: Fix::both("systemctl stop fwupd fwupd-refresh.timer", "systemctl mask fwupd fwupd-refresh.timer"),
         cost: "Someone must check for firmware updates by hand.",
         references: &["OpenShift cluster-node-tuning-operator, performance profile"],
-        conflicts: &[],
     },
     Rule {
         id: "smi.hwlat",
         cause: Cause::Firmware,
-        group: Group::Firmware,
         title: "The hardware latency detector found no gaps",
         applies: Applies::LINUX.on_hardware(),
         judge: hwlat,
@@ -69,73 +64,62 @@ const INTERRUPTS: &[Rule] = &[
         fix: Fix::look("rtla hwnoise -c {housekeeping} -d 60s # how often and how long; then smi.count"),
         cost: "While the detector runs, it uses half of one CPU's time.",
         references: &["Linux Documentation/trace/hwlat_detector.rst", HARDWARE],
-        conflicts: &[],
     },
 ];
 
-/// State and age of the firmware, and errors.
+/// Rules on the state and the age of the firmware, and on hardware errors.
 const STATE: &[Rule] = &[
     Rule {
         id: "fw.microcode",
         cause: Cause::Firmware,
-        group: Group::Firmware,
         title: "All CPUs run the same microcode",
         applies: Applies::LINUX.on_hardware(),
         judge: microcode,
         why: "CPUs with different microcode revisions differ in mitigations and in timing. The kernel assumes that all \
          CPUs are alike.",
-        magnitude: Magnitude {
-            text: "depends on the revision: some mitigations change the cost of each system call by hundreds of \
+        magnitude: Magnitude::untimed(
+            "depends on the revision: some mitigations change the cost of each system call by hundreds of \
                    nanoseconds",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/arch/x86/microcode.rst names the mechanism; the figure is general knowledge",
-        },
+            "Linux Documentation/arch/x86/microcode.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("install the distribution's microcode package, and rebuild the initrd"),
         cost: "A newer revision may bring new mitigations.",
         references: &["Linux Documentation/arch/x86/microcode.rst", "intel/PerfSpect"],
-        conflicts: &[],
     },
     Rule {
         id: "fw.bios-date",
         cause: Cause::Firmware,
-        group: Group::Firmware,
         title: "The firmware is not years old",
         applies: Applies::LINUX.on_hardware(),
         judge: date,
         why: "Updates by the vendors fix system management interrupts, tables of idle states and memory training.",
-        magnitude: Magnitude {
-            text: "not known beforehand: as much as what the updates fix",
-            effect: crate::Effect::Unsized,
-            source: "the references give no figure",
-        },
+        magnitude: Magnitude::untimed(
+            "not known beforehand: as much as what the updates fix",
+            "the references give no figure",
+        ),
         fix: Fix::boot("update the firmware, and compare its settings before and after"),
         cost: "Settings may be reset; test on one host first.",
         references: &["HPE low-latency guide 581608"],
-        conflicts: &[],
     },
     Rule {
         id: "fw.memory-scrub",
         cause: Cause::MemoryHardware,
-        group: Group::Firmware,
         title: "Patrol scrubbing of memory is off",
         applies: Applies::LINUX.on_hardware(),
         judge: scrub,
         why: "A patrol scrub reads all memory in the background to find errors early, and takes memory bandwidth and \
               time of the memory banks. If the firmware does it in software, it stops CPUs.",
-        magnitude: Magnitude {
-            text: "some tens of nanoseconds for an access that collides with it; much more where the firmware does it",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "some tens of nanoseconds for an access that collides with it; much more where the firmware does it",
+            "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("firmware setting Patrol Scrub: disabled"),
         cost: "Single-bit errors can grow to uncorrectable ones before they are found.",
         references: &[HARDWARE, "OpenShift vDU reference configuration, host firmware"],
-        conflicts: &[],
     },
     Rule {
         id: "fw.edac-ghes",
         cause: Cause::MemoryHardware,
-        group: Group::Firmware,
         title: "Memory has no corrected errors",
         applies: Applies::LINUX.on_hardware(),
         judge: corrected,
@@ -144,46 +128,39 @@ const STATE: &[Rule] = &[
         magnitude: SMI,
         fix: Fix::boot("replace the module that is named")
             .after("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count"),
-        cost: "A new module.",
+        cost: "A new module is needed.",
         references: &["Linux Documentation/admin-guide/RAS/main.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "fw.thermal-events",
         cause: Cause::PowerLimits,
-        group: Group::Firmware,
         title: "The kernel's messages report no overheating",
         applies: Applies::LINUX.on_hardware(),
         judge: heat,
         why: "A message about a temperature above the threshold shows that a CPU was slowed down.",
-        magnitude: Magnitude {
-            text: "milliseconds at a fraction of the speed per event",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "milliseconds at a fraction of the speed per event",
+            "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("fix fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
-        cost: "Better cooling, or a lower frequency.",
+        cost: "The host needs better cooling, or a lower frequency.",
         references: &[HARDWARE, "Linux drivers/thermal/intel/therm_throt.c, the message's text"],
-        conflicts: &[],
     },
     Rule {
         id: "fw.bugs",
         cause: Cause::Firmware,
-        group: Group::Firmware,
         title: "The kernel reports no firmware bug",
         applies: Applies::LINUX.on_hardware(),
         judge: bugs,
         why: "The kernel trusts what the firmware reports about clocks, idle states, interrupts and nodes, unless it \
               is obviously wrong. One obvious error hints at others.",
-        magnitude: Magnitude {
-            text: "depends on the bug: from nothing to another clock source (1 us per time stamp)",
-            effect: crate::Effect::Unsized,
-            source: "Linux include/linux/printk.h, FW_BUG; no figure can be given",
-        },
+        magnitude: Magnitude::untimed(
+            "depends on the bug: from nothing to another clock source (1 us per time stamp)",
+            "Linux include/linux/printk.h, FW_BUG; no figure can be given",
+        ),
         fix: Fix::boot("update the firmware"),
         cost: "Settings may be reset; test on one host first.",
         references: &["Linux include/linux/printk.h, FW_BUG, FW_WARN, FW_INFO"],
-        conflicts: &[],
     },
 ];
 
@@ -194,8 +171,8 @@ fn smis(facts: &Facts, _: &Context) -> Judged {
     let most = most.ok_or_else(|| Skip::unknown("MSR 0x34 was read on no CPU"))?;
     let length = interval.length;
     let judgement = match most {
-        0 => Judgement::pass(Subject::Host, format!("none during {length}")),
-        n => Judgement::fail(Subject::Host, format!("{n} during {length}")),
+        0 => Judgement::pass(format!("none during {length}")),
+        n => Judgement::fail(format!("{n} during {length}")),
     };
     judgement.see_as(format!("{most} during {length}, on the CPU with the most"), counts.source()).alone()
 }
@@ -210,12 +187,10 @@ fn fwupd(facts: &Facts, _: &Context) -> Judged {
     if found.is_empty() {
         known(running)?;
         known(enabled)?;
-        return Judgement::pass(Subject::Host, "fwupd neither runs nor is scheduled")
-            .see_as("no fwupd", running.source())
-            .alone();
+        return Judgement::pass("fwupd neither runs nor is scheduled").see_as("no fwupd", running.source()).alone();
     }
     let names: Vec<&str> = found.iter().map(|(unit, _)| *unit).collect();
-    let judgement = Judgement::warn(Subject::Host, format!("{} checks for firmware updates", names.join(" and ")));
+    let judgement = Judgement::warn(format!("{} checks for firmware updates", names.join(" and ")));
     found.iter().fold(judgement, |judgement, (unit, source)| judgement.see_as(*unit, source)).alone()
 }
 
@@ -225,10 +200,8 @@ fn hwlat(facts: &Facts, _: &Context) -> Judged {
     let source = facts.kernel.messages.source();
     let judgement = match (count, tracing) {
         (0, false) => return Err(Skip::unknown("the detector hwlat has not run; try: rtla hwnoise -d 60s")),
-        (0, true) => {
-            Judgement::pass(Subject::Host, "the detector runs and has reported nothing").see(&facts.kernel.tracer)
-        }
-        (n, _) => Judgement::warn(Subject::Host, format!("the detector has reported {n} gaps")),
+        (0, true) => Judgement::pass("the detector runs and has reported nothing").see(&facts.kernel.tracer),
+        (n, _) => Judgement::warn(format!("the detector has reported {n} gaps")),
     };
     found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
 }
@@ -251,13 +224,13 @@ fn microcode(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (revisions.len(), missing) {
         (0, Some(fact)) => return Err(Skip::of(fact)),
         (0, None) => return Err(Skip::unknown("/proc/cpuinfo: no CPU is known")),
-        (1, _) => Judgement::pass(Subject::Host, format!("the microcode is {found}")),
-        _ => Judgement::warn(Subject::Host, format!("the microcode differs: {found}")),
+        (1, _) => Judgement::pass(format!("the microcode is {found}")),
+        _ => Judgement::warn(format!("the microcode differs: {found}")),
     };
     judgement.see_as(found, "/proc/cpuinfo").alone()
 }
 
-/// Older than this, updates have very likely come out since.
+/// For firmware older than this, updates have very likely been published.
 const OLD_YEARS: u32 = 4;
 
 fn date(facts: &Facts, _: &Context) -> Judged {
@@ -275,10 +248,8 @@ fn date(facts: &Facts, _: &Context) -> Judged {
         built.ok_or_else(|| Skip::unknown(format!("{}: the kernel's build names no year", build.source())))?;
     let age = built.saturating_sub(year);
     let judgement = match age {
-        0..OLD_YEARS => Judgement::pass(Subject::Host, format!("the firmware is from {year}, the kernel from {built}")),
-        age => {
-            Judgement::warn(Subject::Host, format!("the firmware is from {year}, {age} years older than the kernel"))
-        }
+        0..OLD_YEARS => Judgement::pass(format!("the firmware is from {year}, the kernel from {built}")),
+        age => Judgement::warn(format!("the firmware is from {year}, {age} years older than the kernel")),
     };
     judgement.see(fact).see(&facts.dmi.bios_version).see(build).alone()
 }
@@ -290,8 +261,8 @@ fn scrub(facts: &Facts, _: &Context) -> Judged {
     let fastest =
         fastest.ok_or_else(|| Skip::unknown(format!("{}: no controller reports its scrub rate", rates.source())))?;
     let judgement = match fastest {
-        0 => Judgement::pass(Subject::Host, "no controller scrubs"),
-        rate => Judgement::warn(Subject::Host, format!("controllers scrub up to {rate} bytes per second")),
+        0 => Judgement::pass("no controller scrubs"),
+        rate => Judgement::warn(format!("controllers scrub up to {rate} bytes per second")),
     };
     judgement.see_as(format!("{fastest} bytes a second"), rates.source()).alone()
 }
@@ -302,14 +273,12 @@ fn corrected(facts: &Facts, _: &Context) -> Judged {
         && count > 0
     {
         let text = format!("{count} corrected errors during {}", interval.length);
-        return Judgement::fail(Subject::Host, text.as_str())
-            .see_as(text, interval.change.corrected_errors.source())
-            .alone();
+        return Judgement::fail(text.as_str()).see_as(text, interval.change.corrected_errors.source()).alone();
     }
     let fact = &facts.counters.corrected_errors;
     let judgement = match *known(fact)? {
-        0 => Judgement::pass(Subject::Host, "no corrected error since boot"),
-        n => Judgement::warn(Subject::Host, format!("{n} corrected errors since boot")),
+        0 => Judgement::pass("no corrected error since boot"),
+        n => Judgement::warn(format!("{n} corrected errors since boot")),
     };
     judgement.see(fact).alone()
 }
@@ -318,8 +287,8 @@ fn no_message(facts: &Facts, words: &[&str], what: &str) -> Judged {
     let (found, count) = messages(facts, words)?;
     let source = facts.kernel.messages.source();
     let judgement = match count {
-        0 => Judgement::pass(Subject::Host, format!("no {what} in the kernel log")).see_as("no such message", source),
-        n => Judgement::warn(Subject::Host, format!("{n} messages about {what}")),
+        0 => Judgement::pass(format!("no {what} in the kernel log")).see_as("no such message", source),
+        n => Judgement::warn(format!("{n} messages about {what}")),
     };
     found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
 }

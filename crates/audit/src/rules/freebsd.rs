@@ -1,10 +1,10 @@
-//! FreeBSD: what the thread "ixl 40G bad performance" found out, as rules.
+//! FreeBSD: the results of the mailing list thread "ixl 40G bad performance", as rules.
 
 use host::Facts;
 use host::facts::{Fact, FreeBsd};
 use units::Nanos;
 
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[POWER, MODERATION, QUEUES];
@@ -13,334 +13,293 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 const IXL: &str = "FreeBSD manual, ixl(4)";
 const IFLIB: &str = "FreeBSD manual, iflib(4)";
 
-/// Frequency and idle states.
+/// Rules on frequency and idle states.
 const POWER: &[Rule] = &[
     Rule {
         id: "fbsd.cx-lowest",
         cause: Cause::IdleStates,
-        group: Group::FreeBsd,
         title: "No CPU goes below C1",
         applies: Applies::FREEBSD,
         judge: cx_lowest,
         why: "An interrupt that finds its CPU in a deeper idle state waits until the CPU has left it. \
               dev.cpu.0.cx_lowest changes only CPU 0; hw.acpi.cpu.cx_lowest is for all.",
-        magnitude: Magnitude {
-            text: "2 us from C1, 33 us from C3, 133 us from C6 on a Xeon E5 v3",
-            effect: crate::Effect::Late(Nanos::from_micros(133)),
-            source: "Interrupt-mode DPDK slides (2017), table of idle states",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(133),
+            "2 us from C1, 33 us from C3, 133 us from C6 on a Xeon E5 v3",
+            "Interrupt-mode DPDK slides (2017), table of idle states",
+        ),
         fix: Fix::both("sysctl hw.acpi.cpu.cx_lowest=C1", "rc.conf: performance_cx_lowest=\"C1\""),
         cost: "Idle CPUs draw more power, and others get less turbo.",
         references: &[THREAD, "FreeBSD manual, acpi(4)"],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.powerd",
         cause: Cause::CoreFrequency,
-        group: Group::FreeBsd,
         title: "powerd keeps the clock at its maximum",
         applies: Applies::FREEBSD,
         judge: powerd,
         why: "powerd lowers the clock when the load is low and raises it again in steps, so the first packets of a burst \
          are processed slowly.",
-        magnitude: Magnitude {
-            text: "for the 250 ms of a polling interval, work takes longer, by up to the ratio of the frequencies",
-            effect: crate::Effect::Slower,
-            source: "FreeBSD manual, powerd(8), option -p",
-        },
+        magnitude: Magnitude::slower(
+            "for the 250 ms of a polling interval, work takes longer, by up to the ratio of the frequencies",
+            "FreeBSD manual, powerd(8), option -p",
+        ),
         fix: Fix::both(
             "service powerd restart # after setting powerd_flags",
             "rc.conf: powerd_flags=\"-a max -b max -n max\"",
         ),
         cost: "The CPUs never slow down to save power.",
         references: &[THREAD, "FreeBSD manual, powerd(8)"],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.epp",
         cause: Cause::CoreFrequency,
-        group: Group::FreeBsd,
         title: "Hardware P-states prefer performance",
         applies: Applies::FREEBSD,
         judge: epp,
         why: "With hardware-controlled P-states, the processor chooses the clock by this preference: 0 is for \
          performance, 100 for saving energy.",
-        magnitude: Magnitude {
-            text: "the higher the number, the later and the less the clock rises",
-            effect: crate::Effect::Slower,
-            source: "FreeBSD manual, hwpstate_intel(4), dev.hwpstate_intel.%d.epp",
-        },
+        magnitude: Magnitude::slower(
+            "the higher the number, the later and the less the clock rises",
+            "FreeBSD manual, hwpstate_intel(4), dev.hwpstate_intel.%d.epp",
+        ),
         fix: Fix::both(
             "sysctl dev.hwpstate_intel.0.epp=0 # and for each other CPU",
             "sysctl.conf: dev.hwpstate_intel.0.epp=0",
         ),
-        cost: "More power at partial load.",
+        cost: "The host uses more power at partial load.",
         references: &["FreeBSD manual, hwpstate_intel(4)"],
-        conflicts: &[],
     },
 ];
 
-/// Interrupt moderation and transmission.
+/// Rules on interrupt moderation and transmission.
 const MODERATION: &[Rule] = &[
     Rule {
         id: "fbsd.rx-itr",
         cause: Cause::Moderation,
-        group: Group::FreeBsd,
         title: "Receive interrupts may come at 20,000 per second or more",
         applies: Applies::FREEBSD,
         judge: rx_itr,
         why: "The controller delays an interrupt until this interval is over. hw.ixl.rx_itr is in units of 2 us: the \
          default of 62 is 124 us, or 8,000 interrupts per second.",
-        magnitude: Magnitude {
-            text: "a flood ping takes 116 us on an XL710 at 8,000 interrupts a second, and 17 us on a 10G card in the same machines",
-            effect: crate::Effect::Late(Nanos::from_micros(124)),
-            source: THREAD,
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(124),
+            "a flood ping takes 116 us on an XL710 at 8,000 interrupts a second, and 17 us on a 10G card in the same machines",
+            THREAD,
+        ),
         fix: Fix::boot("loader.conf: hw.ixl.rx_itr=\"10\" # 20 us, 50,000 a second"),
-        cost: "More interrupts: more CPU time at high rates.",
+        cost: "There are more interrupts, which take more CPU time at high rates.",
         references: &[THREAD, IXL],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.tx-reclaim",
         cause: Cause::Rings,
-        group: Group::FreeBsd,
         title: "Sent buffers are reclaimed well before the ring is full",
         applies: Applies::FREEBSD,
         judge: tx_reclaim,
         why: "Sent buffers are reclaimed at the transmit interrupt. A ring that fills before it comes stops the \
               sender: 4,000 interrupts a second are one every 250 us, and 1024 slots of 1500 bytes last 300 us at 40 \
               Gbit/s, which the thread calls dangerously close.",
-        magnitude: Magnitude {
-            text: "the sender stops for the rest of the interval",
-            effect: crate::Effect::Late(Nanos::from_micros(244)),
-            source: THREAD,
-        },
+        magnitude: Magnitude::late(Nanos::from_micros(244), "the sender stops for the rest of the interval", THREAD),
         fix: Fix::boot("loader.conf: hw.ixl.tx_itr=\"10\" # 20 us: well within half of 256 slots, 39 us at 40 Gbit/s"),
-        cost: "More transmit interrupts.",
+        cost: "There are more transmit interrupts.",
         references: &[THREAD, IXL],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.tx-latency",
         cause: Cause::Moderation,
-        group: Group::FreeBsd,
         title: "Frames are passed to the controller at once",
         applies: Applies::FREEBSD,
         judge: tx_latency,
         why: "iflib collects frames before it notifies the controller. With net.iflib.min_tx_latency it notifies the \
          controller for each frame.",
-        magnitude: Magnitude {
-            text: "a frame waits for the next ones of its batch",
-            effect: crate::Effect::Unsized,
-            source: "FreeBSD manual, iflib(4), net.iflib.min_tx_latency",
-        },
+        magnitude: Magnitude::untimed(
+            "a frame waits for the next ones of its batch",
+            "FreeBSD manual, iflib(4), net.iflib.min_tx_latency",
+        ),
         fix: Fix::both("sysctl net.iflib.min_tx_latency=1", "sysctl.conf: net.iflib.min_tx_latency=1"),
-        cost: "One device write per frame: less throughput with small frames.",
+        cost: "Each frame needs a write to the device, which lowers the throughput of small frames.",
         references: &[IFLIB],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.flow-control",
         cause: Cause::Pause,
-        group: Group::FreeBsd,
         title: "Pause frames are off",
         applies: Applies::FREEBSD,
         judge: flow_control,
         why: "A receiver that cannot keep up stops the sender with pause frames, and with it all other traffic on the \
          link.",
-        magnitude: Magnitude {
-            text: "up to 65,535 times 512 bit times per pause frame: 840 us at 40 Gbit/s",
-            effect: crate::Effect::Late(Nanos::from_micros(840)),
-            source: "IEEE 802.3, Annex 31B",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(840),
+            "up to 65,535 times 512 bit times per pause frame: 840 us at 40 Gbit/s",
+            "IEEE 802.3, Annex 31B",
+        ),
         fix: Fix::both("sysctl dev.ixl.0.fc=0", "sysctl.conf: dev.ixl.0.fc=0"),
         cost: "Frames are lost instead when a ring overflows.",
         references: &[IXL],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.intr-storm",
         cause: Cause::Queues,
-        group: Group::FreeBsd,
         title: "Interrupt storm detection is off where interrupts are many",
         applies: Applies::FREEBSD,
         judge: intr_storm,
-        why: "If one source raises more than this many interrupts a second in a row, the kernel considers it broken \
-              and throttles it.",
-        magnitude: Magnitude {
-            text: "a throttled source is served once per clock tick: 1 ms at 1000 Hz",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "FreeBSD manual, ixl(4), section on interrupt storms; FreeBSD sys/kern/kern_intr.c",
-        },
+        why: "If one source raises more than hw.intr_storm_threshold interrupts in a row, the kernel considers it \
+              broken and throttles it.",
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "a throttled source is served once per clock tick: 1 ms at 1000 Hz",
+            "FreeBSD manual, ixl(4), section on interrupt storms; FreeBSD sys/kern/kern_intr.c",
+        ),
         fix: Fix::both("sysctl hw.intr_storm_threshold=0", "sysctl.conf: hw.intr_storm_threshold=0"),
         cost: "A device that really is broken occupies a CPU.",
         references: &[IXL],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.head-writeback",
         cause: Cause::Rings,
-        group: Group::FreeBsd,
-        title: "Head write-back of the transmit ring",
+        title: "Head write-back of the transmit ring is on or off after a comparison",
         applies: Applies::FREEBSD,
         judge: head_writeback,
         why: "With head write-back the controller writes one number instead of each descriptor when frames are sent. \
          This saves PCIe writes, but the driver can learn later which frames were sent.",
-        magnitude: Magnitude {
-            text: "not published; measure both",
-            effect: crate::Effect::Unsized,
-            source: "FreeBSD manual, ixl(4), hw.ixl.enable_head_writeback",
-        },
-        fix: Fix::boot("loader.conf: hw.ixl.enable_head_writeback=\"0\" # compare with 1"),
+        magnitude: Magnitude::untimed(
+            "not published; measure both",
+            "FreeBSD manual, ixl(4), hw.ixl.enable_head_writeback",
+        ),
+        fix: Fix::boot("loader.conf: hw.ixl.enable_head_writeback=\"0\" # compare with 1")
+            .against(&["fbsd.tx-latency"]),
         cost: "Without head write-back, more writes go over PCIe.",
         references: &[IXL],
-        conflicts: &["fbsd.tx-latency"],
     },
 ];
 
-/// Queues, rings, offloads, load.
+/// Rules on queues, rings, offloads and load.
 const QUEUES: &[Rule] = &[
     Rule {
         id: "fbsd.queues",
         cause: Cause::Queues,
-        group: Group::FreeBsd,
         title: "A port has 4 to 8 queues",
         applies: Applies::FREEBSD,
         judge: queues,
         why: "One queue per CPU spreads flows over both sockets and wakes many CPUs for a little work each.",
-        magnitude: Magnitude {
-            text: "a cache line from the other socket costs about 100 ns, each woken CPU its idle exit",
-            effect: crate::Effect::Unsized,
-            source: THREAD,
-        },
+        magnitude: Magnitude::untimed(
+            "a cache line from the other socket costs about 100 ns, each woken CPU its idle exit",
+            THREAD,
+        ),
         fix: Fix::boot("loader.conf: dev.ixl.0.iflib.override_nrxqs=\"4\", dev.ixl.0.iflib.override_ntxqs=\"4\""),
         cost: "Fewer CPUs share the load of many flows.",
         references: &[THREAD, IFLIB],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.ring-time",
         cause: Cause::Rings,
-        group: Group::FreeBsd,
         title: "A full receive ring is drained in time",
         applies: Applies::FREEBSD,
         judge: ring_time,
         why: "A frame behind a full ring waits until all before it are gone: slots times 1538 bytes on the wire, over \
               the rate. 1024 slots at 40 Gbit/s are 315 us.",
-        magnitude: Magnitude {
-            text: "about 300 us with 1024 slots at 40 Gbit/s, a quarter of that with 256",
-            effect: crate::Effect::Late(Nanos::from_micros(315)),
-            source: THREAD,
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(315),
+            "about 300 us with 1024 slots at 40 Gbit/s, a quarter of that with 256",
+            THREAD,
+        ),
         fix: Fix::boot("loader.conf: dev.ixl.0.iflib.override_nrxds=\"256\", dev.ixl.0.iflib.override_ntxds=\"256\""),
         cost: "A shorter ring overflows after a shorter absence of the reader.",
         references: &[THREAD, IFLIB],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.offloads",
         cause: Cause::Offloads,
-        group: Group::FreeBsd,
         title: "Offloads were tested one at a time, starting with all off",
         applies: Applies::FREEBSD,
         judge: offloads,
         why: "Segmentation and receive offloads collect frames. Some drivers had bugs in them that cost more than the \
          offloads saved. So the thread advises to turn all off on both sides, measure, and turn them on one at a \
          time.",
-        magnitude: Magnitude {
-            text: "depends on driver and traffic; measure",
-            effect: crate::Effect::Unsized,
-            source: THREAD,
-        },
+        magnitude: Magnitude::untimed("depends on driver and traffic; measure", THREAD),
         fix: Fix::both(
-            "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides, then one at a time",
+            "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides; then switch them on one at a time",
             "rc.conf: ifconfig_ixl0=\"... -tso4 -tso6 -lro\"",
-        ),
-        cost: "More CPU time per frame for bulk transfers.",
+        )
+        .against(&["bulk throughput wants TSO and LRO on"]),
+        cost: "Bulk transfers take more CPU time per frame.",
         references: &[THREAD],
-        conflicts: &["bulk throughput wants TSO and LRO on"],
     },
     Rule {
         id: "fbsd.irq-load",
         cause: Cause::Queues,
-        group: Group::FreeBsd,
         title: "No interrupt thread takes more than half a CPU",
         applies: Applies::FREEBSD,
         judge: irq_load,
         why: "Packets wait in a queue whose interrupt thread uses nearly a whole CPU. In the mailing-list thread, one \
          queue of the 40G port used 51 % for 3.4 Gbit/s, while the 10G port needed 8 % for 9.4 Gbit/s.",
-        magnitude: Magnitude {
-            text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
-            effect: crate::Effect::Unsized,
-            source: "M/M/1 queue; the loads are from the thread",
-        },
+        magnitude: Magnitude::untimed(
+            "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
+            "M/M/1 queue; the loads are from the thread",
+        ),
         fix: Fix::both(
-            "cpuset -l 2 -x 293 # the queue's interrupt to a CPU near the card",
-            "spread flows: RSS, more queues",
+            "cpuset -l 2 -x 293 # moves the queue's interrupt to a CPU near the card",
+            "spread the flows: use RSS and more queues",
         ),
         cost: "Other work on those CPUs gets less time.",
         references: &[THREAD],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.irq-cpuset",
         cause: Cause::Queues,
-        group: Group::FreeBsd,
         title: "Each queue's interrupt has a CPU of its own",
         applies: Applies::FREEBSD,
         judge: irq_cpuset,
         why: "If a queue's interrupt thread may run anywhere, the scheduler moves it away from its caches and onto CPUs \
          that others need. Two such threads on one CPU wait for each other.",
-        magnitude: Magnitude {
-            text: "a cold cache after each move: some microseconds",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "FreeBSD manual, cpuset(1), names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "a cold cache after each move: some microseconds",
+            "FreeBSD manual, cpuset(1), names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::both(
-            "cpuset -l 2 -x 293 # each queue's interrupt to a CPU near the card",
-            "the same at the end of the boot (rc.local), or dev.ixl.0.iflib.core_offset",
+            "cpuset -l 2 -x 293 # do this for each queue's interrupt, with CPUs near the card",
+            "run the same at the end of the boot (rc.local), or set dev.ixl.0.iflib.core_offset",
         ),
         cost: "The scheduler no longer balances the load.",
         references: &[THREAD, "FreeBSD manual, cpuset(1)", IFLIB],
-        conflicts: &[],
     },
     Rule {
         id: "fbsd.stale-tunables",
         cause: Cause::Obsolete,
-        group: Group::FreeBsd,
         title: "No tunable is set that the driver no longer knows",
         applies: Applies::FREEBSD,
         judge: stale_tunables,
         why: "Drivers moved to iflib in FreeBSD 12, and their own tunables for queues and rings were removed. The loader does \
               not complain about a name that nobody reads: the setting looks active and is not.",
-        magnitude: Magnitude {
-            text: "the default is in force instead: 62 x 2 us of moderation, one queue per CPU, 1024 slots",
-            effect: crate::Effect::Late(Nanos::from_micros(124)),
-            source: IFLIB,
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(124),
+            "the default is in force instead: 62 x 2 us of moderation, one queue per CPU, 1024 slots",
+            IFLIB,
+        ),
         fix: Fix::boot("loader.conf: replace each tunable as named here"),
         cost: "None.",
         references: &[IXL, IFLIB],
-        conflicts: &[],
     },
 ];
 
-/// Microseconds of a unit of `hw.ixl.rx_itr` and `tx_itr` (ixl(4)).
+/// Unit of `hw.ixl.rx_itr` and `tx_itr` in microseconds (ixl(4)).
 const ITR_UNIT_US: u64 = 2;
-/// The longest interval of the thread's advice: 20,000 interrupts a second.
+/// The longest interval that the thread recommends: 20,000 interrupts per second.
 const LONGEST_ITR: Nanos = Nanos::from_micros(50);
-/// The most queues of the thread's advice.
+/// The largest number of queues that the thread recommends.
 const MOST_QUEUES: usize = 8;
-/// Octets that a frame of 1500 takes on the wire: header, check sequence, preamble and gap (IEEE 802.3).
+/// Octets that a frame with a payload of 1500 takes on the wire, with header, check sequence, preamble and gap (IEEE
+/// 802.3).
 const WIRE_OCTETS: u64 = 1538;
-/// Slots of ixl's rings by default (ixl(4), hw.ixl.ring_size).
+/// Default number of slots of ixl's rings (ixl(4), hw.ixl.ring_size).
 const DEFAULT_SLOTS: u64 = 1024;
-/// CPUs of which the preference is looked for.
+/// Number of CPUs whose preference is looked for.
 const MOST_CPUS: u32 = 1024;
-/// Units of a driver that are looked for.
+/// Number of units of a driver that are looked for.
 const MOST_UNITS: u32 = 64;
-/// What went at the change to iflib in FreeBSD 12 (ixl, ix, igb and em), and what is in its place.
+/// What was removed with the change to iflib in FreeBSD 12 (ixl, ix, igb and em), with its replacement.
 const GONE_IN_12: [(&str, &str); 15] = [
     ("hw.ixl.max_queues", "dev.ixl.0.iflib.override_nrxqs and override_ntxqs"),
     ("hw.ixl.ringsz", "dev.ixl.0.iflib.override_nrxds and override_ntxds"),
@@ -363,13 +322,13 @@ fn bsd(facts: &Facts) -> Result<&FreeBsd, Skip> {
     known(&facts.freebsd)
 }
 
-/// A number that is running, or that the loader is to set.
+/// A number that is in effect, or that the loader will set.
 fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
     let text = known(fact)?;
     text.trim().parse().map_err(|_| Skip::unknown(format!("{} is {text:?}, not a number", fact.source())))
 }
 
-/// The running value, else the loader's.
+/// The value in effect, otherwise the loader's.
 fn set<'a>(host: &'a FreeBsd, name: &str) -> Fact<&'a str> {
     let running = host.sysctl(name);
     if running.is_known() { running } else { host.tunable(name).or_else(|| running) }
@@ -381,7 +340,7 @@ fn cx_lowest(facts: &Facts, _: &Context) -> Judged {
     let first = host.sysctl("dev.cpu.0.cx_lowest");
     let deepest = known(&all)?.trim();
     if matches!(deepest, "C0" | "C1") {
-        return Judgement::pass(Subject::Host, format!("no CPU goes below {deepest}")).see(&all).alone();
+        return Judgement::pass(format!("no CPU goes below {deepest}")).see(&all).alone();
     }
     let only_first = first.value().is_some_and(|value| value.trim() == "C1");
     let found = if only_first {
@@ -389,7 +348,7 @@ fn cx_lowest(facts: &Facts, _: &Context) -> Judged {
     } else {
         format!("CPUs go down to {deepest}")
     };
-    Judgement::fail(Subject::Host, found).see(&all).see(&first).alone()
+    Judgement::fail(found).see(&all).see(&first).alone()
 }
 
 fn powerd(facts: &Facts, _: &Context) -> Judged {
@@ -398,9 +357,9 @@ fn powerd(facts: &Facts, _: &Context) -> Judged {
     let on = rc.get("powerd_enable").is_some_and(|value| value.eq_ignore_ascii_case("yes"));
     let highest = ["-a max", "-n max"].iter().all(|flag| flags.contains(flag));
     match (on, highest) {
-        (false, _) => Judgement::pass(Subject::Host, "powerd does not run, so it does not lower the clock"),
-        (true, true) => Judgement::pass(Subject::Host, "powerd holds the clock at its maximum"),
-        (true, false) => Judgement::fail(Subject::Host, "powerd lowers the clock when the load is low"),
+        (false, _) => Judgement::pass("powerd does not run, so it does not lower the clock"),
+        (true, true) => Judgement::pass("powerd keeps the clock at its maximum"),
+        (true, false) => Judgement::fail("powerd lowers the clock when the load is low"),
     }
     .see_as(format!("powerd_enable={on}, powerd_flags={flags:?}"), "/etc/rc.conf")
     .alone()
@@ -423,8 +382,10 @@ fn epp(facts: &Facts, _: &Context) -> Judged {
     }
     let fact = worst;
     match most {
-        0 => Judgement::pass(Subject::Host, "the processor prefers performance"),
-        n => Judgement::warn(Subject::Host, format!("the processor's preference is {n} of 100 for energy")),
+        0 => Judgement::pass("the processor prefers performance"),
+        n => Judgement::warn(format!(
+            "the energy preference of the processor is {n} (0 is performance, 100 is saving energy)"
+        )),
     }
     .see(&fact)
     .alone()
@@ -439,19 +400,19 @@ fn rx_itr(facts: &Facts, _: &Context) -> Judged {
         None => "no moderation".into(),
     };
     match interval <= LONGEST_ITR {
-        true => Judgement::pass(Subject::Host, found),
-        false => Judgement::fail(Subject::Host, found).takes(interval),
+        true => Judgement::pass(found),
+        false => Judgement::fail(found).takes(interval),
     }
     .see(&fact)
     .alone()
 }
 
-/// What is set for the first unit of a driver that has it: `dev.ixl.1.iflib.override_nrxds`.
+/// The setting of the first unit of a driver that has it: `dev.ixl.1.iflib.override_nrxds`.
 fn of_a_unit<'a>(host: &'a FreeBsd, driver: &str, name: &str) -> Option<Fact<&'a str>> {
     (0..MOST_UNITS).map(|unit| set(host, &format!("dev.{driver}.{unit}.{name}"))).find(Fact::is_known)
 }
 
-/// Slots of the rings, with where that is known from.
+/// Number of slots of the rings, with its source.
 fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     known(&host.loader)?;
     let of_unit = of_a_unit(host, "ixl", &format!("iflib.override_n{direction}ds"));
@@ -463,7 +424,7 @@ fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     Ok((DEFAULT_SLOTS, "ixl(4), default".into()))
 }
 
-/// The fastest link that is up, in Gbit/s, by its media: `40Gbase-CR4`.
+/// The rate of the fastest link that is up, in Gbit/s, according to its media: `40Gbase-CR4`.
 fn gigabits(host: &FreeBsd) -> Result<u64, Skip> {
     let media = known(&host.interfaces)?.iter().filter_map(|interface| interface.media.as_deref());
     let speeds = media.filter_map(|media| {
@@ -487,8 +448,8 @@ fn tx_reclaim(facts: &Facts, _: &Context) -> Judged {
     let ring = lasts(slots, rate);
     let found = format!("sent buffers are reclaimed every {interval}, and {slots} slots last {ring} at {rate} Gbit/s");
     match interval <= ring / 2 {
-        true => Judgement::pass(Subject::Host, found),
-        false => Judgement::fail(Subject::Host, found).takes(interval),
+        true => Judgement::pass(found),
+        false => Judgement::fail(found).takes(interval),
     }
     .see(&fact)
     .see_as(format!("{slots} slots"), source)
@@ -498,8 +459,8 @@ fn tx_reclaim(facts: &Facts, _: &Context) -> Judged {
 fn tx_latency(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("net.iflib.min_tx_latency");
     match number(&fact)? {
-        0 => Judgement::warn(Subject::Host, "frames to be sent are collected first"),
-        _ => Judgement::pass(Subject::Host, "each frame is passed on at once"),
+        0 => Judgement::warn("frames to be sent are collected first"),
+        _ => Judgement::pass("each frame is passed to the controller at once"),
     }
     .see(&fact)
     .alone()
@@ -521,8 +482,8 @@ fn flow_control(facts: &Facts, _: &Context) -> Judged {
             let fact = host.sysctl(&name);
             let unit = name.trim_start_matches("dev.").trim_end_matches(".fc").replace('.', "");
             Ok(match number(&fact)? {
-                0 => Judgement::pass(Subject::Named(unit), "pause frames are off"),
-                n => Judgement::warn(Subject::Named(unit), format!("pause frames are on (mode {n} of 3)"))
+                0 => Judgement::pass_for(Subject::Named(unit), "pause frames are off"),
+                n => Judgement::warn_for(Subject::Named(unit), format!("pause frames are on (mode {n} of 3)"))
                     .now(format!("sysctl {name}=0"))
                     .for_good(format!("sysctl.conf: {name}=0")),
             }
@@ -531,7 +492,7 @@ fn flow_control(facts: &Facts, _: &Context) -> Judged {
         .collect()
 }
 
-/// `ixl.0`: a driver and a unit.
+/// Whether the text names a driver and a unit, as `ixl.0`.
 fn is_unit(text: &str) -> bool {
     text.split_once('.').is_some_and(|(driver, unit)| !driver.is_empty() && unit.parse::<u32>().is_ok())
 }
@@ -539,8 +500,8 @@ fn is_unit(text: &str) -> bool {
 fn intr_storm(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("hw.intr_storm_threshold");
     match number(&fact)? {
-        0 => Judgement::pass(Subject::Host, "storm detection is off"),
-        n => Judgement::warn(Subject::Host, format!("a source is throttled above {n} interrupts per second")),
+        0 => Judgement::pass("storm detection is off"),
+        n => Judgement::warn(format!("a source is throttled above {n} interrupts per second")),
     }
     .see(&fact)
     .alone()
@@ -549,8 +510,8 @@ fn intr_storm(facts: &Facts, _: &Context) -> Judged {
 fn head_writeback(facts: &Facts, _: &Context) -> Judged {
     let fact = set(bsd(facts)?, "hw.ixl.enable_head_writeback");
     match number(&fact)? {
-        0 => Judgement::pass(Subject::Host, "each sent descriptor is written back"),
-        _ => Judgement::disagree(Subject::Host, "head write-back is on: fewer PCIe writes, later completions"),
+        0 => Judgement::pass("each sent descriptor is written back"),
+        _ => Judgement::disagree("head write-back is on: fewer PCIe writes, later completions"),
     }
     .see(&fact)
     .alone()
@@ -577,8 +538,8 @@ fn queues(facts: &Facts, _: &Context) -> Judged {
             let found = format!("{port} has {queues} queues");
             let subject = Subject::Named(port.into());
             let judgement = match queues <= MOST_QUEUES {
-                true => Judgement::pass(subject, found),
-                false => Judgement::warn(subject, found),
+                true => Judgement::pass_for(subject, found),
+                false => Judgement::warn_for(subject, found),
             };
             judgement.see_as(format!("{queues} queue interrupts"), interrupts.source())
         })
@@ -593,8 +554,8 @@ fn ring_time(facts: &Facts, context: &Context) -> Judged {
     let most = context.goal.as_ref().map_or(Nanos::from_micros(100), |goal| goal.latency);
     let found = format!("a full ring of {slots} slots takes {ring} to drain at {rate} Gbit/s, and {most} is allowed");
     match ring <= most {
-        true => Judgement::pass(Subject::Host, found),
-        false => Judgement::warn(Subject::Host, found).takes(ring),
+        true => Judgement::pass(found),
+        false => Judgement::warn(found).takes(ring),
     }
     .see_as(format!("{slots} slots"), source)
     .alone()
@@ -611,10 +572,11 @@ fn offloads(facts: &Facts, _: &Context) -> Judged {
                 GATHER.into_iter().filter(|name| interface.options.iter().any(|option| option == name)).collect();
             let subject = Subject::Named(interface.name.clone());
             let judgement = match on.is_empty() {
-                true => Judgement::pass(subject, "the card neither merges nor splits frames"),
-                false => {
-                    Judgement::disagree(subject, format!("{} is on: good for bulk, suspect for latency", on.join(", ")))
-                }
+                true => Judgement::pass_for(subject, "the card neither merges nor splits frames"),
+                false => Judgement::disagree_for(
+                    subject,
+                    format!("{} is on: it helps bulk transfers, but may add latency", on.join(", ")),
+                ),
             };
             judgement.see_as(interface.options.join(","), interfaces.source())
         })
@@ -626,19 +588,19 @@ fn irq_load(facts: &Facts, _: &Context) -> Judged {
     let threads = &bsd(facts)?.threads;
     let interrupts = known(threads)?.iter().filter(|thread| thread.name.starts_with("intr{"));
     let Some(busiest) = interrupts.max_by_key(|thread| thread.cpu_permyriad) else {
-        return Err(Skip::unknown("the list of threads has none of an interrupt"));
+        return Err(Skip::unknown("the list of threads contains no interrupt thread"));
     };
     let percent = f64::from(busiest.cpu_permyriad) / 100.0;
     let subject = Subject::Named(busiest.name.clone());
     match busiest.cpu_permyriad <= 5_000 {
-        true => Judgement::pass(subject, format!("the busiest interrupt thread takes {percent} % of a CPU")),
-        false => Judgement::fail(subject, format!("an interrupt thread takes {percent} % of a CPU")),
+        true => Judgement::pass_for(subject, format!("the busiest interrupt thread takes {percent} % of a CPU")),
+        false => Judgement::fail_for(subject, format!("an interrupt thread takes {percent} % of a CPU")),
     }
     .see_as(format!("{percent} %"), threads.source())
     .alone()
 }
 
-/// Interrupts of queues: `irq293: ixl1:q2`, `irq264: ix0:rxq1`.
+/// Parses the name of a queue's interrupt: `irq293: ixl1:q2`, `irq264: ix0:rxq1`.
 fn queue_interrupt(name: &str) -> Option<(u32, &str)> {
     let (irq, rest) = name.strip_prefix("irq")?.split_once(':')?;
     let queue = rest.trim().split_once(':').filter(|(_, queue)| queue.contains('q'));
@@ -666,17 +628,14 @@ fn irq_cpuset(facts: &Facts, _: &Context) -> Judged {
         .collect();
     let list = |names: &[&str]| names.iter().take(8).copied().collect::<Vec<_>>().join(", ");
     match (loose.is_empty(), shared.is_empty()) {
-        (true, true) => Judgement::pass(Subject::Host, format!("{} queues have a CPU each", placed.len()))
+        (true, true) => Judgement::pass(format!("{} queues have a CPU each", placed.len()))
             .see_as(format!("{} interrupts", placed.len()), "cpuset -g -x"),
-        (false, _) => Judgement::warn(
-            Subject::Host,
-            format!("{} of {} queues' interrupts may run on several CPUs", loose.len(), placed.len()),
-        )
-        .see_as(list(&loose), "cpuset -g -x"),
-        (true, false) => {
-            Judgement::warn(Subject::Host, format!("{} queues share a CPU with another one", shared.len()))
-                .see_as(list(&shared), "cpuset -g -x")
+        (false, _) => {
+            Judgement::warn(format!("{} of {} queues' interrupts may run on several CPUs", loose.len(), placed.len()))
+                .see_as(list(&loose), "cpuset -g -x")
         }
+        (true, false) => Judgement::warn(format!("{} queues share a CPU with another one", shared.len()))
+            .see_as(list(&shared), "cpuset -g -x"),
     }
     .alone()
 }
@@ -691,14 +650,11 @@ fn stale_tunables(facts: &Facts, _: &Context) -> Judged {
         .ok_or_else(|| Skip::unknown(format!("the release {} has no number", host.release)))?;
     let stale: Vec<_> = GONE_IN_12.iter().filter(|(name, _)| major >= 12 && loader.contains_key(*name)).collect();
     if stale.is_empty() {
-        return Judgement::pass(Subject::Host, "every known loader tunable that is set has an effect")
-            .see(&host.release)
-            .alone();
+        return Judgement::pass("every known loader tunable that is set has an effect").see(&host.release).alone();
     }
     let names: Vec<&str> = stale.iter().map(|(name, _)| *name).collect();
     let found = format!("FreeBSD {major} no longer reads {}", names.join(", "));
-    let judgement =
-        Judgement::fail(Subject::Host, found).see(&host.release).see_as(names.join(", "), host.loader.source());
+    let judgement = Judgement::fail(found).see(&host.release).see_as(names.join(", "), host.loader.source());
     stale.iter().fold(judgement, |judgement, (name, instead)| judgement.for_good(format!("{name}: {instead}"))).alone()
 }
 

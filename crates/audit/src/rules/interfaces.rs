@@ -1,4 +1,4 @@
-//! What judges of interfaces and of the devices under them do alike.
+//! What the judges of interfaces and of their devices have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,19 @@ use host::Facts;
 use host::facts::{Fact, Irq, Link, PciDevice, Why};
 use units::{BitRate, Nanos};
 
-use crate::rules::common::skipped;
 use crate::rules::interrupts::carries_name;
 use crate::{Context, How, Judged, Judgement, Skip, Subject, known};
 
-/// Octets that a frame takes on the wire beyond its own: preamble and gap (IEEE 802.3, clauses 3 and 4).
+/// Octets that a frame takes on the wire in addition to its own: preamble and gap (IEEE 802.3, clauses 3 and 4).
 const AROUND_A_FRAME: u64 = 20;
-/// Header and check sequence around the payload of a frame (IEEE 802.3, clause 3).
+/// Octets of header and check sequence around the payload of a frame (IEEE 802.3, clause 3).
 const HEADER: u64 = 18;
-/// Drivers with which a program in user space drives a device itself.
+/// Drivers through which a program in user space drives a device itself.
 pub(super) const USER_SPACE: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
-/// No more ports stand between a device and its root complex.
+/// The largest number of ports between a device and its root complex.
 const MAX_PORTS: usize = 8;
 
-/// Judges each interface of the intent. Where nothing can be told of any, the first reason is the rule's.
+/// Judges each interface of the intent. If none can be judged, the rule is skipped with the first reason.
 pub(super) fn by_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
     known(&facts.links)?;
     let each = context.nics.value.iter().map(|name| match facts.link(name) {
@@ -29,7 +28,7 @@ pub(super) fn by_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) ->
     together(each)
 }
 
-/// An interface that the intent names and the facts do not have: it may be driven from user space.
+/// The reason for an interface that the intent names and the facts lack: it may be driven from user space.
 fn not_seen(facts: &Facts, name: &str) -> Skip {
     let bound = facts.pci.device(name).and_then(|device| device.driver.value());
     match bound {
@@ -40,10 +39,10 @@ fn not_seen(facts: &Facts, name: &str) -> Skip {
     }
 }
 
-/// Judges each device of the intent: those under its interfaces, and those that it names by their addresses. Where no
-/// interface was recorded, interrupts tell which device is whose. Other devices stand in only where nobody named an
-/// interface, or where it is not known which device is the one named: then those that user space drives, and, where no
-/// interface was recorded, all network devices that have a driver.
+/// Judges each device of the intent: the devices of its interfaces, and those that it names by address. If no
+/// interfaces were recorded, interrupts show which device belongs to which interface. Other devices are judged instead
+/// only if nobody named an interface, or if it is not known which device belongs to the named one. These are the
+/// devices driven from user space and, if no interfaces were recorded, all network devices with a driver.
 pub(super) fn by_device(
     facts: &Facts,
     context: &Context,
@@ -121,7 +120,7 @@ pub(super) fn by_device(
     together(each)
 }
 
-/// The PCI address of an interface, from an interrupt that carries its name.
+/// The PCI address of an interface, from an interrupt whose name contains the interface's.
 fn of_interrupts<'a>(facts: &'a Facts, name: &str) -> Option<(&'a str, &'a Irq)> {
     let is_its = |irq: &&Irq| irq.actions.is(|users| users.iter().any(|user| carries_name(user, name))) == Some(true);
     facts.irqs.iter().filter(is_its).find_map(|irq| Some((irq.pci.as_deref()?, irq)))
@@ -136,7 +135,7 @@ fn together(each: impl Iterator<Item = (Subject, Result<Judgement, Skip>)>) -> J
         }
     }
     if !told.is_empty() {
-        told.extend(open.into_iter().map(|(subject, skip)| skipped(subject, skip)));
+        told.extend(open.into_iter().map(|(subject, skip)| Judgement::skipped(subject, skip)));
         return Ok(told);
     }
     // What is unknown of one says more than what makes no sense of another.
@@ -145,7 +144,7 @@ fn together(each: impl Iterator<Item = (Subject, Result<Judgement, Skip>)>) -> J
     Err(chosen.unwrap_or_else(|| Skip::not_applicable("no interface is named or found; name one with --nic")))
 }
 
-/// The value of a fact that drivers need not offer: where one refused, the question makes no sense.
+/// The value of a fact that not every driver offers. Not applicable if the driver refused to answer.
 pub(super) fn offered<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     match fact.why() {
         Some(Why::Unsupported(text)) if text.contains("not supported") => {
@@ -155,7 +154,8 @@ pub(super) fn offered<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     }
 }
 
-/// The counters of an interface: during the interval if there were two readings, else since boot.
+/// The counters of an interface: their increase during the interval if there were two readings, otherwise their values
+/// since boot.
 pub(super) fn counted<'a>(facts: &'a Facts, link: &Link) -> Result<(&'a BTreeMap<String, u64>, Option<Nanos>), Skip> {
     let during = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let rates = during.and_then(|interval| Some((interval.change.links.get(&link.name)?, Some(interval.length))));
@@ -164,12 +164,12 @@ pub(super) fn counted<'a>(facts: &'a Facts, link: &Link) -> Result<(&'a BTreeMap
     found.ok_or_else(|| Skip::unknown(format!("the counters of {} are not known", link.name)))
 }
 
-/// `in 5s`, or `since boot`.
+/// Formats `in 5s`, or `since boot`.
 pub(super) fn span(during: Option<Nanos>) -> String {
     during.map_or_else(|| "since boot".to_owned(), |during| format!("in {during}"))
 }
 
-/// A device and the ports above it, as far as they are known, the device first.
+/// A device and the known ports above it, the device first.
 pub(super) fn path<'a>(facts: &'a Facts, device: &'a PciDevice) -> Vec<&'a PciDevice> {
     let mut path = vec![device];
     while path.len() <= MAX_PORTS
@@ -182,8 +182,8 @@ pub(super) fn path<'a>(facts: &'a Facts, device: &'a PciDevice) -> Vec<&'a PciDe
     path
 }
 
-/// What a link carries, in bits a second: lanes, transfers, and the code of its generation (PCI Express Base
-/// Specification 4.2: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, FLIT mode of 236 in 256 octets above).
+/// The data rate of a link in bits per second, from its lanes, its transfers and the line code of its generation (PCI
+/// Express Base Specification 4.2: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, FLIT mode of 236 in 256 octets above).
 pub(super) fn carries(megatransfers: u32, lanes: u32) -> u64 {
     let raw = u64::from(megatransfers) * 1_000_000 * u64::from(lanes);
     match megatransfers {
@@ -193,7 +193,7 @@ pub(super) fn carries(megatransfers: u32, lanes: u32) -> u64 {
     }
 }
 
-/// Bits a second as `63.0 Gbit/s`.
+/// Formats bits per second as `63.0 Gbit/s`.
 pub(super) fn gigabits(bits: u64) -> String {
     format!("{}.{} Gbit/s", bits / 1_000_000_000, bits / 100_000_000 % 10)
 }
@@ -204,7 +204,7 @@ pub(super) fn on_wire(octets: u64, speed: BitRate) -> Nanos {
     Nanos::from_nanos((bits / u128::from(speed.as_bps().max(1))).min(u64::MAX.into()) as u64)
 }
 
-/// How long a frame with this payload takes on the wire, with all around it.
+/// How long a frame with this payload takes on the wire, including everything around it.
 pub(super) fn frame_time(mtu: u32, speed: BitRate) -> Nanos {
     on_wire(u64::from(mtu) + HEADER + AROUND_A_FRAME, speed)
 }

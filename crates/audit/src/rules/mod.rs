@@ -1,4 +1,4 @@
-//! The table of rules: one file a group, its rules and their cases side by side.
+//! The table of rules. Each file has a group's rules, together with the cases that test them.
 
 pub mod arithmetic;
 pub mod cache;
@@ -21,36 +21,41 @@ pub mod scheduling;
 pub mod services;
 pub mod virtualisation;
 
-use crate::Rule;
+use crate::{Group, Rule};
 
 #[cfg(test)]
 pub(crate) use arithmetic::samples as arithmetic_samples;
 
-/// The tables, in the report's order.
-const TABLES: [&[&[Rule]]; 18] = [
-    cmdline::RULES,
-    kernel::RULES,
-    cpu::RULES,
-    firmware::RULES,
-    memory::RULES,
-    interrupts::RULES,
-    scheduling::RULES,
-    clock::RULES,
-    pcie::RULES,
-    nic::RULES,
-    network::RULES,
-    cache::RULES,
-    virtualisation::RULES,
-    containers::RULES,
-    services::RULES,
-    arithmetic::RULES,
-    freebsd::RULES,
-    choices::RULES,
+/// The tables of each group, in the report's order.
+const TABLES: [(Group, &[&[Rule]]); 18] = [
+    (Group::CommandLine, cmdline::RULES),
+    (Group::Kernel, kernel::RULES),
+    (Group::Cpu, cpu::RULES),
+    (Group::Firmware, firmware::RULES),
+    (Group::Memory, memory::RULES),
+    (Group::Interrupts, interrupts::RULES),
+    (Group::Scheduling, scheduling::RULES),
+    (Group::Clock, clock::RULES),
+    (Group::Pcie, pcie::RULES),
+    (Group::Nic, nic::RULES),
+    (Group::Network, network::RULES),
+    (Group::Cache, cache::RULES),
+    (Group::Virtualisation, virtualisation::RULES),
+    (Group::Containers, containers::RULES),
+    (Group::Services, services::RULES),
+    (Group::Arithmetic, arithmetic::RULES),
+    (Group::FreeBsd, freebsd::RULES),
+    (Group::Choices, choices::RULES),
 ];
 
 /// All rules, in the report's order.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    TABLES.into_iter().flatten().copied().flatten()
+    by_group().map(|(_, rule)| rule)
+}
+
+/// All rules with their groups, in the report's order.
+pub fn by_group() -> impl Iterator<Item = (Group, &'static Rule)> {
+    TABLES.into_iter().flat_map(|(group, tables)| tables.iter().copied().flatten().map(move |rule| (group, rule)))
 }
 
 /// One rule by its name.
@@ -121,6 +126,11 @@ pub(crate) fn cases() -> impl Iterator<Item = &'static [crate::testing::Case]> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn each_group_has_its_tables() {
+        assert_eq!(super::TABLES.map(|(group, _)| group), crate::Group::ALL[..]);
+    }
+
     #[test]
     fn rules_judge_their_cases_as_expected() {
         let wrong: Vec<String> = super::cases().flat_map(crate::testing::run).collect();

@@ -7,182 +7,160 @@ use host::facts::{Kind, Task};
 use units::Nanos;
 
 use super::common::line;
-use crate::{
-    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
-};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known, settled};
 
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
-/// This many are named.
+/// Number of services that are named.
 const NAMED: usize = 8;
 
-/// The rule tables of this group, in the order of the report.
+/// Services and monitoring tools that disturb packet processing.
 pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 
-/// Who tunes, and who just runs.
+/// Rules on services that tune the host, and on other services that run.
 const TUNERS: &[Rule] = &[
     Rule {
         id: "svc.tuned-profile",
         cause: Cause::Services,
-        group: Group::Services,
         title: "tuned applies a latency profile",
         applies: Applies::LINUX,
         judge: tuned,
         why: "tuned sets governor, idle limits, sysctls and interrupts by its profile. A profile for throughput or power \
          saving undoes latency settings each time that the service starts. A profile that does not exist is not \
          applied, and only tuned's log says so.",
-        magnitude: Magnitude {
-            text: "depends on the profile: powersave re-enables idle states of 100 us and more",
-            effect: crate::Effect::Unsized,
-            source: "redhat-performance/tuned, profiles and issue 851",
-        },
+        magnitude: Magnitude::untimed(
+            "depends on the profile: powersave re-enables idle states of 100 us and more",
+            "redhat-performance/tuned, profiles and issue 851",
+        ),
         fix: Fix::both(
             "tuned-adm profile network-latency; tuned-adm verify",
             "tuned-adm profile network-latency # kept over reboots",
         ),
-        cost: "More power.",
+        cost: "The host uses more power.",
         references: &["redhat-performance/tuned, profiles", "redhat-performance/tuned issue 851"],
-        conflicts: &[],
     },
     Rule {
         id: "svc.conflicts",
         cause: Cause::Services,
-        group: Group::Services,
         title: "Each setting has one owner",
         applies: Applies::LINUX,
         judge: owners,
         why: "tuned, power-profiles-daemon, TLP, cpupower and thermald all set governors, preferences and limits. The \
          last one to start wins, until an event makes another one set its values again.",
-        magnitude: Magnitude {
-            text: "the settings can change to those of another profile at any moment",
-            effect: crate::Effect::Unsized,
-            source: "redhat-performance/tuned, README: incompatible with cpupower and power-profiles-daemon",
-        },
+        magnitude: Magnitude::untimed(
+            "the settings can change to those of another profile at any moment",
+            "redhat-performance/tuned, README: incompatible with cpupower and power-profiles-daemon",
+        ),
         fix: Fix::for_good("stop and disable all but one of the services that are named"),
         cost: "The other functions of these services are lost.",
         references: &["redhat-performance/tuned, README"],
-        conflicts: &[],
     },
     Rule {
         id: "svc.noise",
         cause: Cause::Services,
-        group: Group::Services,
         title: "No service runs that packet processing does not need",
         applies: Applies::LINUX,
         judge: noise,
         why: "Each of these services wakes up by timers, scans memory, disks or packages, or communicates over the bus. \
          On housekeeping CPUs they delay interrupts and RCU; without isolation they delay packets.",
-        magnitude: Magnitude {
-            text: "occasional runs of some ms, on any CPU that they may use",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the figure is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "occasional runs of some ms, on any CPU that they may use",
+            "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the figure is an estimate",
+        ),
         fix: Fix::for_good("stop and disable the services that are named, or give systemd CPUAffinity={housekeeping}"),
-        cost: "The functions of these services: updates, crash reports, discovery.",
+        cost: "The functions of these services are lost: updates, crash reports, discovery.",
         references: &["Mellanox mlnx-tools, mlnx_tune", "FlexRAN real-time platform slides (2018)"],
-        conflicts: &[],
     },
 ];
 
-/// Who watches.
+/// Rules on services that monitor the host.
 const MONITORS: &[Rule] = &[
     Rule {
         id: "mon.msr-readers",
         cause: Cause::Tracing,
-        group: Group::Services,
         title: "No tool reads registers of all CPUs",
         applies: Applies::LINUX,
         judge: registers,
         why: "A model-specific register is read on its own CPU: the reader interrupts that CPU, or runs there itself. \
          turbostat moves to every CPU in turn, including isolated ones.",
-        magnitude: Magnitude {
-            text: "some us per register, CPU and interval",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "some us per register, CPU and interval",
+            "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
+        ),
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (turbostat --cpu), or not at all"),
         cost: "The tool's readings are no longer available.",
         references: &[GUIDE],
-        conflicts: &[],
     },
     Rule {
         id: "mon.perf-profilers",
         cause: Cause::Tracing,
-        group: Group::Services,
         title: "No profiler runs",
         applies: Applies::LINUX,
         judge: profilers,
         why: "Profilers sample with interrupts that cannot be masked, stop all CPUs to switch tracepoints, and interrupt \
          each CPU to read its frequency.",
-        magnitude: Magnitude {
-            text: "1 to 5 us per sample, 1,000 to 4,000 samples a second on each CPU",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "perf-record(1), -F, default 4000; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "1 to 5 us per sample, 1,000 to 4,000 samples a second on each CPU",
+            "perf-record(1), -F, default 4000; the microseconds are general knowledge",
+        ),
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (perf record -C), or not at all"),
         cost: "The profiler's data are no longer available.",
         references: &[GUIDE, KTHREADS],
-        conflicts: &[],
     },
     Rule {
         id: "mon.self",
         cause: Cause::Tracing,
-        group: Group::Services,
         title: "This audit did not run on the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: this,
         why: "An audit that disturbs the host reports its own disturbance. So it runs on housekeeping CPUs, starts no \
          thread on each CPU, and reads registers only with --msr.",
-        magnitude: Magnitude {
-            text: "with --msr, some us per register and CPU, once",
-            effect: crate::Effect::Unsized,
-            source: "Intel P-state guide (637284-001US, 2021), appendix A",
-        },
+        magnitude: Magnitude::untimed(
+            "with --msr, some us per register and CPU, once",
+            "Intel P-state guide (637284-001US, 2021), appendix A",
+        ),
         fix: Fix::runtime("taskset -c {housekeeping} apus audit"),
         cost: "None.",
         references: &[GUIDE],
-        conflicts: &[],
     },
 ];
 
-/// Messages and crashes.
+/// Rules on messages and crashes.
 const EVIDENCE: &[Rule] = &[
     Rule {
         id: "svc.console",
         cause: Cause::Console,
-        group: Group::Services,
         title: "Kernel messages do not go out over a slow console",
         applies: Applies::LINUX,
         judge: console,
         why: "A serial port is written character by character, on most kernels by the CPU that prints the message, \
               with interrupts off. The console's log level decides which messages go there.",
-        magnitude: Magnitude {
-            text: "87 us per character at 115,200 baud, 7 ms for a line of 80 characters, whenever the kernel prints something",
-            effect: crate::Effect::Unsized,
-            source: "ten bits per character at 115,200 bits per second",
-        },
+        magnitude: Magnitude::untimed(
+            "87 us per character at 115,200 baud, 7 ms for a line of 80 characters, whenever the kernel prints something",
+            "ten bits per character at 115,200 bits per second",
+        ),
         fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse only", "loglevel=4").traded(),
         cost: "The kernel's warnings and notices appear only in the log.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, printk",
             "Linux Documentation/admin-guide/serial-console.rst",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "svc.kdump",
         cause: Cause::Services,
-        group: Group::Services,
         title: "A kernel crash is recorded",
         applies: Applies::LINUX.to(&[Workload::Rt]),
         judge: dump,
         why: "A hang of a real-time host is hard to reproduce. With crashkernel= and a loaded crash kernel, its memory \
          is saved; if one of them is missing, nothing is saved.",
-        magnitude: Magnitude {
-            text: "packets are not delayed; some memory is reserved",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kdump/kdump.rst",
-        },
+        magnitude: Magnitude::untimed(
+            "packets are not delayed; some memory is reserved",
+            "Linux Documentation/admin-guide/kdump/kdump.rst",
+        ),
         fix: Fix::runtime_or_boot("systemctl start kdump", "crashkernel=512M\nsystemctl enable kdump").decided(),
         cost: "The reserved memory cannot be used otherwise.",
         references: &[
@@ -190,11 +168,10 @@ const EVIDENCE: &[Rule] = &[
             "clrkwllms/realtime-setup",
             "Linux Documentation/admin-guide/kdump/kdump.rst",
         ],
-        conflicts: &[],
     },
 ];
 
-/// Profiles for latency: of tuned itself, of the node tuning operator, of Intel.
+/// Profiles for low latency: those of tuned itself, of the node tuning operator, and of Intel.
 const FOR_LATENCY: [&str; 8] = [
     "latency-performance",
     "network-latency",
@@ -205,7 +182,7 @@ const FOR_LATENCY: [&str; 8] = [
     "low-latency",
     "apus",
 ];
-/// Services that set frequencies, preferences or limits.
+/// Services that set frequencies, energy preferences or limits.
 const OWNERS: [&str; 7] = [
     "tuned.service",
     "power-profiles-daemon.service",
@@ -215,7 +192,7 @@ const OWNERS: [&str; 7] = [
     "cpufrequtils.service",
     "auto-cpufreq.service",
 ];
-/// Services that mlnx_tune stops, and others of the kind.
+/// Services that mlnx_tune stops, and similar ones.
 const NOISE: [&str; 21] = [
     "abrtd.service",
     "anacron.service",
@@ -239,7 +216,8 @@ const NOISE: [&str; 21] = [
     "udisks2.service",
     "unattended-upgrades.service",
 ];
-/// By the first 15 octets of their names, which is what the kernel keeps (TASK_COMM_LEN, include/linux/sched.h).
+/// Process names, cut to their first 15 octets, because the kernel keeps only these (TASK_COMM_LEN,
+/// include/linux/sched.h).
 const READERS: [&str; 8] =
     ["turbostat", "powertop", "pcm", "pcm-sensor-serv", "corefreqd", "i7z", "rdmsr", "intel_gpu_top"];
 const PROFILERS: [&str; 10] = [
@@ -263,14 +241,12 @@ fn tuned(facts: &Facts, context: &Context) -> Judged {
     let fits = FOR_LATENCY.iter().any(|name| profile.contains(name));
     let runs = facts.services.running.is(|units| units.contains("tuned.service"));
     let judgement = match (profile.is_empty(), fits, runs) {
-        (true, ..) => Judgement::warn(Subject::Host, "tuned has no active profile"),
-        (_, true, Some(false)) => {
-            Judgement::warn(Subject::Host, format!("the profile {profile} is active, but tuned does not run"))
-        }
-        (_, true, _) => Judgement::pass(Subject::Host, format!("the profile {profile} is active")),
+        (true, ..) => Judgement::warn("tuned has no active profile"),
+        (_, true, Some(false)) => Judgement::warn(format!("the profile {profile} is active, but tuned does not run")),
+        (_, true, _) => Judgement::pass(format!("the profile {profile} is active")),
         (_, false, _) => {
             let goal = if context.goal.is_some() { "the goal" } else { "latency" };
-            Judgement::warn(Subject::Host, format!("the profile {profile} is not meant for {goal}"))
+            Judgement::warn(format!("the profile {profile} is not meant for {goal}"))
         }
     };
     let judgement = judgement.see(fact);
@@ -281,7 +257,7 @@ fn tuned(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
-/// Units of a list that run.
+/// The units of a list that run.
 fn running(facts: &Facts, list: &[&'static str]) -> Result<Vec<&'static str>, Skip> {
     let units: &BTreeSet<String> = known(&facts.services.running)?;
     Ok(list.iter().copied().filter(|unit| units.contains(*unit)).collect())
@@ -291,12 +267,9 @@ fn owners(facts: &Facts, _: &Context) -> Judged {
     let owners = running(facts, &OWNERS)?;
     let names = owners.join(", ");
     match owners.len() {
-        0 => Judgement::pass(Subject::Host, "no known service sets frequencies and limits"),
-        1 => Judgement::pass(
-            Subject::Host,
-            format!("{names} sets frequencies and limits, and no other known service does"),
-        ),
-        n => Judgement::warn(Subject::Host, format!("{n} services set frequencies and limits")),
+        0 => Judgement::pass("no known service sets frequencies and limits"),
+        1 => Judgement::pass(format!("{names} sets frequencies and limits, and no other known service does")),
+        n => Judgement::warn(format!("{n} services set frequencies and limits")),
     }
     .see_as(if names.is_empty() { "none of them".into() } else { names }, facts.services.running.source())
     .alone()
@@ -305,21 +278,21 @@ fn owners(facts: &Facts, _: &Context) -> Judged {
 fn noise(facts: &Facts, _: &Context) -> Judged {
     let units = running(facts, &NOISE)?;
     match units.len() {
-        0 => Judgement::pass(Subject::Host, format!("none of {} such services runs", NOISE.len())),
-        n => Judgement::warn(Subject::Host, format!("{n} such services run")),
+        0 => Judgement::pass(format!("none of {} such services runs", NOISE.len())),
+        n => Judgement::warn(format!("{n} such services run")),
     }
     .see_as(if units.is_empty() { "none".into() } else { units.join(", ") }, facts.services.running.source())
     .alone()
 }
 
-/// Processes by their names.
+/// Finds processes by their names.
 fn processes(facts: &Facts, names: &[&str], what: &str) -> Judged {
     known(&facts.tasks)?;
     let is_one = |task: &&Task| !task.kernel && task.tid == task.pid && names.contains(&task.process.as_str());
     let found: Vec<String> = facts.tasks().filter(is_one).map(|task| format!("{} ({})", task.comm, task.pid)).collect();
     match found.len() {
-        0 => Judgement::pass(Subject::Host, format!("no {what} runs")).see_as("none", facts.tasks.source()),
-        n => Judgement::warn(Subject::Host, format!("{n} {what}s run"))
+        0 => Judgement::pass(format!("no {what} runs")).see_as("none", facts.tasks.source()),
+        n => Judgement::warn(format!("{n} {what}s run"))
             .see_as(found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "), facts.tasks.source()),
     }
     .alone()
@@ -343,16 +316,17 @@ fn this(facts: &Facts, context: &Context) -> Judged {
     let source = "this process";
     let stayed = facts.origin.notes.iter().find(|note| note.starts_with("read from where it was"));
     match stayed {
-        Some(note) => Judgement::warn(&context.isolated.value, "this audit may have run there").see_as(note, source),
-        None => {
-            Judgement::pass(&context.isolated.value, "this audit ran on the other CPUs").see_as("its affinity", source)
+        Some(note) => {
+            Judgement::warn_for(&context.isolated.value, "this audit may have run there").see_as(note, source)
         }
+        None => Judgement::pass_for(&context.isolated.value, "this audit ran on the other CPUs")
+            .see_as("its affinity", source),
     }
     .alone()
 }
 
-/// The level in force is not known: does the command line hold messages back? The kernel's own level lets all but
-/// debugging through (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
+/// Judges by the command line whether messages are held back, for hosts whose console level is not known. By default
+/// the kernel prints everything except debugging messages (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
 fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged {
     let line = line(facts)?;
     let level = line.value("loglevel").and_then(|level| level.parse::<u32>().ok());
@@ -361,7 +335,7 @@ fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged 
     }
     let text =
         format!("kernel messages may go out over {}: neither quiet nor loglevel= holds them back", slow.join(" "));
-    Judgement::warn(Subject::Host, text).see_as(slow.join(" "), facts.cmdline.source()).see(printk).alone()
+    Judgement::warn(text).see_as(slow.join(" "), facts.cmdline.source()).see(printk).alone()
 }
 
 fn console(facts: &Facts, _: &Context) -> Judged {
@@ -377,7 +351,7 @@ fn console(facts: &Facts, _: &Context) -> Judged {
         .map(ToString::to_string)
         .collect();
     if slow.is_empty() {
-        return Judgement::pass(Subject::Host, "the command line names no serial console")
+        return Judgement::pass("the command line names no serial console")
             .see_as("no console=ttyS", facts.cmdline.source())
             .alone();
     }
@@ -392,10 +366,8 @@ fn console(facts: &Facts, _: &Context) -> Judged {
         .ok_or_else(|| Skip::unknown("kernel.printk has no number"))?;
     // KERN_ERR is 3, KERN_WARNING 4 (include/linux/kern_levels.h); messages below the level are printed.
     match level <= 4 {
-        true => {
-            Judgement::pass(Subject::Host, format!("messages of level {level} and above stay off the serial console"))
-        }
-        false => Judgement::warn(Subject::Host, format!("messages up to level {} go to a serial console", level - 1)),
+        true => Judgement::pass(format!("messages of level {level} and above stay off the serial console")),
+        false => Judgement::warn(format!("messages up to level {} go to a serial console", level - 1)),
     }
     .see_as(slow.join(" "), facts.cmdline.source())
     .see(&printk)
@@ -407,9 +379,9 @@ fn dump(facts: &Facts, _: &Context) -> Judged {
     let loaded = &facts.kernel.crash_kernel;
     let is_loaded = settled(loaded)?.copied();
     match (reserved, is_loaded) {
-        (true, Some(true)) => Judgement::pass(Subject::Host, "a crash kernel is loaded"),
-        (true, _) => Judgement::warn(Subject::Host, "memory is reserved, but no crash kernel is loaded"),
-        (false, _) => Judgement::warn(Subject::Host, "no memory is reserved for a crash kernel"),
+        (true, Some(true)) => Judgement::pass("a crash kernel is loaded"),
+        (true, _) => Judgement::warn("memory is reserved, but no crash kernel is loaded"),
+        (false, _) => Judgement::warn("no memory is reserved for a crash kernel"),
     }
     .see_as(if reserved { "crashkernel=" } else { "no crashkernel=" }, facts.cmdline.source())
     .see_whether(loaded, "a crash kernel is loaded", "no crash kernel is loaded")

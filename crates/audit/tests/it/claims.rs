@@ -193,7 +193,7 @@ fn nothing_is_traded_before_somebody_wants_latency() {
     each(|about, _, report| {
         let has_intent = report.context.has_intent();
         for action in advise(report, Level::Warn).actions {
-            let is_ask = matches!(action.step, Doing::Ask);
+            let is_ask = action.is_ask();
             asked += usize::from(is_ask);
             assert!(!is_ask || !has_intent, "{about}");
             let traded = |action: &Advised<'_>| action.from.iter().all(|finding| finding.trades());

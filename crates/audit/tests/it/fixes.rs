@@ -423,7 +423,7 @@ fn siblings_that_do_housekeeping_stay_online() {
     assert!(finding.level() >= Level::Warn, "{finding:?}");
     let text = lines(finding).join("\n");
     assert!(!text.contains("online"), "{text}");
-    assert!(text.contains("rerun with --isolated 0-4,11-44,51-79"), "{text}");
+    assert!(text.contains("run this audit again with --isolated 0-4,11-44,51-79"), "{text}");
     let flags = report.findings.iter().find(|finding| finding.rule.id == "cmd.isolcpus-flags").unwrap();
     let text = lines(flags).join("\n");
     assert!(

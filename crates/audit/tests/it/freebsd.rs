@@ -84,7 +84,7 @@ fn the_threads_answers_finding_by_finding() {
         (
             "fbsd.offloads",
             "TSO4, TSO6, LRO is on",
-            "-tso4 -tso6 -lro -rxcsum -txcsum # on both sides, then one at a time",
+            "-tso4 -tso6 -lro -rxcsum -txcsum # on both sides; then switch them on one at a time",
         ),
         ("fbsd.irq-load", "an interrupt thread takes 50.98 % of a CPU", "cpuset -l"),
         ("fbsd.flow-control", "pause frames are on (mode 3 of 3)", "sysctl dev.ixl.1.fc=0"),

@@ -79,7 +79,7 @@ fn the_interrupts_on_isolated_cpus_are_named() {
     assert!(devices.len() > 100 && total > 5_000_000, "{} interrupts, {total} times", devices.len());
     let first = devices[0];
     assert_eq!((first.label.as_str(), first.name.as_str(), first.total), ("151", "eno3-TxRx-0", 794_140));
-    assert!(first.counts.iter().all(|(cpu, _)| context.is_isolated(*cpu)), "{:?}", first.counts);
+    assert!(first.counts.iter().all(|(cpu, _)| context.isolated.value.contains(*cpu)), "{:?}", first.counts);
 }
 
 /// The same as a finding.
@@ -370,7 +370,7 @@ fn sentences_say_what_the_recording_and_the_source_say() {
     says(
         &report,
         "math.latency-budget",
-        &["warn", "C2 takes up to 400us", "less than half of the goal is left for processing"],
+        &["warn", "C2 takes up to 400us", "this leaves less than half of the goal for processing"],
     );
     let own = report.findings.iter().find(|finding| finding.rule.id == "idle.pmqos-percpu").unwrap();
     assert!(!own.judgement.found.contains("none is needed"), "{}", own.judgement.found);
@@ -385,11 +385,11 @@ fn what_was_said_decides_only_what_it_can() {
     let Some(report) = audited("telco-master", &of_use(&[Workload::Rt, Workload::KvmHost], Some("1,3,5,7"))) else {
         return;
     };
-    says(&report, "smt.state", &["sources-disagree", "the opposite advice: one thread per core"]);
+    says(&report, "smt.state", &["sources-disagree", "The opposite advice is one thread per core"]);
     let Some(report) = audited("telco-worker1", &of_use(&[Workload::Poll, Workload::Interrupt], Some("11-39"))) else {
         return;
     };
-    says(&report, "smt.state", &["; for the workload poll, the advice is one thread per core"]);
+    says(&report, "smt.state", &[". With --workload poll, the advice is one thread per core"]);
 }
 
 /// CPUs beside the application's are not said to do housekeeping, and bounds that boost exceeds are not said to hold.

@@ -34,7 +34,8 @@ pub struct Audit {
     /// Explain the rule ID, and show its verdict on the host.
     #[arg(long, value_name = "ID")]
     pub explain: Option<String>,
-    /// Show findings of this level and above: all, unknown, choice, warn, fail [default: warn].
+    /// Show findings of this level and above. From low to high: all, unknown (could not be judged), choice (good
+    /// sources disagree; the choice is yours), warn, fail [default: warn].
     #[arg(long, value_name = "LEVEL")]
     pub min_level: Option<Level>,
     /// Check only these rules or groups (comma-separated; see `apus audit rules`).
@@ -66,8 +67,8 @@ pub struct Host {
     /// What the host does: poll, interrupt, rt, kvm-host, guest (comma-separated) [default: inferred].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
-    /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the share of this time that they use
-    /// up.
+    /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the delay that each of them may add,
+    /// compared with this limit.
     #[arg(long, value_name = "QUANTILE=DURATION")]
     pub goal: Option<Goal>,
     /// Also read model-specific registers. Each read interrupts the CPU it reads from, even an isolated one.

@@ -19,8 +19,8 @@ use super::values::{deferral, filter, mac, one_of, parts, span};
 pub enum Bench {
     /// Measures how late frames come back at one load, and the CPU time of the device under test.
     ///
-    /// Latency counts from the time when a frame was due to be sent. So a sender that runs late hides no latency.
-    /// Exit status 1 if the goal is missed, or if the samples are too few to show that it is met.
+    /// Latency counts from the time at which a frame was due to be sent, so a tester that sends late does not hide
+    /// latency. Exit status 1 if the goal is missed, or if the samples are too few to show that it is met.
     Latency(Latency),
     /// Searches for the highest rate without loss and measures the latency at that rate, or floods the device under
     /// test (--flood).
@@ -33,22 +33,25 @@ pub struct Latency {
     /// The tester's port, the frames and the device under test.
     #[command(flatten)]
     pub bed: Bed,
-    /// When to send frames: constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps],
-    /// slot:500us,frames=4,jitter=20us, pareto:30kpps[,alpha=1.5], ramp:1kpps-100kpps@2s[,gaps=even] or pcap:FILE.
+    /// When to send frames. `constant:20kpps` or `constant:350us`: evenly spaced; `poisson:20kpps`: Poisson arrivals;
+    /// `burst:32@1ms[,rate=1Mpps]`: 32 frames every 1 ms; `slot:500us,frames=4,jitter=20us`: 4 frames every 500 us,
+    /// each group up to 20 us late; `pareto:30kpps[,alpha=1.5]`: clusters, with silences of all lengths;
+    /// `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls every 2 s, with Poisson arrivals or evenly
+    /// spaced; `pcap:FILE`: the gaps and sizes of a capture.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
     /// Time to send frames after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us. It is judged without the samples taken while the host had taken the CPU away
-    /// from a busy-looping thread.
+    /// Latency goal, such as p99=40us. The goal is judged without the samples during which the tester, or the Apus
+    /// instance under test, lost its CPU to something else.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Measure N times; each measurement gives its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Write the latencies as CSV to FILE. Columns: lower bound of the bucket in ns, number of samples, number of
-    /// samples without those taken while the host had taken the CPU away.
+    /// Write the latencies as CSV to FILE. Columns: lower bound of the bucket in ns; number of all samples; number of
+    /// samples during which neither the tester nor the Apus instance under test lost its CPU.
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
 }
@@ -77,7 +80,8 @@ pub struct Load {
     /// Send as fast as possible instead of searching, and report what comes back.
     #[arg(long)]
     pub flood: bool,
-    /// Duration of each confirming trial and of the latency trial, or of the flood [default: 1s; 60s with --rfc2544].
+    /// Duration of each trial that confirms the rate found, and of the latency trial; with --flood, duration of the
+    /// flood. The trials of the search itself take 0.3 s, or 60 s with --rfc2544 [default: 1s; 60s with --rfc2544].
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub duration: Option<Nanos>,
 }
@@ -100,8 +104,8 @@ pub struct Bed {
     /// Run the tester under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's port")]
     pub fifo: Option<u8>,
-    /// Defer the queue's interrupts: number of empty polls, then the time until the next poll, such as 2,200us
-    /// [default: keep the interface's setting].
+    /// Defer the queue's interrupts. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its gro_flush_timeout:
+    /// `2,200us` means 2 empty polls, then a timer of 200 us [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
     /// Where to run the tester's XDP program.
@@ -135,8 +139,8 @@ pub struct Bed {
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,
 
-    /// Name of the Apus instance under test. Its telemetry gives its CPU time, and the times when the host took the
-    /// CPU away from it.
+    /// Name of the Apus instance under test. Apus reads its telemetry for its CPU time, and for the times at which the
+    /// host took the CPU away from it.
     #[arg(long, value_name = "NAME", help_heading = "Device under test")]
     pub instance: Option<String>,
     /// Read the telemetry of running instances from DIR.

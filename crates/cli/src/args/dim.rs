@@ -1,4 +1,4 @@
-//! `apus dim`.
+//! `apus dim`: feeds recorded samples to Linux's dynamic interrupt moderation.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::values::one_of;
 
-/// Linux's dynamic interrupt moderation (lib/dim), bit for bit.
+/// An exact copy of Linux's dynamic interrupt moderation (lib/dim).
 #[derive(Subcommand, Debug)]
 pub enum Dim {
     /// Runs DIM on recorded samples, and shows DIM's state after each sample or compares it with the recorded state.
@@ -16,8 +16,8 @@ pub enum Dim {
     ///
     /// The column apply is `reset` to start a new instance, 1 if the driver had programmed the chosen profile before
     /// this call, and 0 otherwise. A new instance starts at the profile_ix of its row, or at 0 without this column.
-    /// The optional column restart_time_ns is the time at which a new window begins during the call [default:
-    /// time_ns]. The column run is ignored.
+    /// DIM measures over a window of events, and reads the clock again when it begins the next window. The optional
+    /// column restart_time_ns is that second reading [default: time_ns]. The column run is ignored.
     ///
     /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired are compared with DIM's
     /// state. Exit status 1 if one of them differs.

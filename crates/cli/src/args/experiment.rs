@@ -1,4 +1,4 @@
-//! `apus experiment`.
+//! `apus experiment`: finds out which settings help.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
-//! `apus generate`: what packages and `make install` make of the definitions of the commands.
+//! `apus generate`: writes completions and manual pages from the definitions of the commands, for packages and `make
+//! install`.
 //!
-//! The program generates its own completions and pages, since it holds their definitions anyway: a second program for it
-//! would take as long to link as the first, and whoever has the program alone has its completions too.
+//! The program itself generates its completions and pages, because it contains the definitions anyway. A second program
+//! for this would take as long to link as the first, and a user who has only the program can still generate them.
 
 use std::path::PathBuf;
 

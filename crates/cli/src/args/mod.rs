@@ -1,5 +1,5 @@
-//! What was typed. Values are parsed into the types that mean them: durations into [`Nanos`], goals
-//! into `policy::Goal`; nothing here does anything.
+//! The arguments of all commands. Values are parsed into types with a meaning: durations into [`Nanos`], goals into
+//! `policy::Goal`. This module only describes and parses; it carries nothing out.
 
 pub mod audit;
 pub mod bench;
@@ -7,6 +7,7 @@ pub mod dim;
 pub mod experiment;
 pub mod generate;
 pub mod lab;
+pub mod moderate;
 mod overview;
 pub mod probe;
 pub mod run;
@@ -54,9 +55,10 @@ pub enum Command {
     Lab(lab::Lab),
     /// Writes a self-contained HTML report from JSON results.
     Report(lab::Report),
-    /// Feeds a recorded run to its waiting policy again, and checks that the policy makes the same decisions.
+    /// Feeds a recorded run to its waiting policy again, checks that the policy makes the same decisions, and shows the
+    /// least CPU time that was possible.
     Replay(lab::Replay),
-    /// Replays recorded samples through Linux's dynamic interrupt moderation (DIM), reproduced bit for bit.
+    /// Feeds recorded samples to an exact copy of Linux's dynamic interrupt moderation (DIM).
     #[command(subcommand)]
     Dim(dim::Dim),
     /// Shows the packet rates, lateness, waits and CPU time of running instances of Apus.
@@ -68,11 +70,11 @@ pub enum Command {
     Metrics(Metrics),
     /// Records this host's state in one archive, to audit it on another machine.
     ///
-    /// The archive holds what `apus audit` reads, and two readings of every counter. Of texts that may hold secrets
-    /// (kernel command lines, environment files, service settings), the archive keeps only names and values known to
-    /// be harmless. Of the logs, it keeps only the kernel messages that the audit uses. MAC addresses, UUIDs and
-    /// serial numbers are masked. Only the user who runs the command can read the archive. No isolated CPU is
-    /// interrupted, unless --msrs is given.
+    /// The archive holds what `apus audit` reads, with two readings of every counter. Of texts that may hold secrets
+    /// (kernel command lines, environment files, service settings), the archive keeps only names and values known to be
+    /// harmless. Of the logs, it keeps only the kernel messages that the audit uses. MAC addresses, UUIDs and serial
+    /// numbers are masked. Only the user who runs the command can read the archive. No isolated CPU is interrupted,
+    /// unless --msrs is given.
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),
@@ -84,10 +86,16 @@ pub enum Command {
     /// Simulates packet processing on modelled hosts; measures nothing on this host.
     #[command(subcommand)]
     Sim(sim::Sim),
-    /// Applies profiles to the host's settings, and rolls the changes back, even after a crash or a reboot.
+    /// Applies profiles of settings to the host, and rolls the changes back, even after a crash or a reboot.
     #[command(subcommand)]
     Tune(tune::Tune),
-    /// Finds out which settings help: tries them in interleaved runs, and tells their effects from noise.
+    /// Lets packets gather before the kernel looks at them, for as long as the applications' latency goal allows.
+    ///
+    /// For applications that use the kernel's network stack and know nothing of Apus. Steers the interrupt moderation of
+    /// each receive queue on its own, and restores the original settings at the end, also after a crash. Runs until
+    /// Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed the goal in the last second.
+    Moderate(moderate::Moderate),
+    /// Finds out which settings help: tries them in alternating runs, and tells their effects from noise.
     ///
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
     /// the host's settings in a transaction, which is rolled back afterwards.
@@ -95,7 +103,7 @@ pub enum Command {
     /// Fixes the frequency of CPU cores and of the uncore.
     #[command(subcommand)]
     Power(tune::Power),
-    /// Finds what makes packets late on this host or on a recorded one, why, and how to fix it.
+    /// Finds what makes packets late on this host (or on another one, from a snapshot), why, and how to fix it.
     ///
     /// Reads and judges the host's state; changes nothing. Apus infers what the host is used for, unless you state it
     /// with --isolated, --nic, --workload and --goal. Exit status 1 if there are findings at --min-level or above.

@@ -1,15 +1,17 @@
-//! What `apus` alone and `apus --help` show: where to begin, and the commands by the question that they answer.
+//! What `apus` alone and `apus --help` show: where to begin, and the commands, grouped by the question that they
+//! answer.
 //!
-//! clap knows one flat list of commands. Here it is drawn in groups, from the same definitions: [`super::Command`] names
-//! and describes each command, and [`QUESTIONS`] says under which question it stands. A test finds a command that stands
-//! under none, or under two.
+//! clap has one flat list of commands. This module draws it in groups, from the same definitions: [`super::Command`]
+//! names and describes each command, and [`QUESTIONS`] assigns it to a question. A test fails if a command belongs to
+//! no question, or to two.
 
 use clap::Subcommand as _;
+use tester::layout;
 
 /// The questions, in the order in which a new user has them, with the commands that answer each.
 const QUESTIONS: [(&str, &[&str]); 5] = [
     ("Find out what makes packets late", &["audit", "irqs", "snapshot"]),
-    ("Change settings of the machine", &["tune", "power"]),
+    ("Change settings of the machine", &["tune", "moderate", "power"]),
     ("Run the packet loop, and watch it", &["run", "top", "metrics", "lab"]),
     ("Measure latency, loss and CPU time", &["demo", "bench", "probe", "experiment", "report"]),
     ("Model hardware, traffic and decisions", &["sim", "dim", "replay"]),
@@ -60,19 +62,8 @@ const NAME: usize = 10;
 
 /// The text, its lines broken at [`WIDTH`] and begun under its first one.
 fn wrapped(text: &str, indent: usize) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("one line at least");
-        if !last.is_empty() && indent + last.len() + 1 + word.len() > WIDTH {
-            lines.push(word.to_owned());
-        } else {
-            if !last.is_empty() {
-                last.push(' ');
-            }
-            last.push_str(word);
-        }
-    }
-    lines.join(&format!("\n{:indent$}", ""))
+    let margin = " ".repeat(indent);
+    layout::wrapped(&margin, &margin, text, WIDTH).join("\n")[indent..].to_owned()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::values::{mac, span};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Probe {
-    /// Measures how late a periodic timer fires. A stall counts once for each period that it covers.
+    /// Measures how late a periodic timer fires. If a stall covers several periods, each of them counts as a late one.
     Timer(Timer),
     /// Measures gaps in a loop that never sleeps: what took the CPU, for how long, and the effect on packets.
     Jitter(Jitter),
@@ -37,9 +37,10 @@ pub enum Probe {
     Frequency(Frequency),
     /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
-    /// Runs all probes in several short rounds, and writes the platform profile of this host.
+    /// Runs all probes in several short rounds, to record what waiting costs on this host: a file (-o) for `apus run
+    /// --platform`.
     All(All),
-    /// Compares two profiles or two results, figure by figure, and tells differences from chance.
+    /// Compares two platform profiles or two probe results, figure by figure, and tells differences from chance.
     ///
     /// Exit status 1 if a figure is higher (slower) in B, the second one.
     Compare(Compare),
@@ -70,7 +71,8 @@ pub struct Conditions {
     /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Stop at the first sample above DURATION, explain it, and exit with status 1.
+    /// Stop at the first sample above DURATION, explain it, and exit with status 1. A sample is one measured time; of
+    /// clock, it is the mean cost of a clock reading over one batch.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub fail_over: Option<Nanos>,
 }
@@ -111,7 +113,7 @@ pub struct Jitter {
     /// Time to measure.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub duration: Nanos,
-    /// Count each pass of the loop that takes longer than DURATION as a gap; at most 100us.
+    /// Count as a gap each pass of the loop that takes longer than DURATION, which is at most 100us.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1us")]
     pub gap_over: Nanos,
     /// Explain gaps longer than DURATION. Gaps less than 5us apart are explained as one.
@@ -151,7 +153,7 @@ pub struct Switch {
     /// How the threads wake each other: futex, pipe or eventfd [default: all].
     #[arg(long, value_name = "HOW")]
     pub via: Option<Via>,
-    /// Time that a thread busy-loops before it wakes the other, so that the other is surely blocked.
+    /// Time for which a thread busy-loops before it wakes the other one, so that the other one is blocked by then.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "20us")]
     pub pause: Nanos,
     /// Time to measure each case.
@@ -221,7 +223,7 @@ pub struct Idle {
     #[arg(long, value_name = "SOURCES", value_delimiter = ',')]
     pub source: Vec<Source>,
     /// Sleep times to measure (comma-separated) [default: twice the target residency of the idle state, at least
-    /// 200us; in a virtual machine that has no idle states but halts: 50us,100us,350us,1ms,10ms].
+    /// 200us; in a virtual machine without idle states, whose idle CPUs only halt: 50us,100us,350us,1ms,10ms].
     #[arg(long, value_name = "DURATIONS", value_delimiter = ',', value_parser = span)]
     pub sleep: Vec<Nanos>,
     /// Time to measure each case.
@@ -247,7 +249,7 @@ pub struct Frequency {
     /// Frequencies to request in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
     #[arg(long, value_name = "FREQUENCIES", value_delimiter = ',')]
     pub levels: Vec<Hertz>,
-    /// Duration of one work item at the start of the measurement.
+    /// Size of a work item: the time that it takes at the frequency at which the measurement starts.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub work: Nanos,
     /// Time from one request to the next, at least 4ms.
@@ -307,10 +309,10 @@ pub struct All {
     /// Time to measure each case in each round.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "500ms")]
     pub slice: Nanos,
-    /// Print the profile as JSON (schema apus.platform/2).
+    /// Print the platform profile as JSON (schema apus.platform/2).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Write the profile as JSON to FILE.
+    /// Write the platform profile as JSON to FILE.
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
     /// Write a report, one self-contained HTML file, to FILE.
@@ -321,7 +323,7 @@ pub struct All {
 /// Arguments of `apus probe compare`.
 #[derive(Args, Debug)]
 pub struct Compare {
-    /// First set: a profile of `apus probe all`, or the JSON result of one probe.
+    /// First set: a platform profile written by `apus probe all`, or the JSON result of one probe.
     pub a: PathBuf,
     /// Second set, of the same kind.
     pub b: PathBuf,

@@ -100,15 +100,15 @@ pub struct Common {
     /// Latency goal, such as p99.9=50us [adaptive only; default: p99=100us].
     #[arg(long, value_name = "GOAL", help_heading = "Waiting")]
     pub goal: Option<Goal>,
-    /// Platform profile of this host, written by `apus probe all -o FILE`. It makes the costs of waits known from the
-    /// start [adaptive only; default: learn the costs from the first packets].
+    /// Platform profile of this host, written by `apus probe all -o FILE`. With it, `adaptive` knows from the start
+    /// what each wait costs [adaptive only; default: learn the costs from the first packets].
     #[arg(long, value_name = "FILE", help_heading = "Waiting")]
     pub platform: Option<PathBuf>,
     /// Longest sleep, from 0 to 10ms [backoff only; default: 100us].
     #[arg(long, value_name = "DURATION", help_heading = "Waiting")]
     pub sleep_max: Option<Nanos>,
-    /// Highest packet rate that one queue may receive. No timed sleep of adaptive is longer than the ring takes to
-    /// fill at this rate [default: the rate of 64-byte frames at the port's line rate].
+    /// Highest packet rate that one queue may receive. `adaptive` never sets a timer for longer than the receive ring
+    /// takes to fill at this rate [adaptive only; default: the rate of 64-byte frames at the port's line rate].
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
 
@@ -118,7 +118,7 @@ pub struct Common {
     /// Run the workers under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Workers")]
     pub fifo: Option<u8>,
-    /// Do not lock the process's memory into RAM. If all ports are memory or pcap ports, it is never locked.
+    /// Do not lock the process's memory into RAM. With only memory and pcap ports, the memory is never locked.
     #[arg(long, help_heading = "Workers")]
     pub no_lock_memory: bool,
 
@@ -139,15 +139,16 @@ pub struct Common {
     /// Descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
-    /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time. Apus warns if this has
-    /// no effect [default: off].
+    /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver
+    /// ignores it [default: off].
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
-    /// Defer the queues' interrupts during the run: number of empty polls, then the time until the next poll, such as
-    /// 2,200us [default: keep the interface's setting].
+    /// Defer the queues' interrupts during the run. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its
+    /// gro_flush_timeout: `2,200us` means 2 empty polls, then a timer of 200 us [default: keep the interface's
+    /// setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
-    /// Which frames to take: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets the rest.
+    /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
     /// Memory for each frame in bytes, a power of two from 2048 to the page size.
@@ -177,7 +178,8 @@ pub struct Common {
     /// worker has its own file, FILE-WORKER-PORT.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub capture: Option<PathBuf>,
-    /// Write to FILE the last 100,000 operations of each port (receive, send, arm, disarm), for debugging.
+    /// Write to FILE the last 100,000 operations of each port (receive, send, arm and disarm: ask for a wake-up when a
+    /// frame comes, and no longer ask), for debugging.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub trace: Option<PathBuf>,
     /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; docs/run.md lists all faults.
@@ -190,7 +192,7 @@ fn modes() -> impl TypedValueParser<Value = Mode> {
     let value = |mode: Mode| {
         PossibleValue::new(mode.name()).help(match mode {
             Mode::Poll => "Polls all the time; uses a whole core",
-            Mode::Interrupt => "Blocks until the next interrupt as soon as a poll finds no frame",
+            Mode::Interrupt => "As soon as a poll finds no frame, blocks until the next interrupt",
             Mode::Backoff { .. } => {
                 "Sleeps a little longer after each poll that finds few frames or none (OVS-DPDK's pmd-sleep-max)"
             }

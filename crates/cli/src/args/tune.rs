@@ -21,12 +21,12 @@ pub enum Tune {
     Apply(Apply),
     /// Rolls back all applied changes, or those of one transaction.
     ///
-    /// Also works after a crash, a kill or a reboot. If someone else has changed a setting since then, the command
-    /// asks whether to keep that value; without a terminal, it keeps and reports it.
+    /// Also works after a crash, a kill or a reboot. If someone else has changed a setting since Apus set it, the
+    /// command asks whether to keep the newer value. Without a terminal, it keeps that value and reports it.
     Rollback(Rollback),
     /// Shows the applied profiles, and the current value of each setting that they changed.
     Status(Show),
-    /// Compares the host's settings with those that were applied, or with a profile. Exit status 1 if a setting
+    /// Compares the host's present settings with those that were applied, or with a profile. Exit status 1 if a setting
     /// differs.
     ///
     /// The comparison with a profile needs no root, and the profile need not be applied.
@@ -44,18 +44,23 @@ pub enum Tune {
     /// Installs a systemd unit that applies a profile at each boot, and prints the unit. Does not apply the profile
     /// now.
     ///
-    /// A reboot resets the settings of the running kernel, but not kernel arguments and irqbalance's configuration.
+    /// Most settings are lost at a reboot; the unit applies them again. Kernel arguments and irqbalance's configuration
+    /// survive a reboot anyway.
     Enable(Enable),
     /// Removes what `apus tune enable` installed. Applied settings stay applied until `apus tune rollback`.
     Disable {
-        /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a
+        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below
+        /// this folder are read and changed; settings without a file (ethtool, netlink, threads) are left out.
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
     },
-    /// Holds a request for an exit latency; `apus tune apply` starts this command.
+    /// Keeps a request for an exit latency open until it is killed; `apus tune apply` starts this command.
     #[command(hide = true)]
     Hold {
-        /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a
+        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below
+        /// this folder are read and changed; settings without a file (ethtool, netlink, threads) are left out.
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
         /// Exit latency to request, in us.
@@ -69,14 +74,16 @@ pub enum Tune {
 /// The host to change, and its CPUs and interfaces.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
+    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Interface that "*" in the profile stands for; may be given several times [default: all interfaces backed by a
-    /// hardware device].
+    /// Interface to which the profile's section "*" applies; may be given several times [default: all interfaces backed
+    /// by a hardware device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
     /// Set a variable of the profile; may be given several times.
@@ -114,7 +121,7 @@ pub struct Apply {
     /// Roll back automatically when the process PID ends.
     #[arg(long, value_name = "PID")]
     pub while_pid: Option<u32>,
-    /// If the kernel refuses some changes, report them and make the rest, instead of rolling back.
+    /// If the kernel refuses some changes, report these and make the others, instead of rolling everything back.
     #[arg(long)]
     pub keep_going: bool,
     /// How to make the changes.
@@ -133,7 +140,8 @@ pub struct Enable {
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// If the kernel refuses some changes at boot, report them and make the rest, instead of rolling back.
+    /// If the kernel refuses some changes at boot, report these and make the others, instead of rolling everything
+    /// back.
     #[arg(long)]
     pub keep_going: bool,
 }
@@ -141,7 +149,8 @@ pub struct Enable {
 /// How to make changes.
 #[derive(Args, Clone, Debug)]
 pub struct Manner {
-    /// Time to wait for another transaction to end before giving up.
+    /// If another apus process is changing or rolling back settings, wait up to this long for it to finish, then give
+    /// up.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub wait: Nanos,
     /// Print each operation that changes something before it is carried out.
@@ -154,16 +163,19 @@ pub struct Manner {
 pub struct Rollback {
     /// Number of the transaction, as `apus tune status` shows it [default: all, the newest first].
     pub transaction: Option<u32>,
-    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
+    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Roll back only abandoned transactions: those that are unfinished, or whose process has ended.
+    /// Roll back only abandoned transactions: those whose apply was cut short, and those that were bound to a process
+    /// that has ended (such as by --while-pid).
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
-    /// Also roll back settings that someone else has changed since then.
+    /// Also roll back settings that someone else has changed since Apus set them.
     #[arg(long, conflicts_with = "keep")]
     pub overwrite: bool,
-    /// Keep settings that someone else has changed since then, without asking.
+    /// Without asking, keep the values of settings that someone else has changed since Apus set them.
     #[arg(long)]
     pub keep: bool,
     /// If the journal is damaged, roll back what its intact lines record.
@@ -207,10 +219,11 @@ pub struct Follow {
     /// Time between two searches for new devices and threads.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span_with_hours)]
     pub every: Nanos,
-    /// If the kernel refuses some changes, report them and make the rest, instead of rolling back.
+    /// If the kernel refuses some changes, report these and make the others, instead of rolling everything back.
     #[arg(long)]
     pub keep_going: bool,
-    /// Time to wait for another transaction to end before giving up.
+    /// If another apus process is changing or rolling back settings, wait up to this long for it to finish, then give
+    /// up.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub wait: Nanos,
 }
@@ -218,7 +231,9 @@ pub struct Follow {
 /// Arguments of `apus tune status` and `diff`.
 #[derive(Args, Debug)]
 pub struct Show {
-    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
+    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-status/1).
@@ -229,7 +244,9 @@ pub struct Show {
 /// Arguments of `apus tune recommend`.
 #[derive(Args, Debug)]
 pub struct RecommendArgs {
-    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
+    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-recommend/1).
@@ -256,7 +273,9 @@ pub struct Export {
 /// Arguments of `apus tune guard`, a hidden command.
 #[derive(Args, Debug)]
 pub struct Guard {
-    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
+    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Roll back after DURATION.
@@ -265,8 +284,7 @@ pub struct Guard {
     /// Roll back when this process ends.
     #[arg(long)]
     pub while_pid: Option<u32>,
-    /// Start time of that process, in clock ticks after boot, so that a later process with the same PID is told
-    /// apart.
+    /// Start time of that process, in clock ticks after boot. It tells the process from a later one with the same PID.
     #[arg(long, requires = "while_pid")]
     pub started: Option<u64>,
 }
@@ -294,7 +312,9 @@ pub struct PowerSet {
     /// How to fix the frequency: through registers or through the kernel.
     #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
-    /// Root folder of the host to work on: a recorded host, or the real host as seen from inside a container.
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
+    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// How to make the changes.

@@ -1,4 +1,4 @@
-//! `apus demo`: the tester does it; this says when to stop, and writes what came of it.
+//! `apus demo`: runs the tester's demo, ends it when the user asks, and writes the result.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `apus generate`: shell completions and manual pages, made of the definitions that parse the arguments.
+//! `apus generate`: writes shell completions and manual pages, from the definitions that also parse the arguments.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn write_pages(folder: &Path) -> anyhow::Result<()> {
     let failed = |e: std::io::Error| {
         Failure::lacking(
             format!("write manual pages to {}", folder.display()),
-            e.to_string(),
+            e,
             "name a folder that you can write to",
         )
     };

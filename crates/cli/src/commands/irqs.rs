@@ -1,4 +1,4 @@
-//! `apus irqs`.
+//! `apus irqs`: shows what interrupts CPUs.
 
 use std::io::{self, Write};
 use std::time::Duration;

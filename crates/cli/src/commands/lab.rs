@@ -1,4 +1,4 @@
-//! `apus lab`.
+//! `apus lab`: creates, lists, uses and removes labs.
 
 use std::io::Write as _;
 

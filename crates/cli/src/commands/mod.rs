@@ -1,4 +1,4 @@
-//! What to do: one file a command.
+//! The commands: one file per command.
 
 mod audit;
 mod bench;
@@ -9,6 +9,7 @@ mod generate;
 mod irqs;
 mod lab;
 mod metrics;
+mod moderate;
 mod ports;
 mod probe;
 mod replay;
@@ -39,6 +40,7 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
         Command::Sim(typed) => sim::run(&typed),
         Command::Tune(typed) => tune::run(typed),
         Command::Experiment(typed) => experiment::run(&typed),
+        Command::Moderate(typed) => moderate::run(&typed),
         Command::Power(typed) => tune::power(typed),
         Command::Audit(typed) => audit::run(*typed),
         Command::Irqs(typed) => irqs::run(&typed),

@@ -1,5 +1,5 @@
-//! What `apus run` and `apus bench` set of the machine for their ports, by its journal: `live` itself sets nothing that
-//! outlives it (its XDP program goes with the process).
+//! Settings of the machine that `apus run` and `apus bench` change for their ports. The changes go through the journal.
+//! The crate `live` itself changes nothing that outlasts the process (its XDP program ends with the process).
 
 use host::knob::Error as KnobError;
 use host::knob::{Access, NapiDeferral};

@@ -1,4 +1,4 @@
-//! `apus replay`.
+//! `apus replay`: checks a recorded run.
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};
@@ -17,9 +17,8 @@ use crate::{Failure, Status, terminal};
 /// Runs `apus replay`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let name = typed.file.display().to_string();
-    let file = File::open(&typed.file).map_err(|e| {
-        Failure::wrong(format!("cannot open {name}"), e.to_string(), "give a file that apus run --record wrote")
-    })?;
+    let file = File::open(&typed.file)
+        .map_err(|e| Failure::wrong(format!("cannot open {name}"), e, "give a file that apus run --record wrote"))?;
     let found = replay(BufReader::new(file), &name)?;
     let difference = found.first_difference.map(|(line, recorded, now)| Difference { line, recorded, now });
     let mode = found.mode.parse()?;

@@ -1,4 +1,4 @@
-//! `apus report`.
+//! `apus report`: writes a report from JSON results.
 
 use std::fs;
 use std::io::Write as _;
@@ -79,17 +79,16 @@ fn is_of_probe(path: &Path) -> bool {
 fn read(path: &Path) -> Result<Vec<Document>, Failure> {
     let what = || format!("read {}", path.display());
     let fix = "give a file that apus bench -o wrote";
-    let text = fs::read_to_string(path).map_err(|e| Failure::wrong(what(), e.to_string(), fix))?;
+    let text = fs::read_to_string(path).map_err(|e| Failure::wrong(what(), e, fix))?;
     let documents = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-    let documents: Vec<Value> =
-        documents.collect::<Result<_, _>>().map_err(|e| Failure::wrong(what(), e.to_string(), fix))?;
+    let documents: Vec<Value> = documents.collect::<Result<_, _>>().map_err(|e| Failure::wrong(what(), e, fix))?;
     if documents.is_empty() {
         return Err(Failure::wrong(what(), "the file contains no result", fix));
     }
     // First the schema: a document of another version is not read as if it were this one.
     let read = |document: Value| match document["schema"].as_str() {
         Some(tester::result::SCHEMA) | None => {
-            serde_json::from_value(document).map_err(|e| Failure::wrong(what(), e.to_string(), fix))
+            serde_json::from_value(document).map_err(|e| Failure::wrong(what(), e, fix))
         }
         Some(other) => {
             let why = format!("its schema is {other:?}, but this program reads {:?}", tester::result::SCHEMA);

@@ -1,4 +1,4 @@
-//! `apus snapshot`.
+//! `apus snapshot`: records the state of a host.
 
 use std::io::Write as _;
 
@@ -54,11 +54,9 @@ fn refused(error: WriteError) -> Failure {
             "the file name has no supported suffix",
             "end the name in .tar, .tar.gz or .tar.zst",
         ),
-        WriteError::Write { path, error } => Failure::lacking(
-            format!("cannot write {}", path.display()),
-            error.to_string(),
-            "choose another file with -o",
-        ),
+        WriteError::Write { path, error } => {
+            Failure::lacking(format!("cannot write {}", path.display()), error, "choose another file with -o")
+        }
     }
 }
 
@@ -66,7 +64,7 @@ fn unreadable(error: RootError) -> Failure {
     match &error {
         RootError::Open { path, error } => Failure::wrong(
             format!("cannot open {}", path.display()),
-            error.to_string(),
+            error,
             "give a folder or an archive with a host's files",
         ),
         RootError::NotAHost { path, reason } => Failure::wrong(

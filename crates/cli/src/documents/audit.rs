@@ -14,7 +14,6 @@ pub const CMDLINE_SCHEMA: &str = "apus.cmdline/1";
 
 /// The result of an audit.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -43,7 +42,6 @@ pub struct Document {
 
 /// The judged host.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Host {
     /// `this host`, or the name of the recording.
     pub name: String,
@@ -61,7 +59,6 @@ pub struct Host {
 
 /// What the host was assumed to be for. Each `*_from` is `given`, or says what the value was inferred from.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Intent {
     /// List of CPUs reserved for the application; `null` if there are none.
     pub isolated: Option<String>,
@@ -81,7 +78,6 @@ pub struct Intent {
 
 /// One action and its benefit.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Action {
     /// The action as an instruction.
     pub title: String,
@@ -107,13 +103,13 @@ units::named! {
     /// Kind of an action: who or what carries it out.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ActionKind {
-        /// `apus tune` makes it and rolls it back.
+        /// Settings that `apus tune` makes and rolls back.
         Set = "set",
-        /// A changed kernel command line.
+        /// A change of the kernel command line, which takes effect at the next boot.
         Boot = "boot",
-        /// Somebody does it by hand.
+        /// Work that somebody does by hand.
         People = "people",
-        /// Say first what the host is for.
+        /// A question: first say what the host is for.
         Ask = "ask",
     }
 }
@@ -122,9 +118,9 @@ units::named! {
     /// What a finding does to a packet.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum EffectKind {
-        /// It waits, for `effect_ns`.
+        /// The packet waits, for `effect_ns`.
         Late = "late",
-        /// The work on it takes longer.
+        /// The packet does not wait, but the work on it takes longer.
         Slower = "slower",
     }
 }
@@ -139,7 +135,6 @@ impl EffectKind {
 
 /// The benefit of an action.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Gain {
     /// The benefit in words.
     pub text: String,
@@ -153,7 +148,6 @@ pub struct Gain {
 
 /// An option of `apus audit` that would let it check more.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Unlock {
     /// `--isolated`, `--nic` or `--workload`.
     pub option: String,
@@ -165,7 +159,6 @@ pub struct Unlock {
 
 /// The findings of one root cause.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Cause {
     /// Name of the root cause, as in the findings.
     pub cause: Name<audit::Cause>,
@@ -179,7 +172,6 @@ pub struct Cause {
 
 /// What one rule found on one or several subjects.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Said {
     /// Identifier of the rule.
     pub id: String,
@@ -195,7 +187,6 @@ pub struct Said {
 
 /// Number of each verdict in a group of rules.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Group {
     /// Name of the group.
@@ -212,7 +203,6 @@ pub struct Group {
 
 /// One finding: the verdict of a rule on one subject.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Finding {
     /// Identifier of the rule.
     pub id: String,
@@ -262,7 +252,6 @@ pub struct Finding {
 
 /// A value on which a verdict rests.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Evidence {
     /// The value as read.
     pub value: String,
@@ -272,7 +261,6 @@ pub struct Evidence {
 
 /// How to fix a finding.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Fix {
     /// Commands that show more and change nothing.
     pub look: Vec<String>,
@@ -290,7 +278,6 @@ pub struct Fix {
 
 /// One line of a fix.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Step {
     /// The command, the kernel parameters, or the advice.
     pub text: String,
@@ -302,7 +289,6 @@ pub struct Step {
 
 /// The differences between two audits.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct DiffDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -311,7 +297,7 @@ pub struct DiffDocument {
     pub schema: String,
     /// The first host.
     pub before: Host,
-    /// Second host: a folder or an archive; `/` is this host.
+    /// The second host.
     pub after: Host,
     /// The differences, worse ones first.
     pub differences: Vec<Difference>,
@@ -319,7 +305,6 @@ pub struct DiffDocument {
 
 /// One difference.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Difference {
     /// How the two findings differ.
     pub kind: Name<DifferenceKind>,
@@ -333,7 +318,6 @@ pub struct Difference {
 
 /// A kernel command line, judged or suggested.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct CmdlineDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -352,9 +336,8 @@ pub struct CmdlineDocument {
 
 /// A problem of one or several words, or of a missing word.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Remark {
-    /// What kind of remark.
+    /// The kind of the remark.
     pub kind: Name<audit::cmdline::Kind>,
     /// The parameters as written; for a missing one, what to add.
     pub parameter: String,
@@ -368,7 +351,6 @@ pub struct Remark {
 
 /// A suggested word, or several that belong together.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Suggested {
     /// The word as written on the line.
     pub parameter: String,

@@ -11,7 +11,6 @@ pub const SCHEMA: &str = "apus.dim-replay/1";
 
 /// The result of a replay of DIM.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -30,7 +29,6 @@ pub struct Document {
 
 /// DIM's state after a call, in the numbers of the kernel (Linux include/linux/dim.h).
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Call {
     /// 0 START_MEASURE, 1 MEASURE_IN_PROGRESS, 2 APPLY_NEW_PROFILE.
     pub state: u8,
@@ -48,7 +46,6 @@ pub struct Call {
 
 /// The counts over all calls of a replay.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Summary {
     /// Number of calls replayed.
     pub calls: u64,
@@ -64,7 +61,6 @@ pub struct Summary {
 
 /// A recorded value that differs from DIM's.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Mismatch {
     /// Line number in the file, from 1.
     pub line: u64,

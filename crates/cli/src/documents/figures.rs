@@ -13,7 +13,6 @@ pub const SCHEMA: &str = "apus.sim.figures/2";
 
 /// Published figures, and what Apus computes for the same quantities.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -30,7 +29,6 @@ pub struct Document {
 
 /// How many numbers agree, by the origin of the number.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Summary {
     /// Simulated numbers.
     pub simulated: Share,
@@ -48,7 +46,6 @@ pub struct Summary {
 
 /// How many numbers agree: averages, rates and powers within 15 %, extremes within a factor of 2, bounds as stated.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Share {
     /// Count of numbers that agree.
     pub agree: usize,
@@ -58,7 +55,6 @@ pub struct Share {
 
 /// A figure or table of a published document.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Figure {
     /// Short identifier, such as `s0.4`.
     pub id: String,
@@ -84,13 +80,12 @@ pub struct Figure {
 
 /// A parameter that is varied.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Sensitivity {
     /// Name of the input.
     pub parameter: String,
     /// Value with its unit.
     pub value: String,
-    /// How it came to that.
+    /// How the parameter got its value.
     pub standing: Name<Standing>,
     /// Percentage by which it is lowered and raised.
     pub percent: u32,
@@ -102,7 +97,6 @@ pub struct Sensitivity {
 
 /// How the rows change.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Shift {
     /// The row that changes most: case and quantity.
     pub row: String,
@@ -114,7 +108,6 @@ pub struct Shift {
 
 /// An input parameter.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Input {
     /// Name of the parameter.
     pub name: String,
@@ -126,7 +119,6 @@ pub struct Input {
 
 /// One compared number.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Row {
     /// The case within the figure.
     pub case: String,
@@ -134,7 +126,7 @@ pub struct Row {
     pub quantity: String,
     /// Unit of `theirs` and `modelled`; empty for a ratio.
     pub unit: String,
-    /// How closely it is meant to agree.
+    /// How closely the two numbers should agree.
     pub kind: Name<Kind>,
     /// The number in the document; `null` if it has none.
     pub theirs: Option<Bounds>,
@@ -142,11 +134,11 @@ pub struct Row {
     pub modelled: Option<f64>,
     /// Prediction of the null model; `null` if it has none for this row.
     pub null_model: Option<f64>,
-    /// Where `modelled` is from.
+    /// How `modelled` was obtained.
     pub role: Name<Role>,
     /// Deviation in percent of the document's number; 0 within its range.
     pub deviation_percent: Option<f64>,
-    /// How it turned out.
+    /// The result of the comparison.
     pub verdict: Name<Verdict>,
     /// Why the number differs or is missing; `null` if it agrees.
     pub explanation: Option<String>,
@@ -154,7 +146,6 @@ pub struct Row {
 
 /// A number (with equal bounds), or the known range of one.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Bounds {
     /// Lower bound; `null` if unknown.
     pub least: Option<f64>,
@@ -164,7 +155,6 @@ pub struct Bounds {
 
 /// Points of a plot.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Plot {
     /// What the plot shows.
     pub title: String,
@@ -180,7 +170,6 @@ pub struct Plot {
 
 /// What an axis shows.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Axis {
     /// The quantity.
     pub quantity: String,
@@ -190,7 +179,6 @@ pub struct Axis {
 
 /// A horizontal line across a plot.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Line {
     /// Label of the line.
     pub label: String,

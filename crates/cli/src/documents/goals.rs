@@ -17,7 +17,6 @@ pub const SCHEMA: &str = "apus.sim.goals/2";
 
 /// Which waiting mode meets a goal with the least power. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -30,7 +29,7 @@ pub struct Document {
     pub seed: u64,
     /// Seeds per case, counting up from the first.
     pub seeds: u64,
-    /// Simulated time before the counted window.
+    /// Simulated time before the measured window.
     pub warm_up_ns: u64,
     /// How the cases were drawn; `null` if the whole grid was used.
     pub sample: Option<Sample>,
@@ -44,7 +43,6 @@ pub struct Document {
 
 /// How cases were drawn from the grid.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Sample {
     /// Number of cases requested.
     pub cases: u64,
@@ -54,7 +52,6 @@ pub struct Sample {
 
 /// The results over all cases.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Summary {
     /// Number of cases by verdict.
     pub verdicts: BTreeMap<Name<Verdict>, u64>,
@@ -71,7 +68,6 @@ pub struct Summary {
 
 /// The distribution of a number over the cases.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Quartiles {
     /// Number of cases in which it is known.
     pub cases: u64,
@@ -89,7 +85,6 @@ pub struct Quartiles {
 
 /// A machine, traffic, a load and a goal.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Case {
     /// Name of the processor.
     pub machine: String,
@@ -105,11 +100,11 @@ pub struct Case {
     pub deepest: String,
     /// Peak rate that `adaptive` was told; `null` if none.
     pub peak_pps: Option<u64>,
-    /// The latency goal, such as `p99.9=50us`; `null` if none was given.
+    /// The latency goal, such as `p99.9=50us`.
     pub goal: String,
-    /// Length of the counted window of each run.
+    /// Length of the measured window of each run.
     pub duration_ns: u64,
-    /// What became of it.
+    /// The verdict on the case.
     pub verdict: Name<Verdict>,
     /// Whether `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: bool,
@@ -139,7 +134,6 @@ pub struct Case {
 
 /// The result of one mode.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Way {
     /// Name: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `poll@800MHz` or `adaptive`.
     pub way: String,
@@ -157,7 +151,7 @@ pub struct Way {
     pub late_ppm: f64,
     /// 95 % interval of the late share over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// Whether the mode held the goal. A lost packet is a `no`.
+    /// Whether the mode held the goal. If a packet is lost, it did not (`no`).
     pub held: Name<Held>,
     /// Delay at the goal's quantile, for the median seed, with lost packets as infinitely late. `null` if the
     /// quantile falls among lost packets, or if a run had too few packets.

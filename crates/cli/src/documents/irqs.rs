@@ -12,7 +12,6 @@ pub const SCHEMA: &str = "apus.irqs/1";
 
 /// What interrupts CPUs.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -29,13 +28,12 @@ pub struct Document {
 
 /// One source of interrupts.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Source {
     /// Label in the kernel's table: a number, `LOC` or `NET_RX`.
     pub label: String,
     /// Users of the interrupt, or what the label means.
     pub name: String,
-    /// What kind of interruption.
+    /// The kind of interruption.
     pub kind: Name<HitKind>,
     /// Count over these CPUs.
     pub count: u64,

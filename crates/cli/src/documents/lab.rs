@@ -8,7 +8,6 @@ pub const SCHEMA: &str = "apus.lab/1";
 
 /// The labs of this host.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -21,7 +20,6 @@ pub struct Document {
 
 /// One lab.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Lab {
     /// Name of the lab.
     pub name: String,

@@ -9,7 +9,6 @@ pub const MACHINES: &str = "apus.sim.machines/1";
 
 /// The machines that a scenario can name.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -22,7 +21,6 @@ pub struct Document {
 
 /// A machine.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Shown {
     /// Name in scenarios; the file name for a user's own machine.
     pub name: String,
@@ -38,7 +36,6 @@ pub struct Shown {
 
 /// A processor.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Processor {
     /// Number of cores per package.
     pub cores: u32,
@@ -54,7 +51,6 @@ pub struct Processor {
 
 /// A network controller.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Nic {
     /// Line rate.
     pub rate_bps: u64,
@@ -66,7 +62,6 @@ pub struct Nic {
 
 /// A value and its source.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// Key in the file, such as `processor.pstates.block`.
     pub path: String,

@@ -1,6 +1,6 @@
-//! What is said to programs: one file a document, each with a JSON Schema in `schemas/`.
+//! The JSON documents that the commands print: one file per document, each with a JSON Schema in `schemas/`.
 //!
-//! Keys are in snake case and carry their unit; what is not known is `null`.
+//! Keys are in snake case and carry their unit. A value that is not known is `null`.
 
 pub mod audit;
 pub mod dim;
@@ -9,6 +9,7 @@ pub mod goals;
 pub mod irqs;
 pub mod lab;
 pub mod machines;
+pub mod moderate;
 pub mod probe;
 pub mod replay;
 pub mod run;
@@ -59,6 +60,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::ROLLBACK, schema: schema_of::<tune::Rollback> },
     Published { name: tune::RECOMMEND, schema: schema_of::<tune::Recommend> },
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
+    Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 

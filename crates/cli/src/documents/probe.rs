@@ -1,4 +1,4 @@
-//! What `apus probe` measured.
+//! The JSON documents of `apus probe`.
 
 use probe::Measured;
 use probe::compare::TermComparison;
@@ -11,7 +11,7 @@ use tester::host::HostState;
 /// Name and version of the schema of probe results.
 pub const SCHEMA: &str = "apus.probe/2";
 
-/// The version before, which is read too: there the samples of a distribution were counted as `n`.
+/// The previous version, which is read too. In it, the number of samples of a distribution was called `n`.
 pub const SCHEMA_1: &str = "apus.probe/1";
 
 /// The JSON document of `apus probe`.
@@ -40,7 +40,7 @@ impl Document {
 /// Name and version of the schema of the platform profile.
 pub const PLATFORM: &str = "apus.platform/2";
 
-/// The version before, which is read too, as [`SCHEMA_1`].
+/// The previous version, which is read too, as for [`SCHEMA_1`].
 pub const PLATFORM_1: &str = "apus.platform/1";
 
 /// The platform profile that `apus probe all` writes: the cost of waking up on a host, measured in several rounds.
@@ -95,7 +95,6 @@ pub const COMPARISON: &str = "apus.probe-compare/1";
 
 /// The JSON document of `apus probe compare`.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Comparison {
     /// Version of the program.
     pub apus: String,

@@ -10,7 +10,6 @@ pub const SCHEMA: &str = "apus.replay/1";
 
 /// The result of a replay.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -35,7 +34,6 @@ pub struct Document {
 
 /// CPU time of the recorded decisions, and the least with which a goal could have been met on the same arrivals.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Cpu {
     /// Goal for which the least CPU time was computed; `null` if neither the mode nor `--goal` gives one.
     pub goal: Option<String>,
@@ -57,7 +55,6 @@ pub struct Cpu {
 
 /// A decision that differs from the recorded one.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Difference {
     /// Line number in the file, from 1.
     pub line: u64,

@@ -14,12 +14,11 @@ use tester::document::Name;
 
 use super::top::{Port as DeviceCounts, Total, ports};
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.run/2";
 
 /// How an instance ran.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -41,7 +40,7 @@ pub struct Document {
     pub workers: Vec<Worker>,
     /// Whether received = sent + dropped, for every worker.
     pub accounted: bool,
-    /// What differs from what was asked for or expected.
+    /// Differences between what was requested or expected and what happened.
     pub warnings: Vec<String>,
     /// The error; `null` if there was none.
     pub error: Option<String>,
@@ -51,13 +50,13 @@ units::named! {
     /// Why an instance ended.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Ended {
-        /// A signal asked it to.
+        /// A signal asked the instance to end.
         Asked = "asked",
-        /// It ran for as long as `--duration` says.
+        /// The time given by `--duration` was over.
         Duration = "duration",
         /// There was nothing more to receive.
         Exhausted = "exhausted",
-        /// It could not start, or a worker failed.
+        /// The instance could not start, or a worker failed.
         Failed = "failed",
     }
 }
@@ -66,18 +65,17 @@ units::named! {
     /// How a worker ended.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum WorkerEnded {
-        /// It was told to.
+        /// The worker was asked to stop.
         Stopped = "stopped",
         /// There was nothing more to receive.
         Exhausted = "exhausted",
-        /// By an error.
+        /// The worker ended with an error.
         Failed = "failed",
     }
 }
 
 /// The options of a run, as they were understood.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Name of the instance.
     pub instance: String,
@@ -89,7 +87,7 @@ pub struct Config {
     pub mode: Name<Mode>,
     /// Latency goal of the wait mode, given or default; `null` for modes without one.
     pub goal: Option<String>,
-    /// Platform profile that it started from; `null` if none.
+    /// Platform profile from which `adaptive` started; `null` if none was given.
     pub platform: Option<String>,
     /// Longest sleep; `null` except for `backoff`.
     pub sleep_max_ns: Option<u64>,
@@ -119,7 +117,6 @@ pub struct Config {
 
 /// Where a worker runs.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Place {
     /// CPU that the worker is pinned to; `null` if not pinned.
     pub cpu: Option<usize>,
@@ -129,7 +126,6 @@ pub struct Place {
 
 /// Interrupt deferral of a NAPI instance.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Deferral {
     /// Empty polls before the interrupt is enabled again.
     pub defer_hard_irqs: u32,
@@ -139,11 +135,10 @@ pub struct Deferral {
 
 /// An opened port.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Port {
     /// Name of the port.
     pub name: String,
-    /// What kind of port.
+    /// The kind of port.
     pub kind: Name<PortKind>,
     /// Where the XDP program runs; `null` without one.
     pub xdp_mode: Option<Name<XdpMode>>,
@@ -157,7 +152,7 @@ pub struct Port {
     pub rx_descriptors: u32,
     /// Peak rate assumed for the limit on waits; `null` if no frame can be lost.
     pub peak_rate_pps: Option<u64>,
-    /// Where that rate comes from; assumed are 10 Gbit/s.
+    /// Where that rate comes from; if it is assumed, it is that of 10 Gbit/s.
     pub peak_rate_from: Option<Name<PeakRateSource>>,
 }
 
@@ -186,7 +181,6 @@ impl Port {
 
 /// Limit on waits, so that no ring overflows.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Bound {
     /// Descriptors of the ring that fills first.
     pub descriptors: u32,
@@ -208,7 +202,6 @@ impl From<LossBound> for Bound {
 
 /// How one worker ran.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Worker {
     /// Number of the worker, from 0.
     pub worker: usize,
@@ -222,7 +215,6 @@ pub struct Worker {
 
 /// The counters of a worker.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct WorkerCounts {
     /// Thread identifier.
     pub tid: u32,

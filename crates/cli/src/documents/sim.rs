@@ -25,7 +25,6 @@ pub const SWEEP: &str = "apus.sim.sweep/2";
 
 /// One simulated scenario. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct RunDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -38,7 +37,6 @@ pub struct RunDocument {
 
 /// Several simulated scenarios.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct CompareDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -51,7 +49,6 @@ pub struct CompareDocument {
 
 /// One scenario, simulated with varying values.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct SweepDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -66,7 +63,6 @@ pub struct SweepDocument {
 
 /// Statistics of one combination of values over its seeds.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Combination {
     /// Varied keys and their values.
     pub values: BTreeMap<String, String>,
@@ -78,7 +74,6 @@ pub struct Combination {
 
 /// Statistics of one number over independent seeds.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Statistics {
     /// Mean over the seeds.
     pub mean: f64,
@@ -92,7 +87,6 @@ pub struct Statistics {
 
 /// What was simulated, and the result.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Case {
     /// Name of the scenario file.
     pub scenario: String,
@@ -104,7 +98,7 @@ pub struct Case {
     pub machine: String,
     /// Name of the machine that models the NIC.
     pub nic: String,
-    /// What moved the frames.
+    /// What moves the frames: a loop in user space, or the kernel.
     pub driver: Name<Driver>,
     /// The wait policy; `null` if the kernel moved the frames.
     pub wait: Option<Name<Wait>>,
@@ -116,9 +110,9 @@ pub struct Case {
     pub virtual_machine: bool,
     /// Random seed of the simulation.
     pub seed: u64,
-    /// Simulated time before the counted window.
+    /// Simulated time before the measured window.
     pub warm_up_ns: u64,
-    /// Length of the counted window.
+    /// Length of the measured window.
     pub duration_ns: u64,
     /// The frames that arrived within the window.
     pub frames: Frames,
@@ -151,7 +145,6 @@ units::named! {
 
 /// Frames: offered = departed + dropped + in flight.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Frames {
     /// Frames that arrived.
     pub offered: u64,
@@ -169,7 +162,6 @@ pub struct Frames {
 
 /// One part of the latency.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct TermDocument {
     /// Mean of exact values, rounded down.
     pub mean_ns: Option<u64>,
@@ -181,7 +173,6 @@ pub struct TermDocument {
 
 /// The result of a goal. A lost packet counts as late.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct GoalDocument {
     /// The goal, such as `p99.9=50us`.
     pub latency: String,
@@ -199,7 +190,6 @@ pub struct GoalDocument {
 
 /// Mean power over the window, and energy, both from the machine model.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Power {
     /// Power of the simulated cores together.
     pub cores_uw: u64,
@@ -216,13 +206,12 @@ pub struct Power {
 /// Least mean power of the simulated cores with which any mode could meet the goal on these arrivals: a lower bound
 /// that knows all arrivals in advance and pays the least for each wake-up.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Least {
     /// The bound; `null` if it is unknown.
     pub cores_uw: Option<u64>,
     /// Power of the simulated cores relative to the bound. Below 1 only if the goal was missed.
     pub multiple: Option<f64>,
-    /// What sets it: the wake-ups that the deadlines ask for, or the cycles of the packets.
+    /// What determines the bound: the wake-ups that the deadlines demand, or the cycles of the packets.
     pub set_by: Option<Name<By>>,
     /// Why the bound is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
@@ -245,7 +234,6 @@ impl Least {
 
 /// A receive queue.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Queue {
     /// Frames that arrived for it.
     pub offered: u64,
@@ -267,7 +255,6 @@ pub struct Queue {
 
 /// A queue that threads share (Metronome).
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Shared {
     /// Number of times that a thread took the lock and emptied the queue.
     pub cycles: u64,
@@ -281,13 +268,12 @@ pub struct Shared {
 
 /// Time under one moderation profile.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Profile {
     /// `rx-usecs` of the profile.
     pub usecs: u32,
     /// `rx-frames` of the profile.
     pub frames: u32,
-    /// What the time counts from.
+    /// When the time begins to count.
     pub mode: Name<PeriodMode>,
     /// How long the profile was in effect.
     pub time_ns: u64,
@@ -295,7 +281,6 @@ pub struct Profile {
 
 /// A simulated core.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Core {
     /// Polls: of all its queues; in the kernel, of one queue.
     pub polls: u64,
@@ -327,7 +312,6 @@ pub struct Core {
 
 /// Time in one state at one frequency.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Residency {
     /// `working`, `polling`, `pausing`, `stalled` (its frequency changed), `waking`, `other` (another task), or the
     /// name of an idle state.
@@ -342,7 +326,6 @@ pub struct Residency {
 
 /// What cpuidle would count for an idle state.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct IdleState {
     /// Name of the idle state.
     pub name: String,

@@ -8,7 +8,6 @@ pub const SCHEMA: &str = "apus.snapshot/1";
 
 /// The written archive.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,

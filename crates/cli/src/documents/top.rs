@@ -15,7 +15,6 @@ pub const SCHEMA: &str = "apus.top/2";
 
 /// What the running instances do.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -30,7 +29,6 @@ pub struct Document {
 
 /// A running instance.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Instance {
     /// Name of the instance.
     pub instance: String,
@@ -42,7 +40,6 @@ pub struct Instance {
 
 /// A worker: one thread with its ports.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Worker {
     /// Number of the worker, from 0.
     pub worker: u32,
@@ -80,13 +77,12 @@ pub struct Worker {
 
 /// A choice of `adaptive`, and what it expected.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Choice {
     /// Time since the choice; long while the core is in that wait, or takes frames without comparing waits.
     pub age_ns: u64,
     /// The kind of wait.
     pub kind: Name<WaitKind>,
-    /// Why.
+    /// The reason of the decision.
     pub reason: Name<Reason>,
     /// Planned length of the wait; for a block, the expected time until the next frame.
     pub wait_ns: u64,
@@ -108,7 +104,6 @@ pub struct Choice {
 
 /// What a worker's port reports.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Port {
     /// Name of the port.
     pub name: String,
@@ -130,7 +125,6 @@ pub struct Port {
 
 /// Counters since the worker started.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Total {
     /// Frames received from the devices.
     pub received_frames: u64,
@@ -168,7 +162,6 @@ pub struct Total {
 
 /// Waits of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Wait {
     /// Number of waits.
     pub count: u64,
@@ -178,7 +171,6 @@ pub struct Wait {
 
 /// Rates between two samples.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Rate {
     /// Time between the samples.
     pub interval_ns: u64,
@@ -216,7 +208,6 @@ pub struct Rate {
 
 /// Where a worker's time went, as shares of 1.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct TimeShares {
     /// Share of time spent on processing frames.
     pub busy_ratio: f64,
@@ -228,13 +219,12 @@ pub struct TimeShares {
     pub sleep_ratio: f64,
     /// Share of time in waits of kind `block`.
     pub block_ratio: f64,
-    /// The rest: the empty polls themselves, and a wait that has not ended yet.
+    /// The rest of the time: the empty polls themselves, and a wait that has not ended yet.
     pub rest_ratio: f64,
 }
 
 /// A telemetry file without a running worker.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Leftover {
     /// Path of the file.
     pub path: String,

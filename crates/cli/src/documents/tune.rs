@@ -27,7 +27,6 @@ pub const RECOMMEND: &str = "apus.tune-recommend/1";
 
 /// The profile that suits the host.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Recommend {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -70,7 +69,6 @@ pub enum Value {
 
 /// What a profile would change.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Plan {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -93,13 +91,12 @@ pub struct Plan {
 
 /// One setting of a plan.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct PlanItem {
     /// Name of the setting.
     pub setting: String,
     /// The value that the profile wants.
     pub wanted: Value,
-    /// State of the setting on the machine, compared with the profile.
+    /// Whether the setting has the wanted value now, compared with the profile.
     pub meets: Name<Meets>,
     /// The current value; `null` if it does not exist or is not readable.
     pub now: Option<Value>,
@@ -111,7 +108,6 @@ pub struct PlanItem {
 
 /// What was applied.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Apply {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -136,7 +132,6 @@ pub struct Apply {
 
 /// A transaction from before the last reboot.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct PastTransaction {
     /// Number of the transaction.
     pub transaction: u32,
@@ -148,7 +143,6 @@ pub struct PastTransaction {
 
 /// A setting that changed together with another.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct AlongItem {
     /// Name of the setting.
     pub setting: String,
@@ -164,13 +158,12 @@ pub struct AlongItem {
 
 /// The outcome of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct AppliedItem {
     /// Name of the setting.
     pub setting: String,
     /// The requested value.
     pub wanted: Value,
-    /// What became of it.
+    /// The outcome of the change.
     pub became: Name<Became>,
     /// Value before; `null` if unknown.
     pub before: Option<Value>,
@@ -182,7 +175,6 @@ pub struct AppliedItem {
 
 /// What was rolled back.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -195,7 +187,6 @@ pub struct Rollback {
 
 /// A transaction that was rolled back as far as possible.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct RolledBackTransaction {
     /// Number of the transaction.
     pub transaction: u32,
@@ -213,13 +204,12 @@ pub struct RolledBackTransaction {
 
 /// The outcome of rolling back one change.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct RolledBackItem {
     /// Name of the setting.
     pub setting: String,
     /// The value before the change, to be restored.
     pub before: Value,
-    /// What became of it.
+    /// The outcome of the rollback.
     pub outcome: Name<Outcome>,
     /// Whether the setting was not requested, but changed together with a requested setting.
     pub along: bool,
@@ -231,7 +221,6 @@ pub struct RolledBackItem {
 
 /// What is applied, and its current values.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Status {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -246,7 +235,6 @@ pub struct Status {
 
 /// A transaction that is not rolled back.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct OpenTransaction {
     /// Number of the transaction.
     pub transaction: u32,
@@ -263,7 +251,7 @@ pub struct OpenTransaction {
     pub abandoned: bool,
     /// Whether the transaction is from before the last reboot.
     pub past: bool,
-    /// Network namespace of the transaction, if it is not the current one.
+    /// Network namespace of the transaction; `null` if it is the current one.
     pub network_namespace: Option<String>,
     /// Whether that namespace no longer exists; its settings of the whole host can be rolled back from anywhere.
     pub namespace_gone: bool,
@@ -275,7 +263,6 @@ pub struct OpenTransaction {
 
 /// A setting of a transaction.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct OpenItem {
     /// Name of the setting.
     pub setting: String,
@@ -298,7 +285,7 @@ pub struct OpenItem {
 }
 
 units::named! {
-    /// How a setting of a transaction stands.
+    /// The state of a setting of a transaction.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Standing {
         /// The setting has the value that the transaction set.
@@ -326,7 +313,6 @@ units::named! {
 
 /// The observed effect of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
 pub struct Effect {
     /// Whether the effect is there; `null` if nothing happened that would show it.
     pub seen: Option<bool>,

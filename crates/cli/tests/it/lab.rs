@@ -144,18 +144,13 @@ fn load_is_searched_and_flooded() {
     assert!(!link(&lab).contains("xdp"));
 }
 
-/// Both knobs of each NAPI of the tested interface, the only one in its namespace with any.
-fn napi(lab: &Guard) -> Vec<(u32, u32)> {
+/// Both knobs of each NAPI of the tested interface.
+fn napi(lab: &Guard) -> Vec<(u32, u64)> {
     tester::lab::in_namespace(&lab.namespace("dut"), || {
-        let mut socket = netlink_socket2::NetlinkSocket::new();
-        let request = netlink_bindings::netdev::Request::new().op_napi_get_dump();
-        let mut reply = socket.request(&request).unwrap();
-        let mut napis = Vec::new();
-        while let Some(napi) = reply.recv() {
-            let napi = napi.unwrap();
-            napis.push((napi.get_defer_hard_irqs().unwrap(), napi.get_gro_flush_timeout().unwrap()));
-        }
-        napis
+        let mut client = host::nic::Client::new();
+        let tested = client.interface("dut0").unwrap();
+        let settings = client.napis(&tested).unwrap().into_iter().map(|napi| napi.settings);
+        settings.map(|it| (it.defer_hard_irqs.unwrap(), it.gro_flush_timeout_ns.unwrap())).collect()
     })
     .unwrap()
 }

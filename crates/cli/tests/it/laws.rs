@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. A new edge is a decision on the design: it goes into ARCHITECTURE.md first.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("units", &[]),
     ("pcap", &["units"]),
     ("policy", &["units"]),
@@ -13,10 +13,11 @@ const EDGES: [(&str, &[&str]); 12] = [
     ("audit", &["units", "host"]),
     ("live", &["units", "pcap", "policy"]),
     ("tester", &["units", "pcap", "live"]),
+    ("steer", &["units", "policy", "host"]),
     ("testkit", &[]),
     ("vmlab", &["units", "testkit"]),
     ("probe", &["units", "host", "live", "tester"]),
-    ("cli", &["units", "policy", "sim", "host", "audit", "live", "tester", "probe"]),
+    ("cli", &["units", "policy", "sim", "host", "steer", "audit", "live", "tester", "probe"]),
 ];
 /// The same for tests, benchmarks and examples alone.
 const DEV_EDGES: [(&str, &[&str]); 8] = [
@@ -30,7 +31,8 @@ const DEV_EDGES: [(&str, &[&str]); 8] = [
     ("cli", &["testkit", "vmlab"]),
 ];
 /// Crates in which `unsafe` can stand nowhere at all, and the one that has files for it.
-const FORBID_UNSAFE: [&str; 9] = ["testkit", "vmlab", "units", "pcap", "policy", "sim", "audit", "tester", "cli"];
+const FORBID_UNSAFE: [&str; 10] =
+    ["testkit", "vmlab", "units", "pcap", "policy", "sim", "audit", "steer", "tester", "cli"];
 const DENY_UNSAFE: [&str; 3] = ["host", "live", "probe"];
 /// Crates that run without an operating system.
 const NO_STD: [&str; 2] = ["units", "policy"];
@@ -97,6 +99,29 @@ fn text_leaves_by_the_terminal_module_alone() {
         }
     }
     assert!(sources.len() > 40, "only {} files: are these the sources?", sources.len());
+}
+
+/// Who speaks netlink, or the ioctl of ethtool. `live` cannot use `host`, and asks for an interface's speed and queues.
+#[test]
+fn network_interfaces_are_asked_by_host_nic_alone() {
+    const ASK: [&str; 7] = [
+        "crates/cli/tests/it/laws.rs",
+        "crates/host/src/nic/message.rs",
+        "crates/host/src/nic/socket.rs",
+        "crates/host/src/nic/sys.rs",
+        "crates/host/src/nic/tests.rs",
+        "crates/live/src/device/afxdp/sys.rs",
+        "crates/live/src/os/sys.rs",
+    ];
+    let asks = |file: &PathBuf| {
+        let text = fs::read_to_string(file).unwrap();
+        ["use netlink_", "netlink_socket", "AddressFamily::NETLINK", "AF_NETLINK", "SIOCETHTOOL"]
+            .iter()
+            .any(|word| text.contains(word))
+    };
+    let mut found: Vec<PathBuf> = rust_files(&root().join("crates")).into_iter().filter(asks).collect();
+    found.sort();
+    assert_eq!(found, ASK.map(|file| root().join(file)));
 }
 
 /// The keyword, outside comments, texts and the names of lints.

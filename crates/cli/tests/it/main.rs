@@ -18,6 +18,8 @@ mod lab;
 mod laws;
 /// `apus metrics`: HTTP, its limits, and a real Prometheus server.
 mod metrics;
+/// `apus moderate`: applications on the kernel's stack in a lab, kills, other hands on the settings; as root only.
+mod moderate;
 /// `apus` alone, `--help`, and the completions and manual pages made of the same definitions.
 mod overview;
 /// `apus probe`: documents, tables, wrong use, files of other tools.

@@ -93,7 +93,7 @@ pub fn bare(words: &[&str]) -> Output {
 /// machine's, which is none of their business.
 fn own_journal(words: &[&str]) -> Command {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    let changes = matches!(words.first(), Some(&("run" | "bench" | "probe")));
+    let changes = matches!(words.first(), Some(&("run" | "bench" | "probe" | "moderate")));
     if !changes || !rustix::process::geteuid().is_root() {
         return Command::new(env!("CARGO_BIN_EXE_apus"));
     }

@@ -67,7 +67,7 @@ impl CountTable {
     }
 }
 
-/// A value that has a difference, unless it went backwards.
+/// A value that can be subtracted from a later one. There is no difference if the value went backwards.
 trait Change: Sized {
     fn change(&self, earlier: &Self) -> Option<Self>;
 }
@@ -99,7 +99,7 @@ impl<K: Ord + Clone, T: Change> Change for BTreeMap<K, T> {
     }
 }
 
-/// The difference of a record is that of each of its fields.
+/// The difference of a record is the difference of each of its fields.
 macro_rules! by_field {
     ($type:ident: $($field:ident),+) => {
         impl Change for $type {

@@ -122,37 +122,38 @@ pub struct CpuTimes {
 /// A CPU's row of `/proc/net/softnet_stat` (net/core/net-procfs.c).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Softnet {
-    /// Packets.
+    /// Number of packets processed.
     pub processed: u64,
-    /// Dropped because the backlog was full.
+    /// Number of packets dropped because the backlog was full.
     pub dropped: u64,
-    /// Times that the budget or the time ran out with work left.
+    /// Number of times that the budget or the time ran out while work was left.
     pub squeezed: u64,
-    /// Interrupts from other CPUs for receive packet steering.
+    /// Number of interrupts from other CPUs for receive packet steering.
     pub received_rps: u64,
 }
 
 /// Use of one idle state by one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IdleCounts {
-    /// Times entered.
+    /// Number of times that the CPU entered the state.
     pub usage: u64,
-    /// Time asked for, in microseconds; not the time that the hardware was there.
+    /// Time for which the kernel requested the state, in microseconds. The hardware may have stayed in it for a shorter
+    /// time.
     pub time_us: u64,
-    /// Times that a shallower state would have been better.
+    /// Number of times that a shallower state would have been better.
     pub above: u64,
-    /// Times that a deeper state would have been better.
+    /// Number of times that a deeper state would have been better.
     pub below: u64,
-    /// Times that the hardware refused.
+    /// Number of times that the hardware refused the state.
     pub rejected: u64,
 }
 
 /// Thermal throttling of one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Throttles {
-    /// `core_throttle_count`.
+    /// Events that throttled the core: `core_throttle_count`.
     pub core: u64,
-    /// `package_throttle_count`.
+    /// Events that throttled the package: `package_throttle_count`.
     pub package: u64,
 }
 
@@ -163,12 +164,12 @@ pub struct TaskCounts {
     pub user: Nanos,
     /// Time in the kernel.
     pub system: Nanos,
-    /// Page faults that needed the disk.
+    /// Page faults that needed a read from disk.
     pub major_faults: u64,
-    /// Page faults that did not.
+    /// Page faults that needed no read from disk.
     pub minor_faults: u64,
-    /// Switches because it waited.
+    /// Context switches because the thread waited. `None` if not recorded.
     pub voluntary_switches: Option<u64>,
-    /// Switches because another ran.
+    /// Context switches because another thread took the CPU. `None` if not recorded.
     pub involuntary_switches: Option<u64>,
 }

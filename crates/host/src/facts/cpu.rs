@@ -58,11 +58,6 @@ impl Cpus {
         known.unwrap_or_else(|| self.list.iter().map(|cpu| cpu.id).collect())
     }
 
-    /// Whether all CPUs have this feature flag. `None` if the flags are not known.
-    pub fn has_flag(&self, flag: &str) -> Option<bool> {
-        self.flags.is(|flags| flags.contains(flag))
-    }
-
     /// The NUMA node to which a CPU belongs. `None` if it is not known.
     pub fn node_of(&self, cpu: u32) -> Option<u32> {
         self.nodes.iter().find(|node| node.cpus.is(|cpus| cpus.contains(cpu)) == Some(true)).map(|node| node.id)
@@ -119,7 +114,7 @@ pub struct Cpu {
     pub die: Fact<u32>,
     /// The number of its core within the socket.
     pub core: Fact<u32>,
-    /// The hardware threads of its core, including itself (`topology/thread_siblings_list`, or from /proc/cpuinfo).
+    /// The hardware threads of its core, including itself (`topology/thread_siblings_list` or /proc/cpuinfo).
     pub siblings: Fact<CpuSet>,
     /// The CPUs that share its last-level cache (`cache/index3/shared_cpu_list`).
     pub l3: Fact<CpuSet>,
@@ -215,7 +210,7 @@ pub struct Node {
     pub cpus: Fact<CpuSet>,
     /// Distances to all nodes, in their order (`distance`). The distance of a node to itself is 10.
     pub distances: Fact<Vec<u32>>,
-    /// The node's huge pages, one pool per page size.
+    /// The node's huge pages: one pool for each page size.
     pub huge_pages: Vec<HugePages>,
     /// Total memory of the node in bytes (`meminfo`, MemTotal).
     pub memory_bytes: Fact<u64>,

@@ -1,10 +1,10 @@
-//! Sets of CPUs, in the two ways in which the kernel writes them.
+//! Sets of CPUs, in both forms that the kernel uses: lists and masks.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The largest `CONFIG_NR_CPUS` that a kernel can be built with on x86 (arch/x86/Kconfig,
-/// `NR_CPUS_RANGE_END`); a larger number in a text is an error, not a large set.
+/// The largest `CONFIG_NR_CPUS` that a kernel can be built with on x86 (arch/x86/Kconfig, `NR_CPUS_RANGE_END`). A text
+/// with a larger number is an error.
 pub const MAX_CPUS: u32 = 8192;
 
 /// A set of CPU numbers below [`MAX_CPUS`].
@@ -23,7 +23,7 @@ pub enum CpuSetError {
     /// A number is too large.
     #[error("CPU {0} is out of range: kernels know at most {MAX_CPUS} CPUs")]
     TooLarge(u64),
-    /// A range runs backwards.
+    /// The end of a range is lower than its beginning.
     #[error("the range {0:?} runs backwards: write the smaller number first")]
     Backwards(String),
 }
@@ -35,8 +35,8 @@ impl CpuSet {
     }
 
     /// Reads a CPU list as in `isolcpus=` and `smp_affinity_list`: `0-3,8,10-30:2/4`
-    /// (Documentation/admin-guide/kernel-parameters.rst, "cpu lists"). The empty text is the empty set.
-    /// `all` and `N` (the last CPU) need to know the machine: see [`Self::parse_list_within`].
+    /// (Documentation/admin-guide/kernel-parameters.rst, "cpu lists"). An empty text gives the empty set. `all` and `N`
+    /// (the last CPU) depend on the machine: use [`Self::parse_list_within`] for them.
     pub fn parse_list(text: &str) -> Result<Self, CpuSetError> {
         Self::parse_list_with(text, None)
     }
@@ -86,8 +86,8 @@ impl CpuSet {
         Ok(())
     }
 
-    /// Reads a mask as in `smp_affinity`: groups of up to 8 hexadecimal digits, the highest CPUs first,
-    /// with commas between them; `0x` before it is allowed (`tuned.non_isolcpus`, irqbalance).
+    /// Reads a mask as in `smp_affinity`: groups of up to 8 hexadecimal digits, the highest CPUs first, separated by
+    /// commas. A prefix `0x` is allowed (`tuned.non_isolcpus` and irqbalance use it).
     pub fn parse_mask(text: &str) -> Result<Self, CpuSetError> {
         let syntax = || CpuSetError::Syntax(text.chars().take(40).collect());
         let digits = text.trim();
@@ -123,7 +123,7 @@ impl CpuSet {
         (0..n.min(MAX_CPUS)).collect()
     }
 
-    /// Adds a CPU; a number from [`MAX_CPUS`] on is left out.
+    /// Adds a CPU. A number from [`MAX_CPUS`] on is ignored.
     pub fn insert(&mut self, cpu: u32) {
         if cpu >= MAX_CPUS {
             return;
@@ -135,7 +135,7 @@ impl CpuSet {
         self.words[word] |= 1 << (cpu % 64);
     }
 
-    /// Takes a CPU out.
+    /// Removes a CPU.
     pub fn remove(&mut self, cpu: u32) {
         if let Some(word) = self.words.get_mut((cpu / 64) as usize) {
             *word &= !(1 << (cpu % 64));
@@ -143,7 +143,7 @@ impl CpuSet {
         self.trim();
     }
 
-    /// Is this CPU in it?
+    /// Whether the set contains this CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.words.get((cpu / 64) as usize).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
@@ -153,23 +153,23 @@ impl CpuSet {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// None at all?
+    /// Whether the set contains no CPU.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The lowest number.
+    /// The lowest CPU number. `None` if the set is empty.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// The highest number.
+    /// The highest CPU number. `None` if the set is empty.
     pub fn last(&self) -> Option<u32> {
         let word = self.words.len().checked_sub(1)?;
         Some(word as u32 * 64 + 63 - self.words[word].leading_zeros())
     }
 
-    /// The CPUs, ascending.
+    /// The CPU numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(index, word)| {
             let mut rest = *word;
@@ -183,27 +183,27 @@ impl CpuSet {
         })
     }
 
-    /// CPUs in either.
+    /// The CPUs that are in at least one of the two sets.
     pub fn union(&self, other: &Self) -> Self {
         self.combine(other, |a, b| a | b)
     }
 
-    /// CPUs in both.
+    /// The CPUs that are in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         self.combine(other, |a, b| a & b)
     }
 
-    /// CPUs in this one and not in the other.
+    /// The CPUs that are in this set and not in the other.
     pub fn difference(&self, other: &Self) -> Self {
         self.combine(other, |a, b| a & !b)
     }
 
-    /// Are all of these in the other?
+    /// Whether the other set contains all CPUs of this one.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.difference(other).is_empty()
     }
 
-    /// Have the two a CPU in common?
+    /// Whether the two sets have a CPU in common.
     pub fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
@@ -222,13 +222,13 @@ impl CpuSet {
         }
     }
 
-    /// The set as a list of the kernel, `0-3,8`: unlike [`fmt::Display`], which is for people, the empty set is the
-    /// empty text.
+    /// The set as a CPU list for the kernel, such as `0-3,8`. The empty set gives an empty text, while
+    /// [`fmt::Display`], which is for people, gives a word.
     pub fn to_list(&self) -> String {
         if self.is_empty() { String::new() } else { self.to_string() }
     }
 
-    /// The set as a mask of the kernel: `ff,ffffffff`.
+    /// The set as a mask for the kernel, such as `ff,ffffffff`.
     pub fn to_mask(&self) -> String {
         let halves: Vec<u32> = self.words.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]).collect();
         let used = halves.iter().rposition(|half| *half != 0).map_or(1, |n| n + 1);

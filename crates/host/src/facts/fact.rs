@@ -49,7 +49,7 @@ pub enum Why {
     NotPermitted,
     /// The recording does not contain it. This says nothing about the host.
     NotRecorded,
-    /// Reading it disturbs the host (a model-specific register interrupts its CPU), and nobody requested it.
+    /// Reading it disturbs the host (reading a model-specific register interrupts its CPU), and nobody requested it.
     NotAsked,
     /// The source was read, but its text makes no sense. The text here says what was found.
     Malformed(Box<str>),
@@ -164,7 +164,7 @@ impl<T> Fact<T> {
         matches!(self, Self::Missing { why: Why::Absent, .. })
     }
 
-    /// Whether it is not known if the host has the thing, or with which value.
+    /// Whether it is unknown if the host has the thing, or which value it has.
     pub fn is_unknown(&self) -> bool {
         !self.is_known() && !self.is_absent()
     }
@@ -227,8 +227,8 @@ impl<T> Fact<T> {
         }
     }
 
-    /// This fact, or else the other one. If both are missing, the one whose reason says more (not permitted before
-    /// absent, absent before not recorded).
+    /// This fact if it is known, or else the other one. If both are missing, the one with the more informative reason
+    /// (not permitted before absent, absent before not recorded).
     pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
         let Self::Missing { why, .. } = &self else { return self };
         let mine = weight(why);
@@ -260,7 +260,7 @@ impl<T> Fact<T> {
     }
 }
 
-/// How much a reason says.
+/// How much a reason tells about the host; more is better.
 fn weight(why: &Why) -> u8 {
     match why {
         Why::NotRecorded => 0,

@@ -1,4 +1,4 @@
-//! Interrupts: to which CPUs they may go, and to which they do go.
+//! Interrupts: the CPUs to which they may go, and those to which they do go.
 
 use super::{CpuSet, Fact};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use units::BitRate;
 
-use super::{CpuSet, Fact};
+use super::{Channels, Coalescing, CpuSet, DimLevel, Fact, Feature, Napi, Rings, TimeStamping};
 
 /// One network interface. Its statistics are in [`super::Counters::links`].
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -96,85 +96,6 @@ impl Link {
     }
 }
 
-/// One offload or other feature.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Feature {
-    /// Whether the feature is on.
-    pub on: bool,
-    /// Whether the feature cannot be changed.
-    pub fixed: bool,
-}
-
-/// Interrupt moderation (Documentation/networking/ethtool-netlink.rst, COALESCE_GET). A field is `None` if the driver
-/// does not have it. `*_usecs` are the driver's values: with some drivers (`ixgbe`, `igb`) 1 and 3 are modes, not
-/// times.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
-pub struct Coalescing {
-    pub adaptive_rx: Option<bool>,
-    pub adaptive_tx: Option<bool>,
-    pub rx_usecs: Option<u32>,
-    pub rx_frames: Option<u32>,
-    pub rx_usecs_irq: Option<u32>,
-    pub rx_frames_irq: Option<u32>,
-    pub tx_usecs: Option<u32>,
-    pub tx_frames: Option<u32>,
-    pub tx_usecs_irq: Option<u32>,
-    pub tx_frames_irq: Option<u32>,
-    pub stats_block_usecs: Option<u32>,
-    pub pkt_rate_low: Option<u32>,
-    pub rx_usecs_low: Option<u32>,
-    pub rx_frames_low: Option<u32>,
-    pub tx_usecs_low: Option<u32>,
-    pub tx_frames_low: Option<u32>,
-    pub pkt_rate_high: Option<u32>,
-    pub rx_usecs_high: Option<u32>,
-    pub rx_frames_high: Option<u32>,
-    pub tx_usecs_high: Option<u32>,
-    pub tx_frames_high: Option<u32>,
-    pub sample_interval: Option<u32>,
-    pub cqe_mode_rx: Option<bool>,
-    pub cqe_mode_tx: Option<bool>,
-}
-
-/// One level of dynamic interrupt moderation (Documentation/networking/net_dim.rst).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DimLevel {
-    /// Time until an interrupt, in microseconds.
-    pub usecs: u32,
-    /// Number of frames that raise an interrupt earlier. `None` if the driver has no such limit.
-    pub frames: Option<u32>,
-}
-
-/// Numbers of ring descriptors. `None` if the driver does not have that kind of ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
-pub struct Rings {
-    pub rx: Option<u32>,
-    pub rx_max: Option<u32>,
-    pub tx: Option<u32>,
-    pub tx_max: Option<u32>,
-    pub rx_mini: Option<u32>,
-    pub rx_jumbo: Option<u32>,
-    pub rx_buf_len: Option<u32>,
-    pub cqe_size: Option<u32>,
-    pub tx_push: Option<bool>,
-}
-
-/// Numbers of channels. `None` if the driver does not have that kind of channel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
-pub struct Channels {
-    pub rx: Option<u32>,
-    pub rx_max: Option<u32>,
-    pub tx: Option<u32>,
-    pub tx_max: Option<u32>,
-    pub combined: Option<u32>,
-    pub combined_max: Option<u32>,
-    pub other: Option<u32>,
-    pub other_max: Option<u32>,
-}
-
 /// Flow control by pause frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
@@ -182,17 +103,6 @@ pub struct Pause {
     pub autoneg: bool,
     pub rx: bool,
     pub tx: bool,
-}
-
-/// Which timestamps an interface can make.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TimeStamping {
-    /// Whether hardware timestamps sent packets.
-    pub hardware_tx: bool,
-    /// Whether hardware timestamps received packets.
-    pub hardware_rx: bool,
-    /// The number N of its clock `/dev/ptpN`. `None` if it has no clock.
-    pub phc: Option<u32>,
 }
 
 /// One receive queue.
@@ -227,28 +137,9 @@ pub struct QueueIrq {
     pub irq: u32,
 }
 
-/// One NAPI instance (Documentation/networking/napi.rst, Documentation/netlink/specs/netdev.yaml).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Napi {
-    /// The number of the instance.
-    pub id: u32,
-    /// The number of its interrupt. `None` if it has none.
-    pub irq: Option<u32>,
-    /// The number of its thread. `None` if it has none.
-    pub pid: Option<u32>,
-    /// Number of polls for which interrupts are deferred (`defer-hard-irqs`).
-    pub defer_hard_irqs: Option<u32>,
-    /// `gro-flush-timeout`, in nanoseconds.
-    pub gro_flush_timeout_ns: Option<u64>,
-    /// `irq-suspend-timeout`, in nanoseconds.
-    pub irq_suspend_timeout_ns: Option<u64>,
-    /// Whether a thread polls it instead of softirqs.
-    pub threaded: Option<bool>,
-}
-
 /// Whether the kernel would accept this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no
-/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste as root,
-/// so a recording's interface called `$(reboot)` is refused.
+/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste into a
+/// root shell, so an interface of a recording with the name `$(reboot)` is refused.
 pub fn is_interface_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+' | '%' | ',' | '=');
     let special = name.starts_with('-') || matches!(name, "." | "..");

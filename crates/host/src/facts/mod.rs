@@ -25,6 +25,7 @@ mod system;
 mod taking;
 mod task;
 
+pub use crate::nic::{Channels, Coalescing, DimLevel, Feature, Napi, NapiSettings, Rings, TimeStamping};
 pub use cmdline::{CommandLine, Parameter, same_name};
 pub use counters::{CountRow, CountTable, Counters, CpuTimes, IdleCounts, Interval, Softnet, TaskCounts, Throttles};
 pub use cpu::{Cpu, Cpus, Frequency, Generation, HugePages, IdleState, MachineCheck, Node, ResumeLatency, Vendor};
@@ -33,10 +34,7 @@ pub use fact::{Fact, Source, Why};
 pub use freebsd::{BsdInterface, BsdInterrupt, BsdThread, FreeBsd};
 pub use irq::{Irq, Irqs};
 pub use kernel::{Kernel, KernelConfig, KernelVersion};
-pub use link::{
-    Channels, Coalescing, DimLevel, Feature, Link, Napi, Pause, QueueIrq, Rings, RxQueue, TimeStamping, TxQueue,
-    is_interface_name,
-};
+pub use link::{Link, Pause, QueueIrq, RxQueue, TxQueue, is_interface_name};
 pub use live::Housekeeping;
 pub use memory::{Memory, MemoryModule, Mount, Swap};
 pub use msr::{Msrs, REGISTERS, bits};
@@ -47,7 +45,9 @@ pub use system::{Dmi, Guest, Resctrl, ResctrlGroup, Services, Virtualisation};
 pub use task::{Cgroup, Cgroups, SchedClass, Task, Workqueues};
 
 pub(crate) use live::{THREAD_STATUS, messages as raw_messages, thread_files};
-pub(crate) use read::{Context, Ethtool, Queues, matters as message_matters, write as write_queues};
+pub(crate) use read::{
+    Context, Ethtool, Queues, matters as message_matters, printed, printed_size, write as write_queues,
+};
 pub(crate) use root::mangled;
 pub(crate) use taking::{LiveLinks, away_from_isolated, isolated_cpus};
 #[cfg(test)]

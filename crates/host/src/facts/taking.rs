@@ -1,12 +1,13 @@
-//! The parts of a snapshot that are not files, from the readers of facts.
+//! The parts of a snapshot that are not files. The readers of facts produce them.
 
 use std::collections::BTreeMap;
 
 use units::Nanos;
 
-use super::live::{self, Housekeeping, Netlink};
+use super::live::{self, Housekeeping};
 use super::read;
 use super::{Context, CpuSet, Ethtool, Fact, Facts, MemoryModule, Msrs, Queues, Reading, Root};
+use crate::nic::{Client, Interface};
 
 /// The interfaces of the live host.
 pub(crate) struct LiveLinks;
@@ -14,11 +15,12 @@ pub(crate) struct LiveLinks;
 impl LiveLinks {
     /// What ethtool reports about each interface, and its queues.
     pub(crate) fn all(root: &Root) -> Vec<(String, Ethtool, Queues)> {
-        let mut netlink = Netlink::open();
+        let mut client = Client::new();
         let ask = |name: String| {
             let index = root.number::<u32>(&format!("sys/class/net/{name}/ifindex")).get()?;
-            let said = netlink.ethtool(&name, index);
-            let queues = netlink.queues(index);
+            let interface = Interface::new(name.as_str(), index);
+            let said = live::ethtool(&mut client, &interface);
+            let queues = live::queues(&mut client, &interface);
             Some((name, said, queues))
         };
         root.list("sys/class/net").into_value().unwrap_or_default().into_iter().filter_map(ask).collect()
@@ -27,7 +29,8 @@ impl LiveLinks {
     /// The counters of the drivers.
     pub(crate) fn statistics() -> Vec<(String, BTreeMap<String, u64>)> {
         let names = Root::live().list("sys/class/net").into_value().unwrap_or_default();
-        let counts = names.into_iter().map(|name| (name.clone(), live::statistics(&name)));
+        let mut client = Client::new();
+        let counts = names.into_iter().map(|name| (name.clone(), live::statistics(&mut client, &name)));
         counts.filter(|(_, counts)| !counts.is_empty()).collect()
     }
 }

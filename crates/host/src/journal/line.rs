@@ -120,7 +120,7 @@ fn record(
     Ok((record, number, right))
 }
 
-fn checksum(chain: u32, body: &[u8]) -> u32 {
+pub(super) fn checksum(chain: u32, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(chain);
     hasher.update(body);
     hasher.finalize()

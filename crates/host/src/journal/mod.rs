@@ -12,6 +12,7 @@
 
 mod line;
 mod lock;
+pub(crate) mod moves;
 mod record;
 
 use std::fs::File;
@@ -90,6 +91,7 @@ pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
 
 /// Removes the journal of transaction `id`, because there is nothing left to roll back.
 pub fn close(vault: &Vault, id: u32) -> Result<(), Error> {
+    moves::remove(vault, id)?;
     vault.remove(&name(id))?;
     vault.sync()
 }

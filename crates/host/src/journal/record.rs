@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::knob::{AnySetting, Value};
 
 /// The format version that this version of Apus writes. It also reads older ones, and does not touch a journal of a
-/// later version. Version 2 added the effects of a change on other settings, and refusals.
-pub const FORMAT: u32 = 2;
+/// later version. Version 2 added the effects of a change on other settings, and refusals; version 3 added settings that
+/// a controller moves.
+pub const FORMAT: u32 = 3;
 
 /// One record.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -22,6 +23,12 @@ pub enum Record {
         number: u32,
         /// The value that was read back.
         now: Value,
+    },
+    /// A controller moves this setting from now on. Where it was left stands in the file beside the journal
+    /// ([`moves`](super::moves)).
+    Steered {
+        /// The number of the intent.
+        number: u32,
     },
     /// The setting disappeared with the change that affects it, as a governor's tunables disappear with the governor.
     Vanished {
@@ -112,7 +119,9 @@ pub struct Intent {
     pub number: u32,
     /// The setting to change.
     pub setting: AnySetting,
-    /// The device to which the setting belongs, if another device could have the same name.
+    /// Identifies the device to which the setting belonged before the change, so that another device that has since
+    /// taken its name is noticed: `ifindex 3`, `diskseq 9`, the names of an interrupt's actions. `None` if there is
+    /// nothing to tell two devices apart by.
     pub identity: Option<String>,
     /// The value before the change.
     pub before: Value,

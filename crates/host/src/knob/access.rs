@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{Error, Holder, config};
 use crate::below;
+use crate::nic::{Client, Shared};
 
 /// The machine below a root folder. `/` is the running machine; any other folder is a recorded, generated or mounted
 /// one.
@@ -26,6 +27,7 @@ pub struct Access {
     path: PathBuf,
     gate: Arc<dyn Gate>,
     holder: Option<Arc<Holder>>,
+    nic: Arc<Shared>,
 }
 
 /// An operation that is about to change something.
@@ -66,8 +68,8 @@ const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x0765_5821, // resctrl
 ];
 
-/// Longest file that is read, in bytes. A longer one is not what it should be (the longest known, /proc/interrupts of a
-/// large server, has 3 MB).
+/// The longest file that is read, in bytes. A longer one is not a file of settings (the longest known, /proc/interrupts
+/// of a large server, has 3 MB).
 const LONGEST: u64 = 64 << 20;
 
 impl Access {
@@ -82,10 +84,10 @@ impl Access {
         let folder = rustix::fs::open(root, flags, Mode::empty())
             .map_err(|e| Error::of(format!("open the root folder {}", root.display()), &e.into()))?;
         let path = root.canonicalize().map_err(|e| Error::of(format!("find {}", root.display()), &e))?;
-        Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None })
+        Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None, nic: Arc::default() })
     }
 
-    /// Adds `gate`, which is asked before every change.
+    /// Adds `gate`, which is told of every change before it is made.
     #[must_use]
     pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = gate;
@@ -103,6 +105,11 @@ impl Access {
         self.holder.as_deref()
     }
 
+    /// Gives `ask` the client for network interfaces of the calling thread's network namespace, whose sockets stay open.
+    pub(crate) fn nic<T>(&self, ask: impl FnOnce(&mut Client) -> T) -> T {
+        self.nic.with(ask)
+    }
+
     /// Whether the machine is the running one, not a recording.
     pub fn is_live(&self) -> bool {
         self.path == Path::new("/")
@@ -118,7 +125,8 @@ impl Access {
         self.path.join(path.trim_start_matches('/')).display().to_string()
     }
 
-    /// Carries out an operation that changes something, after calling the gate.
+    /// Carries out `what`, which changes `object`, after announcing it to the [`Gate`], which can observe it but not
+    /// prevent it.
     pub fn act<T, E>(
         &self,
         operation: &'static str,

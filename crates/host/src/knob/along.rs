@@ -40,7 +40,8 @@ pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySett
     }
 }
 
-/// What of a value taken along stands still: the driver moves the intervals by itself while moderation is adaptive.
+/// The part of a recorded value that does not change by itself: while moderation is adaptive, the driver changes the
+/// intervals.
 pub(crate) fn steady(setting: &AnySetting, value: Value) -> Value {
     match (setting, value) {
         (AnySetting::Coalesce(_) | AnySetting::CoalesceQueue(_), Value::Fields(mut fields)) => {
@@ -55,7 +56,7 @@ pub(crate) fn steady(setting: &AnySetting, value: Value) -> Value {
     }
 }
 
-/// The rules for settings that are files, by whatever kind they are written.
+/// The rules for settings that are files, whatever the kind that writes them.
 fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     if let Some(name) = path.strip_prefix("/proc/sys/") {
         return sysctl(access, name);
@@ -114,7 +115,7 @@ fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     }
 }
 
-/// The policy and the file's name, of a path below `cpufreq/policyN` or `cpuN/cpufreq`.
+/// The policy, and the name of the file, for a path below `cpufreq/policyN` or `cpuN/cpufreq`.
 fn policy_of(access: &Access, path: &str) -> Result<Option<(u32, String)>, Error> {
     let Some(rest) = path.strip_prefix(CPUS) else { return Ok(None) };
     let parts: Vec<&str> = rest.split('/').skip(1).collect();

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::file::text;
 use super::{Access, Error, Lasts, Setting, Value, config};
 
-/// The arguments in our fragment for GRUB: `none` (no fragment), or the arguments, separated by spaces.
+/// The arguments in Apus's fragment for GRUB: `none` (no fragment), or the arguments, separated by spaces.
 ///
 /// The fragment adds to what is configured and replaces nothing. It takes effect after `update-grub` and a reboot,
-/// which are left to a person. Where GRUB reads no fragments (BLS entries, systemd-boot), the setting is not there;
-/// the arguments can be shown and added by hand.
+/// which the user has to do. On hosts where GRUB reads no fragments (BLS entries, systemd-boot), the setting does not
+/// exist; Apus can only show the arguments, and the user adds them by hand.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct BootFragment {}
@@ -33,7 +33,7 @@ impl BootFragment {
         format!("{HEAD}{BEFORE}{arguments}{AFTER}")
     }
 
-    /// Which of `arguments` the running kernel was not started with; `None` if its command line is not to be had.
+    /// Which of `arguments` the running kernel was not started with; `None` if its command line is not known.
     pub fn missing(access: &Access, arguments: &str) -> Result<Option<Vec<String>>, Error> {
         let Some(line) = access.line("/proc/cmdline")? else { return Ok(None) };
         let running: Vec<&str> = line.split_whitespace().collect();
@@ -42,7 +42,7 @@ impl BootFragment {
     }
 }
 
-/// The arguments of a fragment that we wrote.
+/// The arguments of a fragment that Apus wrote.
 fn arguments_of(content: &str) -> Option<&str> {
     content.strip_prefix(HEAD)?.strip_prefix(BEFORE)?.strip_suffix(AFTER)
 }

@@ -10,7 +10,7 @@ use super::file::text;
 use super::irq::same_list;
 use super::{Access, Error, Setting, Value};
 
-/// A control group: `present` or `absent`. Only one without tasks and children can be removed.
+/// A control group: `present` or `absent`. A group can be removed only if it has no tasks and no children.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupFolder {
@@ -30,7 +30,7 @@ pub struct CgroupController {
 
 /// A file of a control group: `cpuset.cpus`, `cpuset.mems`, `cpuset.cpus.partition`, `cpuset.sched_load_balance`.
 ///
-/// A partition that cannot be shows `isolated invalid (reason)`: that is not what was wanted.
+/// If a partition is not possible, the file shows `isolated invalid (reason)`, which is not the wanted value.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupFile {
@@ -47,7 +47,7 @@ pub struct CpusetMount {
     pub v2: bool,
 }
 
-/// Where cpusets are; `None` if there are none.
+/// The hierarchy that has the controller cpuset. `None` if there is none.
 pub fn cpuset_mount(access: &Access) -> Result<Option<CpusetMount>, Error> {
     let mounts = access.read("/proc/mounts")?.unwrap_or_default();
     let mut v2 = None;
@@ -79,7 +79,7 @@ impl Setting for CgroupFolder {
         format!("control group {}", self.path)
     }
 
-    /// Not there if even its parent is not.
+    /// The setting does not exist if even the parent of the group does not exist.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         let parent = self.path.rsplit_once('/').map_or("/", |(parent, _)| parent);
         if access.exists(&self.path) {
@@ -185,12 +185,8 @@ impl Setting for CgroupFile {
         self.path.clone()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path)?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path, text(&self.path, value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.path.clone())
     }
 
     fn admit(&self) -> Result<(), Error> {
@@ -215,10 +211,6 @@ impl Setting for CgroupFile {
     fn explain(&self, _: &Access, _: &Value, now: &Value) -> Option<String> {
         let (_, reason) = now.as_text()?.split_once(" invalid")?;
         Some(format!("the kernel reports invalid{reason}"))
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path.clone(), wanted)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Files of configuration below /etc: replaced as a whole, so that a reader never sees half of one.
+//! Configuration files below /etc. They are replaced as a whole, so that a reader never sees half of one.
 
 use std::io::{self, Write as _};
 
@@ -6,13 +6,13 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 
 use super::{Access, Error};
 
-/// Replaces the file at `path` with `text`, or makes it; `None` removes it.
+/// Replaces the file at `path` with `text`, or creates it. `None` removes it.
 pub(crate) fn replace(access: &Access, path: &str, text: Option<&str>) -> Result<(), Error> {
     replace_by(access, path, &draft(path), text, true)
 }
 
-/// The same, with the name under which the new file is written first, and whether it is to be on disk before anything
-/// else happens.
+/// The same, with the temporary name under which the new file is written, and whether it must be on disk before
+/// anything else happens.
 pub(super) fn replace_by(
     access: &Access,
     path: &str,
@@ -57,14 +57,14 @@ pub(super) fn replace_by(
     replace().map_err(|e| Error::of(what(), &e))
 }
 
-/// Removes the draft that a killed [`replace`] left.
+/// Removes the temporary file that a killed [`replace`] left behind.
 pub(crate) fn settle(access: &Access, path: &str) -> Result<(), Error> {
     let draft = draft(path);
     if access.exists(&draft) { replace(access, &draft, None) } else { Ok(()) }
 }
 
-/// The name under which a file is written before it takes the place of `path`. It ends so that neither a shell
-/// glob `*.cfg` nor a person takes it for the real one.
+/// The temporary name of a file before it replaces `path`. Its ending makes sure that neither the shell pattern `*.cfg`
+/// nor a person takes it for the real file.
 fn draft(path: &str) -> String {
     format!("{path}.apus-new")
 }

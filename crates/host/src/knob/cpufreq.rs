@@ -113,8 +113,8 @@ impl Setting for Governor {
         limited(access, self.policy)
     }
 
-    /// The governor `performance` asks for the highest frequency, and `userspace` for its own: a lower limit of the
-    /// firmware is obeyed instead, and the governor's name does not show that.
+    /// The governor `performance` requests the highest frequency, and `userspace` its own. If the firmware has a lower
+    /// limit, that limit is obeyed instead, and the governor's name does not show it.
     fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
         let words: Vec<&str> = wanted.as_text().unwrap_or_default().split(' ').collect();
@@ -185,12 +185,13 @@ impl Setting for Limits {
         Ok(())
     }
 
-    /// The write only asks; a work item changes the policy later (drivers/cpufreq/cpufreq.c, `cpufreq_notifier_max`).
+    /// The write is only a request: a work item changes the policy later (drivers/cpufreq/cpufreq.c,
+    /// `cpufreq_notifier_max`).
     fn shows_within(&self) -> Duration {
         Duration::from_millis(500)
     }
 
-    /// A lower limit above the firmware's is not kept: the frequency is fixed in name only.
+    /// A lower limit above the firmware's limit has no effect: the frequency only looks fixed.
     fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
         let least = wanted.field("min").and_then(|text| text.parse::<u64>().ok());
@@ -206,21 +207,21 @@ impl Setting for Limits {
     }
 }
 
-/// What the firmware forbids: `bios_limit`, in kHz, of ACPI's _PPC.
+/// The firmware's limit: `bios_limit`, in kHz, from ACPI's _PPC.
 fn limited(access: &Access, policy: u32) -> Option<String> {
     let limit = access.number(&file(policy, "bios_limit")).ok()??;
     let most = access.number(&file(policy, "cpuinfo_max_freq")).ok()??;
     (limit < most).then(|| format!("the firmware limits the frequency to {limit} kHz of {most} (bios_limit)"))
 }
 
-/// Two files that hold a lower and an upper limit.
+/// Reads two files that contain a lower and an upper limit.
 pub(super) fn read_limits(access: &Access, min: &str, max: &str) -> Result<Option<Value>, Error> {
     let limits = access.line(min)?.zip(access.line(max)?);
     Ok(limits.map(|(least, most)| Value::fields([("min", least), ("max", most)])))
 }
 
-/// Writes a lower and an upper limit in the order in which the lower never exceeds the upper:
-/// the kernel refuses or bends it otherwise.
+/// Writes a lower and an upper limit, in the order in which the lower one never exceeds the upper one. In the other
+/// order the kernel refuses or changes them.
 pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str) -> Result<(), Error> {
     let (least, most) = (value.field("min"), value.field("max"));
     let upper_now = access.number(max)?;
@@ -236,15 +237,15 @@ pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str)
     }
 }
 
-/// The same for someone who does not know what the limits are: the upper one first, and again at the end, so that the
-/// lower one finds room whatever was.
+/// The same for a program that does not know the present limits: it writes the upper limit first and again at the end,
+/// so that the lower limit is always accepted.
 pub(super) fn limit_files(wanted: &Value, min: String, max: String) -> Vec<(String, String)> {
     let upper = wanted.field("max").map(|most| (max, most.to_owned()));
     let lower = wanted.field("min").map(|least| (min, least.to_owned()));
     [upper.clone(), lower, upper].into_iter().flatten().collect()
 }
 
-/// Fields `min` and `max`, whole numbers, in that order.
+/// Checks that the fields `min` and `max` are whole numbers, and that `min` is not above `max`.
 pub(super) fn check_limits(what: &str, value: &Value) -> Result<(), Error> {
     let wrong = || Error::invalid(what, format!("{value}: expected min and max as whole numbers, min <= max"));
     let fields = value.as_fields().filter(|fields| !fields.is_empty()).ok_or_else(wrong)?;

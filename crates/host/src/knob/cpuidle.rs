@@ -80,12 +80,8 @@ impl Setting for IdleState {
         format!("idle state {} of CPU {} disabled", self.state, self.cpu)
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.file("disable"))?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.file("disable"), text(&self.label(), value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.file("disable"))
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
@@ -99,13 +95,9 @@ impl Setting for IdleState {
         CapabilitySet::SYS_ADMIN // drivers/cpuidle/sysfs.c, `store_state_disable`
     }
 
-    /// Another idle driver numbers its states differently.
+    /// Identifies the idle driver, because another driver numbers its states differently.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         access.line(&self.file("name"))
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.file("disable"), wanted)
     }
 }
 

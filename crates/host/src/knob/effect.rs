@@ -1,7 +1,7 @@
 //! Checks whether a setting has an effect. Reading it back only shows that the value was stored.
 //!
-//! Effects show in counters, between two observations. [`look`] makes an observation; [`judge`] compares two and is
-//! pure.
+//! Effects show in counters, between two observations. [`look`] makes an observation; [`judge`] compares two of them
+//! and does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub enum Effect {
 /// A frequency this close to its limit counts as being at it: the threshold of mlnx_tune (Mellanox/mlnx-tools).
 const FREQUENCY_SLACK_KHZ: u64 = 100_000;
 
-/// Looks at what a setting's effect would show in; `None` if its effect cannot be observed.
+/// Observes the counters in which a setting's effect would show. `None` if its effect cannot be observed.
 pub fn look(access: &Access, setting: &AnySetting, wanted: &Value) -> Result<Option<Look>, Error> {
     let mut look = Look::default();
     match setting {
@@ -140,7 +140,7 @@ fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
     Effect::Seen(format!("it runs at {now} kHz"))
 }
 
-/// Interrupts that are held back for `rx-usecs` come at most so often, each.
+/// If interrupts are delayed by `rx-usecs`, each of them can occur at most at the corresponding rate.
 fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effect {
     let Some(usecs) = wanted.field("rx-usecs").and_then(|text| text.parse::<u64>().ok()).filter(|n| *n > 0) else {
         return Effect::Unknown("without rx-usecs the interrupt rate has no limit".into());
@@ -171,7 +171,7 @@ fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effec
 }
 
 impl Look {
-    /// How much each counter rose; one that is new, or that fell, says nothing.
+    /// By how much each counter rose. Counters that are new, or that fell, are left out.
     fn rises<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = (&'a String, u64)> {
         self.counters.iter().filter_map(|(name, n)| Some((name, later.counters.get(name)?.checked_sub(*n)?)))
     }

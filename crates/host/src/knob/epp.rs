@@ -35,8 +35,8 @@ impl Setting for Epp {
         format!("energy-performance preference of CPU policy {}", self.policy)
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path())?.map(Value::Text))
+    fn line_file(&self) -> Option<String> {
+        Some(self.path())
     }
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
@@ -61,10 +61,6 @@ impl Setting for Epp {
             why: format!("supported are {known}"),
             fix: "choose one of these, or 0 (performance) to 255 (power)".into(),
         })
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path(), wanted)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::nic;
+
 /// A setting could not be read or changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
@@ -102,6 +104,26 @@ impl Error {
         }
     }
 
+    /// The error that the kernel's answer about an interface means, with its explanation.
+    pub(crate) fn nic(what: impl Into<String>, error: &nic::Error) -> Self {
+        let number = if matches!(error, nic::Error::Unsupported(_)) { libc::EOPNOTSUPP } else { error.said().number };
+        let mut meant = match (error, Self::of(what, &io::Error::from_raw_os_error(number))) {
+            // Neither the kernel of this machine nor any setting makes it possible.
+            (nic::Error::UnknownToKernel { .. }, Self::NotThere { what, why } | Self::Refused { what, why, .. }) => {
+                Self::Refused { what, why, fix: "use a newer kernel, or remove this setting".into() }
+            }
+            (_, meant) => meant,
+        };
+        if let Self::NotPermitted { why, .. }
+        | Self::NotThere { why, .. }
+        | Self::Refused { why, .. }
+        | Self::System { why, .. } = &mut meant
+        {
+            *why = error.to_string();
+        }
+        meant
+    }
+
     pub(crate) fn unreadable(what: impl Into<String>, text: &str, expected: impl Into<String>) -> Self {
         let mut short: String = text.chars().take(60).collect();
         if short.len() < text.len() {
@@ -125,7 +147,7 @@ impl Error {
     }
 }
 
-/// What to do about a missing permission. If root is refused, the cause is not the user identity.
+/// What to do about a missing permission. If root lacks it, the user ID is not the cause.
 fn permission() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "even root may not: the firmware, kernel lockdown, a security module or a missing capability forbids it; \

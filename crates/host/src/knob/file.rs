@@ -7,8 +7,8 @@ use super::{Access, Error, Setting, Value};
 
 /// A file below `/sys` or `/proc` with one value.
 ///
-/// Where the kernel shows all words of a choice and brackets the one in force
-/// (`always [madvise] never`: transparent huge pages, KSM's advisor, I/O schedulers), the value is that word.
+/// Some files show all words of a choice, with the one in force in brackets (`always [madvise] never`: transparent huge
+/// pages, KSM's advisor, I/O schedulers). For these the value is the word in brackets.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -28,12 +28,12 @@ impl Setting for File {
         self.path.clone()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path)?.map(|line| Value::Text(chosen(&line).unwrap_or(&line).to_owned())))
+    fn line_file(&self) -> Option<String> {
+        Some(self.path.clone())
     }
 
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path, text(&self.path, value)?)
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&self.path)?.map(|line| Value::Text(chosen(&line).unwrap_or(&line).to_owned())))
     }
 
     fn admit(&self) -> Result<(), Error> {
@@ -83,13 +83,9 @@ impl Setting for File {
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         super::interface::identity_of_path(access, &self.path)
     }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path.clone(), wanted)
-    }
 }
 
-/// The text of a value that must be one.
+/// The text of a value that must be a single text.
 pub(super) fn text<'a>(what: &str, value: &'a Value) -> Result<&'a str, Error> {
     let text = value.as_text().ok_or_else(|| Error::invalid(what, "it takes one value, not fields"))?;
     if text.contains(['\n', '\0']) {

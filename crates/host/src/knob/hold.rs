@@ -2,7 +2,6 @@
 //!
 //! Source: kernel documentation, power/pm_qos_interface, `/dev/cpu_dma_latency`.
 
-use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -40,7 +39,7 @@ const LOCK: &str = "dma_latency.hold";
 const NONE: &str = "none";
 /// What a holder prints once the request is in force.
 const READY: &str = "held";
-/// How long a holder may take to end after it was asked to.
+/// How long a holder may take to end after the request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl DmaLatency {
@@ -89,7 +88,7 @@ pub fn hold(access: &Access, micros: u32, ready: impl FnOnce() -> io::Result<()>
     }
 }
 
-/// A living holder.
+/// A running holder.
 struct Held {
     pid: u32,
     started: u64,
@@ -204,22 +203,23 @@ pub fn say_ready() -> io::Result<()> {
     rustix::process::setsid().map(|_| ()).or(Ok(()))
 }
 
-/// Keeps a request as long as the returned file is open, for measurements. The kernel drops the request however this
-/// process ends, so no journal is needed.
-pub fn hold_here(access: &Access, limit: Nanos) -> Result<File, Error> {
-    let what = || format!("request {limit} at {}", access.show(DEVICE));
-    let micros =
-        i32::try_from(limit.as_micros_floor()).map_err(|_| Error::invalid(what(), "it is at most 2147483647 us"))?;
-    let mut device = access.open(DEVICE, OFlags::RDWR, Mode::empty()).map_err(|e| Error::of(what(), &e))?;
-    let written = access.act("write", access.show(DEVICE), || device.write_all(&micros.to_le_bytes()));
-    written.map(|()| device).map_err(|e| Error::of(what(), &e))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
     use crate::knob::Knob;
     use crate::testing::Folder;
+
+    /// Keeps a request as long as the returned file is open.
+    fn hold_here(access: &Access, limit: Nanos) -> Result<File, Error> {
+        let what = || format!("request {limit} at {}", access.show(DEVICE));
+        let micros = i32::try_from(limit.as_micros_floor())
+            .map_err(|_| Error::invalid(what(), "it is at most 2147483647 us"))?;
+        let mut device = access.open(DEVICE, OFlags::RDWR, Mode::empty()).map_err(|e| Error::of(what(), &e))?;
+        let written = access.act("write", access.show(DEVICE), || device.write_all(&micros.to_le_bytes()));
+        written.map(|()| device).map_err(|e| Error::of(what(), &e))
+    }
 
     #[test]
     fn a_request_holds_as_long_as_its_file() {

@@ -17,8 +17,8 @@ const REQUEST: u32 = 0x774;
 /// Fields of IA32_HWP_REQUEST, with their first and last bit.
 const FIELDS: [(&str, u32, u32); 4] = [("min", 0, 7), ("max", 8, 15), ("desired", 16, 23), ("epp", 24, 31)];
 
-/// The request of one CPU: fields `min`, `max` and `desired` (performance levels, see [`ratio`]; desired 0
-/// leaves it to the hardware), and `epp`, 0 (performance) to 255. All other bits of the register stay.
+/// The request of one CPU: fields `min`, `max` and `desired` (performance levels, see [`ratio`]; desired 0 leaves it to
+/// the hardware), and `epp`, 0 (performance) to 255. All other bits of the register stay as they are.
 ///
 /// The intel_pstate driver in active mode writes the same register whenever a policy changes.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
@@ -28,8 +28,8 @@ pub struct HwpRequest {
     pub cpu: u32,
 }
 
-/// The performance level of a frequency: its multiple of 100 MHz, which is what a level is on Xeon
-/// processors (Intel P-state guide; client parts with two kinds of cores differ). `None` if it is none, or
+/// The performance level of a frequency. On Xeon processors a level is a multiple of 100 MHz (Intel P-state guide;
+/// client parts with two kinds of cores differ). `None` if the frequency is no such multiple, or if the level would be
 /// above 255.
 pub fn ratio(frequency: Hertz) -> Option<u8> {
     const STEP: u64 = 100_000_000;

@@ -1,7 +1,5 @@
 //! Network interfaces behind settings: a device can be renamed, and its old name can be given to another device.
 
-use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name, socket};
-
 use super::ethtool::index;
 use super::{Access, AnySetting, CpuMask, Error, File, Setting as _, Sysctl};
 
@@ -12,16 +10,16 @@ pub fn interfaces(access: &Access) -> Result<Option<Vec<String>>, Error> {
     access.list(FOLDER)
 }
 
-/// A setting where it is now.
+/// A setting, found at its present place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Under this name; whether it exists shows when it is read.
+    /// The setting, with the interface's present name. Whether the interface exists shows when the setting is read.
     Here(AnySetting),
     /// The interface's name belongs to another device, and its own device is gone.
     Another,
 }
 
-/// Where a setting is that belonged to the device `identity`: an interface that was renamed is found by its number.
+/// Finds a setting that belonged to the device `identity`. An interface that was renamed is found by its number.
 pub(crate) fn find(access: &Access, setting: &AnySetting, identity: Option<&str>) -> Result<Place, Error> {
     let Some(identity) = identity else { return Ok(Place::Here(setting.clone())) };
     let now = setting.identity(access)?;
@@ -37,11 +35,10 @@ pub(crate) fn find(access: &Access, setting: &AnySetting, identity: Option<&str>
     Ok(if now.is_some() { Place::Another } else { Place::Here(setting.clone()) })
 }
 
-/// The name of the interface with this number, as the setting's own way to it has it.
+/// The name of the interface with this number, read in the way in which the setting itself is read.
 fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<String>, Error> {
     if access.is_live() && !matches!(setting, AnySetting::File(_) | AnySetting::CpuMask(_)) {
-        let name = socket(AddressFamily::INET, SocketType::DGRAM, None).and_then(|socket| index_to_name(socket, index));
-        return Ok(name.ok());
+        return Ok(access.nic(|client| client.interface_numbered(index)).ok().map(|other| other.name().to_owned()));
     }
     for name in interfaces(access)?.unwrap_or_default() {
         if access.number(&format!("{FOLDER}/{name}/ifindex"))? == Some(index.into()) {
@@ -51,12 +48,12 @@ fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<St
     Ok(None)
 }
 
-/// Which device a file belongs to, if one could be mistaken for another: an interface by its number, a disk by its place
-/// in the sequence of all disks (Documentation/ABI/testing/sysfs-block, `diskseq`).
+/// The device to which a file belongs, if another device could be mistaken for it: an interface by its number, a disk
+/// by its place in the sequence of all disks (Documentation/ABI/testing/sysfs-block, `diskseq`).
 pub(super) fn identity_of_path(access: &Access, path: &str) -> Result<Option<String>, Error> {
     if let Some(name) = interface_in(path) {
         if access.is_live() && path.starts_with("/proc/") {
-            return Ok(index(name).map(|index| format!("ifindex {index}")));
+            return Ok(index(access, name).map(|index| format!("ifindex {index}")));
         }
         return Ok(access.line(&format!("{FOLDER}/{name}/ifindex"))?.map(|index| format!("ifindex {index}")));
     }
@@ -83,7 +80,7 @@ fn interface_in(path: &str) -> Option<&str> {
     (!matches!(name, "all" | "default")).then_some(name)
 }
 
-/// Hands a setting of an interface on, by its kind.
+/// Passes on a setting of an interface, by its kind.
 macro_rules! by_name {
     ($setting:expr, $it:ident => $of_kind:expr, $path:ident => $of_path:expr) => {
         match $setting {

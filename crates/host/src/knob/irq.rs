@@ -119,8 +119,8 @@ impl Setting for IrqAffinity {
         format!("CPUs of interrupt {}", self.irq)
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.file("smp_affinity_list"))?.map(Value::Text))
+    fn line_file(&self) -> Option<String> {
+        Some(self.file("smp_affinity_list"))
     }
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
@@ -149,13 +149,10 @@ impl Setting for IrqAffinity {
         same_list(a, b)
     }
 
-    /// A device that comes back may get the number of another's interrupt: its name tells.
+    /// Identifies an interrupt by its name, because a device that comes back may get the number of another device's
+    /// interrupt.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         actions(access, self.irq)
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.file("smp_affinity_list"), wanted)
     }
 }
 
@@ -176,8 +173,9 @@ impl Setting for IrqEffective {
         Ok(list.filter(|list| !list.is_empty()).map(Value::Text))
     }
 
-    /// By a mask of that CPU alone, until it is there, and then the mask as it was. Without interrupt remapping it goes with
-    /// the next interrupt that comes (kernel/irq/migration.c); one that does not come is not waited for.
+    /// Writes a mask of that CPU alone, waits until the interrupt has moved there, and then restores the mask. Without
+    /// interrupt remapping the interrupt moves when it next occurs (kernel/irq/migration.c); the function does not wait
+    /// for one that does not occur.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         const PATIENCE: Duration = Duration::from_millis(20);
         let mask = IrqAffinity::new(self.irq);
@@ -208,7 +206,7 @@ impl Setting for IrqEffective {
     }
 }
 
-/// The names of those who asked for an interrupt.
+/// The names of the users of an interrupt.
 fn actions(access: &Access, irq: u32) -> Result<Option<String>, Error> {
     let entries = access.list(&format!("{FOLDER}/{irq}"))?.unwrap_or_default();
     let known = [
@@ -229,12 +227,8 @@ impl Setting for IrqDefaultAffinity {
         "CPUs of future interrupts".into()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&format!("{FOLDER}/default_smp_affinity"))?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&format!("{FOLDER}/default_smp_affinity"), text(&self.label(), value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(format!("{FOLDER}/default_smp_affinity"))
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
@@ -244,13 +238,9 @@ impl Setting for IrqDefaultAffinity {
     fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
         same_mask(a, b)
     }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(format!("{FOLDER}/default_smp_affinity"), wanted)
-    }
 }
 
-/// A list of CPUs that names at least one.
+/// Checks that the value is a list of CPUs with at least one CPU.
 pub(super) fn check_list(what: &str, value: &Value) -> Result<(), Error> {
     match text(what, value)?.parse::<CpuSet>() {
         Ok(cpus) if cpus.is_empty() => Err(Error::invalid(what, "needs at least one CPU")),
@@ -259,7 +249,7 @@ pub(super) fn check_list(what: &str, value: &Value) -> Result<(), Error> {
     }
 }
 
-/// A mask of CPUs that names at least one.
+/// Checks that the value is a mask of CPUs with at least one CPU.
 pub(super) fn check_mask(what: &str, value: &Value) -> Result<(), Error> {
     match mask(text(what, value)?) {
         Some(cpus) if cpus.is_empty() => Err(Error::invalid(what, "needs at least one CPU")),
@@ -268,7 +258,8 @@ pub(super) fn check_mask(what: &str, value: &Value) -> Result<(), Error> {
     }
 }
 
-/// A mask as the kernel takes one: hexadecimal words of 32 bits, without a prefix (lib/bitmap-str.c, `bitmap_parse`).
+/// A mask in the form that the kernel accepts: hexadecimal words of 32 bits, without a prefix (lib/bitmap-str.c,
+/// `bitmap_parse`).
 pub(super) fn mask(text: &str) -> Option<CpuSet> {
     let is_word = |word: &str| word.len() <= 8 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
     text.trim().split(',').all(is_word).then(|| CpuSet::parse_mask(text).ok()).flatten()

@@ -83,7 +83,7 @@ impl Setting for IrqbalanceBans {
     }
 }
 
-/// Without the quotes of the shell.
+/// Removes the shell's quotes.
 fn bare(text: &str) -> &str {
     text.trim().trim_matches(['"', '\''])
 }

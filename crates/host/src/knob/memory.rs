@@ -9,8 +9,8 @@ use super::{Access, Error, File, Setting, Value};
 
 /// Number of huge pages of one size, on one NUMA node or on all.
 ///
-/// The kernel makes as many as it can, and does not report if there are fewer, because memory is fragmented. Pages of 1
-/// GB usually must be reserved at boot.
+/// The kernel reserves as many as it can, and does not report if it reserves fewer, for example because memory is
+/// fragmented. Pages of 1 GB usually must be reserved at boot.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct HugePages {
@@ -41,12 +41,8 @@ impl Setting for HugePages {
         format!("huge pages of {} kB{node}", self.size_kb)
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path())?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path(), text(&self.label(), value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.path())
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
@@ -61,10 +57,6 @@ impl Setting for HugePages {
         } else {
             "the remaining pages are in use".into()
         })
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path(), wanted)
     }
 }
 

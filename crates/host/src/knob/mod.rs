@@ -96,11 +96,21 @@ pub trait Setting {
     /// Its name for people: "governor of CPU policy 3".
     fn label(&self) -> String;
 
+    /// The file that holds it as one line, if one does. [`Self::read`], [`Self::write`] and [`Self::files`] follow from it;
+    /// a setting without such a file has its own.
+    fn line_file(&self) -> Option<String> {
+        None
+    }
+
     /// Its current value. `None` if the machine has no such setting.
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error>;
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&line_file(self)?)?.map(Value::Text))
+    }
 
     /// Sets it. A value of several fields may name only some of them; the others do not change.
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error>;
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        access.write(&line_file(self)?, file::text(&self.label(), value)?)
+    }
 
     /// Returns an error if its name leads to something other than this kind of setting. A journal contains names too,
     /// so nothing is written, now or during a rollback, unless this check passes.
@@ -183,8 +193,10 @@ pub trait Setting {
 
     /// The files that another program would write to set it, with their contents, in this order. Empty if it is not set
     /// by files.
-    fn files(&self, _access: &Access, _wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        Ok(Vec::new())
+    fn files(&self, _access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        let Some(path) = self.line_file() else { return Ok(Vec::new()) };
+        let text = file::text(&path, wanted)?.to_owned();
+        Ok(vec![(path, text)])
     }
 
     /// The longest time until the machine shows a change that it accepted. Some changes are carried out after the write
@@ -199,7 +211,7 @@ pub trait Setting {
     }
 }
 
-/// What leads to a setting is one: a reference, and [`AnySetting`].
+/// A reference to a setting, and [`AnySetting`], are settings too.
 impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
@@ -324,7 +336,7 @@ pub enum Restored {
     Restored,
     /// The setting already had its previous value.
     Already,
-    /// Someone else has changed it since. That value was kept.
+    /// Someone else has changed it since Apus set it. That value was kept.
     Theirs {
         /// The current value.
         now: Value,
@@ -338,7 +350,7 @@ pub enum Restored {
     },
 }
 
-/// What to do with values that someone else has set since.
+/// What to do with values that someone else has set after Apus.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Theirs {
     /// Keep them, and report them.
@@ -363,7 +375,7 @@ impl<S: Setting> Knob<S> {
         self.verify(access, wanted, Some(before))
     }
 
-    /// Reads what was just written: again and again while the machine may still be about to show it.
+    /// Reads the value that was just written, again and again while the machine may still be about to show it.
     fn read_written(&self, access: &Access, wanted: &Value) -> Result<Option<Value>, Error> {
         let until = Instant::now() + self.0.shows_within();
         loop {
@@ -375,8 +387,8 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// Compares the current value with the wanted one. With `before`, a write without effect can be told from one with
-    /// a different result.
+    /// Compares the current value with the wanted one. If `before` is given, a write without effect can be
+    /// distinguished from one with a different result.
     pub fn verify(&self, access: &Access, wanted: &Value, before: Option<&Value>) -> Result<Verdict, Error> {
         let Some(now) = self.read(access)? else { return Ok(Verdict::Gone) };
         if self.holds(&now, wanted) {
@@ -404,7 +416,7 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// The error of a setting that is as wanted and not obeyed; `None` if it is obeyed.
+    /// The error of a setting that has the wanted value but no effect. `None` if it has an effect.
     pub(crate) fn vain(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<Error>, Error> {
         let why = self.0.overruled(access, wanted, now)?;
         Ok(why.map(|why| Error::Refused {
@@ -414,10 +426,10 @@ impl<S: Setting> Knob<S> {
         }))
     }
 
-    /// Restores `before`, unless someone else has changed the value `ours` since.
+    /// Restores `before`, unless someone else has changed the value since it was `ours`.
     ///
-    /// `ours` is the value that was read after our change. `None` if it is not known, because the process was killed
-    /// around it: then every value other than `before` counts as ours.
+    /// `ours` is the value that was read after the change by Apus. `None` if it is not known, because the process was
+    /// killed at that moment; then every value other than `before` counts as set by Apus.
     pub fn restore(
         &self,
         access: &Access,
@@ -447,12 +459,12 @@ impl<S: Setting> Knob<S> {
         })
     }
 
-    /// The error of a setting that is not there.
+    /// The error of a setting that does not exist.
     pub(crate) fn absent(&self) -> Error {
         Error::NotThere { what: self.0.label(), why: "this host has no such setting".into() }
     }
 
-    /// A comparison of three: what was, what we made of it, what is.
+    /// Compares three values: the one before the change, the one after it, and the present one.
     fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
         match (before, now) {
             (Value::Fields(before), Value::Fields(now)) => {
@@ -482,7 +494,7 @@ impl<S: Setting> Knob<S> {
     }
 }
 
-/// What a setting was, and what became of it.
+/// The result of a change: the value before it, and the outcome.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Change {
@@ -501,10 +513,9 @@ impl<S: Setting> Knob<S> {
     }
 }
 
-/// A wish that is one file with the wish's text.
-fn one_file(path: String, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-    let text = file::text(&path, wanted)?.to_owned();
-    Ok(vec![(path, text)])
+fn line_file(setting: &(impl Setting + ?Sized)) -> Result<String, Error> {
+    let why = "it has neither a file of one line nor a way of its own to be read and written";
+    setting.line_file().ok_or_else(|| Error::invalid(setting.label(), why))
 }
 
 /// Whether a path goes straight down: no empty part, and no way up.

@@ -1,7 +1,7 @@
 //! Model-specific registers.
 //!
-//! On the running machine `/dev/cpu/N/msr`, eight bytes at the register's address (msr(4)); below another
-//! root the file `msr/0xADDRESS` with a line `CPU 0xVALUE` for each CPU, as recorded hosts have it.
+//! On the running machine they are in `/dev/cpu/N/msr`: eight bytes at the register's address (msr(4)). Below another
+//! root they are in the file `msr/0xADDRESS`, with a line `CPU 0xVALUE` for each CPU, as in recorded hosts.
 
 use std::os::unix::fs::FileExt as _;
 
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{Access, Error};
 use crate::facts::CpuSet;
 
-/// A register's content on `cpu`; `None` if there is no such CPU, or no access to its registers.
+/// The content of a register on `cpu`. `None` if there is no such CPU, or no access to its registers.
 pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64>, Error> {
     if !access.is_live() {
         let Some(text) = access.read(&recorded(address))? else { return Ok(None) };
@@ -80,7 +80,7 @@ struct Line<'a> {
     whole: &'a str,
 }
 
-/// The lines of a recorded register; one that is none of that form belongs to no CPU.
+/// The lines of a recorded register. A line of another form belongs to no CPU.
 fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.split_inclusive('\n').map(|whole| {
         let bare = whole.trim_end_matches('\n');

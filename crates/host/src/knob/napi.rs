@@ -3,15 +3,12 @@
 //! Source: kernel documentation, networking/napi, "Software IRQ coalescing", "IRQ suspension", "Threaded NAPI";
 //! Documentation/netlink/specs/netdev.yaml, napi-get, napi-set, queue-get.
 
-use std::io;
-
-use netlink_bindings::netdev;
-use netlink_socket2::NetlinkSocket;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use super::ethtool::index;
+use super::ethtool::{ask, change, parse, shown};
 use super::{Access, Error, Setting, Value};
+use crate::nic::{Client, Direction, Error as NicError, Interface, Napi as Instance, NapiSettings, Numbers as _};
 
 /// The NAPI instance of a receive queue: fields `defer-hard-irqs` (polls), `gro-flush-timeout`, `irq-suspend-timeout`
 /// (ns), `threaded` (0, 1; 2 for busy polling from Linux 6.19 on). Fields that the kernel does not have are missing
@@ -63,32 +60,46 @@ impl NapiDeferral {
 /// not say which instance belongs to which queue (veth), all instances of the interface. Empty if the interface is down
 /// or has none.
 pub fn napis_of(access: &Access, interface: &str, queues: &[u32]) -> Result<Vec<(Napi, u32)>, Error> {
-    if !access.is_live() {
-        return Ok(Vec::new());
-    }
-    let Some(index) = index(interface) else { return Ok(Vec::new()) };
-    let read = |e: io::Error| Error::of(format!("read the NAPI settings of {interface}"), &e);
-    let named = self::queues(index).map_err(read)?.iter().any(|(_, napi)| napi.is_some());
-    let all = instances(interface)?.unwrap_or_default().into_iter();
-    let ours = all.filter(|(queue, _)| !named || queues.contains(queue));
+    let found = asked(access, interface)?;
+    let ours = found.instances.into_iter().filter(|(queue, _)| !found.named || queues.contains(queue));
     Ok(ours.map(|(queue, instance)| (Napi::new(interface, queue), instance.id)).collect())
 }
 
-#[derive(Clone, Debug)]
-struct Instance {
-    id: u32,
-    fields: Vec<(&'static str, u32)>,
-}
-
-const FIELDS: [&str; 4] = ["defer-hard-irqs", "gro-flush-timeout", "irq-suspend-timeout", "threaded"];
-
 /// The receive queues of an interface that have a NAPI instance. Empty if it is down or has none.
 pub fn napi_queues(access: &Access, interface: &str) -> Result<Vec<u32>, Error> {
-    if !access.is_live() {
-        return Ok(Vec::new());
+    Ok(asked(access, interface)?.instances.into_iter().map(|(queue, _)| queue).collect())
+}
+
+/// The instances of an interface.
+#[derive(Default)]
+struct Instances {
+    /// Whether the driver says which instance belongs to which queue; if not, they are numbered.
+    named: bool,
+    /// Each with its receive queue.
+    instances: Vec<(u32, Instance)>,
+}
+
+impl Instances {
+    fn of(client: &mut Client, interface: &Interface) -> Result<Self, NicError> {
+        let napis = client.napis(interface)?;
+        let mut queues = client.queues(interface)?;
+        queues.retain(|queue| queue.direction == Direction::Rx);
+        if queues.iter().all(|queue| queue.napi.is_none()) {
+            return Ok(Self { named: false, instances: (0..).zip(napis).collect() });
+        }
+        let of = |id| napis.iter().find(|napi| Some(napi.id) == id).copied();
+        let instances = queues.into_iter().filter_map(|queue| Some((queue.number, of(queue.napi)?))).collect();
+        Ok(Self { named: true, instances })
     }
-    let Some(instances) = instances(interface)? else { return Ok(Vec::new()) };
-    Ok(instances.into_iter().map(|(queue, _)| queue).collect())
+
+    fn of_queue(self, queue: u32) -> Option<Instance> {
+        self.instances.into_iter().find(|(number, _)| *number == queue).map(|(_, instance)| instance)
+    }
+}
+
+/// None if there is no such interface, or the kernel does not tell.
+fn asked(access: &Access, interface: &str) -> Result<Instances, Error> {
+    Ok(ask(access, interface, "NAPI settings", Instances::of)?.unwrap_or_default())
 }
 
 impl Napi {
@@ -105,80 +116,9 @@ impl Napi {
         ])
     }
 
-    fn instance(&self) -> Result<Option<Instance>, Error> {
-        let instances = instances(&self.interface)?.unwrap_or_default();
-        Ok(instances.into_iter().find(|(queue, _)| *queue == self.queue).map(|(_, instance)| instance))
+    fn parse(&self, value: &Value) -> Result<NapiSettings, Error> {
+        parse(&self.label(), value, NapiSettings::FIELDS, " (times in ns)")
     }
-}
-
-/// The instances, each with its queue; `None` if there is no such interface, or the kernel does not tell.
-fn instances(interface: &str) -> Result<Option<Vec<(u32, Instance)>>, Error> {
-    let Some(index) = index(interface) else { return Ok(None) };
-    let read = |e: io::Error| Error::of(format!("read the NAPI settings of {interface}"), &e);
-    let napis = match napis(index).map_err(read) {
-        Err(Error::NotThere { .. } | Error::Refused { .. }) => return Ok(None),
-        napis => napis?,
-    };
-    let queues = queues(index).map_err(read)?;
-    if queues.iter().all(|(_, napi)| napi.is_none()) {
-        return Ok(Some((0..).zip(napis).collect()));
-    }
-    let of = |id| napis.iter().find(|napi| Some(napi.id) == id).cloned();
-    Ok(Some(queues.into_iter().filter_map(|(queue, id)| Some((queue, of(id)?))).collect()))
-}
-
-/// The NAPI instances of an interface, by their ids.
-fn napis(index: u32) -> io::Result<Vec<Instance>> {
-    let mut socket = NetlinkSocket::new();
-    let mut request = netdev::Request::new().op_napi_get_dump();
-    request.encode().push_ifindex(index);
-    let mut reply = socket.request(&request)?;
-    let mut napis = Vec::new();
-    while let Some(napi) = reply.recv() {
-        let napi = napi?;
-        let read = [
-            napi.get_defer_hard_irqs().ok(),
-            napi.get_gro_flush_timeout().ok(),
-            napi.get_irq_suspend_timeout().ok(),
-            napi.get_threaded().ok(),
-        ];
-        let fields = FIELDS.into_iter().zip(read).filter_map(|(name, value)| Some((name, value?)));
-        napis.push(Instance { id: napi.get_id().map_err(io::Error::other)?, fields: fields.collect() });
-    }
-    napis.sort_by_key(|napi| napi.id);
-    Ok(napis)
-}
-
-/// The receive queues, each with its NAPI's id where the driver names it.
-fn queues(index: u32) -> io::Result<Vec<(u32, Option<u32>)>> {
-    let mut socket = NetlinkSocket::new();
-    let mut request = netdev::Request::new().op_queue_get_dump();
-    request.encode().push_ifindex(index);
-    let mut reply = socket.request(&request)?;
-    let mut queues = Vec::new();
-    while let Some(queue) = reply.recv() {
-        let queue = queue?;
-        let id = queue.get_id().map_err(io::Error::other)?;
-        if queue.get_type().map_err(io::Error::other)? == netdev::QueueType::Rx as u32 {
-            queues.push((id, queue.get_napi_id().ok()));
-        }
-    }
-    Ok(queues)
-}
-
-fn numbers(what: &str, value: &Value) -> Result<Vec<(&'static str, u32)>, Error> {
-    let fields = value.as_fields().filter(|fields| !fields.is_empty());
-    let fields = fields.ok_or_else(|| Error::invalid(what, "expected fields such as defer-hard-irqs=2"))?;
-    let number = |(name, text): (&String, &String)| {
-        let known = FIELDS.into_iter().find(|field| field == name);
-        known.zip(text.parse().ok()).ok_or_else(|| {
-            Error::invalid(
-                what,
-                format!("{name}={text}: expected one of {}, with a whole number (times in ns)", FIELDS.join(", ")),
-            )
-        })
-    };
-    fields.iter().map(number).collect()
 }
 
 impl Setting for Napi {
@@ -187,45 +127,31 @@ impl Setting for Napi {
     }
 
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        if !access.is_live() {
-            return Ok(None);
-        }
-        let fields = self.instance()?.map(|instance| instance.fields).filter(|fields| !fields.is_empty());
-        Ok(fields.map(Value::fields))
+        let instance = asked(access, &self.interface)?.of_queue(self.queue);
+        Ok(instance.and_then(|instance| shown(&instance.settings, NapiSettings::FIELDS)))
     }
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let what = format!("set {} to {value}", self.label());
         let gone = || Error::NotThere { what: what.clone(), why: "the interface is down or no longer exists".into() };
-        let instance = self.instance()?.ok_or_else(gone)?;
-        let mut request = netdev::Request::new().op_napi_set_do();
-        let mut fields = request.encode().push_id(instance.id);
-        for (name, number) in numbers(&self.label(), value)? {
-            fields = match name {
-                "defer-hard-irqs" => fields.push_defer_hard_irqs(number),
-                "gro-flush-timeout" => fields.push_gro_flush_timeout(number),
-                "irq-suspend-timeout" => fields.push_irq_suspend_timeout(number),
-                _ => fields.push_threaded(number),
-            };
-        }
-        drop(fields);
-        let mut socket = NetlinkSocket::new();
-        access
-            .act("netlink", &what, || -> io::Result<()> { Ok(socket.request(&request)?.recv_ack()?) })
-            .map_err(|e| Error::of(&what, &e))
+        let instance = asked(access, &self.interface)?.of_queue(self.queue).ok_or_else(gone)?;
+        let settings = self.parse(value)?;
+        change(access, "netlink", &self.interface, &what, |client, _| client.set_napi(instance.id, &settings))
     }
 
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        let wanted = numbers(&self.label(), value)?;
+        let wanted = self.parse(value)?;
         // include/net/napi: the kernel keeps the count in an int (net/core/dev.h, napi_set_defer_hard_irqs).
-        if wanted.iter().any(|(name, number)| *name == "defer-hard-irqs" && i32::try_from(*number).is_err()) {
+        if wanted.defer_hard_irqs.is_some_and(|count| i32::try_from(count).is_err()) {
             return Err(Error::invalid(self.label(), "defer-hard-irqs is at most 2147483647"));
         }
-        if let Some(now) = self.read(access)?
-            && let Some((name, _)) = wanted.iter().find(|(name, _)| now.field(name).is_none())
-        {
+        let now = asked(access, &self.interface)?.of_queue(self.queue).map(|instance| instance.settings);
+        let now = now.filter(|now| !now.is_empty());
+        let lacks =
+            |field: &&crate::nic::Field| wanted.get(field).is_some() && now.is_some_and(|now| now.get(field).is_none());
+        if let Some(field) = NapiSettings::FIELDS.iter().find(lacks) {
             return Err(Error::Refused {
-                what: format!("set {name} of {}", self.label()),
+                what: format!("set {} of {}", field.name, self.label()),
                 why: "this kernel has no such setting per NAPI instance".into(),
                 fix: "use a newer kernel: 6.13 for the timeouts, 6.17 for threaded".into(),
             });
@@ -253,9 +179,10 @@ mod tests {
 
     #[test]
     fn fields_are_whole_numbers() {
-        assert!(numbers("x", &Napi::deferral(2, Nanos::from_micros(200))).is_ok());
+        let napi = Napi::new("x", 0);
+        assert!(napi.parse(&Napi::deferral(2, Nanos::from_micros(200))).is_ok());
         for wrong in [Value::fields([("defer", "2")]), Value::fields([("threaded", "yes")]), Value::text("2")] {
-            assert!(numbers("x", &wrong).is_err(), "{wrong} was taken");
+            assert!(napi.parse(&wrong).is_err(), "{wrong} was taken");
         }
     }
 }

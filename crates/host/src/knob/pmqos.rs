@@ -96,22 +96,14 @@ impl Setting for CpuLatency {
         format!("resume latency allowed on CPU {} (0: no limit, n/a: zero)", self.cpu)
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path())?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path(), text(&self.label(), value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.path())
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
         let text = text(&self.label(), value)?;
         let known = ResumeLatency::of_file(text).map(|_| ());
         known.ok_or_else(|| Error::invalid(self.label(), format!("{text:?}: expected n/a, 0 or whole microseconds")))
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path(), wanted)
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Access, Error, Setting, Value};
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
 
-/// Turbo on all CPUs: `on` or `off`, whichever file the driver provides (intel_pstate's is inverted).
+/// Turbo on all CPUs: `on` or `off`, whichever file the driver provides (that of intel_pstate is inverted).
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Turbo {}

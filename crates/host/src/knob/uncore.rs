@@ -24,7 +24,7 @@ pub struct UncoreLimits {
 }
 
 /// The limits of a die's uncore in MSR 0x620: fields `min` and `max`, in multiples of 100 MHz. All other bits of the
-/// register stay. The die has one such register, whichever CPU reads it.
+/// register stay as they are. A die has one such register; all its CPUs read the same one.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreMsr {
@@ -51,7 +51,7 @@ pub fn uncore_dies(access: &Access) -> Result<Vec<CpuSet>, Error> {
 
 /// The online CPUs that share a die with `cpu`.
 ///
-/// Where the topology in sysfs does not say (a recorded host), the sockets of /proc/cpuinfo are the dies.
+/// If the topology is not in sysfs (as in a recorded host), the sockets of /proc/cpuinfo are used as dies.
 fn die_of(access: &Access, cpu: u32) -> Result<CpuSet, Error> {
     for name in ["die_cpus_list", "package_cpus_list", "core_siblings_list"] {
         let list = access.line(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/{name}"))?;

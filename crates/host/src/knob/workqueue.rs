@@ -46,12 +46,8 @@ impl Setting for CpuMask {
         self.path.clone()
     }
 
-    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        Ok(access.line(&self.path)?.map(Value::Text))
-    }
-
-    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-        access.write(&self.path, text(&self.path, value)?)
+    fn line_file(&self) -> Option<String> {
+        Some(self.path.clone())
     }
 
     fn admit(&self) -> Result<(), Error> {
@@ -70,7 +66,7 @@ impl Setting for CpuMask {
         Err(Error::invalid(&self.path, "expected the mask of a workqueue, or rps_cpus or xps_cpus of a queue"))
     }
 
-    /// RPS and XPS may be empty: off. A workqueue may not (the kernel refuses).
+    /// RPS and XPS may have an empty mask, which turns them off. A workqueue may not, because the kernel refuses it.
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
         self.admit()?;
         if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| mask(text).is_some()) {
@@ -94,10 +90,6 @@ impl Setting for CpuMask {
 
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         super::interface::identity_of_path(access, &self.path)
-    }
-
-    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
-        super::one_file(self.path.clone(), wanted)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The profiles that come with Apus: the files in `profiles/`.
 
-/// Their names.
+/// The names of the built-in profiles.
 pub(super) const NAMES: [&str; 5] = ["base", "poll", "interrupt", "kvm-host", "powersave"];
 
 pub(super) fn text(name: &str) -> Option<&'static str> {

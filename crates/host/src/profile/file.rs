@@ -218,7 +218,7 @@ pub struct KernelSection {
     pub arguments: Vec<Spanned<String>>,
 }
 
-/// A file that was read, with what is needed to refer to a place in it.
+/// A profile file that was read, with what is needed to name a place in it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Layer {
     /// Name of the profile, for people.
@@ -233,17 +233,17 @@ pub struct Layer {
 /// Variables, by their name.
 pub type Variables = BTreeMap<String, String>;
 
-/// What is read of a file before its variables are known.
+/// The part of a file that is read before its variables are known.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]
     variables: BTreeMap<String, Spanned<Scalar>>,
 }
 
-/// Names that the machine gives its meaning: they are filled in later.
+/// Names whose meaning depends on the machine. They are filled in later.
 pub(super) const OF_MACHINE: [&str; 2] = ["isolated", "housekeeping"];
 
-/// Refuses what would not stay one word of the file, or one variable.
+/// Refuses a value that would not stay a single word of the file, or a single variable.
 pub(super) fn check_variable(name: &str, value: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(plain) {

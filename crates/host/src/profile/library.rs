@@ -19,16 +19,16 @@ pub struct Library {
     variables: Variables,
 }
 
-/// Where a site keeps its own profiles.
+/// The folder with a site's own profiles.
 const FOLDER: &str = "etc/apus/profiles";
 
-/// A profile is some pages of text: the longest built-in one has 2 kB.
+/// The longest profile that is read. A profile is some pages of text; the longest built-in one has 2 kB.
 const LONGEST: u64 = 1 << 20;
 
-/// More files than anyone includes; so an include tree ends, however it is made.
+/// The largest number of included files, so that every tree of includes ends.
 const MOST_LAYERS: usize = 64;
 
-/// What is loaded: which file, or which built-in profile.
+/// Which profile is loaded: a file or a built-in one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Id {
     Builtin(String),
@@ -48,9 +48,9 @@ struct Source {
 struct Loading {
     layers: Vec<Layer>,
     done: Vec<Id>,
-    /// From the profile that was named down to the one that is being read.
+    /// The chain of profiles from the named one to the one that is being read.
     chain: Vec<(Id, String)>,
-    /// The variables that were defined on the way.
+    /// The variables that were defined so far.
     defined: BTreeSet<String>,
     notes: Vec<String>,
 }
@@ -188,10 +188,10 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
 }
 
-/// Reads a profile's file. It never waits: what is no ordinary file, or longer than any profile, is refused.
+/// Reads a profile's file without ever waiting: a file that is not an ordinary one, or is too long, is refused.
 ///
-/// One that is found by its name is applied without anyone looking at its path: it must belong to root or to this user,
-/// and nobody else may write to it.
+/// A profile that is found by name is applied although nobody has seen its path. So it must belong to root or to this
+/// user, and nobody else may be able to write to it.
 fn read(path: &Path, by_name: bool) -> io::Result<(String, Id)> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;

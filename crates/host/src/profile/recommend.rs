@@ -21,18 +21,18 @@ const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"]
 
 const INTERFACES: &str = "/sys/class/net";
 
-/// What is looked at.
+/// The observations on which the recommendation is based.
 struct Seen {
     isolated: CpuSet,
     online: CpuSet,
-    /// Virtual machines run: in which file that shows.
+    /// The file that shows that virtual machines run. `None` if none run.
     guests: Option<String>,
-    /// Network devices that belong to a program.
+    /// Network devices that belong to a user-space program.
     user_space: Vec<String>,
-    /// Interfaces of the kernel's with a device.
+    /// Interfaces of the kernel that have a device.
     interfaces: Vec<String>,
     battery: Option<String>,
-    /// This machine is a guest itself.
+    /// Whether this machine is a guest itself.
     is_guest: bool,
 }
 
@@ -100,7 +100,7 @@ impl Seen {
         })
     }
 
-    /// The first that fits, from the most particular to the most general.
+    /// The first profile that fits, from the most specific to the most general.
     fn choose(&self) -> &'static str {
         if !self.isolated.is_empty() && self.guests.is_some() {
             "kvm-host"

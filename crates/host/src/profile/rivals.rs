@@ -6,7 +6,8 @@ use crate::transaction::Plan;
 /// A program that works against a plan, and what to do about it.
 struct Rival {
     name: &'static str,
-    /// How the running program shows: the name of its process (15 characters, proc_pid_comm(5)), or a file it makes.
+    /// How the running program can be recognized: by the name of its process (15 characters, proc_pid_comm(5)), or by a
+    /// file that it creates.
     shows: Shows,
     touches: fn(&AnySetting) -> bool,
     does: &'static str,

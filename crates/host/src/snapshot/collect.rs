@@ -1,4 +1,4 @@
-//! Takes the files, the outputs and the threads, masks them, and writes down what was looked for.
+//! Takes the files, the outputs and the threads, masks them, and records what was looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -11,16 +11,16 @@ use crate::facts::{
     raw_messages, thread_files,
 };
 
-/// A text that is not a table is not longer than this.
+/// The longest text that is not a table.
 const TEXT_LIMIT: usize = 8 << 20;
-/// The standard part of a configuration space. Behind it, the capability Device Serial Number is made from a
+/// The standard part of a configuration space. The capability Device Serial Number, which comes after it, contains a
 /// MAC address (PCI Express Base Specification, 7.9.3).
 const CONFIG: usize = 256;
 
 struct Collector<'a> {
     root: &'a Root,
     plan: Plan,
-    /// CPUs that nothing may interrupt.
+    /// CPUs that must not be interrupted.
     spared: CpuSet,
     files: BTreeMap<String, Vec<u8>>,
     size: usize,
@@ -68,7 +68,7 @@ pub(super) fn take(root: &Root, plan: Plan) -> Snapshot {
 }
 
 impl Collector<'_> {
-    /// Everything that counts.
+    /// Takes all counters.
     fn counters(&mut self, place: &str) {
         for one in wanted().filter(|one| one.twice) {
             self.take(&one, "", place);
@@ -94,7 +94,7 @@ impl Collector<'_> {
         }
     }
 
-    /// What is no file.
+    /// Takes the parts that are not files.
     fn outputs(&mut self) {
         if let Fact::Known { value, .. } = raw_messages() {
             self.text("commands/dmesg", messages(&value));
@@ -118,7 +118,8 @@ impl Collector<'_> {
         }
     }
 
-    /// What another snapshot holds of what is no file; it may have been taken with `--unmask`, or by others.
+    /// Takes the parts of another snapshot that are not files. It may have been taken with `--unmask`, or by another
+    /// tool.
     fn recorded_outputs(&mut self) {
         for place in ["", "again/"] {
             for folder in ["commands", "tasks", "msr"] {
@@ -220,7 +221,7 @@ impl Collector<'_> {
         self.text(&format!("{place}{path}"), masked);
     }
 
-    /// Would reading this interrupt a CPU that is to be left alone?
+    /// Whether reading this would interrupt a CPU that must be spared.
     fn would_disturb(&self, how: How, path: &str) -> bool {
         if self.spared.is_empty() {
             return false;
@@ -277,7 +278,7 @@ impl Collector<'_> {
     }
 }
 
-/// The kernel's messages that rules look at.
+/// The kernel messages that rules use.
 fn messages(text: &str) -> String {
     let kept = text.lines().filter(|line| crate::facts::message_matters(line));
     kept.filter_map(mask::message).map(|line| line + "\n").collect()

@@ -1,9 +1,11 @@
-//! What is no file, written as the tools write it, so that one reader serves all recordings.
+//! The parts of a snapshot that are not files, written in the form in which the usual tools print them, so that one
+//! reader serves all recordings.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use crate::facts::{Channels, Coalescing, DimLevel, Ethtool, Fact, MemoryModule, Queues, Rings, Why};
+use crate::facts::{Coalescing, DimLevel, Ethtool, Fact, Feature, MemoryModule, Queues, Why, printed, printed_size};
+use crate::nic::{Field, Numbers};
 
 /// The outputs of ethtool for one interface: commands and texts.
 pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(String, String)> {
@@ -22,13 +24,18 @@ pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(Strin
         let text = blocks.map(|(queue, fact)| format!("Queue: {queue}\n{}", coalesce(fact))).collect();
         put(format!("ethtool --per-queue {name} --show-coalesce"), Some(text));
     }
-    put(option("-g"), answered(&said.rings, rings));
-    put(option("-l"), answered(&said.channels, channels));
+    put(option("-g"), answered(&said.rings, sizes));
+    put(option("-l"), answered(&said.channels, sizes));
     put(
         option("-k"),
         answered(&said.features, |all| {
-            let line = |(name, feature): (&String, &crate::facts::Feature)| {
-                format!("{name}: {}{}\n", state(feature.on), if feature.fixed { " [fixed]" } else { "" })
+            let line = |(name, feature): (&String, &Feature)| {
+                let more = match feature {
+                    Feature { fixed: true, .. } => " [fixed]".to_owned(),
+                    Feature { on, wanted, .. } if on == wanted => String::new(),
+                    Feature { wanted, .. } => format!(" [requested {}]", state(*wanted)),
+                };
+                format!("{name}: {}{more}\n", state(feature.on))
             };
             all.iter().map(line).collect()
         }),
@@ -77,7 +84,7 @@ pub(super) fn ethtool(name: &str, said: &Ethtool, queues: &Queues) -> Vec<(Strin
     all
 }
 
-/// The text of a known fact; of one that the driver refused, its refusal; of others nothing.
+/// The text of a known fact. If the driver refused, the text of the refusal; otherwise nothing.
 fn answered<T>(fact: &Fact<T>, write: impl FnOnce(&T) -> String) -> Option<String> {
     match fact {
         Fact::Known { value, .. } => Some(write(value)),
@@ -108,34 +115,12 @@ fn or_none<T: Display>(value: Option<T>) -> String {
 }
 
 fn coalesce(said: &Coalescing) -> String {
-    const NAMES: [&str; 20] = [
-        "stats-block-usecs",
-        "sample-interval",
-        "pkt-rate-low",
-        "pkt-rate-high",
-        "rx-usecs",
-        "rx-frames",
-        "rx-usecs-irq",
-        "rx-frames-irq",
-        "tx-usecs",
-        "tx-frames",
-        "tx-usecs-irq",
-        "tx-frames-irq",
-        "rx-usecs-low",
-        "rx-frame-low",
-        "tx-usecs-low",
-        "tx-frame-low",
-        "rx-usecs-high",
-        "rx-frame-high",
-        "tx-usecs-high",
-        "tx-frame-high",
-    ];
     let on = |value: Option<bool>| or_none(value.map(state));
     let mut text = format!("Adaptive RX: {}  TX: {}\n", on(said.adaptive_rx), on(said.adaptive_tx));
-    let mut fields = *said;
-    for name in NAMES {
-        let value = fields.field(name).and_then(|field| *field);
-        text.push_str(&format!("{name}: {}\n", or_none(value)));
+    for field in Coalescing::FIELDS {
+        if let Some(name) = printed(field) {
+            text.push_str(&format!("{name}: {}\n", or_none(said.get(field))));
+        }
     }
     text + &format!("CQE mode RX: {}  TX: {}\n", on(said.cqe_mode_rx), on(said.cqe_mode_tx))
 }
@@ -146,37 +131,19 @@ fn profile(levels: &[DimLevel]) -> String {
     format!("\nrx-profile:\n{}", levels.iter().map(line).collect::<String>())
 }
 
-fn rings(said: &Rings) -> String {
-    format!(
-        "Pre-set maximums:\nRX: {}\nTX: {}\nCurrent hardware settings:\nRX: {}\nRX Mini: {}\nRX Jumbo: {}\nTX: {}\n\
-         RX Buf Len: {}\nCQE Size: {}\nTX Push: {}\n",
-        or_none(said.rx_max),
-        or_none(said.tx_max),
-        or_none(said.rx),
-        or_none(said.rx_mini),
-        or_none(said.rx_jumbo),
-        or_none(said.tx),
-        or_none(said.rx_buf_len),
-        or_none(said.cqe_size),
-        or_none(said.tx_push.map(state)),
-    )
-}
-
-fn channels(said: &Channels) -> String {
-    let half = |rx, tx, other, combined| {
-        format!(
-            "RX: {}\nTX: {}\nOther: {}\nCombined: {}\n",
-            or_none(rx),
-            or_none(tx),
-            or_none(other),
-            or_none(combined)
-        )
+fn sizes<G: Numbers>(said: &G) -> String {
+    let line = |field: &Field, number: Option<u64>| {
+        let name = printed_size(field);
+        match field.name {
+            "tx-push" | "rx-push" => format!("{name}: {}\n", or_none(number.map(|on| state(on != 0)))),
+            "tcp-data-split" => format!("{name}: {}\n", or_none(number.map(|split| state(split > 1)))),
+            _ => format!("{name}: {}\n", or_none(number)),
+        }
     };
-    format!(
-        "Pre-set maximums:\n{}Current hardware settings:\n{}",
-        half(said.rx_max, said.tx_max, said.other_max, said.combined_max),
-        half(said.rx, said.tx, said.other, said.combined)
-    )
+    let bounded = G::FIELDS.iter().filter(|field| field.most.is_some());
+    let most: String = bounded.map(|field| line(field, said.most(field))).collect();
+    let now: String = G::FIELDS.iter().map(|field| line(field, said.get(field))).collect();
+    format!("Pre-set maximums:\n{most}Current hardware settings:\n{now}")
 }
 
 /// `ethtool -S`.
@@ -207,7 +174,7 @@ pub(super) fn modules(modules: &[MemoryModule]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::facts::{Facts, Feature, Napi, Pause, Root, TimeStamping, mangled};
+    use crate::facts::{Channels, Facts, Napi, Pause, Rings, Root, TimeStamping, mangled};
 
     use super::*;
 
@@ -234,9 +201,24 @@ mod tests {
                 1,
                 Fact::known(Coalescing { tx_usecs: Some(8), ..Coalescing::default() }, "q"),
             )]),
-            rings: Fact::known(Rings { rx: Some(2048), tx_max: Some(8160), ..Rings::default() }, "g"),
+            rings: Fact::known(
+                Rings {
+                    rx: Some(2048),
+                    tx_max: Some(8160),
+                    tcp_data_split: Some(2),
+                    rx_push: Some(false),
+                    ..Rings::default()
+                },
+                "g",
+            ),
             channels: Fact::known(Channels { combined: Some(8), combined_max: Some(64), ..Channels::default() }, "l"),
-            features: Fact::known(BTreeMap::from([("rx-gro".to_owned(), Feature { on: true, fixed: true })]), "k"),
+            features: Fact::known(
+                BTreeMap::from([
+                    ("rx-gro".to_owned(), Feature { on: true, wanted: true, fixed: true }),
+                    ("rx-lro".to_owned(), Feature { on: false, wanted: true, fixed: false }),
+                ]),
+                "k",
+            ),
             pause: Fact::known(Pause { autoneg: true, rx: false, tx: true }, "a"),
             private_flags: Fact::known(BTreeMap::from([("legacy-rx".to_owned(), true)]), "p"),
             time_stamping: Fact::known(TimeStamping { hardware_tx: true, hardware_rx: true, phc: Some(2) }, "T"),

@@ -55,7 +55,7 @@ pub struct Snapshot {
     complete: bool,
 }
 
-/// A snapshot is not larger than this before it is packed.
+/// The largest size of a snapshot before it is packed.
 const SIZE_LIMIT: usize = 192 << 20;
 
 impl Snapshot {

@@ -1,14 +1,14 @@
-//! The list of what is taken, and which files of a host it means.
+//! The list of what a snapshot takes, and the files of a host that it means.
 
 use crate::facts::Root;
 
-/// The list: when, how, which.
+/// The list of what is taken: when, how, and which files.
 const LIST: &str = include_str!("paths.txt");
 
 /// One line of the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wanted {
-    /// In both readings?
+    /// Whether it is in both readings.
     pub twice: bool,
     pub how: How,
     /// The path from the host's root, in which `*` stands for any part of a name, and `RELEASE` for the kernel's.
@@ -18,7 +18,7 @@ pub(super) struct Wanted {
 /// How a file is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum How {
-    /// A text of some lines.
+    /// The file is a text of some lines.
     Lines,
     /// The file is recorded as it is, even if it is long or not text.
     Whole,
@@ -97,7 +97,7 @@ fn parse(line: &'static str) -> Option<Wanted> {
     Some(Wanted { twice: when == "twice", how, pattern })
 }
 
-/// The paths of a host that a pattern means. Whether the last part is there is left to who reads it.
+/// The paths of a host that a pattern means. The reader has to check whether the last part exists.
 pub(super) fn expand(root: &Root, pattern: &str) -> Vec<String> {
     let mut paths = vec![String::new()];
     for part in pattern.split('/') {

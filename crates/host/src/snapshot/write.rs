@@ -75,7 +75,7 @@ impl Snapshot {
         }
     }
 
-    /// The manifest first: who reads a stream knows at once what it is.
+    /// The manifest comes first, so that a reader of the stream knows at once what it is.
     fn tar(&self) -> io::Result<Vec<u8>> {
         let mut builder = tar::Builder::new(Vec::with_capacity(self.size() + self.files.len() * 1024));
         let (manifest, others): (Vec<_>, Vec<_>) = self.files().partition(|(path, _)| *path == "apus-snapshot");
@@ -89,9 +89,9 @@ impl Snapshot {
     }
 }
 
-/// Writes a file that only its owner may read, whatever stood there. The new one is complete before it takes the name,
-/// and nobody who holds the old one open sees it; where a link stands, the link is replaced. A device or a pipe that the
-/// user named (`/dev/stdout`) is written to.
+/// Writes a file that only its owner may read, whatever had this name before. The new file is complete before it gets
+/// the name, and a process that has the old file open does not see it. If the name belongs to a link, the link is
+/// replaced. A device or a pipe that the user named (`/dev/stdout`) is written to.
 fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     let special = |meta: fs::Metadata| !meta.is_file() && !meta.is_dir();
     if fs::metadata(path).is_ok_and(special) {

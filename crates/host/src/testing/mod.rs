@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A root folder of a test's own, removed on drop.
+/// The root folder of one test, removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -61,6 +61,18 @@ pub(crate) fn in_own_namespace(test: impl FnOnce() + Send) {
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
+}
+
+/// Makes the tap device t0 in the calling thread's network namespace: its driver moderates (`rx-max-frames`, at most 64).
+/// Returns false, and says so, if there is no /dev/net/tun.
+pub(crate) fn tap() -> bool {
+    let there = std::path::Path::new("/dev/net/tun").exists();
+    if there {
+        ip(&["tuntap", "add", "dev", "t0", "mode", "tap"]);
+    } else {
+        testkit::skip("a tap device needs /dev/net/tun (modprobe tun)");
+    }
+    there
 }
 
 /// Runs ip(8) in the calling thread's network namespace.

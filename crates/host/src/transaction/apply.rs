@@ -110,6 +110,49 @@ pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied,
     applied.map(|(id, items, along)| Applied { id, items, along, recovered })
 }
 
+/// The numbers of the intents that announce settings, and the settings' values.
+pub(super) type Announced = Vec<(u32, Value)>;
+
+/// Records the current values of `settings`, durably, and changes nothing: a controller will move them. Returns the
+/// number of the transaction with the file of its moves, and each setting's announcement.
+pub(super) fn announce(
+    access: &Access,
+    name: &str,
+    settings: &[AnySetting],
+    options: &Options,
+) -> Result<(Applied, Announced), Error> {
+    let vault = Vault::create(access)?;
+    let lock = Lock::take(&vault, &options.command, options.patience)?;
+    access.settle()?;
+    let recovered = super::rollback::recover(access, &vault)?;
+    not_anothers(access, &vault, settings)?;
+    let mut work = Work { access, vault: &vault, options, journal: None, made: Vec::new(), along: Vec::new(), next: 0 };
+    let announced = work.announce_all(name, settings);
+    let id = work.journal.as_ref().map(Journal::id);
+    if let (Err(_), Some(id)) = (&announced, id) {
+        // Nothing was changed: the journal says nothing.
+        let _ = crate::journal::close(&vault, id);
+    }
+    drop(lock);
+    Ok((Applied { id, items: Vec::new(), along: Vec::new(), recovered }, announced?))
+}
+
+/// Two processes that hold the same setting would each take the other's value for the original one.
+fn not_anothers(access: &Access, vault: &Vault, settings: &[AnySetting]) -> Result<(), KnobError> {
+    for transaction in super::entry::all(access, vault)? {
+        let Some(Lease::Process { pid, .. }) = transaction.begin.as_ref().map(|begin| &begin.lease) else { continue };
+        let shared = transaction.open_entries().find(|entry| settings.contains(&entry.intent.setting));
+        if let Some(entry) = shared.filter(|_| !transaction.is_abandoned()) {
+            return Err(KnobError::Refused {
+                what: format!("steer {}", entry.intent.setting.label()),
+                why: format!("process {pid} holds it (transaction {}, see apus tune status)", transaction.id),
+                fix: "end that process, or choose another interface".into(),
+            });
+        }
+    }
+    Ok(())
+}
+
 struct Work<'a> {
     access: &'a Access,
     vault: &'a Vault,
@@ -137,6 +180,24 @@ impl Work<'_> {
             return Err(last.map_or(Error::Knob(error.clone()), |item| self.give_up(&item, error)));
         }
         Ok((self.journal.as_ref().map(Journal::id), items, self.along))
+    }
+
+    fn announce_all(&mut self, name: &str, settings: &[AnySetting]) -> Result<Announced, KnobError> {
+        let plan = Plan::new(name);
+        let mut announced = Vec::with_capacity(settings.len());
+        for setting in settings {
+            let knob = Knob(setting);
+            let now = knob.read(self.access)?.ok_or_else(|| knob.absent())?;
+            setting.check_back(self.access, &now)?;
+            self.announce_along(&plan, setting).map_err(|failure| failure.error)?;
+            let number = self.announce(&plan, setting, &now, &now, None).map_err(|failure| failure.error)?;
+            self.append(&plan, &Record::Steered { number }, Durable::Soon).map_err(|failure| failure.error)?;
+            announced.push((number, now));
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.append(self.vault, &Record::Kept, Durable::Now)?;
+        }
+        Ok(announced)
     }
 
     /// Notes what was refused, so that it is judged later too, and that all is done.

@@ -1,7 +1,7 @@
 //! A transaction as recorded in its journal.
 
 use super::Whereabouts;
-use crate::journal::{self, Begin, Found, Intent, Lease, Record, Rest};
+use crate::journal::{self, Begin, Found, Intent, Lease, Record, Rest, moves};
 use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error, Knob, Lasts, Setting as _, Value};
 use crate::vault::Vault;
@@ -95,7 +95,10 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
     let boot = super::boot(access)?;
     let mut all = Vec::new();
     for id in journal::ids(vault)? {
-        let read = || journal::find(vault, id).map(|found| found.map(|found| Transaction::of(found, boot.as_deref())));
+        let read = || -> Result<Option<Transaction>, Error> {
+            let Some(found) = journal::find(vault, id)? else { return Ok(None) };
+            Ok(Some(Transaction::of(found, &moves::last(vault, id)?, boot.as_deref())))
+        };
         let Some(mut transaction) = read()? else { continue };
         if transaction.has_lost_its_process() {
             // It may have rolled it back since that was read, and then ended; from now on it does nothing.
@@ -109,7 +112,8 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
 }
 
 impl Transaction {
-    pub(super) fn of(found: Found, boot: Option<&str>) -> Self {
+    /// `moves` holds where the settings that a controller moved were left, by the numbers of their intents.
+    pub(super) fn of(found: Found, moves: &[(u32, Value)], boot: Option<&str>) -> Self {
         let Found { id, records, rest } = found;
         let mut transaction = Self {
             id,
@@ -130,6 +134,10 @@ impl Transaction {
                 }
                 Record::Intent(intent) => transaction.entries.push(Entry { intent, state: State::InDoubt }),
                 Record::Done { number, now } => transaction.set(number, State::Ours(now)),
+                Record::Steered { number } => {
+                    let left = moves.iter().find(|(moved, _)| *moved == number);
+                    transaction.set(number, left.map_or(State::InDoubt, |(_, at)| State::Ours(at.clone())));
+                }
                 Record::Vanished { number } => transaction.set(number, State::Vanished),
                 Record::InDoubt { number } => transaction.set(number, State::InDoubt),
                 Record::Undone { number } => transaction.set(number, State::Undone),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::apply::{Applied, Options, apply};
+use super::apply::{Announced, Applied, Options, announce, apply};
 use super::network::network;
-use super::rollback::{self, Recovered, RolledBack, Which, rollback};
+use super::rollback::{self, Recovered, RolledBack, Which, rollback_ours};
 use super::{Error, Plan};
 use crate::journal::{Lease, Lock, started};
-use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, Theirs, Value, napis_of};
+use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, napis_of};
 use crate::vault::Vault;
 
 /// A plan that is in force as long as this value exists. It is rolled back on drop. If this process is killed, the next
@@ -30,10 +30,27 @@ pub struct Held {
 impl Held {
     /// Applies `plan` for the lifetime of the result.
     pub fn new(access: &Access, plan: &Plan, command: &str, version: &str) -> Result<Self, Error> {
-        let pid = std::process::id();
-        let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
-        let options =
-            Options { command: command.into(), version: version.into(), patience: PATIENCE, lease, keep_going: false };
+        let options = options(command, version);
+        Self::of(access, command, || Ok((apply(access, plan, &options)?, ()))).map(|(held, ())| held)
+    }
+
+    /// Records the values of `settings`, which a controller will move.
+    pub(super) fn announced(
+        access: &Access,
+        name: &str,
+        settings: &[AnySetting],
+        command: &str,
+        version: &str,
+    ) -> Result<(Self, Announced), Error> {
+        let options = options(command, version);
+        Self::of(access, command, || announce(access, name, settings, &options))
+    }
+
+    fn of<T>(
+        access: &Access,
+        command: &str,
+        begin: impl FnOnce() -> Result<(Applied, T), Error>,
+    ) -> Result<(Self, T), Error> {
         let namespace = match network(access) {
             None => None,
             Some(now) => {
@@ -41,8 +58,8 @@ impl Held {
                 Some((file, now.name))
             }
         };
-        let applied = apply(access, plan, &options)?;
-        Ok(Self { access: access.clone(), applied, command: command.into(), namespace })
+        let (applied, result) = begin()?;
+        Ok((Self { access: access.clone(), applied, command: command.into(), namespace }, result))
     }
 
     /// The result of each item.
@@ -73,16 +90,15 @@ impl Held {
     }
 
     fn one(&self, id: u32) -> Result<Option<RolledBack>, Error> {
-        let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-        let mut options = rollback::Options {
-            command: self.command.clone(),
-            patience: PATIENCE,
-            damaged: false,
-            forget: false,
-            decide: &mut decide,
-        };
-        Ok(rollback(&self.access, Which::One(id), &mut options)?.pop())
+        Ok(rollback_ours(&self.access, Which::One(id), &self.command, PATIENCE)?.pop())
     }
+}
+
+/// For the lifetime of this process.
+fn options(command: &str, version: &str) -> Options {
+    let pid = std::process::id();
+    let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
+    Options { command: command.into(), version: version.into(), patience: PATIENCE, lease, keep_going: false }
 }
 
 impl Drop for Held {

@@ -3,7 +3,7 @@
 //! A [`Plan`] lists the wanted settings. [`mod@apply`] carries it out: each change is recorded in the journal, on disk,
 //! before it is made; if one is refused, all are rolled back. [`mod@rollback`] rolls transactions back, even after a
 //! crash, a kill or a reboot. [`transactions`] lists those that were not rolled back. [`Held`] is a plan for the
-//! duration of a measurement.
+//! duration of a measurement. [`Steered`] holds settings that a controller moves again and again.
 
 mod apply;
 mod entry;
@@ -11,6 +11,7 @@ mod held;
 mod network;
 mod plan;
 mod rollback;
+mod steered;
 
 use crate::knob::{Access, Error as KnobError};
 
@@ -19,7 +20,8 @@ pub use entry::{Entry, Stands, State, Transaction, transactions};
 pub use held::{Deferred, Held, take_back_abandoned};
 pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
-pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback};
+pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours};
+pub use steered::{Moved, Steered};
 
 /// A transaction failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -252,14 +252,8 @@ pub enum Recovered {
 
 /// Takes back what was left unfinished, and drops what a reboot undid; the lock is held.
 pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, Error> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-    let mut options = Options {
-        command: String::new(),
-        patience: Duration::ZERO,
-        damaged: false,
-        forget: false,
-        decide: &mut decide,
-    };
+    let mut decide = keep;
+    let mut options = ours("", Duration::ZERO, &mut decide);
     let mut recovered = Vec::new();
     for transaction in all(access, vault)?.into_iter().rev() {
         let abandoned = transaction.is_abandoned();
@@ -477,6 +471,29 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
             None => Outcome::Failed(error),
         }
     })
+}
+
+/// Rolls back and asks nobody: what someone else has changed since keeps its value, and nothing is forgotten. `command` and
+/// `patience` are those of [`Options`].
+pub fn rollback_ours(
+    access: &Access,
+    which: Which,
+    command: &str,
+    patience: Duration,
+) -> Result<Vec<RolledBack>, Error> {
+    rollback(access, which, &mut ours(command, patience, &mut keep))
+}
+
+fn ours<'a>(
+    command: &str,
+    patience: Duration,
+    decide: &'a mut dyn FnMut(&AnySetting, &Value, &Value) -> Theirs,
+) -> Options<'a> {
+    Options { command: command.to_owned(), patience, damaged: false, forget: false, decide }
+}
+
+fn keep(_: &AnySetting, _: &Value, _: &Value) -> Theirs {
+    Theirs::Keep
 }
 
 fn unknown(id: u32) -> Error {

@@ -7,8 +7,10 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use host::knob::{Access, Act, AnySetting, Channels, Features, Gate, Napi, Setting as _, Sysctl, Value};
-use host::transaction::{Plan, Which, apply, transactions};
+use host::knob::{
+    Access, Act, AnySetting, Channels, Features, Gate, Limits, Napi, Setting as _, Sysctl, UncoreMsr, Value,
+};
+use host::transaction::{Plan, Steered, Which, apply, transactions};
 
 use crate::support::{in_a_world_of_its_own, is_root, machine, options, plan, refused_plan, run, snapshot, take_back};
 
@@ -16,6 +18,7 @@ use crate::support::{in_a_world_of_its_own, is_root, machine, options, plan, ref
 const APPLY: &str = "apply";
 const REFUSED: &str = "refused";
 const ROLLBACK: &str = "rollback";
+const STEER: &str = "steer";
 const NETWORK: &str = "network";
 const NETWORK_ROLLBACK: &str = "network-rollback";
 
@@ -43,9 +46,24 @@ fn the_child() {
     match word("DO").as_str() {
         APPLY => drop(apply(&access, &plan(), &options()).unwrap()),
         REFUSED => drop(apply(&access, &refused_plan(), &options()).unwrap_err()),
+        STEER => steer(&access),
         NETWORK => drop(apply(&access, &network_plan(), &options()).unwrap()),
         _ => drop(take_back(&access, Which::All).unwrap()),
     }
+}
+
+/// A controller's life: three settings, each moved some times, one of them to a value that is refused.
+fn steer(access: &Access) {
+    let settings: [AnySetting; 3] =
+        [Sysctl::new("kernel.nmi_watchdog").into(), Limits::new(0).into(), UncoreMsr::new(0).into()];
+    let mut steered = Steered::new(access, "steering", &settings, "a test", "0").unwrap();
+    for n in 2..5_u32 {
+        assert!(steered.steer(0, &Value::text(n)).unwrap().is_good());
+        assert!(steered.steer(1, &Value::fields([("max", 1_000_000 + n)])).unwrap().is_good());
+        assert!(steered.steer(1, &Value::fields([("max", "none")])).is_err());
+        assert!(steered.steer(2, &Value::fields([("min", 8 + n), ("max", 8 + n)])).unwrap().is_good());
+    }
+    assert!(steered.release().unwrap().unwrap().closed);
 }
 
 /// Runs the child to its `step`-th operation; whether it came to its end before that.
@@ -95,6 +113,43 @@ fn killed_anywhere_while_applying() {
         assert!((40..MOST).contains(&steps), "{what}: {steps} operations");
         assert!(changed > 20, "{what}: {changed} kills left something to take back");
     }
+}
+
+/// Whoever starts next restores what a killed controller had moved; and what somebody else set since stays theirs, unless
+/// the kill fell into a move of that very setting.
+#[test]
+fn killed_anywhere_while_steering() {
+    let root = machine("kill-steer");
+    let access = Access::below(&root.0).unwrap();
+    let before = snapshot(&root.0);
+    let (mut steps, mut changed, mut kept) = (0, 0, 0);
+    for step in 1..=MOST {
+        let ended = child(STEER, &root.0, step);
+        if ended {
+            break;
+        }
+        steps = step;
+        changed += u32::from(snapshot(&root.0) != before);
+        let watchdog = root.0.join("proc/sys/kernel/nmi_watchdog");
+        let open = transactions(&access).unwrap().first().is_some_and(|one| one.wanted_entries().next().is_some());
+        if step % 2 == 0 && open {
+            std::fs::write(&watchdog, "77\n").unwrap();
+        }
+        take_back(&access, Which::Abandoned).unwrap();
+        if std::fs::read_to_string(&watchdog).unwrap() == "77\n" {
+            kept += 1;
+            std::fs::write(&watchdog, "1\n").unwrap();
+            take_back(&access, Which::All).unwrap();
+        }
+        assert_eq!(snapshot(&root.0), before, "killed before operation {step}");
+        assert!(transactions(&access).unwrap().is_empty(), "{step}: nothing is left open");
+    }
+    println!("{steps} operations, {changed} of the kills left something changed, {kept} left somebody else's value");
+    assert!((40..MOST).contains(&steps), "{steps} operations");
+    assert!(changed > 20 && kept > 10, "{changed} {kept}");
+    let moves = root.0.join("var/lib/apus/tune");
+    let left: Vec<_> = std::fs::read_dir(moves).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "lock"), "{left:?}");
 }
 
 #[test]

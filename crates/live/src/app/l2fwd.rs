@@ -19,7 +19,8 @@ impl L2Fwd {
     }
 
     /// Rewrites MAC addresses as DPDK's l2fwd does (`l2fwd_mac_updating` in its `main.c`). The source becomes the
-    /// outgoing port's address from `macs`, the destination 02:00:00:00:00:*number of the outgoing port*.
+    /// address of the outgoing port, from `macs`. The destination becomes 02:00:00:00:00:NN, where NN is the number of
+    /// the outgoing port.
     pub const fn rewriting(macs: [Mac; 2]) -> Self {
         Self { rewrite: Some(macs), finish_checksums: false }
     }

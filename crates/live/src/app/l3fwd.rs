@@ -1,9 +1,9 @@
 //! `l3fwd`: a router for IPv4 and IPv6 with static routes and static neighbours.
 //!
 //! One longest-prefix match decides whether a packet is for the router itself (the port's
-//! [`Responder`](super::responder) answers it), goes to a next hop, or has no route. The header is checked as RFC 1812
-//! section 5.2.2 demands. The time to live is decremented and the checksum updated. The router sends no ICMP errors and
-//! processes no IP options in transit. It leaves VLAN tags unchanged, so it routes within a VLAN.
+//! [`Responder`](super::responder) answers it), goes to a next hop, or has no route. The router checks the header as
+//! RFC 1812 section 5.2.2 demands. The time to live is decremented and the checksum updated. The router sends no ICMP
+//! errors and processes no IP options in transit. It leaves VLAN tags unchanged, so it routes within a VLAN.
 
 use super::headers::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Ipv4, Ipv6, set_macs};
 use super::responder::{Responder, is_multicast_v6};

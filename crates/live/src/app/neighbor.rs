@@ -1,4 +1,4 @@
-//! The responder's answer to neighbour solicitations (RFC 4861).
+//! The responder's answers to neighbour solicitations (RFC 4861).
 
 use super::headers::checksum::pseudo_header;
 use super::headers::{Ethernet, Icmp, Ipv6, Mac, PROTOCOL_ICMPV6, Sum, Upper, set_macs};

@@ -1,4 +1,4 @@
-//! Frames for the tests, and checksums computed another way than the code under test does.
+//! Frames for the tests, and a second way to compute checksums, independent of the code under test.
 
 use super::headers::Mac;
 use super::{
@@ -7,11 +7,11 @@ use super::{
 use proptest::prelude::*;
 use std::net::Ipv6Addr;
 
-/// The client's and ours; port `n` of [`ports`] has 02:00:00:00:00:`n` + 0x10.
+/// The MAC address of the client. Ours are those of the ports: port `n` of [`ports`] has 02:00:00:00:00:`n` + 0x10.
 pub const CLIENT: Mac = Mac::new([2, 0, 0, 0, 0, 0xc]);
 pub const OURS: Mac = Mac::new([2, 0, 0, 0, 0, 0x10]);
 
-/// Ports p0, p1, ...
+/// Makes `n` ports with the names p0, p1, ...
 pub fn ports(n: u8) -> Vec<PortInfo> {
     (0..n).map(|n| PortInfo { name: format!("p{n}"), mac: Mac::new([2, 0, 0, 0, 0, 0x10 + n]) }).collect()
 }
@@ -26,7 +26,7 @@ pub fn slow_sum(data: &[u8]) -> u16 {
     sum as u16
 }
 
-/// A frame in the making: from [`CLIENT`] to [`OURS`].
+/// A frame that is being built, from [`CLIENT`] to [`OURS`].
 #[derive(Clone)]
 pub struct Frame {
     macs: (Mac, Mac),
@@ -83,7 +83,7 @@ impl Frame {
         Self { options: options.to_vec(), ..self }
     }
 
-    /// IPv6 extension headers, the first of which is of kind `next`; the last must name the transport.
+    /// Adds IPv6 extension headers. The first of them is of the kind `next`; the last one must name the transport.
     pub fn extensions(self, next: u8, extensions: &[u8]) -> Self {
         Self { next, extensions: extensions.to_vec(), ..self }
     }
@@ -99,7 +99,7 @@ impl Frame {
         self.transport(6, [&header, data].concat(), Some(16))
     }
 
-    /// An ICMP or ICMPv6 message; its checksum is filled in.
+    /// Adds an ICMP or ICMPv6 message, with its checksum.
     pub fn icmp(self, message: &[u8]) -> Self {
         let v4 = self.v4;
         let mut frame = self.transport(if v4 { 1 } else { 58 }, message.to_vec(), if v4 { None } else { Some(2) });
@@ -110,7 +110,7 @@ impl Frame {
         frame
     }
 
-    /// `checksum_at`: where a checksum with a pseudo-header goes.
+    /// Adds a transport header. `checksum_at` is the offset of its checksum, which covers a pseudo-header.
     pub fn transport(mut self, protocol: u8, payload: Vec<u8>, checksum_at: Option<usize>) -> Self {
         (self.protocol, self.payload) = (protocol, payload);
         if let Some(at) = checksum_at {
@@ -120,7 +120,7 @@ impl Frame {
         self
     }
 
-    /// With padding to the least frame length.
+    /// Builds the frame, padded to the least frame length.
     pub fn build(self) -> Vec<u8> {
         let mut frame = [self.macs.0.octets(), self.macs.1.octets()].concat();
         for tag in 0..self.tags {
@@ -222,7 +222,7 @@ pub fn leave_checksum_to_hardware(frame: &mut [u8]) {
     frame[at..at + 2].copy_from_slice(&sum);
 }
 
-/// Our addresses in [`apps`].
+/// Our IPv4 address in [`apps`].
 pub const OUR_V4: [u8; 4] = [10, 0, 0, 1];
 pub const OUR_V6: &str = "fd00::1";
 
@@ -252,7 +252,7 @@ pub fn router() -> L3Fwd {
     L3Fwd::new(Table::parse(text, "routes.toml", &ports(2)).unwrap())
 }
 
-/// One of each, with its options on and off.
+/// One application of each kind, with its options on and off.
 pub fn apps() -> Vec<AnyApp> {
     let macs = [OURS, ports(2)[1].mac];
     let echo = |verify| UdpEcho::new(&macs, &[OUR_V4.into(), OUR_V6.parse().unwrap()], "any".parse().unwrap(), verify);
@@ -267,13 +267,13 @@ pub fn apps() -> Vec<AnyApp> {
     ]
 }
 
-/// Neighbour solicitation for [`OUR_V6`]; `options` follow the target.
+/// Makes a neighbour solicitation for [`OURS`]'s IPv6 address [`OUR_V6`]; `options` follow the target.
 pub fn solicitation(source: &str, destination: &str, options: &[u8]) -> Frame {
     let target = OUR_V6.parse::<Ipv6Addr>().unwrap().octets();
     Frame::v6(source, destination).ttl(255).icmp(&[&[135, 0, 0, 0, 0, 0, 0, 0], &target[..], options].concat())
 }
 
-/// Well-formed frames of all the kinds that the applications look at, before anything is mutated.
+/// Well-formed frames of all the kinds that the applications handle. The tests mutate them afterwards.
 pub fn structured() -> impl Strategy<Value = Vec<u8>> {
     let data = || proptest::collection::vec(any::<u8>(), 0..200);
     let v4 = || Frame::v4([10, 0, 0, 7], OUR_V4);

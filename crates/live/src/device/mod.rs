@@ -141,7 +141,7 @@ pub struct Capabilities {
 }
 
 impl Statistics {
-    /// The counts since `earlier`. Zero for a counter that was reset.
+    /// The counts since `earlier`. A counter that was reset since then gives 0.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             rx_ring_full: self.rx_ring_full.saturating_sub(earlier.rx_ring_full),

@@ -1,4 +1,4 @@
-//! A port that plays one capture file and records to another.
+//! A port that plays a capture file, and records sent frames to another file.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -19,40 +19,41 @@ use crate::pool::{Frame, Pool};
 /// (DPDK lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`). None of them can overflow.
 const DESCRIPTORS: u32 = 512;
 
-/// When the frames of a file come.
+/// When the frames of a capture file arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timing {
-    /// As fast as they are taken.
+    /// As fast as the worker takes them.
     Asap,
-    /// As long after the first `rx` as they were recorded after the first record.
+    /// At the recorded intervals: each frame arrives as long after the first `rx` as it was recorded after the first
+    /// frame.
     Recorded,
 }
 
-/// What to play, and what to do with what is sent.
+/// Which file to play, and what to do with the frames that are sent.
 #[derive(Clone, Debug)]
 pub struct PcapPlay {
-    /// The file that frames come from.
+    /// The file from which the frames come.
     pub input: PathBuf,
-    /// When they come.
+    /// When the frames arrive.
     pub timing: Timing,
-    /// Begin anew at the end, for ever. With [`Timing::Recorded`] a round lasts one mean gap longer
-    /// than its records.
+    /// Whether to start again at the end of the file, without limit. With [`Timing::Recorded`] a round lasts one mean
+    /// gap longer than the recording.
     pub repeat: bool,
-    /// The file (nanosecond format) that sent frames go to; without one they are discarded.
+    /// The file to which sent frames are written, in nanosecond format. `None` discards them.
     pub output: Option<PathBuf>,
-    /// Added to the clock for the times in the output: realtime minus monotonic, for times since 1970.
+    /// Added to the times in the output, so that they count from 1970: the real-time clock less the monotonic clock.
     pub clock_to_realtime: Nanos,
 }
 
 impl PcapPlay {
-    /// Plays `input` once, as fast as it is taken, and discards what is sent.
+    /// Plays `input` once, as fast as the worker takes the frames, and discards sent frames.
     pub fn new(input: impl Into<PathBuf>) -> Self {
         let input = input.into();
         Self { input, timing: Timing::Asap, repeat: false, output: None, clock_to_realtime: Nanos::ZERO }
     }
 }
 
-/// A port whose frames come from a file, on the clock `C`. One queue.
+/// A port whose frames come from a file, with times of the clock `C`. It has one queue.
 ///
 /// ```text
 ///   Ready ──rx: not due, no slot──► Ready
@@ -62,9 +63,9 @@ impl PcapPlay {
 ///     └─── damaged file, failed read or write ──► Failed: health() says why, each time
 /// ```
 ///
-/// It reads and writes through buffers of 1 MiB on the worker's core, losing nothing; to record at
-/// speed, put [`Capturing`](crate::device::capture::Capturing) around another device instead. Frames
-/// are on disk once `health` was asked after them, or the device dropped.
+/// It reads and writes on the worker's core, through buffers of 1 MiB, and loses no frame. To record at full speed,
+/// wrap another device in [`Capturing`](crate::device::capture::Capturing) instead. The frames are on disk after the
+/// next call of `health`, or when the device is dropped.
 #[derive(Debug)]
 pub struct PcapDevice<C> {
     name: String,
@@ -99,7 +100,7 @@ impl State {
 }
 
 impl<C: Fn() -> Instant<Monotonic> + Send> PcapDevice<C> {
-    /// Opens the files, and reads the first record.
+    /// Opens the files and reads the first frame.
     pub fn open(play: PcapPlay, clock: C) -> Result<Self, Error> {
         if play.output.as_deref().is_some_and(|output| same_file(&play.input, output)) {
             return Err(Error::Invalid {

@@ -86,8 +86,8 @@ pub fn lock_memory() -> Result<(), Error> {
     })
 }
 
-/// The capabilities (capabilities(7)) that a process still needs after its ports are open. Normally none. If all memory
-/// is locked and its limit could not be raised, CAP_IPC_LOCK, because allocations fail without it.
+/// The capabilities (capabilities(7)) that a process still needs after its ports are open. Normally there are none. If
+/// all memory is locked and its limit could not be raised, CAP_IPC_LOCK is needed, because allocations fail without it.
 pub fn lasting_capabilities() -> CapabilitySet {
     match getrlimit(Resource::Memlock).current {
         None => CapabilitySet::empty(),

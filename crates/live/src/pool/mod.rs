@@ -1,4 +1,4 @@
-//! The memory in which frames lie.
+//! The memory that holds the frames.
 //!
 //! Each worker owns one pool. All its devices receive into the pool and send from it, so forwarding copies nothing. A
 //! [`Frame`] is the right to use one slot. It cannot be copied, so each slot has one holder at a time: the free list, a

@@ -37,7 +37,7 @@ pub struct Account {
 /// Why a record allows no account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoAccount {
-    /// No frame arrived.
+    /// No frame arrived, so there is nothing to account for.
     #[error("no frame arrived")]
     NoFrames,
     /// The device gives no timestamps, so the loop does not know when frames arrived.

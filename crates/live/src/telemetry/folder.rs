@@ -5,9 +5,9 @@
 //!     <instance>/worker-<n>   the files      .lock                 held while a worker starts or ends
 //! ```
 //! A writer uses a folder only if it owns the folder and nobody else can write there. It follows no symbolic link,
-//! enters no mount point on the way, and no open blocks (a FIFO would), because anyone who can write to /dev/shm can
-//! put anything there. `host` keeps its journal by the same rules, but below its root and behind its gate; the two
-//! share only the system calls.
+//! enters no mount point on the way, and opens files so that nothing (such as a FIFO) can block it, because anyone who
+//! can write to /dev/shm can put anything there. The crate `host` keeps its journal by the same rules, but below its
+//! own root and through its gate; the two share only the system calls.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -40,8 +40,8 @@ const STRICT: ResolveFlags = ResolveFlags::BENEATH
 const AS_FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// The folder to which the calling user's workers write. It is `root` itself, except that each user has an own folder
-/// instead of the default root.
+/// The folder to which the calling user's workers write. It is `root` itself, except for the default root: instead of
+/// it, each user other than root has a folder of its own.
 pub fn own(root: &Path) -> PathBuf {
     match me() {
         user if root == Path::new(ROOT) && user != 0 => PathBuf::from(format!("{ROOT}-{user}")),

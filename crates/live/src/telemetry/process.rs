@@ -52,19 +52,19 @@ units::named! {
     /// A scheduling policy of the kernel, sched(7).
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum SchedulingClass {
-        /// The normal one.
+        /// The normal policy.
         Other = "other",
-        /// Real time: until it gives the CPU away.
+        /// Real time: the thread runs until it gives the CPU up, or until a thread of higher priority preempts it.
         Fifo = "fifo",
-        /// Real time, in turns.
+        /// Real time: threads of equal priority take turns.
         Rr = "rr",
-        /// Normal, without the bonus of threads that wake up often.
+        /// As the normal policy, but without the advantage of threads that wake up often.
         Batch = "batch",
-        /// Below all others.
+        /// The lowest priority: below all other policies.
         Idle = "idle",
         /// Real time: earliest deadline first.
         Deadline = "deadline",
-        /// One that this version does not know.
+        /// A policy that this version does not know.
         Unknown = "unknown",
     }
 }

@@ -34,7 +34,7 @@ pub struct Reader {
 enum Source {
     /// The file belongs to this user or to root, so nobody else can truncate it. It is mapped.
     Mapped(Mapping),
-    /// The file belongs to another user. It is copied anew for each reading.
+    /// The file belongs to another user. Each reading copies it again.
     Copied(File),
 }
 

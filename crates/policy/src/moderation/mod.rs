@@ -184,6 +184,11 @@ pub trait ModerationPolicy<C> {
 
     /// Must be called when the profile of the last [`Action::Apply`] has taken effect, at `now`.
     fn applied(&mut self, now: Instant<C>);
+
+    /// Takes in delays of some more packets since the previous sample. It is for callers that know the delays as a
+    /// histogram: they call it for each part of it, and then `decide` with a sample without delays. Policies that do
+    /// not use delays ignore it.
+    fn observe(&mut self, _delays: Delays) {}
 }
 
 /// Any one of this module's policies, without dynamic dispatch.
@@ -226,6 +231,12 @@ impl<C> ModerationPolicy<C> for Moderation<C> {
             Self::NetDim(p) => p.applied(now),
             Self::RdmaDim(p) => p.applied(now),
             Self::Goal(p) => p.applied(now),
+        }
+    }
+
+    fn observe(&mut self, delays: Delays) {
+        if let Self::Goal(p) = self {
+            p.observe(delays);
         }
     }
 }

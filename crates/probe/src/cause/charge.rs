@@ -1,4 +1,4 @@
-//! From events on one CPU to who had it, and for how long. Pure.
+//! Computes from the events on one CPU who had the CPU, and for how long. It does no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the kernel counts for a CPU and a thread, and what moved between two readings.
+//! The kernel's counters of a CPU and a thread, and which of them changed between two readings.
 
 use std::collections::BTreeMap;
 use std::fs;

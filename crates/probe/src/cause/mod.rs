@@ -1,17 +1,17 @@
-//! Who took the CPU: what the kernel did between two times at which a measuring thread wanted to run.
+//! Finds who took the CPU: what the kernel did between two times at which a measuring thread wanted to run.
 //!
 //! ```text
 //!   tracepoints of that CPU (perf_event_open(2)) ─► events ─► charge ─► Charge, Charge, … ─┐
 //!   irq, irq_vectors, softirq, sched_switch, nmi                                           ├─► Explanation
 //!   /proc/interrupts, softirqs, stat, schedstat; SMI count ─► before and after ────────────┘
 //! ```
-//! Tracepoints say it exactly, at a cost of some hundred nanoseconds for each event on the measured CPU.
-//! They are opened for this process alone and go with it: nothing is left behind. Where they cannot be
-//! had, counters that moved make a cause likely, and the explanation says that it is no more than that.
+//! Tracepoints answer this exactly, at a cost of some hundred nanoseconds for each event on the measured CPU. They are
+//! opened for this process alone and close with it, so nothing is left behind. Where tracepoints are not available,
+//! counters that changed make a cause likely, and the explanation says that it is only likely.
 //!
-//! Times are *net*: an interrupt that itself is interrupted is charged without the inner one. What no
-//! event accounts for is the hypervisor's, the firmware's or the hardware's doing; steal time and the
-//! count of system management interrupts tell these apart where they are to be had.
+//! Times are *net*: if an interrupt is itself interrupted, the time of the inner one is not counted for the outer one.
+//! Time that no event accounts for was taken by the hypervisor, the firmware or the hardware. Steal time and the count
+//! of system management interrupts tell these apart, where they are available.
 
 mod charge;
 mod counters;
@@ -64,8 +64,8 @@ pub enum Cause {
     Steal,
     /// A system management interrupt: the firmware.
     Smi,
-    /// Nothing that the kernel reports: the hypervisor, the firmware, the hardware, or the entry to and exit from an
-    /// interrupt.
+    /// Nothing that the kernel reports. It can be the hypervisor, the firmware, the hardware, or the entry to and exit
+    /// from an interrupt.
     Unaccounted,
 }
 
@@ -118,14 +118,14 @@ pub struct Explanation {
     pub length_ns: u64,
     /// The main cause.
     pub cause: Cause,
-    /// Whether a thread of a lower class ran although the measuring thread was ready, because the kernel throttles
-    /// real-time threads so that others are not starved.
+    /// Whether a thread of a lower scheduling class ran although the measuring thread was ready. This happens because
+    /// the kernel throttles real-time threads so that others are not starved.
     pub throttled: bool,
     /// All causes, the largest first.
     pub charges: Vec<Charge>,
     /// The evidence that it rests on.
     pub evidence: Evidence,
-    /// Number of lost events; what they were about is charged to others.
+    /// Number of lost events; their time is charged to other causes.
     pub events_lost: u64,
 }
 
@@ -192,13 +192,13 @@ units::named! {
     /// How to find causes.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Causes {
-        /// By tracepoints, or by counters where there are none.
+        /// By tracepoints, or by counters if there are no tracepoints.
         Auto = "auto",
-        /// By tracepoints, or not at all.
+        /// By tracepoints. Without them no cause is given.
         Trace = "trace",
         /// By counters.
         Counters = "counters",
-        /// Not at all.
+        /// Causes are not looked for.
         None = "none",
     }
 }

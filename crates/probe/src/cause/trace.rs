@@ -1,7 +1,8 @@
-//! Which tracepoints are looked at, and how their records are read.
+//! Which tracepoints are used, and how their records are read.
 //!
 //! Names, numbers and fields come from `events/GROUP/NAME/{id,format}` of the tracing file system (kernel
-//! documentation, trace/events, "Event formats"): fields move between kernels, their names stay.
+//! documentation, trace/events, "Event formats"). They are read at run time because the position of a field differs
+//! between kernels, while its name stays the same.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Looking on from another CPU: collects what happens on the measured one, and explains spans of it.
+//! Observes the measured CPU from another CPU: collects the events on it, and explains spans of time.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,8 @@ struct Counting {
 }
 
 impl Watcher {
-    /// Starts watching `cpu`, where the thread `own` (its name) measures. `root` is `/`, or what stands for it.
+    /// Starts watching `cpu`, where the thread `own` (its name) measures. `root` is `/`, or a folder that replaces it
+    /// in tests.
     ///
     /// Without tracepoints it uses counters if `causes` allows it; [`Self::not_traced`] gives the reason.
     pub fn start(root: &Path, cpu: usize, own: &str, causes: Causes) -> Self {
@@ -70,7 +71,7 @@ impl Watcher {
         Self { root: root.to_path_buf(), cpu, own: comm(own), tid: None, tracing, counting, not_traced }
     }
 
-    /// The evidence that explanations will rest on.
+    /// The kind of evidence on which explanations will be based.
     pub fn evidence(&self) -> Evidence {
         match (&self.tracing, &self.counting) {
             (Some(_), _) => Evidence::Trace,

@@ -4,18 +4,17 @@
 //!   CPU a   t1 ── ask ──►          ◄── answer ── t3
 //!   CPU b              t2 ─────────┘
 //! ```
-//! t2 lies between t1 and t3, so b's counter is ahead of a's by t2 - (t1 + t3) / 2, to within (t3 - t1) / 2.
-//! The shortest way there and back bounds it best; what delayed a way makes it long, and it is not used.
+//! t2 lies between t1 and t3, so b's counter is ahead of a's by t2 - (t1 + t3) / 2, to within (t3 - t1) / 2. Of all
+//! exchanges, the shortest one gives the tightest bound; a delay only makes an exchange longer, so it is not used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::host::Reading;
 use units::{Cycles, Hertz, Nanos};
 
 use super::sys::tsc;
 use crate::Error;
+use crate::detail::clock::TscPair;
 use crate::place::Place;
 use crate::record::Recorder;
 
@@ -121,24 +120,6 @@ impl Comparison {
         }
         ways
     }
-}
-
-/// The time stamp counters of two CPUs.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TscPair {
-    /// The CPU that the other is compared with.
-    pub from: usize,
-    /// The other CPU.
-    pub to: usize,
-    /// How far the other's counter is ahead, at the end of the run.
-    pub ahead_ns: Reading<f64>,
-    /// Error bound of `ahead_ns`.
-    pub bound_ns: Reading<f64>,
-    /// How much further ahead it got during the run.
-    pub drift_ns: Reading<f64>,
-    /// Number of readings in the wrong order; 0 if the counters agree.
-    pub warps: u64,
 }
 
 impl TscPair {

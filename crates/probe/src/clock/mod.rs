@@ -1,7 +1,8 @@
-//! What reading a clock costs, how fine it is, and whether the time-stamp counters of the CPUs agree.
+//! Measures what reading a clock costs, how fine the clock is, and whether the time stamp counters of the CPUs agree.
 //!
-//! A figure of some hundred nanoseconds means nothing before one knows that reading the clock takes thirty
-//! of them; and a time taken on one CPU and compared on another means nothing before their counters agree.
+//! These figures show how far the other probes can be trusted. A result of some hundred nanoseconds means little if
+//! reading the clock takes thirty of them. A time taken on one CPU and compared on another means little if their
+//! counters disagree.
 
 mod counters;
 mod sys;
@@ -11,22 +12,20 @@ use std::fs;
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use rustix::time::{ClockId, DynamicClockId, clock_getres, clock_gettime, clock_gettime_dynamic};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use rustix::time::{ClockId, DynamicClockId, clock_getres, clock_gettime_dynamic};
 use tester::histogram::HIGHEST_NS;
-use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term};
-use crate::observe::Observation;
+use crate::detail::Detail;
+use crate::detail::clock::{ClockDetail, ClockFacts, TscPair};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, Term};
+use crate::observe::{Observation, cpu_list, settings};
 use crate::place::Place;
 use crate::record::Recorder;
-use crate::{Control, Error, Probe};
-
-pub use counters::TscPair;
+use crate::{Control, Error, Probe, clockcheck};
 
 /// Name of the measuring thread.
 const THREAD: &str = "apus-clock";
@@ -61,35 +60,6 @@ pub struct Clock {
     pub duration: Nanos,
     /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
-}
-
-/// Results of the probe `clock` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClockDetail {
-    /// The clocks.
-    pub clocks: Vec<ClockFacts>,
-    /// Ticks of the time stamp counter per second of `CLOCK_MONOTONIC_RAW`.
-    pub tsc_hz: Reading<u64>,
-    /// Whether the processor reports that the counter has the same rate at every frequency and in every sleep state
-    /// (flags constant_tsc and nonstop_tsc).
-    pub tsc_invariant: Reading<bool>,
-    /// The counter of each other CPU compared with that of the first; empty with one CPU.
-    pub tsc_pairs: Vec<TscPair>,
-}
-
-/// Properties of a clock; the cost of reading it is a term.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClockFacts {
-    /// Name of the clock.
-    pub name: String,
-    /// Resolution according to clock_getres(2).
-    pub resolution_ns: u64,
-    /// Smallest step between two consecutive readings; null if it never changed.
-    pub smallest_step_ns: Option<u64>,
-    /// Number of readings earlier than the one before.
-    pub backwards: u64,
 }
 
 impl Clock {
@@ -201,11 +171,7 @@ impl Probe for Clock {
 
 impl Clock {
     fn settings(&self) -> BTreeMap<String, String> {
-        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
-        let mut settings =
-            BTreeMap::from([("cpu".to_owned(), cpus.join(",")), ("duration".to_owned(), self.duration.to_string())]);
-        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
-        settings
+        settings(self.priority, [("cpu", cpu_list(&self.cpus)), ("duration", self.duration.to_string())])
     }
 }
 
@@ -243,14 +209,14 @@ fn read_all(control: &Control) -> (Vec<(Recorder, ClockFacts)>, Option<Over>) {
         .map(|(name, id)| {
             let mut cost = Recorder::new();
             let (mut smallest, mut backwards) = (None::<u64>, 0);
-            let mut last = nanos(*id);
+            let mut last = clockcheck::now(*id);
             for _ in 0..BATCHES {
                 if over.is_some() {
                     break;
                 }
                 let before = LinuxCpu.now();
                 for _ in 0..BATCH {
-                    let now = nanos(*id);
+                    let now = clockcheck::now(*id);
                     match now - last {
                         0 => {}
                         step @ 1.. => smallest = Some(smallest.map_or(step as u64, |least| least.min(step as u64))),
@@ -274,14 +240,8 @@ fn read_all(control: &Control) -> (Vec<(Recorder, ClockFacts)>, Option<Over>) {
     (read, over)
 }
 
-#[inline]
-fn nanos(id: ClockId) -> i128 {
-    let time = clock_gettime(id);
-    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
-}
-
 fn raw() -> i128 {
-    nanos(ClockId::MonotonicRaw)
+    clockcheck::now(ClockId::MonotonicRaw)
 }
 
 /// Ticks of the time stamp counter per second, measured over 20 ms on the first call; `None` without a counter.

@@ -1,4 +1,4 @@
-//! What a series of timed units of work says about changes of frequency: pure.
+//! What a series of timed work items says about frequency changes. It does no I/O.
 //!
 //! ```text
 //!  unit's
@@ -10,8 +10,8 @@
 //!        request effect
 //! ```
 //! The method is that of the microbenchmark in Intel's P-state guide (637284-001US, figures 4 and 5), and of ftalat
-//! (Mazouz et al., "Evaluation of CPU frequency transition latency", 2014) in asking for units that *stay* in the new
-//! band: one that happens to lie there proves nothing.
+//! (Mazouz et al., "Evaluation of CPU frequency transition latency", 2014). As in ftalat, several items in a row have
+//! to *stay* at the new duration, because a single one may have it by chance.
 
 use units::{Instant, Monotonic, Nanos};
 
@@ -42,7 +42,7 @@ pub struct Transition {
     pub after: Nanos,
     /// Time from the request to the start of the first item at the new speed; `None` if the speed did not change.
     pub effect: Option<Nanos>,
-    /// How far the longest item around the change exceeded both medians; zero if none did.
+    /// How far the longest item around the change exceeded both medians. Zero if no item did.
     pub stall: Nanos,
 }
 
@@ -116,7 +116,8 @@ fn settled(units: &[Unit], before: Nanos, after: Nanos) -> Option<usize> {
     })
 }
 
-/// The items that started at or after `from` and before `to`; none if `to` is earlier, as after a late request.
+/// The items that started at or after `from` and before `to`. None if `to` is earlier than `from`, as after a late
+/// request.
 pub fn between(units: &[Unit], from: Instant<Monotonic>, to: Instant<Monotonic>) -> &[Unit] {
     let index = |at: Instant<Monotonic>| units.partition_point(|unit| unit.start < at);
     &units[index(from).min(index(to))..index(to)]

@@ -1,14 +1,14 @@
-//! What a change of frequency costs: from the request to its effect, and how long the core stands still.
+//! Measures what a frequency change costs: the time from the request to its effect, and how long the core stands still.
 //!
 //! ```text
 //!   measured CPU:   unit unit unit unit unit ▌stall▐ unit    unit    unit      each timed, none in between
 //!   another CPU:         request ─────────────► (effect)           next request
 //! ```
-//! A known piece of work repeats, and at intervals another frequency is asked for; a change shows in how long a unit
-//! takes. What is reported are the time from request to effect, the stall, and the longest unit of each batch (figures
-//! 4 and 5 of Intel's P-state guide 637284-001US are drawn from these).
+//! The probe repeats a known piece of work, and from time to time requests another frequency. A change shows in the
+//! duration of the work items. The results are the time from request to effect, the stall, and the longest item of each
+//! batch (figures 4 and 5 of Intel's P-state guide 637284-001US show these).
 //!
-//! Requests go through the host's knobs, the setting is taken over in the journal first and put back at the end.
+//! Requests go through the crate `host`: the old setting is first written to the journal, and restored at the end.
 
 pub mod analysis;
 mod request;
@@ -20,16 +20,17 @@ use std::sync::mpsc;
 
 use host::knob::Access;
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Hertz, Instant, Monotonic, Nanos};
 
 use crate::clock;
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term};
-use crate::observe::{Observation, Seen};
+use crate::detail::Detail;
+use crate::detail::frequency::{FrequencyChange, FrequencyDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Measured, Name, Term};
+use crate::observe::{Observation, Seen, reading_the_clock, settings};
 use crate::place::Place;
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
@@ -39,7 +40,8 @@ pub use request::Via;
 use request::{Way, performance_counters};
 use work::Work;
 
-/// Shortest time between two requests: part of it must be long after the slowest effect, half a millisecond.
+/// Shortest time between two requests. The slowest effect takes half a millisecond, and most of the time should come
+/// after it.
 pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
 /// Maximum number of batches kept for a figure.
 const DRAWN: usize = 4_000;
@@ -121,62 +123,21 @@ impl Frequency {
     fn settings(&self) -> BTreeMap<String, String> {
         let levels: Vec<String> =
             self.levels.iter().map(|level| format!("{}MHz", level.as_hertz() / 1_000_000)).collect();
-        let mut settings = BTreeMap::from([
-            ("cpu".to_owned(), self.cpu.to_string()),
-            ("via".to_owned(), self.via.to_string()),
-            ("work".to_owned(), self.work.to_string()),
-            ("period".to_owned(), self.period.to_string()),
-            ("changes".to_owned(), self.changes.to_string()),
-        ]);
+        let mut settings = settings(
+            self.priority,
+            [
+                ("cpu", self.cpu.to_string()),
+                ("via", self.via.to_string()),
+                ("work", self.work.to_string()),
+                ("period", self.period.to_string()),
+                ("changes", self.changes.to_string()),
+            ],
+        );
         if !levels.is_empty() {
             settings.insert("levels".to_owned(), levels.join(","));
         }
-        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
         settings
     }
-}
-
-/// Results of the probe `frequency` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FrequencyDetail {
-    /// How frequencies were requested.
-    pub via: String,
-    /// Requested frequencies, repeated in this order.
-    pub levels_hz: Vec<u64>,
-    /// Number of work items.
-    pub units: u64,
-    /// Work items per batch.
-    pub batch_units: u64,
-    /// The requests.
-    pub changes: Vec<FrequencyChange>,
-    /// Number of requests after which the speed of the work did not change.
-    pub without_effect: u64,
-    /// For a figure: start time and longest item of each batch, in order; if there are very many, neighbors are
-    /// merged and the longest is kept.
-    pub batches_ns: Vec<(u64, u64)>,
-}
-
-/// One request.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FrequencyChange {
-    /// Time of the request, from the start of the run.
-    pub at_ns: u64,
-    /// Requested frequency.
-    pub to_hz: u64,
-    /// Duration of the requesting call.
-    pub call_ns: u64,
-    /// Median duration of a work item before the request.
-    pub unit_before_ns: u64,
-    /// Median duration of a work item after the request.
-    pub unit_after_ns: u64,
-    /// Time from the request to the first item at the new speed; null if the speed did not change.
-    pub effect_ns: Option<u64>,
-    /// How far the longest item around the change exceeded both medians.
-    pub stall_ns: u64,
-    /// Effective frequency afterwards, from APERF, MPERF and the time stamp counter.
-    pub effective_hz: Reading<u64>,
 }
 
 /// A request as it was made.
@@ -360,7 +321,7 @@ impl Frequency {
             variant: way.name().into(),
             settings: self.settings(),
             counter: self.counter(),
-            overhead: overhead(),
+            overhead: vec![reading_the_clock("reading the clock after each unit of work")],
             conditions,
             duration_ns: from_start(end),
             interrupted: control.stopped(),
@@ -404,19 +365,4 @@ fn effective(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Reading<u64> {
         }
         _ => Reading::unknown("MPERF did not move"),
     }
-}
-
-fn overhead() -> Vec<Overhead> {
-    const N: u64 = 2_000;
-    let mut cost = Recorder::new();
-    for _ in 0..N {
-        let before = LinuxCpu.now();
-        cost.record(LinuxCpu.now().since(before).unwrap_or(Nanos::ZERO));
-    }
-    vec![Overhead {
-        what: "reading the clock after each unit of work".into(),
-        median_ns: cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
-        in_samples: true,
-        n: N,
-    }]
 }

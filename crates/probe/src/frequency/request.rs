@@ -1,4 +1,4 @@
-//! Asking for a frequency: through cpufreq or through the HWP request register; always by the host's knobs.
+//! Requests a frequency, through cpufreq or through the HWP request register, and always through the crate `host`.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +18,8 @@ units::named! {
     /// How to request a frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
-        /// The first that the host has of: the userspace governor's set speed, the policy's limits, the HWP request.
+        /// The first of these that the host supports: the userspace governor's set speed, the policy's limits, the HWP
+        /// request.
         Auto = "auto",
         /// The set speed of the userspace governor.
         Governor = "governor",

@@ -1,4 +1,4 @@
-//! What it takes to come out of an idle state.
+//! Measures how long it takes to leave an idle state.
 //!
 //! ```text
 //!   allow one state alone (or limit the exit latency) ─► measure ─► take the settings back
@@ -7,17 +7,18 @@
 //!        cpu:     the other CPU's stamp ─ eventfd ─► the same
 //!        frame:   the XDP stamp ─► the same (the probe `interrupt`)
 //! ```
-//! **Two kinds of wake-up**, because some processors leave their deep states *before* a timer that they know of
-//! (pre-wake: by 17.6 us instead of 73.8 us on Ivy Town, as the tool wult found): a packet gets no such favour. So a
-//! timer's figure is never given alone.
+//! **Two kinds of wake-up** are measured, because some processors leave their deep states *before* a timer that they
+//! know of expires (pre-wake: on Ivy Town this takes 17.6 us instead of 73.8 us, as the tool wult found). A packet has
+//! no such advantage. So the figure for a timer is never given alone.
 //!
-//! **In a guest** there is no cpuidle as a rule, or the driver haltpoll: the CPU halts, and what the host does then is its own affair; it
-//! may poll for a while before it gives the CPU away (kernel documentation, virt/kvm/halt-polling). Then the idle
-//! time is varied: a step in the cost shows how long the host polls.
+//! **In a guest** there is usually no cpuidle, or only the driver haltpoll. The CPU then halts, and the host decides
+//! what happens: it may poll for a while before it gives the CPU to others (kernel documentation,
+//! virt/kvm/halt-polling). So in a guest the idle time is varied: a step in the cost shows how long the host polls.
 //!
-//! Settings are changed through the host's journal, and are taken back when the measurement ends, well or not.
+//! Settings are changed through the host's journal, and rolled back when the measurement ends, whether it succeeds or
+//! not.
 
-mod detail;
+mod summary;
 mod wake;
 
 use std::collections::BTreeMap;
@@ -31,13 +32,16 @@ use tester::host::Reading;
 use units::Nanos;
 
 use crate::conditions::Conditions;
+use crate::detail::Detail;
+use crate::detail::idle::HaltPolling;
 use crate::interrupt::{Interrupt, Wait};
-use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
-use crate::observe::{Observation, first_line};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Measured, Name, Term, suspicion};
+use crate::observe::{Observation, first_line, reading_the_clock, settings};
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
 
-pub use detail::{HaltPolling, IdleCase, IdleDetail, IdleFacts};
+pub use crate::detail::idle::{How, Source};
 
 /// Idle times in a guest that reveal the halt polling of its host: from below its usual limit (200 us, arch/x86/kvm
 /// KVM_HALT_POLL_NS_DEFAULT) to far above it.
@@ -50,30 +54,6 @@ const LADDER: [Nanos; 5] = [
 ];
 /// Least time to sleep in a state.
 const SHORTEST: Nanos = Nanos::from_micros(200);
-
-units::named! {
-    /// How to enter each idle state.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum How {
-        /// All other states are disabled.
-        Alone = "alone",
-        /// The exit latency is limited to that of the state (PM QoS); shallower states stay allowed.
-        PmQos = "pm-qos",
-    }
-}
-
-units::named! {
-    /// What ends the sleep.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Source {
-        /// A timer of the sleeping CPU.
-        Timer = "timer",
-        /// Another CPU, through an eventfd.
-        Cpu = "cpu",
-        /// A frame, over a veth pair from another CPU.
-        Frame = "frame",
-    }
-}
 
 /// The probe `idle` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -137,14 +117,16 @@ impl Idle {
 
     fn settings(&self) -> BTreeMap<String, String> {
         let list = |all: Vec<String>| all.join(",");
-        let mut settings = BTreeMap::from([
-            ("cpu".to_owned(), self.cpu.to_string()),
-            ("how".to_owned(), self.how.to_string()),
-            ("source".to_owned(), list(self.sources.iter().map(Source::to_string).collect())),
-            ("duration".to_owned(), self.duration.to_string()),
-        ]);
+        let mut settings = settings(
+            self.priority,
+            [
+                ("cpu", self.cpu.to_string()),
+                ("how", self.how.to_string()),
+                ("source", list(self.sources.iter().map(Source::to_string).collect())),
+                ("duration", self.duration.to_string()),
+            ],
+        );
         settings.extend(self.peer.map(|peer| ("peer".to_owned(), peer.to_string())));
-        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
         if !self.sleeps.is_empty() {
             settings.insert("sleep".to_owned(), list(self.sleeps.iter().map(Nanos::to_string).collect()));
         }
@@ -225,13 +207,13 @@ impl Probe for Idle {
             marks.extend(suspicion(&term.name, &term.raw));
             terms.push(term);
         }
-        let detail = detail::detail(self.how, &states, cases, HaltPolling::read(&control.root));
+        let detail = summary::detail(self.how, &states, cases, HaltPolling::read(&control.root));
         Ok(Measured {
             probe: Name::Idle,
             variant: if states.is_empty() { "halt".into() } else { self.how.to_string() },
             settings: self.settings(),
             counter: self.counter(),
-            overhead: overhead(),
+            overhead: vec![reading_the_clock("reading the clock after waking")],
             conditions,
             duration_ns: duration.as_nanos(),
             interrupted: control.stopped(),
@@ -407,19 +389,4 @@ fn of_host(error: host::knob::Error) -> Error {
     } else {
         Error::invalid("the idle states", error.to_string())
     }
-}
-
-fn overhead() -> Vec<Overhead> {
-    const N: u64 = 2_000;
-    let mut cost = Recorder::new();
-    for _ in 0..N {
-        let before = LinuxCpu.now();
-        cost.record(LinuxCpu.now().since(before).unwrap_or(Nanos::ZERO));
-    }
-    vec![Overhead {
-        what: "reading the clock after waking".into(),
-        median_ns: cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
-        in_samples: true,
-        n: N,
-    }]
 }

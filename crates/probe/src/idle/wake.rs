@@ -1,4 +1,4 @@
-//! Sleeping, and being woken by a timer or by another CPU.
+//! Sleeps until a timer or another CPU ends the sleep.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,18 +1,16 @@
-//! Results of other tools, so that they can be shown beside ours: cyclictest's and oslat's JSON (rt-tests), and
-//! histograms of `rtla timerlat hist` and `rtla osnoise hist`.
+//! Reads results of other tools, so that they can be shown next to Apus's own: cyclictest's and oslat's JSON
+//! (rt-tests), and histograms of `rtla timerlat hist` and `rtla osnoise hist`.
 //!
-//! A file says less than a measurement of ours. What it does not say is unknown; what it *lost* is named: cyclictest
-//! leaves out of its JSON what is above its histogram, without a word, and oslat counts it in the last bucket. Such
-//! samples are counted as overflow here, so that a quantile is refused which falls among them, or whose confidence
-//! interval reaches them: without its upper end it would look surer than it is.
+//! Such a file contains less than a measurement of Apus. What it does not say is unknown. What the tool *lost* is
+//! named: cyclictest leaves samples above its histogram out of its JSON without saying so, and oslat counts them in the
+//! last bucket. Here these samples count as overflow. A quantile is not given if it would fall among them, or if its
+//! confidence interval reaches them, because without its upper end it would look more certain than it is.
 
 mod rt_tests;
 mod rtla;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::document::Distribution;
 use tester::histogram::HIGHEST_NS;
 use tester::host::{HostState, Reading};
@@ -21,20 +19,11 @@ use units::Nanos;
 
 use crate::Error;
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Mark, Measured, Name, Term};
+use crate::detail::Detail;
+use crate::detail::import::ImportDetail;
+use crate::mark::Mark;
+use crate::measured::{Counter, Measured, Name, Term};
 use crate::record::Recorder;
-
-/// Details of a result that another tool measured.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ImportDetail {
-    /// The tool, with its version if the file has it.
-    pub tool: String,
-    /// The command line; null if not in the file.
-    pub command: Option<String>,
-    /// Width of a bucket of its histogram.
-    pub bucket_ns: u64,
-}
 
 /// A result, and what its file says about the host.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,5 +1,5 @@
 //! JSON of cyclictest and oslat, "file_version" 1 (rt-tests, src/lib/rt-utils.c, rt_write_json; src/cyclictest,
-//! src/oslat, write_stats). Keys are read as they are written, with their colons.
+//! src/oslat, write_stats). The tools write some keys with a colon at the end; they are read in this form.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tester::host::Reading;
 
 use super::{Column, Found, Imported};
 use crate::Error;
-use crate::measured::{Mark, MarkKind};
+use crate::mark::{Mark, MarkKind};
 
 /// The keys that matter; others are ignored.
 #[derive(Deserialize)]

@@ -1,5 +1,5 @@
-//! Text of `rtla timerlat hist` and `rtla osnoise hist` (tools/tracing/rtla/src/timerlat_hist.c, osnoise_hist.c). The
-//! columns are found by their names, not by their places: options leave some out.
+//! Text of `rtla timerlat hist` and `rtla osnoise hist` (tools/tracing/rtla/src/timerlat_hist.c, osnoise_hist.c).
+//! Columns are found by name, not by position, because some options remove columns.
 
 use tester::host::Reading;
 

@@ -1,4 +1,4 @@
-//! One end of the way, whatever it is made of.
+//! One end of the frame's path, whatever it is made of.
 
 use units::{Instant, Monotonic};
 

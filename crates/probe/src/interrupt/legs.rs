@@ -1,4 +1,4 @@
-//! The parts of a frame's way, from its stamps.
+//! The parts of a frame's path, computed from its time stamps.
 
 use units::{Instant, Nanos};
 

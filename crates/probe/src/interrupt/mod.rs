@@ -1,5 +1,5 @@
-//! Delivery of a frame to user space: from the call that sends it to its arrival, and from there to the thread that
-//! picks it up.
+//! Measures the delivery of a frame to user space: the time from the call that sends the frame to its arrival, and from
+//! there to the thread that picks it up.
 //!
 //! ```text
 //!   near end (sends, spins)                    far end (waits in the way to be measured)
@@ -8,12 +8,12 @@
 //!    pick-up ◄─── XDP ◄───────────────────────────────────────── send
 //!       back: XDP to pick-up      back: send to XDP
 //! ```
-//! The frame carries its stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's way add up to its round
-//! trip. The bed is a veth pair in a lab of the probe's own, or a port whose frames come back by themselves (a
-//! loopback plug, a reflector): then there are the first two parts only.
+//! The frame carries its time stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's path add up to its round
+//! trip. The frames travel over a veth pair in a lab that the probe creates, or through a port whose frames come back
+//! by themselves (a loopback plug, a reflector). With a port there are only the first two parts.
 //!
-//! On veth the receiver's NAPI runs on the sender's CPU, so the *right* CPU for the receiver is the sender's (no
-//! interrupt to another CPU is needed), and the *wrong* one is any other.
+//! On veth the receiver's NAPI runs on the sender's CPU. So the *right* CPU for the receiver is the sender's (no
+//! interrupt to another CPU is needed), and every other CPU is a *wrong* one.
 
 mod end;
 mod frame;
@@ -29,9 +29,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use tester::lab::{self, Guard, Lab};
@@ -39,18 +36,21 @@ use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, suspicion};
-use crate::observe::Observation;
+use crate::detail::Detail;
+use crate::detail::interrupt::InterruptDetail;
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, suspicion};
+use crate::observe::{Observation, reading_the_clock, settings};
 use crate::place::Place;
-use crate::record::Recorder;
 use crate::{Control, Error, Probe};
 
+pub use crate::detail::interrupt::Wait;
 use end::{Back, End};
 use legs::Legs;
 use udp::UdpEnd;
 use xsk::XskEnd;
 
-/// Shortest interval: about the time that a frame is under way.
+/// Shortest interval between frames: about the time that a frame is under way.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(1);
 /// Frames that are sent first and not counted.
 const WARM_UP: u32 = 32;
@@ -63,21 +63,6 @@ const OPEN_WITHIN: Duration = Duration::from_secs(10);
 /// Addresses in the lab.
 const NEAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 5077);
 const FAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 5077);
-
-units::named! {
-    /// How the receiver waits.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Wait {
-        /// poll(2) on an AF_XDP socket: one interrupt and one wake-up per frame.
-        Block = "block",
-        /// Polling the ring of the AF_XDP socket without rest.
-        Spin = "spin",
-        /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each poll runs the driver. In the lab, on a UDP socket.
-        Busy = "busy",
-        /// IRQ suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
-        Suspend = "suspend",
-    }
-}
 
 impl Wait {
     fn never_sleeps(self) -> bool {
@@ -124,36 +109,6 @@ pub struct Interrupt {
     pub load: String,
 }
 
-/// Results of the probe `interrupt` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct InterruptDetail {
-    /// `lab`, or the name of the port.
-    pub bed: String,
-    /// How the receiver waited.
-    pub wait: document::Name<Wait>,
-    /// What stamped the arrival: `XDP`, or the kernel's `stack` (for UDP sockets).
-    pub stamped_by: String,
-    /// CPU of the sender, which on veth also runs the receiver's NAPI.
-    pub sender_cpu: usize,
-    /// CPU of the receiver.
-    pub receiver_cpu: usize,
-    /// Frames sent, without those of the warm-up.
-    pub sent: u64,
-    /// Number of these that came back in time.
-    pub received: u64,
-    /// Number of these that did not come back in time.
-    pub lost: u64,
-    /// Frames not sent because an earlier one was still under way when they were due.
-    pub missed: u64,
-    /// Frames not counted because stamps were missing or in the wrong order.
-    pub unusable: u64,
-    /// Sum of the medians of the parts; null without samples.
-    pub sum_of_medians_ns: Option<u64>,
-    /// Whether polling ran the driver, if that was requested.
-    pub polls_driver: Reading<bool>,
-}
-
 /// Results of the threads.
 struct Ran {
     legs: Legs,
@@ -187,7 +142,7 @@ impl Probe for Interrupt {
     fn run(&self, control: &Control) -> Result<Measured, Error> {
         self.check()?;
         let observation = Observation::begin(control, &self.cpus())?;
-        let overhead = overhead();
+        let overhead = vec![reading_the_clock("reading the clock; each part ends with one reading")];
         let causes = if control.fail_over.is_some() { Causes::Auto } else { Causes::None };
         let mut watcher = Watcher::start(&control.root, self.cpu, FAR_NAME, causes);
         let lab = self.bed_up()?;
@@ -515,29 +470,15 @@ impl Interrupt {
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
-        let mut settings = BTreeMap::from([
-            ("wait".to_owned(), self.wait.to_string()),
-            ("cpu".to_owned(), self.cpu.to_string()),
-            ("sender".to_owned(), self.sender.to_string()),
-            ("interval".to_owned(), self.interval.to_string()),
-            ("duration".to_owned(), self.duration.to_string()),
-        ]);
-        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
-        settings
+        settings(
+            self.priority,
+            [
+                ("wait", self.wait.to_string()),
+                ("cpu", self.cpu.to_string()),
+                ("sender", self.sender.to_string()),
+                ("interval", self.interval.to_string()),
+                ("duration", self.duration.to_string()),
+            ],
+        )
     }
-}
-
-fn overhead() -> Vec<Overhead> {
-    const N: u64 = 2_000;
-    let mut cost = Recorder::new();
-    for _ in 0..N {
-        let before = LinuxCpu.now();
-        cost.record(LinuxCpu.now().since(before).unwrap_or(Nanos::ZERO));
-    }
-    vec![Overhead {
-        what: "reading the clock; each part ends with one reading".into(),
-        median_ns: cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
-        in_samples: true,
-        n: N,
-    }]
 }

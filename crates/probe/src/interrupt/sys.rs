@@ -1,4 +1,4 @@
-//! What neither std nor rustix offers of sockets: options of busy polling, the time of arrival, and epoll's
+//! What neither std nor rustix offers for sockets: the options of busy polling, the arrival time stamp, and epoll's
 //! busy-poll parameters.
 #![allow(unsafe_code)]
 

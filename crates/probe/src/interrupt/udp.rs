@@ -1,6 +1,6 @@
-//! An end of the way over a UDP socket: stamped by the kernel's stack on arrival. Kernel busy polling and
-//! interrupt suspension need a socket that knows its NAPI instance, which an AF_XDP socket in copy mode does not
-//! (Linux 6.13 and later; see the crate `live`, device/afxdp/busy.rs).
+//! An end of the frame's path over a UDP socket, where the kernel's network stack stamps the arrival. It is used for
+//! kernel busy polling and interrupt suspension, which need a socket that knows its NAPI instance. An AF_XDP socket in
+//! copy mode does not know it (Linux 6.13 and later; see the crate `live`, device/afxdp/busy.rs).
 
 use std::mem::MaybeUninit;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -10,13 +10,14 @@ use host::knob::{Access, Knob, Napi, Setting as _, Value};
 use live::cpu::{Cpu as _, LinuxCpu};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec};
 use units::{Instant, Monotonic, Nanos};
 
 use super::Wait;
 use super::frame::{PAYLOAD, Stamps};
 use super::sys;
 use crate::Error;
+use crate::clockcheck::offset;
 
 /// Frames per poll of the driver.
 const BUDGET: u16 = 64;
@@ -80,7 +81,7 @@ impl UdpEnd {
         // After the parameters: the instance is told apart by them when a socket is added.
         epoll::add(&instance, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(|e| failed("add a socket to an epoll", e.into()))?;
-        Ok(Self { socket, wait, epoll: instance, offset: offset() })
+        Ok(Self { socket, wait, epoll: instance, offset: offset(ClockId::Realtime) })
     }
 
     /// Whether the socket knows which NAPI instance to poll: known after the first datagram.
@@ -164,17 +165,4 @@ fn defer(interface: &str, fields: &[(&str, u64)]) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::lacking(what(), format!("wanted {wanted}, found {:?}", verdict.now()), "try a newer kernel"))
-}
-
-/// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, from the closest of several attempts.
-fn offset() -> i128 {
-    let now = |clock| {
-        let time = clock_gettime(clock);
-        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
-    };
-    let tries = (0..15).map(|_| {
-        let (before, real, after) = (now(ClockId::Monotonic), now(ClockId::Realtime), now(ClockId::Monotonic));
-        (after - before, real - (before + after) / 2)
-    });
-    tries.min_by_key(|(spread, _)| *spread).map_or(0, |(_, offset)| offset)
 }

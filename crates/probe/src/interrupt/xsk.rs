@@ -1,4 +1,4 @@
-//! An end of the way over AF_XDP: stamped by the XDP program on arrival.
+//! An end of the frame's path over AF_XDP, where the XDP program stamps the arrival.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,4 +1,4 @@
-//! The calling thread's part: it fetches disturbances and has them explained.
+//! The calling thread's part: it fetches the disturbances and explains them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

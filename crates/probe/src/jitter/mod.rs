@@ -1,4 +1,4 @@
-//! Gaps in a loop that never sleeps: when the CPU was taken from it, for how long, and by whom.
+//! Measures gaps in a loop that never sleeps: when the CPU was taken away from it, for how long, and by what.
 //!
 //! ```text
 //!   measuring thread, CPU n                 the calling thread, other CPUs
@@ -7,15 +7,16 @@
 //!          └─────────────────────────┘
 //!                    disturbance ───────────► explain it from the events of CPU n
 //! ```
-//! A *disturbance* is a gap, or several with less than 5 us between them: a storm of interrupts makes no
-//! gap long, and yet leaves the loop no time.
+//! A *disturbance* is one gap, or several with less than 5 us between them. In a storm of interrupts no single gap is
+//! long, but they leave the loop no time.
 //!
-//! Keeping the count of one round is part of the next, so there is no time in which a gap could hide:
-//! gaps and work add up to the run. oslat (rt-tests) does likewise; hwlat looks half of the time, on one
-//! CPU at a time (kernel documentation, trace/hwlat_detector).
+//! The time for counting one pass of the loop belongs to the next pass, so no gap is missed: gaps and work add up to
+//! the whole run. oslat (rt-tests) works in the same way; hwlat observes half of the time, on one CPU at a time (kernel
+//! documentation, trace/hwlat_detector).
 //!
-//! The series `gap` has each gap once. Its back-filled series answers what one that arrives at any time
-//! waits until the loop looks: one arrival a microsecond, over the whole run, in gaps and outside.
+//! The series `gap` has each gap once. Its back-filled series answers another question: how long does something that
+//! arrives at a random time wait until the loop polls? It assumes one arrival per microsecond, over the whole run, in
+//! gaps and outside them.
 
 mod look;
 mod packets;
@@ -26,26 +27,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use live::cpu::LinuxCpu;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::Nanos;
 
-use crate::cause::{Cause, Causes, Evidence, Explanation};
+use crate::cause::{Causes, Evidence, Explanation};
 use crate::conditions::Conditions;
-use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
-use crate::observe::{Observation, Seen};
+use crate::detail::Detail;
+use crate::detail::jitter::{CauseTotal, Explained, JitterCpu, JitterDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Blocked, Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
+use crate::observe::{Observation, Seen, cpu_list, settings};
 use crate::place::Place;
 use crate::record::Recorder;
 use crate::ring::Ring;
 use crate::{Control, Error, Probe};
 
 use look::{Channel, Looker, thread_name};
-pub use packets::{Packets, Traffic};
+pub use packets::Traffic;
 use spin::{Look, Spun, spin};
 
-/// Longest value of `gap_over`: each nanosecond below it has a counter.
+/// The largest value allowed for `gap_over`, because each nanosecond below it needs a counter.
 pub const LONGEST_ROUND: Nanos = Nanos::from_micros(100);
 /// Interval of the hypothetical arrivals in the back-filled series.
 const ARRIVALS: Nanos = Nanos::from_micros(1);
@@ -104,96 +106,21 @@ impl Jitter {
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
-        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
-        let mut settings = BTreeMap::from([
-            ("cpu".to_owned(), cpus.join(",")),
-            ("duration".to_owned(), self.duration.to_string()),
-            ("gap_over".to_owned(), self.gap_over.to_string()),
-            ("explain_over".to_owned(), self.explain_over.to_string()),
-            ("causes".to_owned(), self.causes.to_string()),
-            ("ring".to_owned(), self.traffic.ring.to_string()),
-        ]);
-        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        let mut settings = settings(
+            self.priority,
+            [
+                ("cpu", cpu_list(&self.cpus)),
+                ("duration", self.duration.to_string()),
+                ("gap_over", self.gap_over.to_string()),
+                ("explain_over", self.explain_over.to_string()),
+                ("causes", self.causes.to_string()),
+                ("ring", self.traffic.ring.to_string()),
+            ],
+        );
         settings.extend(self.traffic.rate.map(|rate| ("rate".to_owned(), format!("{}pps", rate.as_pps()))));
         settings.extend(self.traffic.capacity.map(|rate| ("capacity".to_owned(), format!("{}pps", rate.as_pps()))));
         settings
     }
-}
-
-/// Results of the probe `jitter` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct JitterDetail {
-    /// Passes of the loop longer than this are gaps.
-    pub gap_over_ns: u64,
-    /// Disturbances longer than this are explained.
-    pub explain_over_ns: u64,
-    /// Results by CPU.
-    pub cpus: Vec<JitterCpu>,
-}
-
-/// The gaps of one CPU. Work and gaps add up to the run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct JitterCpu {
-    /// Number of the CPU.
-    pub cpu: usize,
-    /// Time from the first reading of the clock to the last.
-    pub run_ns: u64,
-    /// Passes of the loop that were not gaps.
-    pub rounds: u64,
-    /// Time in these passes.
-    pub work_ns: u64,
-    /// Their median, which is the resolution of the measurement; null without any.
-    pub round_median_ns: Option<u64>,
-    /// Number of gaps.
-    pub gaps: u64,
-    /// Time in gaps.
-    pub gaps_ns: u64,
-    /// Number of gaps longer than `explain_over_ns`.
-    pub large_gaps: u64,
-    /// Time in these gaps.
-    pub large_gaps_ns: u64,
-    /// Disturbances without an explanation, because too many came at once or nothing was recorded.
-    pub unexplained: u64,
-    /// Readings of the clock that were earlier than the one before.
-    pub backwards: u64,
-    /// The evidence of the explanations.
-    pub evidence: Evidence,
-    /// The main causes of the disturbances, that with the most time first.
-    pub causes: Vec<CauseTotal>,
-    /// The largest disturbances, the longest first.
-    pub largest: Vec<Explained>,
-    /// Effect of the gaps on packets.
-    pub packets: Packets,
-}
-
-/// The disturbances of one main cause.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CauseTotal {
-    /// The cause.
-    pub cause: Cause,
-    /// Number of disturbances with this main cause.
-    pub disturbances: u64,
-    /// Total length of their gaps.
-    pub away_ns: u64,
-    /// Longest of them, without the time that the loop ran in between.
-    pub largest_ns: u64,
-}
-
-/// An explained disturbance: one gap, or several less than 5 us apart.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Explained {
-    /// When the span began, in nanoseconds from the start of the run.
-    pub at_ns: u64,
-    /// Time from its beginning to its end; the length of the explanation is the sum of its gaps.
-    pub span_ns: u64,
-    /// Number of gaps.
-    pub gaps: u64,
-    /// What explains the gaps of the span.
-    pub explanation: Explanation,
 }
 
 impl Probe for Jitter {

@@ -1,10 +1,9 @@
-//! What gaps mean for packets: how many a ring loses while its reader is away.
+//! Computes what gaps mean for packets: how many packets a ring loses while its reader is away.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use units::{Nanos, PacketRate};
 
 use crate::Error;
+use crate::detail::jitter::Packets;
 
 /// Unit in which packets are counted: billionths, so that rate times nanoseconds is a whole number.
 const PARTS: u128 = 1_000_000_000;
@@ -102,27 +101,6 @@ impl Backlog {
 /// Highest rate at which `ring` holds all packets that arrive in `gap`; `None` without a gap.
 fn loss_free(ring: u32, gap: Nanos) -> Option<u64> {
     (gap > Nanos::ZERO).then(|| (u128::from(ring) * PARTS / u128::from(gap.as_nanos())) as u64)
-}
-
-/// Computed effect of the gaps on packets: evenly spaced packets, and a ring that is empty when nothing delays its
-/// reader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Packets {
-    /// Descriptors in the ring.
-    pub ring: u32,
-    /// Assumed arrival rate per second; null if none was given.
-    pub rate_pps: Option<u64>,
-    /// Packets per second that the reader was assumed to process; null means unlimited.
-    pub capacity_pps: Option<u64>,
-    /// Packets that would have arrived; null without a rate.
-    pub arrived: Option<u64>,
-    /// Packets that would not have fitted into the ring; null without a rate.
-    pub lost: Option<u64>,
-    /// Most packets that would have waited at once in an unlimited ring; null without a rate.
-    pub highest_backlog: Option<u64>,
-    /// Highest rate at which the longest gap loses nothing: ring / gap; null without a gap.
-    pub loss_free_pps: Option<u64>,
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use live::cpu::Cpu;
 use units::{Instant, Monotonic, Nanos};
 
-use super::packets::{Backlog, Packets, Traffic};
+use super::packets::{Backlog, Traffic};
+use crate::detail::jitter::Packets;
 use crate::record::Recorder;
 use crate::ring::Ring;
 

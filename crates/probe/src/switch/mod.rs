@@ -1,16 +1,16 @@
-//! Handing over from one thread to another: from the call that wakes to the first reading of the clock in
-//! the thread that was woken.
+//! Measures the time to hand over from one thread to another: from the call that wakes the other thread to the first
+//! clock reading in that thread.
 //!
 //! ```text
 //!   A   pause, stamp, wake ─┐  block ·························► woken: stamp, pause, wake …
 //!   B   ···· blocked ·······└► woken: stamp │ pause, stamp, wake ─┘
 //! ```
-//! On one CPU that is a context switch: the waker's call, its own blocking, and the other's return. On two
-//! it is a wake-up across CPUs: the waker's call, an interrupt to the other CPU unless that polls, the exit
-//! of its idle state, and the return. The pause lets the other thread block before it is woken; without it
-//! a call that never blocked would count as a switch.
+//! On one CPU this is a context switch: the waker's call, its own blocking, and the other thread's return. On two CPUs
+//! it is a wake-up across CPUs: the waker's call, an interrupt to the other CPU (unless that polls), its exit from an
+//! idle state, and the return. The pause lets the other thread block before it is woken. Without the pause, a call that
+//! never blocked would count as a switch.
 //!
-//! A distribution, not the mean of a loop: `perf bench sched pipe` and lmbench's lat_ctx divide a total.
+//! The result is a distribution, while `perf bench sched pipe` and lmbench's lat_ctx give only the mean of a loop.
 
 pub(crate) mod way;
 
@@ -18,35 +18,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
-use crate::observe::Observation;
+use crate::detail::Detail;
+use crate::detail::switch::SwitchDetail;
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
+use crate::observe::{Observation, settings};
 use crate::place::Place;
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
 
+pub use crate::detail::switch::Via;
 use way::Way;
-
-units::named! {
-    /// How one thread wakes the other.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Via {
-        /// futex(2), private to the process.
-        Futex = "futex",
-        /// One byte through a pipe.
-        Pipe = "pipe",
-        /// A count through an eventfd.
-        Eventfd = "eventfd",
-    }
-}
 
 /// The probe `switch` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,18 +55,6 @@ pub struct Switch {
     pub load: String,
 }
 
-/// Results of the probe `switch` that are not distributions.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SwitchDetail {
-    /// How the threads woke each other.
-    pub via: document::Name<Via>,
-    /// Whether both threads were on one CPU.
-    pub same_cpu: bool,
-    /// Time that a thread busy-looped before it woke the other.
-    pub pause_ns: u64,
-}
-
 impl Switch {
     /// Measures between threads on `cpu` and `peer`: normal class, a pause of 20 us, for one second.
     pub fn new(cpu: usize, peer: usize, via: Via) -> Self {
@@ -95,15 +71,16 @@ impl Switch {
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
-        let mut settings = BTreeMap::from([
-            ("cpu".to_owned(), self.cpu.to_string()),
-            ("peer".to_owned(), self.peer.to_string()),
-            ("via".to_owned(), self.via.to_string()),
-            ("pause".to_owned(), self.pause.to_string()),
-            ("duration".to_owned(), self.duration.to_string()),
-        ]);
-        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
-        settings
+        settings(
+            self.priority,
+            [
+                ("cpu", self.cpu.to_string()),
+                ("peer", self.peer.to_string()),
+                ("via", self.via.to_string()),
+                ("pause", self.pause.to_string()),
+                ("duration", self.duration.to_string()),
+            ],
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! A way from one thread to another: one side wakes, the other waits. A wake that comes first is not lost.
+//! A way to wake another thread: one side wakes, the other waits. A wake that comes before the wait is not lost.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! What became of each activation: pure, so that stalls can be made up.
+//! The fate of each timer activation. It does no I/O, so tests can simulate stalls.
 
 use tester::document::Distribution;
 use units::{Instant, Monotonic, Nanos};
@@ -44,7 +44,7 @@ impl Activations {
     /// Restarts the series at `start`, when all preparations are done, so that they are part of no sample.
     ///
     /// # Panics
-    /// If an activation was already counted.
+    /// Panics if an activation was already counted.
     pub fn begin(&mut self, start: Instant<Monotonic>) {
         assert!(self.raw.is_empty(), "a series of activations begins before its first sample");
         self.start = start;
@@ -95,7 +95,7 @@ impl Activations {
         }
     }
 
-    /// The raw and the back-filled series. With `refused`, without quantiles.
+    /// The raw and the back-filled series. If `refused` is given, they have no quantiles, for this reason.
     pub fn series(&self, refused: Option<&str>) -> (Distribution, Distribution) {
         let mut all = self.clone();
         all.fill();

@@ -1,4 +1,4 @@
-//! Lateness of a periodic timer: how late a thread runs that asked to be woken at a time.
+//! Measures the lateness of a periodic timer: how late a thread runs that asked to be woken at a given time.
 //!
 //! ```text
 //!   due 0     due 1     due 2     due 3     due 4
@@ -7,11 +7,11 @@
 //!       raw: 1 sample                      raw: 1 sample, from due 1
 //!                                  back-filled: 3, from due 1, due 2 and due 3
 //! ```
-//! Waits are absolute, so lateness does not add up. An activation whose time is over before the thread
-//! runs again was swallowed by the stall before it. cyclictest (rt-tests, cyclictest.c, `timerthread`)
-//! and timerlat (kernel/trace/trace_osnoise.c, `wait_next_period`) skip these without a trace, so that a
-//! stall of a second counts once in thousands; here the raw series does so too, and the back-filled one
-//! has the lateness of each of them. Beside the quantiles stands the share of time that was blocked.
+//! Waits are absolute, so lateness does not add up. If an activation's time is over before the thread runs again, the
+//! stall before it has hidden the activation. cyclictest (rt-tests, cyclictest.c, `timerthread`) and timerlat
+//! (kernel/trace/trace_osnoise.c, `wait_next_period`) skip such activations silently, so that a stall of a second
+//! counts once instead of a thousand times. The raw series here does the same; the back-filled series has the lateness
+//! of each hidden activation. The result also has the share of time that was blocked.
 //!
 //! The first activation is due one interval after the start.
 
@@ -23,44 +23,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tester::document;
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
 use units::{Instant, Monotonic, Nanos};
 
 use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
-use crate::observe::Observation;
+use crate::detail::Detail;
+use crate::detail::timer::{TimerCpu, TimerDetail};
+use crate::mark::{Mark, MarkKind};
+use crate::measured::{Blocked, Counter, Exceeded, Measured, Name, Overhead, Term, suspicion};
+use crate::observe::{Observation, cpu_list, reading_the_clock, settings};
 use crate::place::Place;
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
 
+pub use crate::detail::timer::Wait;
 pub use activations::Activations;
 use sleeper::Sleeper;
 
-/// Shortest interval: below it the loop's own work would be a large part of it.
+/// Shortest interval. Below it, the loop's own work would be a large part of the interval.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(10);
 /// Time between two fetches of events.
 const FETCH: Duration = Duration::from_millis(5);
 
 /// Default interval, as in cyclictest.
 const USUAL_INTERVAL: Nanos = Nanos::from_millis(1);
-
-units::named! {
-    /// System call with which a thread waits.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Wait {
-        /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
-        ClockNanosleep = "clock_nanosleep",
-        /// read(2) of a periodic timerfd.
-        Timerfd = "timerfd",
-        /// epoll_wait(2) for a periodic timerfd, then read(2).
-        Epoll = "epoll",
-    }
-}
 
 /// The probe `timer` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,43 +105,17 @@ impl Timer {
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
-        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
-        let mut settings = BTreeMap::from([
-            ("cpu".to_owned(), cpus.join(",")),
-            ("interval".to_owned(), self.interval.to_string()),
-            ("duration".to_owned(), self.duration.to_string()),
-            ("slack".to_owned(), self.slack.to_string()),
-            ("wait".to_owned(), self.wait.to_string()),
-        ]);
-        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
-        settings
+        settings(
+            self.priority,
+            [
+                ("cpu", cpu_list(&self.cpus)),
+                ("interval", self.interval.to_string()),
+                ("duration", self.duration.to_string()),
+                ("slack", self.slack.to_string()),
+                ("wait", self.wait.to_string()),
+            ],
+        )
     }
-}
-
-/// Results of the probe `timer` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TimerDetail {
-    /// How the threads waited.
-    pub wait: document::Name<Wait>,
-    /// Time from one timer expiry to the next.
-    pub interval_ns: u64,
-    /// Results by CPU.
-    pub cpus: Vec<TimerCpu>,
-}
-
-/// The activations of one CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TimerCpu {
-    /// Number of the CPU.
-    pub cpu: usize,
-    /// Activations for which the thread ran.
-    pub activations: u64,
-    /// Activations that a stall hid; they are only in the back-filled series.
-    pub swallowed: u64,
-    /// Waits that returned too early; they were repeated and are not samples.
-    pub early: u64,
 }
 
 /// Results of a measuring thread.
@@ -337,12 +299,8 @@ fn overhead(timer: &Timer) -> Vec<Overhead> {
     /// Activations timed together, because on many hosts one takes less than the resolution of the clock.
     const BATCH: u64 = 50;
     let control = Control::new(None);
-    let (mut reading, mut keeping) = (Recorder::new(), Recorder::new());
-    for _ in 0..N {
-        let before = LinuxCpu.now();
-        let after = LinuxCpu.now();
-        reading.record(after.since(before).unwrap_or(Nanos::ZERO));
-    }
+    let reading = reading_the_clock("reading the clock after waking");
+    let mut keeping = Recorder::new();
     // Far enough apart that none is swallowed, and all in the past.
     let mut at = LinuxCpu.now();
     let mut activations = Activations::new(at, timer.interval);
@@ -357,14 +315,12 @@ fn overhead(timer: &Timer) -> Vec<Overhead> {
         let after = LinuxCpu.now();
         keeping.record(after.since(before).unwrap_or(Nanos::ZERO));
     }
-    let median = |recorder: &Recorder| recorder.median().unwrap_or(Nanos::ZERO).as_nanos();
-    vec![
-        Overhead { what: "reading the clock after waking".into(), median_ns: median(&reading), in_samples: true, n: N },
-        Overhead {
-            what: "storing the samples of an activation before the next wait".into(),
-            median_ns: median(&keeping).saturating_sub(median(&reading)).div_ceil(BATCH),
-            in_samples: false,
-            n: N * BATCH,
-        },
-    ]
+    let batch_ns = keeping.median().unwrap_or(Nanos::ZERO).as_nanos();
+    let keeping = Overhead {
+        what: "storing the samples of an activation before the next wait".into(),
+        median_ns: batch_ns.saturating_sub(reading.median_ns).div_ceil(BATCH),
+        in_samples: false,
+        n: N * BATCH,
+    };
+    vec![reading, keeping]
 }

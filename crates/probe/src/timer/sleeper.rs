@@ -1,4 +1,4 @@
-//! The ways of waiting for an absolute time.
+//! The ways to wait for an absolute time.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
 use probe::cause::{Cause, Causes, Charge, Evidence, Explanation};
+use probe::detail::Detail;
 use probe::jitter::Jitter;
-use probe::measured::Detail;
 use probe::place::Place;
 use probe::{Control, Probe};
 use rustix::time::{

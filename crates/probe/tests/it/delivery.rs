@@ -8,8 +8,10 @@ use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, Socke
 use live::os;
 use live::pool::{Pool, PoolConfig};
 use probe::clock::Clock;
+use probe::detail::Detail;
 use probe::interrupt::{Bed, Interrupt, Wait};
-use probe::measured::{Detail, MarkKind, Measured};
+use probe::mark::MarkKind;
+use probe::measured::Measured;
 use probe::place::{self, Place};
 use probe::switch::{Switch, Via};
 use probe::{Control, Error, Probe};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
+use probe::detail::Detail;
 use probe::jitter::Jitter;
-use probe::measured::Detail;
 use probe::timer::{Activations, Timer, Wait};
 use probe::{Control, Measured, Probe, place};
 use rustix::process::{Pid, Signal, kill_process};
@@ -96,7 +96,7 @@ fn a_run_in_which_the_clocks_changed_has_no_percentiles() {
     assert!(raw.count > 100 && raw.max_ns.is_some(), "the samples stay");
     let why = raw.quantiles[0].refused_because.as_ref().unwrap();
     assert!(why.contains("the clock source changed from tsc to hpet"), "{why}");
-    assert!(changed.marks.iter().any(|mark| mark.kind == probe::measured::MarkKind::ClockStep));
+    assert!(changed.marks.iter().any(|mark| mark.kind == probe::mark::MarkKind::ClockStep));
 }
 
 #[test]

@@ -7,9 +7,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use probe::detail::Detail;
 use probe::frequency::{Frequency, Via};
 use probe::idle::{How, Idle};
-use probe::measured::{Detail, MarkKind};
+use probe::mark::MarkKind;
 use probe::{Control, Error, Measured, Probe, place};
 use units::{Hertz, Nanos};
 

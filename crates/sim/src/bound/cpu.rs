@@ -14,10 +14,10 @@ pub struct Costs {
     pub frame: Nanos,
 }
 
-/// The least CPU time within `window` with which the frames meet the goal. Each `(first, last, count)` stands for `count`
-/// frames that arrived between two times, in nanoseconds; first times never decrease. The core polls or rests, and each
-/// rest costs [`Costs::wake`]. A frame is punctual if the core is awake at any time from its arrival to the goal's latency
-/// after it. The number of frames in the ring, and the time that earlier frames take, are ignored.
+/// The least CPU time within `window` with which the frames meet the goal. Each `(first, last, count)` stands for
+/// `count` frames that arrived between two times, in nanoseconds; first times never decrease. The core polls or rests,
+/// and each rest costs [`Costs::wake`]. A frame is in time if the core is awake at any time from its arrival to the
+/// goal's latency after it. The number of frames in the ring, and the time that earlier frames take, are ignored.
 pub fn least_cpu_time(
     goal: Goal,
     window: (u64, u64),

@@ -12,7 +12,7 @@
 //!   energy ≥ Σ a · w + s · cycles         over parts w of the window, with the cycles that have to be done within one, for
 //!                                         any line a + s f below the power of all states: how fast the core has to be
 //! ```
-//! The larger of the two counts. **Relaxed**, always so that the bound becomes lower:
+//! The larger of the two values is the bound. These things are **relaxed**, always so that the bound becomes lower:
 //! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs
 //!   less. It comes exactly when it is wanted: a clairvoyant sets its timer early enough for the way back from rest.
 //! - Each idle period is spent in the best allowed state, at that state's power for the lowest frequency.
@@ -24,7 +24,7 @@
 //! - Rings do not overflow, nobody else takes the core, and polls that find nothing are free.
 //! - The wake-up from the first rest is free, and a packet whose deadline lies after the window need not be served.
 //!
-//! Arrival and fetch are not relaxed: they do not depend on the worker.
+//! The arrival and the fetch of a packet are not relaxed, because they do not depend on the worker.
 //!
 //! **Premise.** A goal is met if late and lost packets are at most the allowed share of all packets that arrived.
 //! Packets that still wait at the window's end after their deadline count as late.
@@ -47,7 +47,7 @@ use prices::Machine;
 /// The least mean power with which the goal can be met.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
-    /// The latency goal for which this power is the bound.
+    /// The latency goal that a run has to meet; [`power`](Self::power) is the least with which it can.
     pub goal: Goal,
     /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window.
     pub power: Microwatts,
@@ -83,7 +83,7 @@ pub enum Why {
     /// The scenario has no goal. Without one the least power is that of forwarding nothing.
     #[error("the scenario has no goal")]
     NoGoal,
-    /// Arrivals depend on answers.
+    /// Arrivals depend on answers, so on the mode.
     #[error("the traffic waits for answers, so arrivals depend on the mode")]
     Closed,
     /// Threads share queues.

@@ -147,8 +147,8 @@ impl Machine {
     ///
     /// A core that rests saves nothing by a change of frequency: it needs the same cycles, and standing still draws no
     /// less than the idle state. A core that stays awake does save, for `block` per change and with at most one change
-    /// per `period`. So saved ≤ d · min(awake time, φ T + block). The minimum is at most any mixture of the two: λ of
-    /// the price of being awake and 1 − λ of the sum. If waits are few, at low loads, a λ near 1 gives the better
+    /// per `period`. So saved ≤ d · min(awake time, φ T + block). The minimum is at most any weighted mean of the two:
+    /// λ of the price of being awake and 1 − λ of the sum. If waits are few, at low loads, a λ near 1 gives the better
     /// bound; if they are many, a λ of 0.
     pub fn stalls(&self, cores: f64, window: f64) -> Vec<(Prices, f64)> {
         let (saves, block, share) = self.stall;

@@ -1,4 +1,4 @@
-//! Published figures beside the results of the simulator.
+//! Published figures, compared with the results of the simulator.
 //!
 //! A [`Figure`] is plain data: what the document shows, what the simulator gives for the same case, which parameters
 //! were used, and why a number differs. Latencies, rates and powers come from the simulated [`world`](crate::world),
@@ -51,7 +51,7 @@ pub struct Figure {
     pub null_model: Option<&'static str>,
     /// The parameters that matter.
     pub inputs: Vec<Input>,
-    /// The numbers, each beside the document's.
+    /// The numbers, each together with the document's.
     pub rows: Vec<Row>,
     /// Points to draw, where the document has a plot.
     pub plots: Vec<Plot>,

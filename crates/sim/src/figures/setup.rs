@@ -50,7 +50,7 @@ impl Seen {
         }
     }
 
-    /// Combines this run with another one.
+    /// Combines this run with another one, as if they were one run.
     pub fn and(self, other: Self) -> Self {
         Self {
             least: self.least.min(other.least),

@@ -28,8 +28,8 @@ use super::{Held, Measured, Setting, Tried};
 
 /// Powers count as equal if they differ by at most this ratio.
 pub const TIE: f64 = 0.01;
-/// By this ratio Apus may draw more than the best rival that was tuned in hindsight, because no way knows its traffic
-/// beforehand.
+/// The ratio by which Apus may draw more than the best rival that was tuned in hindsight. A tuned rival has an
+/// advantage, because no policy knows its traffic beforehand.
 pub const TUNED: f64 = 0.05;
 /// The part of the allowed late packets at which Apus aims.
 const AIM: f64 = AIM_EIGHTHS as f64 / 8.0;

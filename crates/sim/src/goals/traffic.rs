@@ -45,7 +45,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// All that are built in.
+    /// All built-in patterns.
     pub const ALL: [Self; 7] =
         [Self::Poisson, Self::Constant, Self::OnOff, Self::SelfSimilar, Self::Slots, Self::Step, Self::Replay];
 }

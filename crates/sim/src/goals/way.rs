@@ -1,4 +1,4 @@
-//! A way of waiting combined with a way of choosing the frequency: that of Apus, and its rivals.
+//! A way of waiting, combined with a way of choosing the frequency: the way of Apus, or that of a rival.
 
 use std::fmt;
 use std::str::FromStr;

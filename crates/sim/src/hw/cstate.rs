@@ -177,10 +177,6 @@ impl CState {
     pub fn index(&self) -> Option<usize> {
         self.idle.map(|idle| idle.index)
     }
-    /// When the core went idle. `None` if it is active.
-    pub fn idle_since(&self) -> Option<At> {
-        self.idle.map(|idle| idle.entered)
-    }
     /// The counters, one entry per state.
     pub fn counts(&self) -> &[Count] {
         &self.counts

@@ -23,7 +23,8 @@ impl Tick {
 pub struct Prediction {
     /// The length by which the state is chosen.
     pub idle: Nanos,
-    /// Whether the tick continues, because the period is expected to be shorter than the tick's.
+    /// Whether the tick continues during the idle period: it was not stopped already, and the idle period is expected
+    /// to be shorter than the tick's.
     pub ticks: bool,
 }
 
@@ -57,8 +58,8 @@ const RESOLUTION: u64 = 1024;
 const DECAY: u64 = 8;
 
 impl Menu {
-    /// Makes a governor that has learned nothing. As in the kernel, whose array is zeroed, the first periods are taken
-    /// for short.
+    /// Makes a governor that has learned nothing. As in the kernel, whose array starts with zeros, it expects the first
+    /// periods to be short.
     pub const fn new(tick: Tick) -> Self {
         Self { tick, recent: [0; INTERVALS], next: 0, factors: [UNITY; BUCKETS], bucket: 0, bound: Nanos::ZERO }
     }

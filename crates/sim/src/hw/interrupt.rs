@@ -10,9 +10,9 @@ use crate::random::Random;
 /// When the delay of a moderated interrupt begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DelayFrom {
-    /// With the first frame that waits (DIM calls this EQE mode).
+    /// With the first frame that waits; later frames do not restart it (DIM calls this EQE mode).
     FirstFrame,
-    /// With every frame anew (CQE mode): under load the frame count decides.
+    /// With the latest frame: every frame restarts it (CQE mode). Under load the frame count then decides.
     LastFrame,
 }
 

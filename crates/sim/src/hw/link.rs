@@ -66,11 +66,6 @@ impl Wire {
         Ok(Self { rate: model.rate.as_bps(), latency: model.latency, free: (0, 0) })
     }
 
-    /// When a frame that is handed over now would begin.
-    pub fn free_at(&self) -> At {
-        At::from_nanos(self.free.0 + u64::from(self.free.1 > 0))
-    }
-
     /// Sends a frame of `octets` bytes (with its check sequence) after those before it.
     pub fn send(&mut self, now: At, octets: u64) -> Passage {
         if now.as_nanos() > self.free.0 {
@@ -102,7 +97,7 @@ mod tests {
         for _ in 0..10_000 {
             wire.send(At::ORIGIN, 64);
         }
-        assert_eq!(wire.free_at(), At::from_nanos(672_000));
+        assert_eq!(wire.free, (672_000, 0));
         assert_eq!(TEN.spacing(64), Nanos::from_nanos(68));
     }
 

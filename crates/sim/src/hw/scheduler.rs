@@ -141,10 +141,6 @@ impl Scheduler {
         allowed
     }
 
-    /// Whether the thread runs.
-    pub const fn is_running(&self) -> bool {
-        self.running
-    }
     /// Number of times that the throttle stopped the thread.
     pub const fn throttled(&self) -> u64 {
         self.throttled

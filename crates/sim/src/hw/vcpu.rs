@@ -94,15 +94,12 @@ impl Vcpu {
         self.model.exit / frequency + self.model.entry / frequency
     }
 
-    /// Time that a tick of the guest takes from it, besides the host's own tick: its exits and the injected interrupt.
+    /// Time that a tick of the guest takes from the guest, in addition to the host's own tick: the tick's exits and the
+    /// injected interrupt.
     pub fn tick(&self, frequency: Hertz) -> Nanos {
         self.interrupt(frequency) * TICK_EXITS + self.model.injection / frequency
     }
 
-    /// Whether the virtual CPU is halted.
-    pub const fn is_halted(&self) -> bool {
-        self.halted.is_some()
-    }
     /// Number of wake-ups during the host's polling.
     pub const fn polled(&self) -> u64 {
         self.polled

@@ -1,4 +1,4 @@
-//! Where a core's time and energy went: one entry for each thing done at each frequency.
+//! How a core's time and energy were spent: one entry for each activity at each frequency.
 
 use units::{Hertz, Microwatts, Nanojoules, Nanos};
 
@@ -46,7 +46,8 @@ impl Residency {
 pub struct Book {
     /// Time and power per activity and frequency, without entries of zero time.
     pub entries: Vec<Residency>,
-    /// The energy that was integrated over time, rounded down.
+    /// The same energy as that of all entries, found independently: the power, integrated over time as it changed.
+    /// Rounded down.
     pub metered: Nanojoules,
 }
 

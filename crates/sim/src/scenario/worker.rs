@@ -82,9 +82,9 @@ impl KernelModel {
 /// Settings of the threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetronomeModel {
-    /// V: the mean time for which a queue is left alone.
+    /// V: the mean time for which no thread serves the queue.
     pub vacation: Nanos,
-    /// T_L: the sleep of a thread that did not get the lock.
+    /// T_L: the time for which a thread sleeps that did not get the lock.
     pub timeout: Nanos,
     /// Cost of trying the lock.
     pub lock: Cycles,

@@ -1,4 +1,4 @@
-//! What the world hands over at its end: an [`Outcome`] of what its parts counted.
+//! Makes an [`Outcome`] from what the parts of the world have counted.
 
 use super::core::Core;
 use super::kernel::Kernel;
@@ -10,7 +10,7 @@ use crate::hw::cstate::{CState, Count};
 use crate::outcome::{CoreOutcome, GoalOutcome, Moderated, Outcome, Package, QueueOutcome, Recorder};
 use crate::scenario::Scenario;
 
-/// What a core did that ran a worker in user space.
+/// The results of a core that ran a worker in user space.
 pub fn of_user(user: User, end: At) -> CoreOutcome {
     let counts = user.counts;
     CoreOutcome {
@@ -23,7 +23,7 @@ pub fn of_user(user: User, end: At) -> CoreOutcome {
     }
 }
 
-/// What a core did that the kernel drove.
+/// The results of a core that the kernel drove.
 pub fn of_kernel(kernel: Kernel, end: At) -> CoreOutcome {
     let counts = kernel.counts;
     CoreOutcome {
@@ -59,7 +59,7 @@ fn named(idle: &CState) -> Vec<(String, Count)> {
     idle.model().states.iter().map(|state| state.name.clone()).zip(idle.counts().iter().copied()).collect()
 }
 
-/// All of it; what simulating took is not counted here.
+/// The whole outcome. The cost of simulating it is not included.
 pub fn outcome(
     scenario: &Scenario,
     seed: u64,

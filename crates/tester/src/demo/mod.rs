@@ -1,12 +1,12 @@
-//! The demo: every way of waiting on real packets, latency beside CPU time, in a few minutes.
+//! The demo: compares all waiting modes on real packets, latency side by side with CPU time, in a few minutes.
 //!
 //! ```text
 //!  Plan ─► run: round 1, all modes, both loads; round 2 in the other order; …       ─► DemoResult
 //!               then for each mode the highest loss-free rate, and latency near it      ├─► table (text)
 //!                                                                                       └─► report (HTML)
 //! ```
-//! [`plan`] is data and arithmetic, [`run()`] does it on a [`Bed`], [`result`] is the document
-//! `apus.demo/2` with every run, [`summary`] makes medians of it, [`table`] and [`report`] show them.
+//! [`plan`] says what to run and for how long; [`run()`] runs it on a [`Bed`]. [`result`] is the document `apus.demo/2`
+//! with every run; [`summary`] computes medians from it; [`table`] and [`report`] show them.
 
 pub mod plan;
 pub mod report;

@@ -1,4 +1,4 @@
-//! What the demo does, and how long each part may take: a time budget cut into pieces.
+//! What the demo runs, and how long each part may take: it divides a time budget among the parts.
 
 use std::fmt;
 
@@ -37,8 +37,8 @@ const SEARCH_WIDTH_PPM: u32 = 60_000;
 const SEARCH_TRIALS: u64 = 14;
 /// Trials after which a search gives up, because on a machine with constant disturbance it would never end.
 const SEARCH_MOST_TRIALS: u32 = 20;
-/// Percentage of a mode's highest loss-free rate at which latency is measured. At the rate itself any disturbance
-/// fills a queue, and the queue would be measured.
+/// Percentage of a mode's highest loss-free rate at which latency is measured. At the highest rate itself any
+/// disturbance fills a queue, and the latency would be that of the queue.
 pub const NEAR_PERCENT: u64 = 90;
 
 /// What a demo runs, and for how long.

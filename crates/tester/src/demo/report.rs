@@ -1,4 +1,4 @@
-//! The result as a report: figures, tables, and what one must know to read them.
+//! The result as a report: figures, tables, and what a reader has to know about them.
 
 use super::plan::spaced;
 use super::result::{DemoResult, LoadDocument, NEAR};

@@ -1,4 +1,4 @@
-//! Doing what the plan says.
+//! Runs a demo as planned.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ const OVERRUN_PERCENT: u64 = 110;
 pub struct Ended {
     /// What was measured.
     pub result: DemoResult,
-    /// The error that ended it early; what was measured until then is in `result`.
+    /// The error that ended it early; what was measured before it is in `result`.
     pub failure: Option<Error>,
 }
 

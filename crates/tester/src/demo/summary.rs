@@ -1,4 +1,4 @@
-//! From runs to rows: the run is the sample, so a row has the median over its runs, and their spread.
+//! Summarises the runs as rows of a table. The run is the sample: a row has the median over its runs, and their spread.
 
 use units::Quantile;
 

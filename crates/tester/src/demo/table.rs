@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::result::DemoResult;
 use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
 use crate::Error;
+use crate::layout::aligned;
 use crate::result::SearchEnd;
 
 const HEADINGS: [&str; 9] = ["mode", "p50 us", "p99 us", "p99.9 us", "CPU %", "wake-ups/s", "lost", "excluded", "goal"];
@@ -87,22 +88,8 @@ fn number(spread: Option<Spread>, decimals: usize) -> String {
 
 /// Aligns text columns: the first and the last left, the others right.
 fn columns(headings: &[&str], lines: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = lines.iter().map(|line| line[column].chars().count());
-        cells.chain([headings[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-    let mut text = String::new();
+    let last = headings.len() - 1;
     let headings: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
-    for line in std::iter::once(&headings).chain(lines) {
-        let mut written = String::from(" ");
-        for (i, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            let left = i == 0 || i + 1 == line.len();
-            let cell = if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-            let _ = write!(written, " {cell} ");
-        }
-        text += written.trim_end();
-        text.push('\n');
-    }
-    text
+    let rows: Vec<Vec<String>> = std::iter::once(headings).chain(lines.iter().cloned()).collect();
+    aligned(&rows, |column| column == 0 || column == last).iter().map(|line| format!("  {line}\n")).collect()
 }

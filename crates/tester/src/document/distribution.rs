@@ -1,4 +1,4 @@
-//! A distribution of times: one form for what was measured, counted by a worker, or simulated.
+//! A distribution of times. It has one form, whether the times were measured, counted by a worker, or simulated.
 
 use live::telemetry::{self, histogram};
 use schemars::JsonSchema;
@@ -10,18 +10,19 @@ use crate::quantile::{QuantileEstimate, REPORTED, estimate_in};
 
 /// A distribution of times.
 ///
-/// A quantile is the sample of rank ceil(q n), to the histogram's digits and never less than the sample. It is `null` where it
-/// is refused; `quantiles` says why.
+/// A quantile q of n samples is the sample of rank ceil(q n), rounded up to the end of its bucket. It is `null` if
+/// there are too few samples for it; `quantiles` gives the reason.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Distribution {
-    /// Samples, those of the overflow included.
+    /// Number of samples, including those above the histogram's range (the overflow).
     #[serde(alias = "n")] // apus.probe/1, apus.platform/1
     pub count: u64,
-    /// The least sample: exact where a probe or the simulator kept it, else to the histogram's digits. `null` without samples
-    /// in the histogram's range.
+    /// The least sample: exact if a probe or the simulator kept it, otherwise the lower end of its bucket. `null` if no
+    /// sample lies in the histogram's range.
     pub min_ns: Option<u64>,
-    /// Arithmetic mean, rounded down; `null` without samples, and where samples of the overflow were not summed up.
+    /// Arithmetic mean, rounded down. `null` if there are no samples, or if samples lie in the overflow and their
+    /// values were not kept.
     pub mean_ns: Option<u64>,
     /// Median; from 6 samples on.
     pub p50_ns: Option<u64>,
@@ -33,7 +34,7 @@ pub struct Distribution {
     pub p99_9_ns: Option<u64>,
     /// 99.99th percentile; from 36,887 samples on.
     pub p99_99_ns: Option<u64>,
-    /// The greatest sample; `null` without samples, and where it lies in the overflow and was not kept.
+    /// The greatest sample. `null` if there are no samples, or if it lies in the overflow and was not kept.
     pub max_ns: Option<u64>,
     /// The same quantiles with their 95 % confidence intervals, or why they are refused.
     pub quantiles: Vec<QuantileEstimate>,
@@ -42,7 +43,8 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// From counts, with what is known better than they tell. With `refused`, all quantiles are refused for that reason.
+    /// Makes a distribution from bucket counts, with the minimum, mean and maximum where they are known more exactly.
+    /// If `refused` is given, every quantile is `null`, with this text as the reason.
     pub fn new(
         histogram: HistogramDocument,
         [min_ns, mean_ns, max_ns]: [Option<u64>; 3],
@@ -68,7 +70,8 @@ impl Distribution {
         }
     }
 
-    /// One of the reported quantiles ([`REPORTED`]); `None` if it is refused, or is none of them.
+    /// One of the reported quantiles ([`REPORTED`]). `None` if there are too few samples for it, or if it is not
+    /// reported.
     pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
         let name = quantile.to_string();
         self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)
@@ -100,7 +103,7 @@ impl From<&Histogram> for Distribution {
 impl From<&telemetry::Histogram> for Distribution {
     fn from(counted: &telemetry::Histogram) -> Self {
         let document = HistogramDocument {
-            significant_digits: 1, // an octave has SUB_BUCKETS (64) buckets: an error of at most 1.6 %
+            significant_digits: 1, // an octave has SUB_BUCKETS (128) buckets: an error of at most 0.79 %
             lowest_ns: 1,
             highest_ns: histogram::OVERFLOW_NS - 1,
             counts: counted.buckets().map(|bucket| (bucket.high.as_nanos(), bucket.count)).collect(),
@@ -136,7 +139,7 @@ mod tests {
             measured.record(nanos);
         }
         let (counted, measured) = (Distribution::from(&counted), Distribution::from(&measured));
-        for (of, digits, most) in [(&counted, 1, 1.0 / 64.0), (&measured, 3, 0.001)] {
+        for (of, digits, most) in [(&counted, 1, 1.0 / 128.0), (&measured, 3, 0.001)] {
             assert_eq!((of.count, of.histogram.significant_digits, of.mean_ns), (1_000, digits, Some(1_499)));
             let p99 = of.p99_ns.unwrap();
             assert!(p99 >= 1_989 && (p99 as f64) < 1_989.0 * (1.0 + most) + 1.0, "{p99}");

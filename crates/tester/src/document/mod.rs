@@ -1,5 +1,5 @@
 //! What the documents of all commands share, so that each thing has one form in JSON: a [`Name`] of a closed set, a
-//! [`Distribution`] of times, and the schema made of them.
+//! [`Distribution`] of times, and the schemas generated from the types.
 
 mod distribution;
 mod name;

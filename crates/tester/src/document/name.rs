@@ -1,4 +1,4 @@
-//! A name of a closed set.
+//! The name of a value from a closed set.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use units::{Named, UnknownName};
 
-/// The name of a value of `T`. In JSON a string, in the schema an `enum` of all names.
+/// The name of a value of `T`. In JSON it is a string; in the schema it is an `enum` of all names.
 pub struct Name<T> {
     name: &'static str,
     of: PhantomData<fn() -> T>,
@@ -29,7 +29,7 @@ impl<T: Named> Name<T> {
         Self { name: value.name(), of: PhantomData }
     }
 
-    /// The name that reads `text`.
+    /// Reads a name.
     pub fn read(text: &str) -> Result<Self, UnknownName> {
         let name = T::NAMES.iter().find(|name| **name == text).ok_or(UnknownName::of::<T>())?;
         Ok(Self { name, of: PhantomData })
@@ -129,7 +129,7 @@ fn without_links(text: &str) -> String {
     plain
 }
 
-/// A map by name.
+/// A map whose keys are names.
 pub fn by_name<T: Named, V>(pairs: impl IntoIterator<Item = (T, V)>) -> BTreeMap<Name<T>, V> {
     pairs.into_iter().map(|(value, of)| (Name::of(&value), of)).collect()
 }

@@ -5,13 +5,35 @@ use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
-/// The JSON Schema (2020-12) of a document as it is written.
+/// The JSON Schema (2020-12) of a document as it is written. Neither the document nor a named type in it has a key that
+/// its schema does not name.
 pub fn schema_of<T: JsonSchema>() -> Schema {
-    SchemaSettings::draft2020_12().for_serialize().with_transform(OneEnum).into_generator().into_root_schema_for::<T>()
+    let generator = SchemaSettings::draft2020_12().for_serialize().with_transform(OneEnum).into_generator();
+    let mut schema = generator.into_root_schema_for::<T>();
+    let root = schema.ensure_object();
+    if let Some(Value::Object(types)) = root.get_mut("$defs") {
+        types.values_mut().filter_map(Value::as_object_mut).for_each(close);
+    }
+    close(root);
+    schema
 }
 
-/// Writes a choice between constants as one `enum`, as [`Name`](super::Name) does: serde's enums come as one alternative for
-/// each documented value.
+/// Refuses other keys than those of the properties, as serde's `deny_unknown_fields` says it: after the properties.
+fn close(object: &mut Map<String, Value>) {
+    if !object.contains_key("properties") {
+        return;
+    }
+    for (key, value) in std::mem::take(object) {
+        let properties = key == "properties";
+        object.insert(key, value);
+        if properties {
+            object.insert("additionalProperties".into(), false.into());
+        }
+    }
+}
+
+/// Writes a choice between constants as one `enum`, as [`Name`](super::Name) does. Without it, an enum of serde becomes
+/// one alternative for each documented value.
 #[derive(Clone, Debug)]
 pub struct OneEnum;
 
@@ -78,5 +100,24 @@ mod tests {
         assert_eq!(schema.get("description").unwrap(), "The set.\n`first_one`: The first.");
         assert!(schema.get("oneOf").is_none());
         assert!(schema_of::<Holding>().get("oneOf").is_some());
+    }
+
+    #[derive(JsonSchema)]
+    #[expect(dead_code)]
+    struct Outer {
+        inner: Option<Inner>,
+    }
+
+    #[derive(JsonSchema)]
+    #[expect(dead_code)]
+    struct Inner {
+        value: u32,
+    }
+
+    #[test]
+    fn no_type_has_a_key_that_its_schema_does_not_name() {
+        let schema = schema_of::<Outer>();
+        let closed = [schema.get("additionalProperties"), schema.pointer("/$defs/Inner/additionalProperties")];
+        assert_eq!(closed, [Some(&Value::Bool(false)); 2]);
     }
 }

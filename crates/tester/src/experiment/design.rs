@@ -1,4 +1,5 @@
-//! Which settings are compared, in which combinations, and what is made of the runs.
+//! The design of an experiment: which settings are compared, and in which combinations; and how effects are computed
+//! from the runs.
 
 use crate::Error;
 
@@ -22,8 +23,8 @@ pub const MOST_FACTORS: usize = 8;
 /// The combinations of one replicate, and how to evaluate them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Layout {
-    /// For each combination, the factors that are on, as bits. The first two are both the baseline, for the A/A
-    /// comparison.
+    /// For each combination, the factors that are on, as bits. The first two are both the baseline, so that the
+    /// baseline can be compared with itself.
     pub combinations: Vec<u32>,
     /// The contrasts, one per effect.
     pub contrasts: Vec<Contrast>,

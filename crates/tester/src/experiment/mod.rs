@@ -1,9 +1,10 @@
-//! Which settings help? Two states of a machine, or many, compared by the same measurement.
+//! Finds out which settings help, by comparing states of a machine with the same measurement.
 //!
-//! [`Experiment`] says which factors are to be on for the next run and is told what the run gave; it measures nothing and
-//! reads no clock. Runs are interleaved: a replicate is every combination once, in random order, and then backwards
-//! (A B B A), so that a drift of the machine meets all alike. Everything off is in it twice: the difference of
-//! these two is the noise floor, measured first, and all the time.
+//! [`Experiment`] says which factors are to be on for the next run, and is told the result of the run; it measures
+//! nothing and reads no clock. Runs are interleaved: a replicate runs every combination once, in random order, and then
+//! again in the reverse order (A B B A), so that a drift of the machine affects all combinations alike. The baseline,
+//! with all factors off, is in each replicate twice. The difference of these two is the noise floor. It is measured
+//! first, and in every replicate.
 //!
 //! ```text
 //!   floor: A A' A' A ×3 ─► replicates ─► look: decided? ──yes──► end
@@ -11,10 +12,11 @@
 //!                              └───────────┘
 //! ```
 //!
-//! The sample is the replicate, made of runs; frames are not. Values are compared as logarithms, so that an effect is a
-//! ratio. It is decided at looks that are set beforehand, of which each may err with an equal part of the allowed
-//! probability (Bonferroni); within a look the tests are Holm's. An effect counts only if it is also larger than what
-//! everything off differs from itself. Without one it says how large it is at the most.
+//! A sample is one replicate, made of several runs; frames are not samples. Values are compared as logarithms, so that
+//! an effect is a ratio. The data are examined at looks that are fixed beforehand; each look may err with an equal part
+//! of the allowed probability (Bonferroni), and within a look Holm's procedure is used. An effect counts only if it is
+//! also larger than the difference of the two baselines. If no effect is found, the result says how large it is at
+//! most.
 
 pub mod result;
 

@@ -1,4 +1,4 @@
-//! What the runs say: a ranked list of what helps, what hurts, and what does neither.
+//! The result of the runs: a ranked list of the factors that help, that hurt, and that do neither.
 
 use super::design::Kind;
 use super::student::Mean;

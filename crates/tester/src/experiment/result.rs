@@ -1,4 +1,4 @@
-//! The document that leaves the program: `apus.experiment/1`; its report, and its table.
+//! The document `apus.experiment/1`, with its report and its table.
 
 use std::fmt::Write as _;
 

@@ -10,7 +10,7 @@ pub fn two_sided(t: f64, degrees: f64) -> f64 {
     incomplete_beta(degrees / (degrees + t * t), degrees / 2.0, 0.5)
 }
 
-/// The t at which [`two_sided`] equals `p`, by bisection.
+/// The t for which [`two_sided`] gives `p`, found by bisection.
 pub fn quantile(p: f64, degrees: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e6);
     for _halving in 0..200 {

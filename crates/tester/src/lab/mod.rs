@@ -1,9 +1,9 @@
-//! The lab: network namespaces joined by veth pairs, made and taken down again by Apus itself.
+//! The lab: network namespaces joined by veth pairs, which Apus creates and removes itself.
 //!
-//! A [`Lab`] is data: namespaces, links, addresses. [`Lab::up`] makes it so with iproute2's `ip` and
-//! `ethtool`, and returns a [`Guard`] that takes it down when dropped, also when the stack unwinds.
-//! Everything a lab makes carries its name, so that [`down`] finds all of it without a state file:
-//! the namespace of role `dut` in the lab `demo` is `apus-demo-dut`.
+//! A [`Lab`] is plain data: namespaces, links, addresses. [`Lab::up`] creates it with iproute2's `ip` and with
+//! `ethtool`, and returns a [`Guard`] that removes it when dropped, also when a panic unwinds the stack. Everything
+//! that a lab creates has the lab's name, so [`down`] finds all of it without a state file: the namespace of role `dut`
+//! in the lab `demo` is `apus-demo-dut`.
 //!
 //! ```text
 //! pair    tx ── tx0 ═══ dut0 ── dut                                  macswap, udp-echo, drop
@@ -11,18 +11,18 @@
 //! routed  the same, two subnets, default routes through dut           l3fwd, IPv4 and IPv6
 //! ```
 //!
-//! What the links are set to, and why (each measured on a 2-vCPU VM, Linux 6.18):
-//! - Segmentation offload off: a 64 KiB segment is no frame that a device under test could forward;
-//!   and veth hands frames to the peer's NAPI only if the sender's TSO is off.
-//! - Transmit checksum offload off: a locally sent packet would else cross the veth with a partial
-//!   checksum (CHECKSUM_PARTIAL), which AF_XDP's copy mode passes on as if it were complete.
-//! - VLAN offload off: the tag belongs in the frame, not in the kernel's metadata beside it.
-//! - GRO on: without it, and without an XDP program, veth has no NAPI to set deferral on; with it
-//!   the NAPI's id survives attaching and detaching the program.
-//! - IPv6 off where no IPv6 address is asked for; where it is, no link-local addresses, no duplicate
-//!   address detection, no router solicitation. What is left there is one multicast listener report
-//!   for each address; a lab without addresses carries not one frame of its own.
-//! - Kernel forwarding off: what crosses the device under test was moved by Apus.
+//! How the links are configured, and why (each reason was measured on a 2-vCPU VM, Linux 6.18):
+//! - Segmentation offload is off, for two reasons: a device under test cannot forward a 64 KiB segment as a frame; and
+//!   veth passes frames to the peer's NAPI only if the sender's TSO is off.
+//! - Transmit checksum offload is off: otherwise a locally sent packet crosses the veth pair with a partial checksum
+//!   (CHECKSUM_PARTIAL), which AF_XDP's copy mode passes on as if it were complete.
+//! - VLAN offload is off: the tag belongs in the frame, not in the kernel's metadata next to it.
+//! - GRO is on: without GRO and without an XDP program, veth has no NAPI on which deferral could be set. With GRO, the
+//!   NAPI keeps its id when the program is attached or detached.
+//! - IPv6 is off if no IPv6 address is requested. If one is, there are no link-local addresses, no duplicate address
+//!   detection and no router solicitation; only one multicast listener report for each address remains. A lab without
+//!   addresses sends no frame of its own.
+//! - Forwarding in the kernel is off, so that every frame that crosses the device under test was moved by Apus.
 
 mod namespace;
 mod tools;

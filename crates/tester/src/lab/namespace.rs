@@ -1,4 +1,4 @@
-//! Entering network namespaces, and what is set inside them.
+//! Enters network namespaces, and configures them.
 
 use std::ffi::OsString;
 use std::fs;

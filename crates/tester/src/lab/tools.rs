@@ -1,4 +1,4 @@
-//! The programs that the lab is made with, run as child processes.
+//! The programs that create and remove the lab, run as child processes.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,4 +1,4 @@
-//! One quantity, a horizontal bar a series: names read without turning the head.
+//! A figure of one quantity, with a horizontal bar per series, so that the names are easy to read.
 
 use super::labels;
 use super::model::{Axis, Bars};

@@ -1,5 +1,5 @@
-//! Latency distributions: how many samples lie above each value, both axes logarithmic, so that the
-//! tail, which is what goals are about, takes as much room as the rest.
+//! A figure of latency distributions: the share of samples above each value. Both axes are logarithmic, so that the
+//! tail, for which goals are set, takes as much space as the rest.
 
 use super::labels::{self, Scene, between};
 use super::model::{Distribution, DistributionPanel, Goal, Scale, TailPoint};
@@ -14,7 +14,6 @@ const MARKED: [(f64, &str); 6] =
     [(0.5, "p50"), (0.1, "p90"), (0.01, "p99"), (0.001, "p99.9"), (1e-4, "p99.99"), (1e-5, "p99.999")];
 
 pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) {
-    let mut leftover = Leftover::default();
     let grid = Grid::new(1, 330.0, 138.0);
     let first = grid.area(0);
     let points = || {
@@ -26,29 +25,16 @@ pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) 
     // At least down to p99; at most to one in 10^12, which no run has samples for.
     let least = points().map(|p| p.above).fold(0.01, f64::min).max(1e-12);
     let y = Mapped::exactly(Scale::Log, (least / 1.5, 1.0), (first.bottom(), first.y));
-    plot::drawing(markup, &figure.title, grid.height(figure.panels.len()), |m| {
-        for (i, panel) in figure.panels.iter().enumerate() {
-            let area = grid.area(i);
-            plot::titles(m, area, &panel.title, &figure.x);
-            plot::left_title(m, area, "samples above, log scale");
-            let any = panel.lines.iter().any(|l| l.all.iter().chain(&l.clean).any(|p| is_drawable(figure, p)));
-            match &x {
-                Some(x) if any => {
-                    let y = y.onto((area.bottom(), area.y));
-                    draw_panel(m, figure, panel, &Axes { area, x, y }, styles, &mut leftover);
-                }
-                _ => {
-                    plot::no_data(m, area);
-                    leftover.missing(panel.title.clone());
-                }
-            }
-        }
-        if figure.panels.is_empty() {
-            plot::no_data(m, first);
-            leftover.missing(figure.title.clone());
-        }
+    let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
+    plot::panels(markup, (&figure.title, &figure.x), &grid, &titles, |m, i, leftover| {
+        let (area, panel) = (grid.area(i), &figure.panels[i]);
+        plot::left_title(m, area, "samples above, log scale");
+        let any = panel.lines.iter().any(|l| l.all.iter().chain(&l.clean).any(|p| is_drawable(figure, p)));
+        let Some(x) = x.as_ref().filter(|_| any) else { return false };
+        let y = y.onto((area.bottom(), area.y));
+        draw_panel(m, figure, panel, &Axes { area, x, y }, styles, leftover);
+        true
     });
-    plot::write_leftover(markup, &leftover);
 }
 
 /// Two points of a line are at least this far apart in one of the directions, as a factor: about a pixel in the figures,

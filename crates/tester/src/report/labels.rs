@@ -1,4 +1,4 @@
-//! Where labels go: beside what they name, upon nothing, and never upon each other.
+//! Places labels: next to what they name, on top of nothing, and never on each other.
 
 use super::style::MARK;
 use super::svg::{Anchor, At, Rect};

@@ -1,14 +1,13 @@
 //! Reports: results as one self-contained HTML file.
 //!
-//! A [`Report`] is plain data; [`render`] makes the file's text of it, [`write()`] the
-//! file. The file needs nothing else: figures are inline SVG, nothing is fetched, no script runs (a
-//! Content-Security-Policy in the file forbids both). The same data give the same bytes.
+//! A [`Report`] is plain data. [`render`] makes the text of the HTML file from it; [`write()`] writes the file. The
+//! file needs no other file: figures are inline SVG, it loads nothing, and it runs no script (a Content-Security-Policy
+//! in the file forbids both). The same data give the same bytes.
 //!
-//! The whole report, with the results that it was made from, is embedded as JSON in the element
-//! `apus-data`, so that a report can be read back and drawn anew: numbers that are not finite are
-//! `null` there, as JSON has no others; everything else is as it was. Of distributions it has the points
-//! that are drawn; the histograms behind them, most of a result, are in the documents of the commands
-//! (`--json`, `-o`) and not here: [`without_histograms`].
+//! The whole report, with the results from which it was made, is embedded as JSON in the element `apus-data`, so that a
+//! report can be read back and drawn again. Numbers that are not finite are `null` there, because JSON does not have
+//! them. Of a distribution, only the points that are drawn are embedded. The histograms, which are the largest part of
+//! a result, are only in the documents of the commands (`--json`, `-o`): see [`without_histograms`].
 //!
 //! Where to start: [`model`] says what a report is made of; `scatter.rs`, `distribution.rs`, `trace.rs`
 //! and `bars.rs` draw one kind of figure each, on what `plot.rs` (panels, axes, key), `scale.rs` (ticks,

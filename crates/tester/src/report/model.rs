@@ -1,4 +1,4 @@
-//! What a report says, as plain data; how it looks is decided elsewhere.
+//! The content of a report as plain data. Other modules decide how it looks.
 //!
 //! Values are in the unit that their [`Axis`] or [`Column`] names. A value that is not finite, or
 //! not above zero on a logarithmic axis, cannot be drawn: the figure then says so, in words.

@@ -85,6 +85,32 @@ pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl
     markup.newline();
 }
 
+/// Draws a figure: its panels, whose titles these are, in their areas, and below them the key and what is missing. `draw`
+/// draws the panel of a number, and returns false if it has nothing to draw.
+pub(super) fn panels(
+    markup: &mut Markup,
+    (title, x): (&str, &Axis),
+    grid: &Grid,
+    panels: &[&str],
+    mut draw: impl FnMut(&mut Markup, usize, &mut Leftover) -> bool,
+) {
+    let mut leftover = Leftover::default();
+    drawing(markup, title, grid.height(panels.len()), |m| {
+        for (i, name) in panels.iter().enumerate() {
+            titles(m, grid.area(i), name, x);
+            if !draw(m, i, &mut leftover) {
+                no_data(m, grid.area(i));
+                leftover.missing((*name).to_owned());
+            }
+        }
+        if panels.is_empty() {
+            no_data(m, grid.area(0));
+            leftover.missing(title.to_owned());
+        }
+    });
+    write_leftover(markup, &leftover);
+}
+
 /// Draws the title of a panel, and the name of its horizontal axis.
 pub(super) fn titles(markup: &mut Markup, area: Rect, title: &str, x: &Axis) {
     markup.label("panel", At { x: area.x, y: area.y - 23.0 }, Anchor::Start, title);

@@ -1,4 +1,4 @@
-//! From values to places: axes, their ticks, and numbers as text.
+//! Converts values to positions: axes, their ticks, and numbers as text.
 
 use super::model::{Axis, Scale};
 

@@ -1,4 +1,5 @@
-//! One quantity against another: a mark a series, with the intervals, in panels that share axes.
+//! A figure of one quantity against another: one mark per series, with its confidence intervals, in panels that share
+//! axes.
 
 use super::labels::{Scene, between};
 use super::model::{Axis, Estimate, Scatter, ScatterPanel, ScatterPoint};
@@ -11,7 +12,6 @@ use super::svg::{At, Markup, Rect};
 const MANY: usize = 8;
 
 pub(super) fn draw(markup: &mut Markup, figure: &Scatter, styles: &Styles) {
-    let mut leftover = Leftover::default();
     let columns = figure.panels.len().clamp(1, 3);
     let grid = Grid::new(columns, [430.0, 400.0, 380.0][columns - 1], 74.0);
     let first = grid.area(0);
@@ -19,32 +19,18 @@ pub(super) fn draw(markup: &mut Markup, figure: &Scatter, styles: &Styles) {
     let goals = figure.panels.iter().flat_map(|p| &p.goals).map(|g| g.value);
     let x = Mapped::new(&figure.x, points().flat_map(|p| extent(p.x)), (first.x, first.right()));
     let y = Mapped::new(&figure.y, points().flat_map(|p| extent(p.y)).chain(goals), (first.bottom(), first.y));
-    plot::drawing(markup, &figure.title, grid.height(figure.panels.len()), |m| {
-        for (i, panel) in figure.panels.iter().enumerate() {
-            let area = grid.area(i);
-            plot::titles(m, area, &panel.title, &figure.x);
-            if grid.is_first_column(i) {
-                plot::left_title(m, area, &plot::axis_name(&figure.y));
-            }
-            let any = panel.points.iter().any(|p| is_drawable(figure, p));
-            match (&x, &y) {
-                (Some(x), Some(y)) if any => {
-                    let (x, y) = (x.onto((area.x, area.right())), y.onto((area.bottom(), area.y)));
-                    let axes = Axes { area, x, y, labelled: grid.is_first_column(i) };
-                    draw_panel(m, figure, panel, &axes, styles, &mut leftover);
-                }
-                _ => {
-                    plot::no_data(m, area);
-                    leftover.missing(panel.title.clone());
-                }
-            }
+    let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
+    plot::panels(markup, (&figure.title, &figure.x), &grid, &titles, |m, i, leftover| {
+        let (area, panel) = (grid.area(i), &figure.panels[i]);
+        if grid.is_first_column(i) {
+            plot::left_title(m, area, &plot::axis_name(&figure.y));
         }
-        if figure.panels.is_empty() {
-            plot::no_data(m, first);
-            leftover.missing(figure.title.clone());
-        }
+        let any = panel.points.iter().any(|p| is_drawable(figure, p));
+        let (Some(x), Some(y), true) = (&x, &y, any) else { return false };
+        let (x, y) = (x.onto((area.x, area.right())), y.onto((area.bottom(), area.y)));
+        draw_panel(m, figure, panel, &Axes { area, x, y, labelled: grid.is_first_column(i) }, styles, leftover);
+        true
     });
-    plot::write_leftover(markup, &leftover);
 }
 
 struct Axes {

@@ -1,4 +1,4 @@
-//! How a series looks: a colour, a mark and a dash, so that none of them is the only cue.
+//! The look of a series: a color, a mark and a dash, so that no series is recognized by only one of them.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! A small writer of markup: every attribute and every text goes through [`escape`], and every
-//! element that is opened is closed by the same call.
+//! A small writer of markup. Every attribute and every text goes through [`escape`], and the call that opens an element
+//! also closes it.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Tables of numbers: units in the heading, every digit on hovering.
+//! Tables of numbers: units in the heading, all digits on hovering.
 
 use super::model::{Cell, Estimate, Table};
 use super::scale::{grouped, number};

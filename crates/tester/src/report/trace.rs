@@ -1,4 +1,4 @@
-//! One quantity over another as lines: many points, in their order, with the events that happened meanwhile.
+//! A figure of one quantity over another as lines: many points in their order, with the events that happened meanwhile.
 
 use super::model::{Trace, TracePanel};
 use super::plot::{self, Grid, Leftover};
@@ -7,7 +7,6 @@ use super::style::Styles;
 use super::svg::{At, Markup, Rect, px};
 
 pub(super) fn draw(markup: &mut Markup, figure: &Trace, styles: &Styles) {
-    let mut leftover = Leftover::default();
     let grid = Grid::new(1, 300.0, 74.0);
     let first = grid.area(0);
     let points = || {
@@ -16,28 +15,15 @@ pub(super) fn draw(markup: &mut Markup, figure: &Trace, styles: &Styles) {
     };
     let x = Mapped::new(&figure.x, points().map(|(x, _)| *x), (first.x, first.right()));
     let y = Mapped::new(&figure.y, points().map(|(_, y)| *y), (first.bottom(), first.y));
-    plot::drawing(markup, &figure.title, grid.height(figure.panels.len()), |m| {
-        for (i, panel) in figure.panels.iter().enumerate() {
-            let area = grid.area(i);
-            plot::titles(m, area, &panel.title, &figure.x);
-            plot::left_title(m, area, &plot::axis_name(&figure.y));
-            match (&x, &y) {
-                (Some(x), Some(y)) => {
-                    let (x, y) = (x.onto((area.x, area.right())), y.onto((area.bottom(), area.y)));
-                    draw_panel(m, figure, panel, (area, &x, &y), styles, &mut leftover);
-                }
-                _ => {
-                    plot::no_data(m, area);
-                    leftover.missing(panel.title.clone());
-                }
-            }
-        }
-        if figure.panels.is_empty() {
-            plot::no_data(m, first);
-            leftover.missing(figure.title.clone());
-        }
+    let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
+    plot::panels(markup, (&figure.title, &figure.x), &grid, &titles, |m, i, leftover| {
+        let (area, panel) = (grid.area(i), &figure.panels[i]);
+        plot::left_title(m, area, &plot::axis_name(&figure.y));
+        let (Some(x), Some(y)) = (&x, &y) else { return false };
+        let (x, y) = (x.onto((area.x, area.right())), y.onto((area.bottom(), area.y)));
+        draw_panel(m, figure, panel, (area, &x, &y), styles, leftover);
+        true
     });
-    plot::write_leftover(markup, &leftover);
 }
 
 fn draw_panel(

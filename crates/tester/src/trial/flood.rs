@@ -1,4 +1,4 @@
-//! As many frames as go out: for the rate that comes back, not for latency.
+//! Sends as many frames as possible, to measure the rate that comes back, not latency.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

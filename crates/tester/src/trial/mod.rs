@@ -1,17 +1,17 @@
-//! One trial: generator and receiver in one spinning loop over one queue of one device.
+//! One trial: the generator and the receiver, in one spinning loop over one queue of one device.
 //!
 //! ```text
 //!  now ──► build all frames that are due ──► tx ──► rx, pick-up time ──► record ──► now …
 //! ```
-//! A frame's latency runs from the time at which the schedule meant it to be sent to the clock reading
-//! right after the `rx` that brought it back. It therefore holds the tester's own lateness, its `tx`
-//! call, and its polling; [`Trial::lateness`] and [`LoopCost`] say how much that can be.
+//! A frame's latency is the time from the moment at which the schedule meant it to be sent to the clock reading right
+//! after the `rx` that brought it back. So it includes the tester's own lateness, its `tx` call, and its polling.
+//! [`Trial::lateness`] and [`LoopCost`] say how much these can be.
 //!
-//! **Gaps.** The loop reads its clock before and after `tx`, after an `rx` that brought frames, and once
-//! a round. Two readings further apart than `gap_threshold` are a gap. A `tx` call is part of the
-//! measured path (on veth it runs the tested device's receive softirq on this CPU), so a long one is not
-//! by itself the host's doing; but the host may take the CPU within it. Hence a `tx` of n frames is a gap
-//! only when it takes more than `gap_threshold` + n * `tx_allowance`.
+//! **Gaps.** The loop reads its clock before and after `tx`, after an `rx` that brought frames, and once per pass. Two
+//! readings further apart than `gap_threshold` are a gap. A `tx` call is part of the measured path: on veth it runs the
+//! receive softirq of the device under test on this CPU. So a long call need not be the host's fault, but the host may
+//! also take the CPU during the call. Therefore a `tx` of n frames counts as a gap only if it takes more than
+//! `gap_threshold` + n * `tx_allowance`.
 
 mod flood;
 mod spin;
@@ -61,7 +61,7 @@ pub struct TrialConfig {
 }
 
 impl TrialConfig {
-    /// One second after 0.1 s of warm-up, with the defaults of `apus bench`.
+    /// A trial of one second after a warm-up of 0.1 s, with the defaults of `apus bench`.
     pub fn new(layout: Layout, schedule: Schedule) -> Self {
         Self {
             layout,

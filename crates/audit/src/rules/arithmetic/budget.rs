@@ -4,15 +4,13 @@ use host::Facts;
 use host::facts::Link;
 
 use super::rings::see_terms;
-use super::terms::{absence, wake_up};
-use crate::rules::common::skipped;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use super::terms::absence;
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[Rule {
     id: "math.latency-budget",
     cause: Cause::Budget,
-    group: Group::Arithmetic,
     title: "The worst case of the settings meets the goal",
     applies: Applies::LINUX,
     judge: budget,
@@ -21,26 +19,24 @@ pub const RULES: &[Rule] = &[Rule {
           the goal. Queueing, the work itself, transmission and the exit from a package's sleep come on top and are \
           not included. Neither are the 500 us for which a request for a higher frequency can wait (GPSS), because the \
           core works meanwhile, only slower.",
-    magnitude: Magnitude {
-        text: "host in interrupt mode 105 us mean and 418 us at most before its settings were fixed, 14 and 21 after",
-        effect: crate::Effect::Unsized,
-        source: "Interrupt-mode DPDK slides (2017)",
-    },
+    magnitude: Magnitude::untimed(
+        "host in interrupt mode 105 us mean and 418 us at most before its settings were fixed, 14 and 21 after",
+        "Interrupt-mode DPDK slides (2017)",
+    ),
     fix: Fix::look(
         "apus audit --fix found.toml; apus tune plan found.toml # shows the fixes of the other findings, which \
          shorten the terms",
     ),
     cost: "Less moderation causes more interrupts; shallower idle states use more power.",
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
-    conflicts: &[],
 }];
 
-/// Where no part takes time: which parts were added up, and for whom.
+/// The text when no part takes time. It names the parts that were added up, and the reader that was assumed.
 const POLLING: &str = "nothing that this rule adds up delays a thread that polls (a change of frequency; system management \
                        interrupts, where they were counted)";
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \
                        interrupt thread; system management interrupts, where they were counted)";
-/// Why no idle state is among the parts of a thread that polls.
+/// Why the sum for a polling thread contains no idle state.
 const IDLE: &str = "idle states, because a thread that polls without a pause enters none";
 
 fn budget(facts: &Facts, context: &Context) -> Judged {
@@ -48,10 +44,7 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::not_applicable("no goal was given: --goal p99.9=50us"));
     };
     let one = |subject: Subject, link: Option<&Link>| {
-        let terms = match link {
-            Some(link) => absence(facts, context, link),
-            None => wake_up(facts, context),
-        };
+        let terms = absence(facts, context, link);
         let sum = terms.sum();
         let mut open = terms.open.clone();
         let is_half = sum > goal.latency / 2;
@@ -70,7 +63,7 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
         let more = if left_out.is_empty() { String::new() } else { format!(" (not counted: {})", left_out.join("; ")) };
         let found = format!("{what}{more}; the goal is {}", goal.latency);
         let judgement = match sum > goal.latency {
-            true => Judgement::fail(subject, found).takes(sum),
+            true => Judgement::fail_for(subject, found).takes(sum),
             // What is open can only add to it.
             false if !open.is_empty() && !is_half => {
                 // Of nothing that is known no more can come.
@@ -78,14 +71,14 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
                     [] => open.join("; "),
                     _ => format!("{what}, and more may come: {}", open.join("; ")),
                 };
-                return skipped(subject, Skip::unknown(reason));
+                return Judgement::skipped(subject, Skip::unknown(reason));
             }
             // What is left is for queueing, work and transmission.
             false if is_half => {
-                Judgement::warn(subject, format!("{found}; less than half of the goal is left for processing"))
+                Judgement::warn_for(subject, format!("{found}; this leaves less than half of the goal for processing"))
                     .takes(sum)
             }
-            false => Judgement::pass(subject, found),
+            false => Judgement::pass_for(subject, found),
         };
         see_terms(judgement.see_as(goal.latency.to_string(), format!("goal {}", goal.quantile)), &terms)
     };
@@ -218,7 +211,7 @@ pub(crate) mod tests {
             let found = &judgement.found;
             assert!(
                 found.contains("(not counted: ")
-                    && found.ends_with("; less than half of the goal is left for processing"),
+                    && found.ends_with("; this leaves less than half of the goal for processing"),
                 "{found}"
             );
         }

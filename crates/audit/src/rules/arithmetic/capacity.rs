@@ -8,108 +8,99 @@ use units::{BitRate, Nanos};
 
 use super::formulas::{pcie_rate, percent};
 use crate::{
-    Applies, Cause, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+    Applies, Cause, Context, Fix, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
 };
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
 
-/// The rules of this file, in the order of the report.
+/// Rules that compare loads with capacities.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",
         cause: Cause::PcieBandwidth,
-        group: Group::Arithmetic,
         title: "A card's slot carries the traffic of all its ports",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: slot,
         why: "All ports of a card share its PCI Express link. What the link carries is lanes x transfers, less the \
               line code, less 26 bytes for each packet of the transaction layer; descriptors and their write-back come \
               on top. A card in a slot that is too narrow drops frames in its own buffer, whatever the rings are.",
-        magnitude: Magnitude {
-            text: "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 bytes: two ports of 25 Gbit/s, and not one of 100",
-            effect: crate::Effect::Unsized,
-            source: "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
-        },
+        magnitude: Magnitude::untimed(
+            "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 bytes: two ports of 25 Gbit/s, and not one of 100",
+            "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
+        ),
         fix: Fix::boot(
-            "another slot (lspci -vv: LnkSta, LnkCap), bifurcation and link speed in the firmware's settings",
+            "use another slot (lspci -vv shows LnkSta and LnkCap), or change bifurcation and link speed in the \
+            firmware",
         ),
         cost: "The host is down while the card is moved, and slots are scarce.",
         references: &[PLATFORM, "PCI Express Base Specification 6.0"],
-        conflicts: &[],
     },
     Rule {
         id: "math.hugepage-fit",
         cause: Cause::HugePages,
-        group: Group::Arithmetic,
         title: "Huge pages in use are on the interfaces' node",
         applies: Applies::LINUX.with_nic(),
         judge: huge_pages,
         why: "Packet buffers that did not fit into the huge pages of the card's node were taken from another node. Each \
          cache line of each packet then crosses the link between the sockets, twice with DMA.",
-        magnitude: Magnitude {
-            text: "60 to 100 ns per cache line on another node, and some of the link's bandwidth",
-            effect: crate::Effect::Slower,
-            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "60 to 100 ns per cache line on another node, and some of the link's bandwidth",
+            "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("reserve as many huge pages on the card's node as the application asks for: hugepages=0:4,1:16 gives node 1 \
          sixteen").after("grep . /sys/devices/system/node/node*/hugepages/hugepages-*/free_hugepages"),
         cost: "Nothing else can use this memory.",
         references: &[PLATFORM, "Linux Documentation/admin-guide/kernel-parameters.txt, hugepages="],
-        conflicts: &[],
     },
     Rule {
         id: "math.hk-capacity",
         cause: Cause::Housekeeping,
-        group: Group::Arithmetic,
         title: "The housekeeping CPUs can handle the work that isolation moves to them",
         applies: Applies::LINUX.isolated(),
         judge: housekeeping,
-        why: "Work that is kept off the isolated CPUs runs on the housekeeping CPUs. That is their own load, and the \
-         interrupts and softirqs that isolated CPUs still serve. Demand = busy time of housekeeping CPUs + time of \
-         interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs x the time. Near the \
-         capacity, interrupts, timers, RCU and the shell all wait.",
-        magnitude: Magnitude {
-            text: "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
-            effect: crate::Effect::Unsized,
-            source: "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
-        },
+        why: "Work that is kept off the isolated CPUs runs on the housekeeping CPUs. They must be able to carry two \
+         loads: their own, and the interrupts and softirqs that isolated CPUs still serve. Demand = busy time of \
+         housekeeping CPUs + time of interrupts and softirqs on isolated ones; capacity = number of housekeeping CPUs \
+         x the time. Near the capacity, interrupts, timers, RCU and the shell all wait.",
+        magnitude: Magnitude::untimed(
+            "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
+            "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
+        ),
         fix: Fix::for_good("isolate fewer CPUs, or give the interface fewer queues (ethtool -L)"),
-        cost: "Fewer CPUs for the application.",
+        cost: "The application gets fewer CPUs.",
         references: &["openshift/cluster-node-tuning-operator", "Linux Documentation/admin-guide/cpu-isolation.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "math.isolation-leak-rank",
         cause: Cause::KernelWork,
-        group: Group::Arithmetic,
         title: "Interruptions take less than 0.01 % of the isolated CPUs' time",
         applies: Applies::LINUX.isolated(),
         judge: leaks,
         why: "Each source of interruptions has a rate and a cost; their product says which to fix first. The costs are \
-              typical ones, so the order tells more than the sum.",
-        magnitude: Magnitude {
-            text: "100 us per second are 0.01 %: one packet in ten thousand meets an interruption",
-            effect: crate::Effect::Unsized,
-            source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
-        },
+              typical values, so rely on the order of the sources rather than on the sum.",
+        magnitude: Magnitude::untimed(
+            "100 us per second are 0.01 %: one packet in ten thousand meets an interruption",
+            "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
+        ),
         fix: Fix::look("apus irqs --cpu {isolated} --watch # then apply the fixes of irq.* and kthr.* for the first one"),
-        cost: "Depends on the source of the interruptions.",
+        cost: "The cost depends on the source of the interruptions.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/admin-guide/cpu-isolation.rst",
         ],
-        conflicts: &[],
     },
 ];
 
-/// Of the capacity of the housekeeping CPUs so much, in percent, is a warning, and so much a failure.
+/// The share of the capacity of the housekeeping CPUs, in percent, from which there is a warning, and the share from
+/// which there is a failure.
 const HIGH: u64 = 70;
 const FULL: u64 = 90;
-/// The share of a CPU's time that may be taken, in parts of a million: 100 us in a second.
+/// The share of a CPU's time that interruptions may take, in parts per million: 100 us per second.
 const ALLOWED_PPM: u64 = 100;
-/// This many sources are named.
+/// Number of sources that are named.
 const NAMED: usize = 3;
-/// What one interruption takes from the CPU, about; what is not here takes [`OTHER`]. Estimates: `apus probe` measures.
+/// The approximate time that one interruption takes from the CPU, by its kind; [`OTHER`] for all other kinds. These are
+/// estimates: `apus probe` measures.
 const COSTS: [(&str, Nanos); 11] = [
     ("NET_RX", Nanos::from_micros(50)),
     ("NET_TX", Nanos::from_micros(20)),
@@ -125,7 +116,7 @@ const COSTS: [(&str, Nanos); 11] = [
 ];
 const OTHER: Nanos = Nanos::from_micros(5);
 
-/// `0000:3b:00` of `0000:3b:00.1`: the ports of one card.
+/// The card of a port, `0000:3b:00` of `0000:3b:00.1`. All ports of a card have this part in common.
 fn card(address: &str) -> &str {
     address.rsplit_once('.').map_or(address, |(card, _)| card)
 }
@@ -164,17 +155,15 @@ fn slot(facts: &Facts, context: &Context) -> Judged {
         );
         let subject = Subject::Device(card.to_owned());
         let judgement = match (needs > carries.as_bps(), needs > carries.as_bps() / 10 * 9) {
-            (true, _) => Judgement::fail(subject, found),
-            (false, true) => Judgement::warn(subject, format!("{found}; descriptors need additional bandwidth")),
-            (false, false) => Judgement::pass(subject, found),
+            (true, _) => Judgement::fail_for(subject, found),
+            (false, true) => Judgement::warn_for(subject, format!("{found}; descriptors need additional bandwidth")),
+            (false, false) => Judgement::pass_for(subject, found),
         };
         Ok(judgement.see(&device.width).see(&device.speed_mts).see(&device.max_payload))
     };
     let judged = cards.into_iter().map(|(card, (device, ports))| (card, one(card, device, &ports)));
     Ok(judged
-        .map(|(card, judged)| {
-            judged.unwrap_or_else(|skip| crate::rules::common::skipped(Subject::Device(card.to_owned()), skip))
-        })
+        .map(|(card, judged)| judged.unwrap_or_else(|skip| Judgement::skipped(Subject::Device(card.to_owned()), skip)))
         .collect())
 }
 
@@ -215,28 +204,23 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
     }
     let mib = |octets: u64| octets >> 20;
     let judgement = match (far_used, near_free) {
-        (0, _) => {
-            Judgement::pass(Subject::Host, format!("all huge pages in use are on the interfaces' nodes {near:?}"))
-        }
-        (far, 0) => Judgement::warn(
-            Subject::Host,
-            format!("{} MiB are in use on other nodes, and none are free on the interfaces' nodes", mib(far)),
-        ),
-        (far, free) => Judgement::warn(
-            Subject::Host,
-            format!(
-                "{} MiB are in use on other nodes, while {} MiB are free on the interfaces' nodes",
-                mib(far),
-                mib(free)
-            ),
-        ),
+        (0, _) => Judgement::pass(format!("all huge pages in use are on the interfaces' nodes {near:?}")),
+        (far, 0) => Judgement::warn(format!(
+            "{} MiB are in use on other nodes, and none are free on the interfaces' nodes",
+            mib(far)
+        )),
+        (far, free) => Judgement::warn(format!(
+            "{} MiB are in use on other nodes, while {} MiB are free on the interfaces' nodes",
+            mib(far),
+            mib(free)
+        )),
     };
     seen.into_iter()
         .fold(judgement, |judgement, line| judgement.see_as(line, "/sys/devices/system/node/node*/hugepages"))
         .alone()
 }
 
-/// All the time that a CPU counted.
+/// The sum of all times that a CPU counted.
 fn total(times: &CpuTimes) -> Nanos {
     // The time of guests is in user's already (proc_stat(5)).
     times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal
@@ -262,15 +246,15 @@ fn housekeeping(facts: &Facts, context: &Context) -> Judged {
         others.len()
     );
     match all {
-        0..HIGH => Judgement::pass(&others, found),
-        HIGH..FULL => Judgement::warn(&others, found),
-        _ => Judgement::fail(&others, found),
+        0..HIGH => Judgement::pass_for(&others, found),
+        HIGH..FULL => Judgement::warn_for(&others, found),
+        _ => Judgement::fail_for(&others, found),
     }
     .see_as(format!("{own} % and {} %", all - own), "/proc/stat")
     .alone()
 }
 
-/// What one interruption takes.
+/// The time that one interruption takes.
 fn cost(hit: &Hit) -> Nanos {
     COSTS.iter().find(|(label, _)| *label == hit.label).map_or(OTHER, |(_, cost)| *cost)
 }
@@ -301,8 +285,8 @@ fn leaks(facts: &Facts, context: &Context) -> Judged {
          time)"
     );
     let judgement = match ppm <= u128::from(ALLOWED_PPM) {
-        true => Judgement::pass(isolated, found),
-        false => Judgement::warn(isolated, found),
+        true => Judgement::pass_for(isolated, found),
+        false => Judgement::warn_for(isolated, found),
     };
     let judgement = match ranked.first() {
         Some((_, first)) => judgement.takes(cost(first)),

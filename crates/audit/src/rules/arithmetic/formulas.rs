@@ -1,5 +1,5 @@
-//! The formulas. Times are in nanoseconds, frames in octets with their check sequence, rates in bits a second.
-//! Times and rates round down and saturate.
+//! The formulas of this group. Times are in nanoseconds, frames in octets with their check sequence, rates in bits a
+//! second. Times and rates round down and saturate.
 
 use units::{BitRate, Nanos};
 
@@ -10,17 +10,17 @@ pub(super) const SMALLEST: u64 = 64;
 /// What a frame has besides its payload: header 14, check sequence 4 (IEEE 802.3, 3.1.1).
 const HEADER: u64 = 18;
 
-/// The frame that carries a payload of `mtu` octets.
+/// Size of the frame that carries a payload of `mtu` octets.
 pub(super) fn frame(mtu: u32) -> u64 {
     (u64::from(mtu) + HEADER).max(SMALLEST)
 }
 
-/// How long `slots` frames of `octets` take on the wire at `rate`:
+/// The time that `slots` frames of `octets` take on the wire at `rate`:
 ///
 /// > time = slots x (octets + 20) x 8 / rate
 ///
-/// So long can the reader of a ring be away before it overflows. 1024 frames of 1518 octets at 40 Gbit/s: 315 us; 256:
-/// 79 us; 1024 of 64 octets: 17 us. [`Nanos::MAX`] for a rate of 0.
+/// This is how long the reader of a ring can be away before the ring overflows. Examples at 40 Gbit/s: 1024 frames of
+/// 1518 octets take 315 us, 256 take 79 us, and 1024 of 64 octets take 17 us. [`Nanos::MAX`] for a rate of 0.
 pub(super) fn ring_time(slots: u64, octets: u64, rate: BitRate) -> Nanos {
     let bits = u128::from(slots).saturating_mul(u128::from(octets.saturating_add(AROUND)) * 8);
     match rate.as_bps() {
@@ -38,8 +38,8 @@ pub(super) fn slots_for(absence: Nanos, octets: u64, rate: BitRate) -> u64 {
     u64::try_from(bits.div_ceil(one)).unwrap_or(u64::MAX)
 }
 
-/// When sent buffers come back: at the interrupt, which waits for `usecs` or for `frames` (0: no bound), whichever is
-/// first.
+/// The longest time until sent buffers come back. They come back with the interrupt, which waits for `usecs` or for
+/// `frames` (0: no bound), whichever is first.
 ///
 /// > time = min(usecs, frames x (octets + 20) x 8 / rate)
 pub(super) fn reclaim(usecs: u32, frames: u32, octets: u64, rate: BitRate) -> Nanos {
@@ -50,8 +50,8 @@ pub(super) fn reclaim(usecs: u32, frames: u32, octets: u64, rate: BitRate) -> Na
     }
 }
 
-/// What a device can hold of an interval that it counts in units of `unit_us`: the next multiples below and above; both
-/// are the interval itself if it is one.
+/// The values that a device can use for an interval, if it counts in units of `unit_us`: the next multiples below and
+/// above. Both are the interval itself if it is a multiple.
 ///
 /// > below = usecs - usecs mod unit; above = below + unit, or usecs
 pub(super) fn multiples(usecs: u32, unit_us: u32) -> (u32, u32) {
@@ -59,12 +59,12 @@ pub(super) fn multiples(usecs: u32, unit_us: u32) -> (u32, u32) {
     (below, if below == usecs { usecs } else { below.saturating_add(unit_us) })
 }
 
-/// Interrupts a second with one each `interval` at most; `None` where nothing holds them back.
+/// The largest number of interrupts per second if they are at least `interval` apart. `None` if nothing limits them.
 pub(super) fn interrupts_a_second(interval: Nanos) -> Option<u64> {
     1_000_000_000_u64.checked_div(interval.as_nanos())
 }
 
-/// What a PCI Express link carries of payload in one direction:
+/// The payload that a PCI Express link carries in one direction:
 ///
 /// > rate = lanes x transfers x code x payload / (payload + 26)
 ///

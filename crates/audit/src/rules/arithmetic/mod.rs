@@ -1,7 +1,7 @@
-//! Sums over several settings: each of them can look well, and their sum not.
+//! Sums over several settings: each of them can be good, and their sum not.
 //!
-//! The formulas are in [`formulas`], with their units; what is put into them, in [`terms`]. An input that is not known
-//! makes the rule unknown, unless what is known already exceeds the bound.
+//! [`formulas`] has the formulas, with their units; [`terms`] has their inputs. If an input is not known, the verdict
+//! is unknown, unless the known inputs already exceed the bound.
 
 mod budget;
 mod capacity;

@@ -1,14 +1,13 @@
-//! Rings against absences.
+//! Rules that compare how long a ring lasts with how long its reader can be away.
 
 use host::Facts;
 use host::facts::{Link, Rings};
 use units::{BitRate, Nanos};
 
 use super::formulas::{SMALLEST, frame, interrupts_a_second, multiples, reclaim, ring_time, slots_for};
-use super::terms::{Terms, absence, wake_up};
-use crate::rules::common::skipped;
+use super::terms::{Terms, absence};
 use crate::{
-    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
@@ -20,7 +19,6 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "math.rx-ring-time",
         cause: Cause::Rings,
-        group: Group::Arithmetic,
         title: "The receive ring lasts longer than its reader can be away",
         applies: Applies::LINUX.with_nic(),
         judge: receive,
@@ -28,84 +26,70 @@ pub const RULES: &[Rule] = &[
               it reads again is the sum of the device's moderation, the kernel's deferral, the exit from the idle \
               state, the frequency change and the scheduling of the interrupt thread. This sum must be shorter than \
               the ring lasts: for the largest frames in any case, and for the smallest if they come at line rate.",
-        magnitude: Magnitude {
-            text: "1024 slots last 307 us with 1500 bytes at 40 Gbit/s, and 17 us with 64; what comes later is lost",
-            effect: crate::Effect::Unsized,
-            source: "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015); IEEE 802.3 for the \
+        magnitude: Magnitude::untimed(
+            "1024 slots last 307 us with 1500 bytes at 40 Gbit/s, and 17 us with 64; what comes later is lost",
+            "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015); IEEE 802.3 for the \
                      bytes around a frame",
-        },
-        fix: Fix::runtime("ethtool -G {nic} rx 4096"),
+        ),
+        fix: Fix::runtime("ethtool -G {nic} rx 4096").against(&[
+            "a short ring keeps delay short: the FreeBSD thread advises 256 slots, the DPDK hns3 guide 1024 to 2048",
+        ]),
         cost: "A longer ring uses more cache and, when it is full, delays packets longer.",
         references: &[THREAD, ETHTOOL, "Interrupt-mode DPDK slides (2017)"],
-        conflicts: &[
-            "a short ring keeps delay short: the FreeBSD thread advises 256 slots, the DPDK hns3 guide 1024 to 2048",
-        ],
     },
     Rule {
         id: "math.tx-reclaim",
         cause: Cause::Rings,
-        group: Group::Arithmetic,
         title: "Sent buffers are reclaimed within half the time that the transmit ring lasts",
         applies: Applies::LINUX.with_nic(),
         judge: transmit,
         why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is \
               first. A ring that fills before that stops the sender: 4,000 interrupts a second are one every 250 us, \
               and 1024 slots of 1500 bytes last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
-        magnitude: Magnitude {
-            text: "the sender stops for the rest of the interval",
-            effect: crate::Effect::Unsized,
-            source: THREAD,
-        },
+        magnitude: Magnitude::untimed("the sender stops for the rest of the interval", THREAD),
         fix: Fix::runtime("ethtool -C {nic} tx-usecs 50"),
-        cost: "More transmit interrupts.",
+        cost: "There are more transmit interrupts.",
         references: &[THREAD, ETHTOOL],
-        conflicts: &[],
     },
     Rule {
         id: "math.itr-units",
         cause: Cause::Moderation,
-        group: Group::Arithmetic,
         title: "The device can hold the moderation interval",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
         judge: units_of_moderation,
         why: "These controllers count moderation in units of 2 us. They cannot hold an odd number: ice rounds it down, \
               i40e and iavf down or up, depending on the version. So 1 us can mean no moderation at all, and a \
               measurement at 5 us was really one at 4 or 6.",
-        magnitude: Magnitude {
-            text: "1 us more or less than was set",
-            effect: crate::Effect::Late(Nanos::from_micros(1)),
-            source: "Linux drivers/net/ethernet/intel/ice/ice_ethtool.c (\"only supports even values\"), i40e/i40e_txrx.h (ITR_REG_ALIGN)",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(1),
+            "1 us more or less than was set",
+            "Linux drivers/net/ethernet/intel/ice/ice_ethtool.c (\"only supports even values\"), i40e/i40e_txrx.h (ITR_REG_ALIGN)",
+        ),
         fix: Fix::for_good("choose even numbers of microseconds, or 0 (ethtool -C)"),
         cost: "None.",
         references: &["Intel Ethernet 700 Series Linux Performance Tuning Guide (334019)", ETHTOOL],
-        conflicts: &[],
     },
     Rule {
         id: "math.deferral-ring",
         cause: Cause::Moderation,
-        group: Group::Arithmetic,
         title: "Deferred interrupts return before the ring is full",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
         why: "With napi_defer_hard_irqs the kernel leaves the interrupt off and polls every gro_flush_timeout. For \
               that long nothing empties the ring, and a packet can wait that long.",
-        magnitude: Magnitude {
-            text: "up to gro_flush_timeout per packet; a ring of 512 slots is full after 34 us of the smallest frames at \
+        magnitude: Magnitude::untimed(
+            "up to gro_flush_timeout per packet; a ring of 512 slots is full after 34 us of the smallest frames at \
              10 Gbit/s",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the bytes around a \
+            "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the bytes around a \
                      frame",
-        },
+        ),
         fix: Fix::runtime("echo 20000 > /sys/class/net/{nic}/gro_flush_timeout # nanoseconds"),
-        cost: "More interrupts or polls.",
+        cost: "There are more interrupts or polls.",
         references: &[NAPI],
-        conflicts: &[],
     },
     Rule {
         id: "math.socket-buffer",
         cause: Cause::NetworkStack,
-        group: Group::Arithmetic,
         title: "A socket's buffer lasts until its thread is awake",
         applies: Applies::LINUX.to(&[Workload::Interrupt]).with_nic(),
         judge: socket_buffer,
@@ -113,23 +97,21 @@ pub const RULES: &[Rule] = &[
               size. Each is charged with its own buffer and the kernel's record of it: 2304 bytes for a driver that \
               uses half pages. What does not fit is dropped and counted as RcvbufErrors. This concerns sockets that \
               did not request more with SO_RCVBUF.",
-        magnitude: Magnitude {
-            text: "212,992 bytes, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
-            effect: crate::Effect::Unsized,
-            source: "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
-        },
+        magnitude: Magnitude::untimed(
+            "212,992 bytes, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
+            "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
+        ),
         fix: Fix::runtime("sysctl -w net.core.rmem_default=4194304 net.core.rmem_max=4194304"),
-        cost: "Memory, and delay: data waits longer in a longer buffer.",
+        cost: "Longer buffers use more memory, and data waits longer in them.",
         references: &["socket(7), SO_RCVBUF", "Linux Documentation/admin-guide/sysctl/net.rst"],
-        conflicts: &[],
     },
 ];
 
-/// What a datagram is charged with by a driver that receives into half pages: 2048 octets, and 256 of `struct sk_buff`
-/// (include/linux/skbuff.h).
+/// The memory that a datagram is charged with if the driver receives into half pages: 2048 octets, and 256 of `struct
+/// sk_buff` (include/linux/skbuff.h).
 const CHARGED: u64 = 2048 + 256;
 
-/// One judgement an interface.
+/// Makes one judgement per interface.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
     known(&facts.links)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -138,11 +120,11 @@ fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<J
     }
     Ok(links
         .into_iter()
-        .map(|link| judge(link).unwrap_or_else(|skip| skipped(Subject::Link(link.name.clone()), skip)))
+        .map(|link| judge(link).unwrap_or_else(|skip| Judgement::skipped(Subject::Link(link.name.clone()), skip)))
         .collect())
 }
 
-/// Rings, line rate, and the frame of the interface's MTU.
+/// The rings, the line rate, and the size of the frame of the interface's MTU.
 fn line(link: &Link) -> Result<(&Rings, BitRate, u64), Skip> {
     Ok((known(&link.rings)?, *known(&link.speed)?, frame(*known(&link.mtu)?)))
 }
@@ -161,36 +143,39 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::not_applicable("the driver has no receive ring of a length"));
         };
         let (long, short) = (ring_time(slots.into(), largest, rate), ring_time(slots.into(), SMALLEST, rate));
-        let away = absence(facts, context, link);
+        let away = absence(facts, context, Some(link));
         let sum = away.sum();
         let subject = Subject::Link(link.name.clone());
         let bounds = format!(
-            "{slots} slots at {} last {long} with frames of {largest} bytes and {short} with the smallest; the \
-             reader can be away for {sum}",
+            "at {}, {slots} slots last {long} with frames of {largest} bytes and {short} with the smallest; the reader \
+             can be away for {sum}",
             gigabits(rate)
         );
         let judgement = match (sum > long, sum > short) {
             (true, _) => {
                 let enough = slots_for(sum, largest, rate);
-                Judgement::fail(subject, format!("{bounds}: frames are lost at line rate; {enough} slots would last"))
+                Judgement::fail_for(
+                    subject,
+                    format!("{bounds}: frames are lost at line rate; {enough} slots would last"),
+                )
             }
             // A lower bound that fits tells nothing while others are open.
             (false, _) if !away.open.is_empty() => return Err(Skip::unknown(away.open.join("; "))),
             (false, true) => {
                 let enough = slots_for(sum, SMALLEST, rate);
-                Judgement::warn(
+                Judgement::warn_for(
                     subject,
                     format!("{bounds}: the smallest frames are lost at line rate; {enough} slots would last"),
                 )
             }
-            (false, false) => Judgement::pass(subject, bounds),
+            (false, false) => Judgement::pass_for(subject, bounds),
         };
         let judgement = judgement.takes(sum).see_as(format!("rx {slots}"), link.rings.source());
         Ok(see_terms(judgement.see_as(gigabits(rate), link.speed.source()), &away))
     })
 }
 
-/// Adds the terms of a sum, each with its source, and what they rest on.
+/// Adds the terms of a sum to the evidence, each with its source, and the facts that they rest on.
 pub(super) fn see_terms(judgement: Judgement, terms: &Terms) -> Judgement {
     let known = terms.known.iter().map(|term| (format!("{}: {}", term.name, term.time), &term.source));
     let seen = terms.seen.iter().map(|(value, source)| (value.clone(), source));
@@ -220,9 +205,9 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
             gigabits(rate)
         );
         let judgement = match back {
-            back if back > ring => Judgement::fail(subject, found).takes(back.saturating_sub(ring)),
-            back if back > ring / 2 => Judgement::warn(subject, found),
-            _ => Judgement::pass(subject, found),
+            back if back > ring => Judgement::fail_for(subject, found).takes(back.saturating_sub(ring)),
+            back if back > ring / 2 => Judgement::warn_for(subject, found),
+            _ => Judgement::pass_for(subject, found),
         };
         let set = format!("tx-usecs {usecs}, tx-frames {}", coalesce.tx_frames.unwrap_or(0));
         Ok(judgement.see_as(format!("tx {slots}"), link.rings.source()).see_as(set, link.coalesce.source()))
@@ -230,7 +215,7 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
-    /// Microseconds of a unit, of all drivers that the rule applies to.
+    /// Microseconds per unit. It is the same for all drivers to which the rule applies.
     const UNIT: u32 = 2;
     each_link(facts, context, |link| {
         let coalesce = known(&link.coalesce)?;
@@ -250,8 +235,8 @@ fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
         let text = set.iter().map(told).collect::<Vec<_>>().join("; ");
         let subject = Subject::Link(link.name.clone());
         let judgement = match set.iter().all(|(_, usecs)| usecs % UNIT == 0) {
-            true => Judgement::pass(subject, text),
-            false => Judgement::warn(subject, text),
+            true => Judgement::pass_for(subject, text),
+            false => Judgement::warn_for(subject, text),
         };
         let seen: Vec<String> = set.iter().map(|(name, usecs)| format!("{name} {usecs}")).collect();
         Ok(judgement.see_as(seen.join(", "), link.coalesce.source()))
@@ -260,9 +245,8 @@ fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
 
 fn deferred(facts: &Facts, context: &Context) -> Judged {
     each_link(facts, context, |link| {
-        let per_napi = link.napi.value().into_iter().flatten();
-        let own =
-            per_napi.filter(|napi| napi.defer_hard_irqs.unwrap_or(0) > 0).filter_map(|napi| napi.gro_flush_timeout_ns);
+        let per_napi = link.napi.value().into_iter().flatten().map(|napi| napi.settings);
+        let own = per_napi.filter(|it| it.defer_hard_irqs.unwrap_or(0) > 0).filter_map(|it| it.gro_flush_timeout_ns);
         let device = match settled(&link.defer_hard_irqs)?.copied().unwrap_or(0) {
             0 => None,
             _ => Some(*known(&link.gro_flush_timeout_ns)?),
@@ -282,9 +266,9 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
         );
         let late = context.goal.is_some_and(|goal| timeout > goal.latency);
         let judgement = match (timeout > long || late, timeout > short) {
-            (true, _) => Judgement::fail(subject, found).takes(timeout),
-            (false, true) => Judgement::warn(subject, found).takes(timeout),
-            (false, false) => Judgement::pass(subject, found),
+            (true, _) => Judgement::fail_for(subject, found).takes(timeout),
+            (false, true) => Judgement::warn_for(subject, found).takes(timeout),
+            (false, false) => Judgement::pass_for(subject, found),
         };
         Ok(judgement
             .see(&link.defer_hard_irqs)
@@ -297,7 +281,7 @@ fn socket_buffer(facts: &Facts, context: &Context) -> Judged {
     let buffer = facts.sysctl_number("net.core.rmem_default");
     let octets = u64::try_from(*known(&buffer)?).unwrap_or(0);
     let datagrams = octets / CHARGED;
-    let wake = wake_up(facts, context);
+    let wake = absence(facts, context, None);
     each_link(facts, context, |link| {
         let rate = *known(&link.speed)?;
         let lasts = ring_time(datagrams, SMALLEST, rate);
@@ -310,9 +294,9 @@ fn socket_buffer(facts: &Facts, context: &Context) -> Judged {
             wake.text()
         );
         let judgement = match sum > lasts {
-            true => Judgement::warn(subject, found),
+            true => Judgement::warn_for(subject, found),
             false if !wake.open.is_empty() => return Err(Skip::unknown(wake.open.join("; "))),
-            false => Judgement::pass(subject, found),
+            false => Judgement::pass_for(subject, found),
         };
         Ok(see_terms(judgement.see(&buffer).see_as(gigabits(rate), link.speed.source()), &wake))
     })

@@ -12,13 +12,13 @@ use crate::{Context, Skip, known};
 /// The longest interval of adaptive moderation: lib/dim/net_dim.c of Linux, `NET_DIM_RX_EQE_PROFILES` (1, 8, 64, 128,
 /// 256 us).
 const LONGEST_DIM: Nanos = Nanos::from_micros(256);
-/// From the interrupt to a thread that waits for it. An estimate; `apus probe` measures it.
+/// Time from the interrupt until the thread that waits for it runs. This is an estimate; `apus probe` measures it.
 const WAKE: Nanos = Nanos::from_micros(5);
-/// The least that a system management interrupt takes: "tens of us to ms" (Linux
-/// Documentation/core-api/real-time/hardware.rst names the mechanism). An estimate.
+/// The least time that a system management interrupt takes: "tens of us to ms" (Linux
+/// Documentation/core-api/real-time/hardware.rst names the mechanism). This is an estimate.
 const SMI: Nanos = Nanos::from_micros(50);
 
-/// One part of the delay: what it is, how long at its worst, and where that is known from.
+/// One part of the delay: its name, its longest duration, and the source of that number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Term {
     /// For people: `idle state C6`.
@@ -29,7 +29,7 @@ pub(super) struct Term {
     pub source: String,
 }
 
-/// The parts that are known, those that are not, and their sum.
+/// The known parts, the unknown parts, and the sum of the known ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Terms {
     /// Known ones, the longest first. Those that take no time are not here.
@@ -41,12 +41,12 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// The sum of those that are known: a lower bound if others are open.
+    /// The sum of the known parts. It is a lower bound if other parts are unknown.
     pub(super) fn sum(&self) -> Nanos {
         self.known.iter().fold(Nanos::ZERO, |sum, term| sum + term.time)
     }
 
-    /// `idle state C6 133us + moderation 50us`.
+    /// Formats the parts: `idle state C6 133us + moderation 50us`.
     pub(super) fn text(&self) -> String {
         let parts: Vec<String> = self.known.iter().map(|term| format!("{} {}", term.name, term.time)).collect();
         if parts.is_empty() { "nothing".to_owned() } else { parts.join(" + ") }
@@ -62,7 +62,7 @@ impl Terms {
         self.known.sort_by_key(|term| std::cmp::Reverse(term.time));
     }
 
-    /// The stop of a core whose frequency changes, and what it rests on.
+    /// Adds the stop of a core whose frequency changes, and the facts that it rests on.
     fn add_stop(&mut self, facts: &Facts, context: &Context) {
         let stop = frequency_stop(facts, context);
         if !matches!(stop, Ok(None)) {
@@ -77,34 +77,26 @@ impl Terms {
     }
 }
 
-/// How long the reader of an interface's rings can be away at the worst: nobody looks until the interrupt comes, the CPU
-/// is awake, the frequency is there, and the thread runs. For a reader that polls only the core's stops are left.
-pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
+/// The longest time for which the reader of an interface's rings can be away. Nobody looks at a ring until the
+/// interrupt has come, the CPU is awake, the frequency is reached, and the thread runs. For a reader that polls, only
+/// the stops of its core remain. Without an interface, this is the longest time that a wake-up takes: a thread that
+/// polls does not wake up, but it stops when its core does.
+pub(super) fn absence(facts: &Facts, context: &Context, link: Option<&Link>) -> Terms {
     let mut terms = Terms::default();
     if !context.only_polls() {
-        terms.add(moderation(link));
-        terms.add(deferral(link));
+        link.into_iter().for_each(|link| {
+            terms.add(moderation(link));
+            terms.add(deferral(link));
+        });
         terms.add(idle_exit(facts, context));
-        terms.add(thread(facts, link));
+        link.into_iter().for_each(|link| terms.add(thread(facts, link)));
     }
     terms.add_stop(facts, context);
     terms.add(smi(facts));
     terms
 }
 
-/// The same without an interface: what a wake-up takes at the worst. A thread that polls does not wake up, but stops as
-/// the core does.
-pub(super) fn wake_up(facts: &Facts, context: &Context) -> Terms {
-    let mut terms = Terms::default();
-    if !context.only_polls() {
-        terms.add(idle_exit(facts, context));
-    }
-    terms.add_stop(facts, context);
-    terms.add(smi(facts));
-    terms
-}
-
-/// How long the device holds an interrupt back.
+/// The time for which the device holds an interrupt back.
 pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
     let coalesce = known(&link.coalesce)?;
     let source = link.coalesce.source().to_string();
@@ -129,7 +121,8 @@ pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
     }
 }
 
-/// How long the kernel leaves interrupts off after an empty poll (Documentation/networking/napi.rst, "IRQ mitigation").
+/// The time for which the kernel keeps interrupts off after an empty poll (Documentation/networking/napi.rst, "IRQ
+/// mitigation").
 fn deferral(link: &Link) -> Result<Option<Term>, Skip> {
     let defer = link.defer_hard_irqs.settled().ok_or_else(|| Skip::of(&link.defer_hard_irqs))?;
     if defer.copied().unwrap_or(0) == 0 {
@@ -167,13 +160,14 @@ fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     Ok(longest)
 }
 
-/// May its frequency change?
+/// Whether the frequency of a CPU may change.
 fn varies(cpu: &&Cpu) -> bool {
     let range = &cpu.frequency;
     range.scaling_min.get().zip(range.scaling_max.get()).is_some_and(|(min, max)| min < max)
 }
 
-/// The stop of a core whose frequency changes, where the part is one that stops and the frequency is not fixed.
+/// The stop of a core whose frequency changes. `None` if the processor does not stop for a change, or if the frequency
+/// is fixed.
 fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     let generation = match &facts.cpus.generation {
         // A model that Apus does not know.
@@ -204,7 +198,8 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
     }
 }
 
-/// The scheduling of a thread between the interrupt and its work: on a real-time kernel, or with threaded NAPI.
+/// The time for scheduling a thread between the interrupt and its work. There is such a thread on a real-time kernel,
+/// and with threaded NAPI.
 fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
     let threaded = link.threaded.get() == Some(true);
     let term =
@@ -215,7 +210,7 @@ fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
     }
 }
 
-/// A system management interrupt, if any was counted.
+/// The time of a system management interrupt. `None` if none was counted.
 fn smi(facts: &Facts) -> Result<Option<Term>, Skip> {
     // A register that nobody asked for is no part that is open: smi.count says so.
     let Some(counts) = facts.interval.value().and_then(|interval| interval.change.smis.value()) else {

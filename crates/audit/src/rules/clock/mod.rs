@@ -4,26 +4,24 @@ mod tsc;
 
 use host::Facts;
 
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, known};
 
 /// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 
-/// The clock source.
+/// Rules on the clock source.
 const SOURCE: &[Rule] = &[Rule {
     id: "clk.source",
     cause: Cause::Clock,
-    group: Group::Clock,
     title: "The clock is the TSC",
     applies: Applies::LINUX.on_hardware(),
     judge: source,
     why: "Every timestamp of the kernel and of applications reads the clock source. The TSC is read in user mode through \
      the vDSO. hpet and acpi_pm need a system call and a device access. Full dynamic ticks also need a stable TSC.",
-    magnitude: Magnitude {
-        text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
-        effect: crate::Effect::Slower,
-        source: "general knowledge; the order of magnitude follows from an uncached device read",
-    },
+    magnitude: Magnitude::slower(
+        "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
+        "general knowledge; the order of magnitude follows from an uncached device read",
+    ),
     fix: Fix::runtime_or_boot(
         "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
         "clocksource=tsc tsc=reliable",
@@ -34,14 +32,13 @@ const SOURCE: &[Rule] = &[Rule {
         "Linux Documentation/admin-guide/cpu-isolation.rst",
         "FlexRAN real-time platform slides (2018), kernel command line",
     ],
-    conflicts: &[],
 }];
 
 fn source(facts: &Facts, _: &Context) -> Judged {
     let current = &facts.kernel.clocksource;
     match known(current)?.as_str() {
-        "tsc" => Judgement::pass(Subject::Host, "the clock source is the TSC").see(current),
-        other => Judgement::fail(Subject::Host, format!("the clock source is {other}, not the TSC")).see(current),
+        "tsc" => Judgement::pass("the clock source is the TSC").see(current),
+        other => Judgement::fail(format!("the clock source is {other}, not the TSC")).see(current),
     }
     .alone()
 }

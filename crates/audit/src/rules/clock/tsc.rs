@@ -1,4 +1,4 @@
-//! The time-stamp counter, clocks of guests and of interfaces.
+//! The time stamp counter, and the clocks of guests and of interfaces.
 
 use host::Facts;
 use host::facts::Vendor;
@@ -6,22 +6,20 @@ use units::Nanos;
 
 use crate::rules::common::{listed, messages};
 use crate::rules::virtualisation::{INVTSC, MIGRATION};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 
-const READING: Magnitude = Magnitude {
-    text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
-    effect: crate::Effect::Slower,
-    source: "general knowledge; the order of magnitude follows from an uncached device read",
-};
+const READING: Magnitude = Magnitude::slower(
+    "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
+    "general knowledge; the order of magnitude follows from an uncached device read",
+);
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "clk.tsc-flags",
         cause: Cause::Clock,
-        group: Group::Clock,
         title: "The TSC is invariant",
         applies: Applies::LINUX.made_by(X86),
         judge: flags,
@@ -29,17 +27,15 @@ pub const RULES: &[Rule] = &[
               kernel then reads another clock, and full dynamic ticks are off.",
         magnitude: READING,
         fix: Fix::boot("use hardware with an invariant TSC"),
-        cost: "Other hardware.",
+        cost: "Other hardware is needed.",
         references: &[
             "Intel SDM volume 3, section 18.17, Time-Stamp Counter",
             "FlexRAN real-time platform slides (2018): reliable TSC",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "clk.tsc-unstable",
         cause: Cause::Clock,
-        group: Group::Clock,
         title: "The kernel still uses the TSC",
         applies: Applies::LINUX.made_by(X86),
         judge: unstable,
@@ -53,23 +49,20 @@ pub const RULES: &[Rule] = &[
             "Linux kernel/time/clocksource.c, clocksource_watchdog",
             "Linux Documentation/admin-guide/kernel-parameters.txt, tsc",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "clk.kvm",
         cause: Cause::Clock,
-        group: Group::Clock,
         title: "The guest reads the TSC",
         applies: Applies::LINUX.in_guest(),
         judge: guest,
         why: "kvm-clock scales the TSC by a page that the host writes. When the host updates it, all virtual CPUs are \
               interrupted, and full dynamic ticks do not trust it.",
-        magnitude: Magnitude {
-            text: "some tens of nanoseconds more per reading than the TSC, and one exit of each virtual CPU every 5 \
+        magnitude: Magnitude::slower(
+            "some tens of nanoseconds more per reading than the TSC, and one exit of each virtual CPU every 5 \
                    minutes for an update",
-            effect: crate::Effect::Slower,
-            source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
-        },
+            "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
             "clocksource=tsc tsc=reliable",
@@ -79,49 +72,42 @@ pub const RULES: &[Rule] = &[
             "FlexRAN real-time platform slides (2018), guest's kernel command line",
             "tuned profile realtime-virtual-guest",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "clk.ptp",
         cause: Cause::TimeSync,
-        group: Group::Clock,
         title: "The interface timestamps packets in hardware",
         applies: Applies::LINUX.with_nic(),
         judge: stamping,
         why: "One-way delays between two hosts are only as accurate as their clocks. A timestamp by the kernel includes \
          the very delay to be measured: moderation, wake-up and queueing.",
-        magnitude: Magnitude {
-            text: "an error of tens of microseconds with kernel timestamps, below 1 us with hardware timestamps",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/networking/timestamping.rst describes both; the figures are general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "an error of tens of microseconds with kernel timestamps, below 1 us with hardware timestamps",
+            "Linux Documentation/networking/timestamping.rst describes both; the figures are general knowledge",
+        ),
         fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
             .after("ethtool -T {nic} # what the card can stamp"),
-        cost: "An interface with a hardware clock, and a PTP master clock.",
+        cost: "You need an interface with a hardware clock, and a PTP master clock.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
-        conflicts: &[],
     },
     Rule {
         id: "clk.ptp-daemon",
         cause: Cause::TimeSync,
-        group: Group::Clock,
         title: "Only one service sets the clock",
         applies: Applies::LINUX,
         judge: services,
         why: "Two services that set the same clock pull it back and forth. Timestamps jump, and timers fire early or \
          late.",
-        magnitude: Magnitude {
-            text: "jumps of microseconds to milliseconds in time stamps",
-            effect: crate::Effect::Unsized,
-            source: "ptp4l(8) and chronyd(8) each assume that they are alone; the figure is general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "jumps of microseconds to milliseconds in time stamps",
+            "ptp4l(8) and chronyd(8) each assume that they are alone; the figure is general knowledge",
+        ),
         fix: Fix::both(
             "systemctl stop chronyd systemd-timesyncd # where phc2sys sets the clock",
             "systemctl disable chronyd systemd-timesyncd",
         ),
         cost: "None if the remaining service has a good time source.",
         references: &["chronyd(8)", "phc2sys(8)"],
-        conflicts: &[],
     },
 ];
 
@@ -133,20 +119,17 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
     let others: Vec<&str> =
         ["tsc_adjust", "tsc_known_freq", "rdtscp"].into_iter().filter(|flag| !flags.contains(*flag)).collect();
     let judgement = match missing.as_slice() {
-        [] if others.is_empty() => {
-            Judgement::pass(Subject::Host, "the TSC is invariant, adjustable and of a known frequency")
+        [] if others.is_empty() => Judgement::pass("the TSC is invariant, adjustable and of a known frequency"),
+        [] if others == ["tsc_known_freq"] => {
+            Judgement::pass("the TSC is invariant; the kernel measures its frequency at boot (no tsc_known_freq)")
         }
-        [] if others == ["tsc_known_freq"] => Judgement::pass(
-            Subject::Host,
-            "the TSC is invariant; the kernel measures its frequency at boot (no tsc_known_freq)",
-        ),
-        [] => Judgement::pass(Subject::Host, format!("the TSC is invariant; the CPUs lack {}", others.join(", "))),
+        [] => Judgement::pass(format!("the TSC is invariant; the CPUs lack {}", others.join(", "))),
         missing if facts.virtualisation.guest.get() == Some(true) => {
             let text =
                 format!("the guest's CPUs lack {}, which the hypervisor can pass through", missing.join(" and "));
-            Judgement::warn(Subject::Host, text).for_good(INVTSC).costs(MIGRATION)
+            Judgement::warn(text).for_good(INVTSC).costs(MIGRATION)
         }
-        missing => Judgement::fail(Subject::Host, format!("the CPUs lack {}", missing.join(" and "))),
+        missing => Judgement::fail(format!("the CPUs lack {}", missing.join(" and "))),
     };
     judgement.see_as(listed("missing", &[missing, others].concat()), fact.source()).alone()
 }
@@ -157,10 +140,8 @@ fn unstable(facts: &Facts, _: &Context) -> Judged {
     let (found, count) = messages(facts, &words)?;
     let source = facts.kernel.messages.source();
     let judgement = match count {
-        0 => {
-            Judgement::pass(Subject::Host, "no message says that the TSC is unstable").see_as("no such message", source)
-        }
-        _ => Judgement::fail(Subject::Host, "the kernel has found the TSC unstable"),
+        0 => Judgement::pass("no message says that the TSC is unstable").see_as("no such message", source),
+        _ => Judgement::fail("the kernel has found the TSC unstable"),
     };
     found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
 }
@@ -169,20 +150,17 @@ fn guest(facts: &Facts, _: &Context) -> Judged {
     let current = &facts.kernel.clocksource;
     let invariant = facts.cpus.flags.is(|flags| flags.contains("constant_tsc") && flags.contains("nonstop_tsc"));
     let judgement = match (known(current)?.as_str(), invariant) {
-        ("tsc", _) => Judgement::pass(Subject::Host, "the clock source is the TSC"),
+        ("tsc", _) => Judgement::pass("the clock source is the TSC"),
         ("kvm-clock" | "hyperv_clocksource_tsc_page", Some(true)) => {
-            Judgement::warn(Subject::Host, format!("the clock source is {}, though the TSC is invariant", current))
+            Judgement::warn(format!("the clock source is {}, though the TSC is invariant", current))
         }
-        ("kvm-clock" | "hyperv_clocksource_tsc_page", _) => Judgement::warn(
-            Subject::Host,
-            format!("the clock source is {current}: the hypervisor exposes no invariant TSC"),
-        )
-        .for_good(INVTSC)
-        .for_good("then, in the guest, clocksource=tsc"),
-        (other, _) => {
-            Judgement::fail(Subject::Host, format!("the clock source is {other}: each reading causes a VM exit"))
-                .takes(Nanos::from_micros(2))
+        ("kvm-clock" | "hyperv_clocksource_tsc_page", _) => {
+            Judgement::warn(format!("the clock source is {current}: the hypervisor exposes no invariant TSC"))
+                .for_good(INVTSC)
+                .for_good("then, in the guest, clocksource=tsc")
         }
+        (other, _) => Judgement::fail(format!("the clock source is {other}: each reading causes a VM exit"))
+            .takes(Nanos::from_micros(2)),
     };
     judgement.see(current).alone()
 }
@@ -198,8 +176,8 @@ fn stamping(facts: &Facts, context: &Context) -> Judged {
             Ok(stamping) => {
                 let (rx, tx) = (stamping.hardware_rx, stamping.hardware_tx);
                 let judgement = match (rx, tx) {
-                    (true, true) => Judgement::pass(subject, "its hardware timestamps packets in both directions"),
-                    _ => Judgement::warn(subject, "its hardware does not timestamp packets in both directions"),
+                    (true, true) => Judgement::pass_for(subject, "its hardware timestamps packets in both directions"),
+                    _ => Judgement::warn_for(subject, "its hardware does not timestamp packets in both directions"),
                 };
                 let clock = stamping.phc.map_or("no clock".to_owned(), |n| format!("/dev/ptp{n}"));
                 judgements.push(
@@ -226,10 +204,10 @@ fn services(facts: &Facts, context: &Context) -> Judged {
     let setters: Vec<&str> = setters.map(String::as_str).collect();
     let guest = context.is(Workload::Guest);
     let judgement = match setters.as_slice() {
-        [] if guest => Judgement::pass(Subject::Host, "no known service sets the clock; the hypervisor may do it"),
-        [] => Judgement::pass(Subject::Host, "no known service sets the clock"),
-        [one] => Judgement::pass(Subject::Host, format!("{one} sets the clock")),
-        many => Judgement::warn(Subject::Host, format!("{} set the clock", many.join(" and "))),
+        [] if guest => Judgement::pass("no known service sets the clock; the hypervisor may do it"),
+        [] => Judgement::pass("no known service sets the clock"),
+        [one] => Judgement::pass(format!("{one} sets the clock")),
+        many => Judgement::warn(format!("{} set the clock", many.join(" and "))),
     };
     judgement.see_as(listed("running", &setters), fact.source()).alone()
 }

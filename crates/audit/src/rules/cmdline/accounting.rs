@@ -3,7 +3,7 @@
 use host::Facts;
 
 use crate::rules::common::{given, line, listed, see_parameter};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command line";
@@ -13,106 +13,93 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.audit",
         cause: Cause::Auditing,
-        group: Group::CommandLine,
         title: "System calls are not audited",
         applies: Applies::LINUX,
         judge: audit,
         why: "With auditing each system call takes the slow path into and out of the kernel, and a full backlog makes \
               callers wait for the daemon.",
-        magnitude: Magnitude {
-            text: "some hundreds of nanoseconds per system call; up to a minute if the backlog is full \
+        magnitude: Magnitude::slower(
+            "some hundreds of nanoseconds per system call; up to a minute if the backlog is full \
                    (backlog_wait_time)",
-            effect: crate::Effect::Slower,
-            source: "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
-        },
-        fix: Fix::runtime_or_boot("auditctl -e 0", "audit=0"),
-        cost: "No audit trail: policy may demand one.",
+            "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
+        ),
+        fix: Fix::runtime_or_boot("auditctl -e 0", "audit=0")
+            .against(&["security policies that demand an audit trail"]),
+        cost: "There is no audit trail, which a policy may demand.",
         references: &[FLEXRAN, "Linux Documentation/admin-guide/kernel-parameters.txt, audit"],
-        conflicts: &["security policies that demand an audit trail"],
     },
     Rule {
         id: "cmd.mitigations",
         cause: Cause::Mitigations,
-        group: Group::CommandLine,
         title: "The cost of mitigating CPU vulnerabilities is known and accepted",
         applies: Applies::LINUX,
         judge: mitigations,
         why: "Mitigations act on each entry into the kernel, each context switch and each entry into a guest. Whether \
               they may be switched off depends on who runs code on this host, not on latency.",
-        magnitude: Magnitude {
-            text: "about 100 ns to 1 us per system call, interrupt or entry into a guest, depending on vulnerability \
+        magnitude: Magnitude::slower(
+            "about 100 ns to 1 us per system call, interrupt or entry into a guest, depending on vulnerability \
                    and CPU",
-            effect: crate::Effect::Slower,
-            source: "general knowledge; Linux Documentation/admin-guide/hw-vuln names the mechanism of each",
-        },
-        fix: Fix::boot("mitigations=auto, or mitigations=off on a closed host with one tenant"),
+            "general knowledge; Linux Documentation/admin-guide/hw-vuln names the mechanism of each",
+        ),
+        fix: Fix::boot("mitigations=auto, or mitigations=off on a closed host with one tenant").against(&[
+            "low-latency guides ask for mitigations=off, the documents about the vulnerabilities for the opposite",
+        ]),
         cost: "With mitigations=off code on this host can read memory that is not its own.",
         references: &["Linux Documentation/admin-guide/hw-vuln/index.rst", "rigtorp.se, Low latency tuning guide"],
-        conflicts: &[
-            "low-latency guides ask for mitigations=off, the documents about the vulnerabilities for the opposite",
-        ],
     },
     Rule {
         id: "cmd.cgroup-disable-memory",
         cause: Cause::MemoryManagement,
-        group: Group::CommandLine,
         title: "The memory controller is on where containers need it",
         applies: Applies::LINUX,
         judge: cgroup_memory,
         why: "cgroup_disable=memory saves the accounting of each page. But without the controller, containers have no \
          memory limits and Kubernetes does not start.",
-        magnitude: Magnitude {
-            text: "tens of nanoseconds per charged page",
-            effect: crate::Effect::Slower,
-            source: "general knowledge; the FlexRAN real-time platform slides (2018) set it without a number",
-        },
-        fix: Fix::boot("remove cgroup_disable=memory"),
+        magnitude: Magnitude::slower(
+            "tens of nanoseconds per charged page",
+            "general knowledge; the FlexRAN real-time platform slides (2018) set it without a number",
+        ),
+        fix: Fix::boot("remove cgroup_disable=memory")
+            .against(&["FlexRAN real-time platform slides (2018) ask for cgroup_disable=memory"]),
         cost: "The kernel accounts for each page.",
         references: &[FLEXRAN, "Linux Documentation/admin-guide/cgroup-v2.rst, Memory"],
-        conflicts: &["FlexRAN real-time platform slides (2018) ask for cgroup_disable=memory"],
     },
     Rule {
         id: "cmd.psi",
         cause: Cause::MemoryManagement,
-        group: Group::CommandLine,
         title: "Pressure stall accounting is off on real-time hosts",
         applies: Applies::LINUX.to(&[Workload::Rt]),
         judge: psi,
         why: "Pressure stall information is updated at each context switch, and its averages by a worker every 2 s.",
-        magnitude: Magnitude {
-            text: "some tens of nanoseconds per context switch",
-            effect: crate::Effect::Slower,
-            source: "Linux kernel/sched/psi.c names the places and the period; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "some tens of nanoseconds per context switch",
+            "Linux kernel/sched/psi.c names the places and the period; the figure is general knowledge",
+        ),
         fix: Fix::boot("psi=0"),
         cost: "systemd-oomd and others that read /proc/pressure see nothing.",
         references: &[
             "Linux Documentation/accounting/psi.rst",
             "Linux Documentation/admin-guide/kernel-parameters.txt, psi",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.guest-async-pf",
         cause: Cause::Hypervisor,
-        group: Group::CommandLine,
         title: "The guest takes no asynchronous page faults",
         applies: Applies::LINUX.in_guest(),
         judge: async_faults,
         why: "KVM tells a guest that a page of its memory is not present, and the guest makes the task wait for an \
               arbitrary time. This never happens if the host locks the guest's memory; no-kvmapf makes sure of it.",
-        magnitude: Magnitude {
-            text: "arbitrary delays: as long as the host takes to load the page",
-            effect: crate::Effect::Unsized,
-            source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
-        },
+        magnitude: Magnitude::untimed(
+            "arbitrary delays: as long as the host takes to load the page",
+            "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
+        ),
         fix: Fix::boot("no-kvmapf"),
         cost: "A virtual CPU stands still while the host loads a page.",
         references: &[
             "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
             PARAMETERS,
         ],
-        conflicts: &[],
     },
 ];
 
@@ -126,13 +113,13 @@ fn audit(facts: &Facts, _: &Context) -> Judged {
     let value = line(facts)?.value("audit");
     let subject = Subject::Parameter("audit".into());
     let judgement = match value {
-        Some("0" | "off") => Judgement::pass(subject, "auditing is off"),
-        Some(_) => Judgement::warn(subject, "auditing is on from boot"),
+        Some("0" | "off") => Judgement::pass_for(subject, "auditing is off"),
+        Some(_) => Judgement::warn_for(subject, "auditing is on from boot"),
         // Without the parameter auditing starts with its daemon.
         None => match running(facts, &["auditd"])?.first() {
-            Some(unit) => Judgement::warn(subject, format!("{unit} runs and has enabled auditing"))
+            Some(unit) => Judgement::warn_for(subject, format!("{unit} runs and has enabled auditing"))
                 .see_as(unit.as_str(), facts.services.running.source()),
-            None => Judgement::pass(subject, "auditd does not run")
+            None => Judgement::pass_for(subject, "auditd does not run")
                 .see_as("no auditd.service", facts.services.running.source()),
         },
     };
@@ -145,16 +132,11 @@ fn mitigations(facts: &Facts, _: &Context) -> Judged {
     let (open, mitigated) = (count("Vulnerable"), count("Mitigation"));
     let off = facts.cmdline.value().is_some_and(|line| line.has_value("mitigations", "off"));
     let judgement = match (off, open) {
-        (true, _) => Judgement::disagree(
-            Subject::Host,
-            format!("mitigations are off, {open} vulnerabilities are open: fast, but unsafe with other tenants"),
-        ),
-        (false, 0) => {
-            Judgement::pass(Subject::Host, format!("{mitigated} vulnerabilities are mitigated, none is open"))
-        }
-        (false, _) => {
-            Judgement::disagree(Subject::Host, format!("{open} vulnerabilities are open, {mitigated} are mitigated"))
-        }
+        (true, _) => Judgement::disagree(format!(
+            "mitigations are off, {open} vulnerabilities are open: fast, but unsafe with other tenants"
+        )),
+        (false, 0) => Judgement::pass(format!("{mitigated} vulnerabilities are mitigated, none is open")),
+        (false, _) => Judgement::disagree(format!("{open} vulnerabilities are open, {mitigated} are mitigated")),
     };
     let costly = [
         "spectre_v2",
@@ -183,8 +165,8 @@ fn cgroup_memory(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("cgroup_disable".into());
     let units = running(facts, &["kubelet", "crio", "containerd", "docker", "podman"])?;
     let judgement = match units.first() {
-        Some(unit) => Judgement::fail(subject, format!("{unit} runs, and needs the memory controller")),
-        None => Judgement::pass(subject, "no known container service runs"),
+        Some(unit) => Judgement::fail_for(subject, format!("{unit} runs, and needs the memory controller")),
+        None => Judgement::pass_for(subject, "no known container service runs"),
     };
     see_parameter(judgement.see_as(listed("running", &units), facts.services.running.source()), facts, "cgroup_disable")
         .alone()
@@ -201,8 +183,8 @@ fn psi(facts: &Facts, _: &Context) -> Judged {
         }
     };
     let judgement = match on {
-        true => Judgement::warn(subject, "pressure stalls are accounted for at each context switch"),
-        false => Judgement::pass(subject, "pressure stalls are not accounted for"),
+        true => Judgement::warn_for(subject, "pressure stalls are accounted for at each context switch"),
+        false => Judgement::pass_for(subject, "pressure stalls are not accounted for"),
     };
     see_parameter(judgement, facts, "psi").alone()
 }
@@ -215,13 +197,13 @@ fn async_faults(facts: &Facts, context: &Context) -> Judged {
     }
     let subject = Subject::Parameter("no-kvmapf".into());
     let judgement = match line.has("no-kvmapf") {
-        true => Judgement::pass(subject, "asynchronous page faults are off"),
+        true => Judgement::pass_for(subject, "asynchronous page faults are off"),
         false if !context.has_intent() => {
             return Err(Skip::not_applicable(
                 "only for guests with isolated CPUs, a goal, polling or real-time threads",
             ));
         }
-        false => Judgement::warn(
+        false => Judgement::warn_for(
             subject,
             "asynchronous page faults are on: if the host does not lock the memory, a task can stall",
         ),

@@ -1,4 +1,4 @@
-//! Do all settings describe the same division of CPUs, and is the division a good one?
+//! Whether all settings describe the same division of CPUs, and whether it is a good one.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -7,77 +7,68 @@ use crate::remedy::Operator;
 use crate::rules::common::{QUEUES_STAY, cpus_of, enumerated, line};
 use crate::rules::{can_spare, free};
 use crate::wording::singular;
-use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.sets-agree",
         cause: Cause::SchedulerIsolation,
-        group: Group::CommandLine,
         title: "All settings describe the same isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: sets_agree,
         why: "Isolation is spread over a dozen settings, each with its own list or mask. If one of them leaves out a \
               CPU, that CPU gets the housekeeping work, and nothing reports it.",
-        magnitude: Magnitude {
-            text: "as much as the setting that leaves out the CPU: a tick, an interrupt, a time slice",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
-        },
+        magnitude: Magnitude::untimed(
+            "as much as the setting that leaves out the CPU: a tick, an interrupt, a time slice",
+            "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
+        ),
         // Each judgement rewrites the settings that differ, and no other.
         fix: Fix::look("grep . /proc/cmdline /proc/irq/default_smp_affinity /sys/devices/virtual/workqueue/cpumask"),
         cost: COST,
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.smt-siblings-split",
         cause: Cause::Siblings,
-        group: Group::CommandLine,
         title: "Both threads of each core are isolated, or neither is",
         applies: Applies::LINUX.isolated(),
         judge: siblings,
         why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one \
          thread slows the application on the other, and its interrupts wake the core from idle states.",
-        magnitude: Magnitude {
-            text: "up to half of the core's throughput while the sibling is busy",
-            effect: crate::Effect::Slower,
-            source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "up to half of the core's throughput while the sibling is busy",
+            "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
+        ),
         fix: Fix::boot("isolate both threads of a core or none"),
         cost: "For each split core, the application or housekeeping gives up a CPU.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.hk-per-node",
         cause: Cause::Housekeeping,
-        group: Group::CommandLine,
         title: "CPU 0 and one CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),
         judge: per_node,
         why: "CPU 0 boots the host and keeps the time if it can; some interrupts and kernel work stay with it. On a \
               node without a housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
-        magnitude: Magnitude {
-            text: "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
+            "Linux Documentation/admin-guide/cpu-isolation.rst; the cost of a remote access is general knowledge",
+        ),
         fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
-        cost: "Fewer CPUs for the application.",
+        cost: "The application gets fewer CPUs.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
         ],
-        conflicts: &[],
     },
 ];
 
-/// A setting, its value as it stands, and the CPUs that it isolates.
+/// A setting with its present value, and the CPUs that it isolates.
 struct Side {
     name: &'static str,
     source: String,
@@ -85,7 +76,7 @@ struct Side {
 }
 
 impl Side {
-    /// What it lets run, where it is a mask of the running host.
+    /// What the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
     fn mask(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT => Some("new interrupts may go to"),
@@ -94,7 +85,7 @@ impl Side {
         }
     }
 
-    /// What it says of these CPUs.
+    /// Says which of these CPUs the setting isolates.
     fn says(&self, all: &CpuSet) -> String {
         match self.mask() {
             Some(what) => format!("{what} {}", Subject::from(all.difference(&self.isolates))),
@@ -102,7 +93,7 @@ impl Side {
         }
     }
 
-    /// Its name in a sentence.
+    /// The name of the setting, as it stands in a sentence.
     fn called(&self) -> String {
         match self.source == "/proc/cmdline" {
             true => format!("{}=", self.name),
@@ -110,7 +101,7 @@ impl Side {
         }
     }
 
-    /// What it costs to mend it; `None` for what the rule says.
+    /// The cost of changing this setting. `None` if the text of the rule names it.
     fn cost(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
@@ -119,7 +110,8 @@ impl Side {
         }
     }
 
-    /// Does it isolate what is meant? The boot CPU cannot be in nohz_full= (kernel/time/tick-sched.c, tick_nohz_init).
+    /// Whether the setting isolates the CPUs that are meant. The boot CPU cannot be in nohz_full=
+    /// (kernel/time/tick-sched.c, tick_nohz_init).
     fn agrees(&self, wanted: &CpuSet, all: &CpuSet) -> bool {
         let (isolates, wanted) = (self.isolates.intersection(all), wanted.intersection(all));
         let boot = CpuSet::from([0]);
@@ -129,7 +121,7 @@ impl Side {
         }
     }
 
-    /// Lets it isolate the CPUs that are meant: now or from the next boot.
+    /// Adds a fix that makes the setting isolate the CPUs that are meant, either now or from the next boot.
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
         if others.is_empty() {
@@ -149,7 +141,7 @@ impl Side {
     }
 }
 
-/// Of words whose own rules say what they cost.
+/// The cost of parameters whose own rules name it.
 const COST: &str = "Each setting's own rule says what it costs on the CPUs that it gains (cmd.isolcpus, cmd.nohz-full, \
                     cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
@@ -191,7 +183,7 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     }
     let (agreeing, wrong): (Vec<&Side>, Vec<&Side>) = sides.iter().partition(|side| side.agrees(wanted, &all));
     let judgement = match wrong.as_slice() {
-        [] => Judgement::pass(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
+        [] => Judgement::pass_for(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
         wrong => {
             let each: Vec<String> = wrong.iter().map(|side| side.says(&all)).collect();
             let agreeing: Vec<String> = agreeing.iter().map(|side| side.called()).collect();
@@ -201,7 +193,7 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
                 (true, [one]) => format!(", while {one} isolates {wanted}"),
                 (true, many) => format!(", while {} isolate {wanted}", enumerated(many)),
             };
-            let judgement = Judgement::warn(wanted, format!("{}{meant}", each.join(", ")));
+            let judgement = Judgement::warn_for(wanted, format!("{}{meant}", each.join(", ")));
             let judgement = wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all));
             let mut costs: Vec<&str> = wrong.iter().map(|side| side.cost().unwrap_or(COST)).collect();
             costs.sort_unstable();
@@ -243,7 +235,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::not_applicable("this is a guest: the hypervisor decides which CPUs share a core"));
     }
     let judgement = match split.as_slice() {
-        [] => Judgement::pass(isolated, "no core is split between the application and housekeeping")
+        [] => Judgement::pass_for(isolated, "no core is split between the application and housekeeping")
             .see_as("siblings are isolated together", source),
         split => {
             let cpus: CpuSet = split.iter().map(|(cpu, _)| *cpu).collect();
@@ -258,7 +250,10 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         cores if cores.is_empty() => {
                             format!("isolate whole cores, but not the boot CPU's: this host has no other core{idle}")
                         }
-                        cores => format!("isolate whole cores: rerun with --isolated {cores}{idle}"),
+                        cores => format!(
+                            "isolate whole cores: run this audit again with --isolated {cores}, and use \
+                            the boot line that it then prints{idle}"
+                        ),
                     }
                 }
                 (false, spare) => {
@@ -267,7 +262,8 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                         false => String::new(),
                     };
                     format!(
-                        "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping{moved}"
+                        "isolate whole cores: run this audit again with --isolated {whole}, which leaves CPUs {cpus} \
+                        to housekeeping, and use the boot line that it then prints{moved}"
                     )
                 }
             };
@@ -277,14 +273,14 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                     facts.cpus.cpu(*cpu).map_or_else(|| source.to_string(), |cpu| cpu.siblings.source().to_string());
                 judgement.see_as(format!("siblings of CPU {cpu}: {others}"), source)
             };
-            let judgement = split.iter().take(NAMED).fold(Judgement::fail(&cpus, found), of_each);
+            let judgement = split.iter().take(NAMED).fold(Judgement::fail_for(&cpus, found), of_each);
             let judgement = match split.len() > NAMED {
                 true => {
                     let rest: Vec<String> =
                         split[NAMED..].iter().map(|(cpu, others)| format!("{cpu}: {others}")).collect();
                     judgement.see_as(
                         format!("siblings of the other CPUs: {}", rest.join("; ")),
-                        "the same files of these CPUs",
+                        "the same source, for these CPUs",
                     )
                 }
                 false => judgement,
@@ -306,7 +302,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// What says which CPUs are isolated.
+/// Names the source of the list of isolated CPUs.
 fn source_of(context: &Context) -> String {
     match &context.isolated.how {
         How::Inferred(from) => from.clone(),
@@ -314,11 +310,12 @@ fn source_of(context: &Context) -> String {
     }
 }
 
-/// The siblings of so many CPUs have a line of evidence each.
+/// Number of CPUs whose siblings get a line of evidence.
 const NAMED: usize = 2;
 
-/// As many whole cores, in order, as hold as many CPUs as are isolated, so that housekeeping keeps as many as it has; one at
-/// least, never the boot CPU's: where that is the only one, the first of the host's other cores that are free.
+/// As many whole cores of `split`, in their order, as hold no more CPUs than are isolated now, so that housekeeping
+/// keeps its number of CPUs. The result has at least one core, and never the core of the boot CPU. If `split` has no
+/// other core, the result is the first free core of the host.
 fn cores(facts: &Facts, split: &[(u32, CpuSet)], context: &Context) -> CpuSet {
     let whole = split.iter().map(|(cpu, others)| others.union(&[*cpu].into()));
     let others = free(facts, context);
@@ -338,12 +335,12 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     let all = facts.cpus.all();
     if !all.is_empty() && all.is_subset(isolated) {
-        return Judgement::fail(isolated, "all CPUs are isolated: none is left for housekeeping")
+        return Judgement::fail_for(isolated, "all CPUs are isolated: none is left for housekeeping")
             .see_as(all.to_string(), facts.cpus.online.source())
             .alone();
     }
     if isolated.contains(0) {
-        return Judgement::warn(
+        return Judgement::warn_for(
             0,
             "CPU 0 is among the application's CPUs, but it boots the host, and some kernel work stays on it",
         )
@@ -364,11 +361,11 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     }
     let source = "/sys/devices/system/node/node*/cpulist";
     let judgement = match without.as_slice() {
-        [] if nodes == 1 => Judgement::pass(Subject::Host, "the only node has a housekeeping CPU"),
-        [] => Judgement::pass(Subject::Host, format!("each of {nodes} nodes has a housekeeping CPU")),
+        [] if nodes == 1 => Judgement::pass("the only node has a housekeeping CPU"),
+        [] => Judgement::pass(format!("each of {nodes} nodes has a housekeeping CPU")),
         without => {
             let names: Vec<String> = without.iter().map(u32::to_string).collect();
-            Judgement::warn(Subject::Host, format!("node {} has no housekeeping CPU", names.join(", ")))
+            Judgement::warn(format!("node {} has no housekeeping CPU", names.join(", ")))
         }
     };
     let s = if nodes == 1 { "" } else { "s" };
@@ -450,10 +447,16 @@ pub(crate) mod tests {
             host.judge("cmd.smt-siblings-split").remove(0).for_good.remove(0)
         };
         assert!(
-            fix(&[(2, "2,6"), (3, "3,7")], "2-3").starts_with("isolate whole cores: rerun with --isolated 2,6, or")
+            fix(&[(2, "2,6"), (3, "3,7")], "2-3")
+                .starts_with("isolate whole cores: run this audit again with --isolated 2,6, and")
         );
-        assert!(fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: rerun with --isolated 2,6, or"));
-        assert!(fix(&[(4, "0,4"), (5, "1,5")], "4-5").starts_with("isolate whole cores: rerun with --isolated 1,5"));
+        assert!(
+            fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: run this audit again with --isolated 2,6, and")
+        );
+        assert!(
+            fix(&[(4, "0,4"), (5, "1,5")], "4-5")
+                .starts_with("isolate whole cores: run this audit again with --isolated 1,5")
+        );
     }
 
     /// bdwde0 with CPUs 8-15, icx2s3 with 2-17: the other threads are all that housekeeping has, the boot CPU among them.
@@ -470,12 +473,27 @@ pub(crate) mod tests {
             (0..cpus).fold(host, file).judge("cmd.smt-siblings-split").remove(0)
         };
         let all = fix("2-3", "0-3", 2);
-        assert_eq!(all.for_good, ["isolate whole cores: rerun with --isolated 1,3"]);
+        assert_eq!(
+            all.for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,3, and use the boot line that it then prints"
+            ]
+        );
         let seen: Vec<&str> = all.evidence.iter().map(|seen| seen.value.as_str()).collect();
         assert_eq!(seen, ["siblings of CPU 2: 0", "siblings of CPU 3: 1"]);
         // The boot CPU's core is no way out.
-        assert_eq!(fix("4", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5"]);
-        assert_eq!(fix("5", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5, or keep CPU 1 idle"]);
+        assert_eq!(
+            fix("4", "0-7", 4).for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints"
+            ]
+        );
+        assert_eq!(
+            fix("5", "0-7", 4).for_good,
+            [
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints, or keep CPU 1 idle"
+            ]
+        );
     }
 
     #[test]
@@ -540,6 +558,6 @@ pub(crate) mod tests {
         let ticks = host().isolated("0-3").cmdline("nohz_full=1-3").file("/sys/devices/system/cpu/nohz_full", "1-3\n");
         let judgement = ticks.judge("cmd.nohz-full").remove(0);
         assert_eq!(judgement.found, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=");
-        assert_eq!(judgement.for_good, ["leave CPU 0 to housekeeping: rerun with --isolated 1-3"]);
+        assert_eq!(judgement.for_good, ["leave CPU 0 to housekeeping: run this audit again with --isolated 1-3"]);
     }
 }

@@ -5,7 +5,7 @@ use units::Nanos;
 
 use crate::rules::common::{given, line, see_parameter};
 use crate::rules::memory::{Proposal, bytes};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const GIB: u64 = 1 << 30;
@@ -15,161 +15,143 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.hugepages",
         cause: Cause::HugePages,
-        group: Group::CommandLine,
         title: "The huge pages that the command line reserves exist",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
         judge: hugepages,
         why: "Pages of 1 GB need contiguous memory, which exists only at boot. Without huge pages each packet buffer \
               causes TLB misses. With fewer than the application needs, it does not start.",
-        magnitude: Magnitude {
-            text: "a page walk of tens to some hundreds of nanoseconds for each buffer that is not in the TLB",
-            effect: crate::Effect::Slower,
-            source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
-        },
+        magnitude: Magnitude::slower(
+            "a page walk of tens to some hundreds of nanoseconds for each buffer that is not in the TLB",
+            "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
+        ),
         fix: Fix::runtime_or_boot(
             // The judge knows the memory and the node.
-            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 4 GB in pages of 2 MB: adjust it to the application",
+            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # reserves 4 GB in pages of 2 MB: \
+            adjust the number to the application",
             "default_hugepagesz=1G hugepagesz=1G hugepages=4 # or at boot, 4 GB in pages of 1 GB: adjust it to the application",
         )
         .decided(),
         cost: "Nothing else can use the reserved memory.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.iommu-pt",
         cause: Cause::Iommu,
-        group: Group::CommandLine,
         title: "The kernel's own devices bypass the IOMMU",
         applies: Applies::LINUX.with_nic().on_hardware(),
         judge: iommu,
         why: "With translation, each packet buffer is mapped before its transfer and unmapped after it, and the IOMMU's \
          own cache must be flushed. In pass-through mode the kernel's drivers use an identity mapping, while \
          vfio-pci still gets its own mapping.",
-        magnitude: Magnitude {
-            text: "some hundreds of nanoseconds per packet for the mapping, more for each flush",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "some hundreds of nanoseconds per packet for the mapping, more for each flush",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("iommu=pt"),
         cost: "A device that the kernel drives can reach all memory.",
         references: &[
             "DPDK guide Getting Started for Linux, Linux Drivers, VFIO",
             "Intel Ethernet 700 Series Linux Performance Tuning Guide (334019)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.thp",
         cause: Cause::MemoryManagement,
-        group: Group::CommandLine,
         title: "transparent_hugepage= is never or madvise, and still in force",
         applies: Applies::LINUX,
         judge: transparent,
         why: "With always, page faults may compact memory, and khugepaged moves pages of running applications. Each move \
          interrupts all CPUs that use the pages.",
-        magnitude: Magnitude {
-            text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
+            "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
             "transparent_hugepage=never",
         ),
         cost: "Applications without huge pages of their own have more TLB misses.",
         references: &["Linux Documentation/admin-guide/mm/transhuge.rst", "tuned profile network-latency"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.usb-autosuspend",
         cause: Cause::LinkPower,
-        group: Group::CommandLine,
         title: "USB devices are not suspended and resumed",
         applies: Applies::LINUX.to(&[Workload::Rt]).on_hardware(),
         judge: usb,
         why: "A USB hub that is suspended and resumed causes work in the kernel. With legacy support in the firmware, it \
          also causes system management interrupts.",
-        magnitude: Magnitude {
-            text: "tens of milliseconds of work in a worker thread for each resume",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/driver-api/usb/power-management.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "tens of milliseconds of work in a worker thread for each resume",
+            "Linux Documentation/driver-api/usb/power-management.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::runtime_or_boot("echo -1 > /sys/module/usbcore/parameters/autosuspend", "usbcore.autosuspend=-1"),
         cost: "Idle USB devices use some power.",
         references: &[
             "FlexRAN real-time platform slides (2018), kernel command line",
             "Linux Documentation/driver-api/usb/power-management.rst",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.vfio-d3",
         cause: Cause::LinkPower,
-        group: Group::CommandLine,
         title: "Unused vfio devices do not sleep",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
         judge: vfio,
         why: "vfio-pci puts a device that nobody uses into D3hot. Opening it then includes the way back to D0, for \
               many devices with a reset.",
-        magnitude: Magnitude {
-            text: "10 ms and more for the transition from D3hot to D0, when the device is opened",
-            effect: crate::Effect::Unsized,
-            source: "PCI Express Base Specification, section 5.9, PCI Function Power State Transitions: 10 ms from D3hot",
-        },
+        magnitude: Magnitude::untimed(
+            "10 ms and more for the transition from D3hot to D0, when the device is opened",
+            "PCI Express Base Specification, section 5.9, PCI Function Power State Transitions: 10 ms from D3hot",
+        ),
         fix: Fix::boot("options vfio-pci disable_idle_d3=1 in /etc/modprobe.d/vfio.conf"),
         cost: "Idle devices use more power.",
         references: &["OpenShift vDU reference configuration", "Linux drivers/vfio/pci/vfio_pci.c, disable_idle_d3"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.pcie-aspm",
         cause: Cause::LinkPower,
-        group: Group::CommandLine,
         title: "PCI Express links do not sleep",
         applies: Applies::LINUX.on_hardware(),
         judge: aspm,
         why: "A link in L1 must be trained awake before the next packet's descriptor can cross it. pcie_aspm=off does \
               not switch this off: it makes the kernel keep what the firmware chose.",
-        magnitude: Magnitude {
-            text: "the link's exit latency, which each device reports in its Link Capabilities (lspci -vv, LnkCap)",
-            effect: crate::Effect::Unsized,
-            source: "PCI Express Base Specification, 7.5.3.6, L0s and L1 Exit Latency fields",
-        },
+        magnitude: Magnitude::untimed(
+            "the link's exit latency, which each device reports in its Link Capabilities (lspci -vv, LnkCap)",
+            "PCI Express Base Specification, 7.5.3.6, L0s and L1 Exit Latency fields",
+        ),
         fix: Fix::runtime_or_boot(
             "echo performance > /sys/module/pcie_aspm/parameters/policy",
             "pcie_aspm.policy=performance",
         ),
-        cost: "Some watts per device.",
+        cost: "Each device uses some watts more.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
             "Linux Documentation/core-api/real-time/hardware.rst",
             "FlexRAN real-time platform slides (2018), IO Optimizations",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.efi-runtime",
         cause: Cause::Firmware,
-        group: Group::CommandLine,
         title: "Calls to EFI services stay on housekeeping CPUs",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: efi,
         why: "A call into the firmware runs with preemption off for as long as the firmware likes, and some firmware \
               stops all CPUs. Real-time kernels disable these services by default, others enable them; efi=runtime and \
               efi=noruntime override this.",
-        magnitude: Magnitude {
-            text: "hundreds of microseconds or more to write a variable",
-            effect: crate::Effect::Late(Nanos::from_micros(500)),
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(500),
+            "hundreds of microseconds or more to write a variable",
+            "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
             "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/efi_runtime/cpumask",
             "efi=noruntime",
         ),
         cost: "Without runtime services the boot entries cannot be changed from Linux.",
         references: &["Linux Documentation/core-api/real-time/hardware.rst", "OpenShift vDU reference configuration"],
-        conflicts: &[],
     },
 ];
 
@@ -198,22 +180,27 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
         }
         (Some(asked), Some(pool)) if asked > 0 => match *known(&pool)? {
-            total if total >= asked => Judgement::pass(subject, format!("the host has {total} pages of 1 GB")).see(&pool),
-            total => Judgement::fail(
+            total if total >= asked => {
+                Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB")).see(&pool)
+            }
+            total => Judgement::fail_for(
                 subject,
                 format!("the command line reserves {asked} pages of 1 GB, but the host has {total}"),
             )
             .look("dmesg | grep -i hugetlb")
             .now(format!(
-                "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # finds what is free in one piece"
+                "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # gets as many pages as \
+                there is contiguous memory for"
             ))
             .for_good("reserve no more than each node has in contiguous memory at boot")
             .see(&pool),
         },
         (_, pool) => match pool.as_ref().and_then(host::Fact::get) {
-            Some(0) => propose(Judgement::warn(subject, "no pages of 1 GB are reserved")),
-            Some(total) => Judgement::pass(subject, format!("the host has {total} pages of 1 GB, reserved after boot")),
-            None => propose(Judgement::warn(
+            Some(0) => propose(Judgement::warn_for(subject, "no pages of 1 GB are reserved")),
+            Some(total) => {
+                Judgement::pass_for(subject, format!("the host has {total} pages of 1 GB, reserved after boot"))
+            }
+            None => propose(Judgement::warn_for(
                 subject,
                 "the command line reserves no pages of 1 GB; whether a service does is not recorded",
             )),
@@ -223,13 +210,13 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(word, facts.cmdline.source()).alone()
 }
 
-/// `16`, or `0:8,1:8` of the nodes (kernel-parameters.txt, hugepages).
+/// Parses `16`, or `0:8,1:8` with node numbers (kernel-parameters.txt, hugepages).
 fn pages(value: &str) -> Option<u64> {
     let count = |part: &str| part.rsplit(':').next()?.parse::<u64>().ok();
     value.split(',').map(count).sum()
 }
 
-/// How many pages of 1 GB there are: as the kernel counts them for the host, or else for all of its nodes.
+/// Number of 1 GB pages: the kernel's count for the host, otherwise the sum over all nodes.
 fn gib_pages(facts: &Facts) -> Option<host::Fact<u64>> {
     let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == GIB)?.total.get();
     if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB) {
@@ -250,8 +237,8 @@ fn iommu(facts: &Facts, context: &Context) -> Judged {
         let Some(kind) = groups.get(group) else { continue };
         let subject = Subject::Link(link.name.clone());
         let judgement = match kind.as_str() {
-            "identity" => Judgement::pass(subject, "its transfers are not translated"),
-            kind => Judgement::warn(subject, format!("its transfers are translated (domain {kind})")),
+            "identity" => Judgement::pass_for(subject, "its transfers are not translated"),
+            kind => Judgement::warn_for(subject, format!("its transfers are translated (domain {kind})")),
         };
         let source = format!("/sys/kernel/iommu_groups/{group}/type");
         judgements.push(see_parameter(judgement.see_as(kind.as_str(), source), facts, "iommu"));
@@ -268,11 +255,12 @@ fn transparent(facts: &Facts, _: &Context) -> Judged {
     let now = &facts.memory.thp_enabled;
     let subject = Subject::Parameter("transparent_hugepage".into());
     let judgement = match known(now)?.as_str() {
-        "always" if asked != "always" => {
-            Judgement::warn(subject, format!("the command line sets {asked}, but something has set always since boot"))
-        }
-        "always" => Judgement::warn(subject, "the command line sets always"),
-        now => Judgement::pass(subject, format!("{now} is in force")),
+        "always" if asked != "always" => Judgement::warn_for(
+            subject,
+            format!("the command line sets {asked}, but something has set always since boot"),
+        ),
+        "always" => Judgement::warn_for(subject, "the command line sets always"),
+        now => Judgement::pass_for(subject, format!("{now} is in force")),
     };
     see_parameter(judgement.see(now), facts, "transparent_hugepage").alone()
 }
@@ -280,8 +268,8 @@ fn transparent(facts: &Facts, _: &Context) -> Judged {
 fn usb(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("usbcore.autosuspend");
     let judgement = match known(&fact)?.trim() {
-        "-1" => Judgement::pass(Subject::Host, "USB devices stay awake"),
-        seconds => Judgement::warn(Subject::Host, format!("USB devices sleep after {seconds} s")),
+        "-1" => Judgement::pass("USB devices stay awake"),
+        seconds => Judgement::warn(format!("USB devices sleep after {seconds} s")),
     };
     see_parameter(judgement.see(&fact), facts, "usbcore.autosuspend").alone()
 }
@@ -289,8 +277,8 @@ fn usb(facts: &Facts, _: &Context) -> Judged {
 fn vfio(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("vfio_pci.disable_idle_d3");
     let judgement = match known(&fact)?.trim() {
-        "Y" | "1" => Judgement::pass(Subject::Host, "unused vfio devices stay awake"),
-        _ => Judgement::warn(Subject::Host, "vfio-pci puts unused devices to sleep"),
+        "Y" | "1" => Judgement::pass("unused vfio devices stay awake"),
+        _ => Judgement::warn("vfio-pci puts unused devices to sleep"),
     };
     judgement.see(&fact).alone()
 }
@@ -299,11 +287,11 @@ fn aspm(facts: &Facts, _: &Context) -> Judged {
     let policy = &facts.pci.aspm_policy;
     let off = facts.cmdline.value().is_some_and(|line| line.value("pcie_aspm") == Some("off"));
     let judgement = match known(policy)?.as_str() {
-        "performance" if !off => Judgement::pass(Subject::Host, "links stay awake"),
+        "performance" if !off => Judgement::pass("links stay awake"),
         // What the firmware chose shows in the devices' Link Control alone: pci.aspm reads it.
         "default" => return Err(as_the_firmware_chose(policy, "the policy default")),
         _ if off => return Err(as_the_firmware_chose(policy, "pcie_aspm=off")),
-        policy => Judgement::warn(Subject::Host, format!("the policy is {policy}: links may sleep")),
+        policy => Judgement::warn(format!("the policy is {policy}: links may sleep")),
     };
     see_parameter(judgement.see(policy), facts, "pcie_aspm").alone()
 }
@@ -317,7 +305,7 @@ fn efi(facts: &Facts, context: &Context) -> Judged {
     let subject = Subject::Parameter("efi".into());
     let line = line(facts)?;
     if line.has("noefi") || line.has_value("efi", "noruntime") {
-        return see_parameter(Judgement::pass(subject, "EFI runtime services are off"), facts, "efi").alone();
+        return see_parameter(Judgement::pass_for(subject, "EFI runtime services are off"), facts, "efi").alone();
     }
     // CONFIG_EFI_DISABLE_RUNTIME is y by default for real-time kernels only (drivers/firmware/efi/Kconfig).
     // Without them there is no efivarfs to mount (fs/efivarfs/super.c).
@@ -325,15 +313,16 @@ fn efi(facts: &Facts, context: &Context) -> Judged {
     if !line.has_value("efi", "runtime") && *known(&facts.kernel.realtime)? && mounted.get() != Some(true) {
         let realtime = &facts.kernel.realtime;
         let judgement = match mounted.get() {
-            Some(_) => Judgement::pass(
+            Some(_) => Judgement::pass_for(
                 subject,
                 "EFI runtime services are off: no efivarfs is mounted, and they are off by default on a real-time \
                  kernel",
             )
             .see_whether(&mounted, "efivarfs", "no efivarfs"),
-            None => {
-                Judgement::pass(subject, "EFI runtime services are off, as they are by default on a real-time kernel")
-            }
+            None => Judgement::pass_for(
+                subject,
+                "EFI runtime services are off, as they are by default on a real-time kernel",
+            ),
         };
         let judgement = judgement.see_whether(realtime, "a real-time kernel", "not a real-time kernel");
         return see_parameter(judgement, facts, "efi").alone();
@@ -343,8 +332,8 @@ fn efi(facts: &Facts, context: &Context) -> Judged {
     };
     let stray = known(mask)?.intersection(&context.isolated.value);
     let judgement = match stray.is_empty() {
-        true => Judgement::pass(subject, "calls of runtime services stay on housekeeping CPUs"),
-        false => Judgement::warn(&stray, format!("calls of runtime services may run on CPUs {stray}")),
+        true => Judgement::pass_for(subject, "calls of runtime services stay on housekeeping CPUs"),
+        false => Judgement::warn_for(&stray, format!("calls of runtime services may run on CPUs {stray}")),
     };
     see_parameter(judgement.see(mask), facts, "efi").alone()
 }

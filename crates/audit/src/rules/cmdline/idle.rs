@@ -5,12 +5,12 @@ use host::facts::{CommandLine, CpuSet, KernelVersion, Vendor};
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, given, line, listed, see_parameter};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
-/// The same, with the states of Ice Lake.
+/// The source of the exit latencies, including those of the idle states of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
 /// The rules of this file, in the order of the report.
@@ -18,85 +18,76 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.idle-poll",
         cause: Cause::IdlePoll,
-        group: Group::CommandLine,
         title: "idle=poll does not keep every CPU awake",
         applies: Applies::LINUX,
         judge: idle_poll,
         why: "With idle=poll an idle CPU spins. No wake-up is needed, but the CPU never cools down: turbo headroom is \
               lost, the sibling thread gets half a core, and throttling may follow. In a guest it takes a physical CPU \
               from the others for nothing.",
-        magnitude: Magnitude {
-            text: "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, but no CPU saves power any more",
-            effect: crate::Effect::Unsized,
-            source: SLIDES,
-        },
+        magnitude: Magnitude::untimed(
+            "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, but no CPU saves power any more",
+            SLIDES,
+        ),
         fix: Fix::boot(
             "remove idle=poll # after the reboot apus audit limits the idle states of the application's CPUs alone (idle.states)",
-        ),
+        ).against(&["FlexRAN real-time platform slides (2018) ask for idle=poll"]),
         cost: "Idle CPUs sleep, and waking up takes the exit latency of their idle states.",
         references: &[
             CPUIDLE,
             "Linux Documentation/timers/no_hz.rst",
             "FlexRAN real-time platform slides (2018), kernel command line",
         ],
-        conflicts: &["FlexRAN real-time platform slides (2018) ask for idle=poll"],
     },
     Rule {
         id: "cmd.intel-idle-max-cstate",
         cause: Cause::IdleStates,
-        group: Group::CommandLine,
         title: "intel_idle.max_cstate= allows only shallow states",
         applies: Applies::LINUX.made_by(&[Vendor::Intel]),
         judge: intel_idle,
         why: "The parameter removes deeper states of the driver intel_idle. The value 0 does not mean no states: it \
          disables the driver, and acpi_idle takes over with all states that the firmware offers.",
-        magnitude: Magnitude {
-            text: "waking up from C6 takes 133 us on Xeon E5 v3 and 170 us on Ice Lake, from C1 about 2 us; idle.states has this host's figures",
-            effect: crate::Effect::Unsized,
-            source: LATENCIES,
-        },
+        magnitude: Magnitude::untimed(
+            "waking up from C6 takes 133 us on Xeon E5 v3 and 170 us on Ice Lake, from C1 about 2 us; idle.states has this host's figures",
+            LATENCIES,
+        ),
         fix: Fix::boot("intel_idle.max_cstate=1"),
-        cost: "All CPUs stay in C1: more power, less turbo.",
+        cost: "All CPUs stay in C1, which uses more power and leaves less turbo.",
         references: &[CPUIDLE, SLIDES],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.processor-max-cstate",
         cause: Cause::IdleStates,
-        group: Group::CommandLine,
         title: "processor.max_cstate= has an effect, and allows only shallow states",
         applies: Applies::LINUX.made_by(X86),
         judge: processor,
         why: "The parameter belongs to the driver acpi_idle. It has no effect on intel_idle.",
-        magnitude: Magnitude {
-            text: "end to end on Xeon E5 v3: 14.9 us with C1, 60.9 us with C3, 87.7 us with C6; idle.states has this host's figures",
-            effect: crate::Effect::Unsized,
-            source: SLIDES,
-        },
+        magnitude: Magnitude::untimed(
+            "end to end on Xeon E5 v3: 14.9 us with C1, 60.9 us with C3, 87.7 us with C6; idle.states has this host's figures",
+            SLIDES,
+        ),
         fix: Fix::boot("processor.max_cstate=1"),
-        cost: "All CPUs stay in C1: more power, less turbo.",
+        cost: "All CPUs stay in C1, which uses more power and leaves less turbo.",
         references: &[CPUIDLE, SLIDES],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.tsc",
         cause: Cause::Clock,
-        group: Group::CommandLine,
         title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
         why: "A kernel that does not trust the TSC compares it twice a second with another clock, with a timer that \
-              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an \
-              invariant, adjustable TSC on machines with few sockets, and checks the register TSC_ADJUST instead, with \
-              another timer, which visits a CPU every 10 minutes. Distributions backported both changes: RHEL 9.4 \
-              (5.14.0-427) has them. tsc=nowatchdog disables the first check. tsc=reliable disables both, and the \
+              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) there are two \
+              changes: on machines with few sockets the kernel trusts a TSC that is invariant and has the register \
+              TSC_ADJUST; and instead of the watchdog another timer checks that register, every 10 minutes on the next \
+              CPU. Distributions backported them: RHEL 9.4 (5.14.0-427) has both. tsc=nowatchdog disables the \
+              comparison with the other clock. tsc=reliable disables this comparison, the check of TSC_ADJUST, and the \
               comparison of the CPUs' TSCs at boot.",
-        magnitude: Magnitude {
-            text: "two timer interrupts per second with the watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "two timer interrupts per second with the watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \
              after the other; some microseconds each",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of each is general knowledge",
-        },
+            "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of each is general knowledge",
+        ),
         fix: Fix::boot("tsc=reliable").traded(),
         cost: RELIABLE_COST,
         references: &[
@@ -107,22 +98,19 @@ pub const RULES: &[Rule] = &[
             "Linux commit b50db7095fe0 (x86/tsc: Disable clocksource watchdog for TSC on qualified platforms)",
             "Linux commit c7719e793478 (x86/tsc: Add a timer to make sure TSC_adjust is always checked)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.clocksource",
         cause: Cause::Clock,
-        group: Group::CommandLine,
         title: "clocksource= selects the TSC, and the kernel reads it",
         applies: Applies::LINUX.made_by(X86),
         judge: clocksource,
         why: "A clock source that the command line selects stays until another one is written. hpet and acpi_pm need a \
               device access for each time stamp.",
-        magnitude: Magnitude {
-            text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
-            effect: crate::Effect::Slower,
-            source: "general knowledge; the order of magnitude follows from an uncached device read",
-        },
+        magnitude: Magnitude::slower(
+            "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
+            "general knowledge; the order of magnitude follows from an uncached device read",
+        ),
         fix: Fix::runtime_or_boot(
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
             "clocksource=tsc",
@@ -132,47 +120,43 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, clocksource",
             "FlexRAN real-time platform slides (2018), kernel command line",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.skew-tick",
         cause: Cause::TimerTick,
-        group: Group::CommandLine,
         title: "The CPUs' ticks do not coincide",
         applies: Applies::LINUX,
         judge: skew_tick,
         why: "Without skew_tick=1 all CPUs tick at the same moment and compete for the same timekeeping and RCU locks.",
-        magnitude: Magnitude {
-            text: "no figure: the contention grows with the number of CPUs that tick",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, describes the contention",
-        },
+        magnitude: Magnitude::untimed(
+            "no figure: the contention grows with the number of CPUs that tick",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, describes the contention",
+        ),
         fix: Fix::boot("skew_tick=1").traded(),
-        cost: "Slightly more power: CPUs wake up at different times.",
+        cost: "The CPUs use slightly more power, because they wake up at different times.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick",
             "tuned profile network-latency",
         ],
-        conflicts: &[],
     },
 ];
 
-/// As many ticking CPUs as can hardly meet at a lock.
+/// With at most this many ticking CPUs, ticks hardly ever meet at a lock.
 const FEW: usize = 8;
 
 fn idle_poll(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     let subject = Subject::Parameter("idle".into());
     if !line.has_value("idle", "poll") {
-        return see_parameter(Judgement::pass(subject, "idle CPUs may sleep"), facts, "idle").alone();
+        return see_parameter(Judgement::pass_for(subject, "idle CPUs may sleep"), facts, "idle").alone();
     }
     let guest = &facts.virtualisation.guest;
     let judgement = match *known(guest)? {
-        true => Judgement::fail(
+        true => Judgement::fail_for(
             subject,
             "this guest never idles: it keeps its physical CPUs busy even if other guests need them",
         ),
-        false => Judgement::warn(subject, "no CPU of this host ever sleeps, including housekeeping CPUs"),
+        false => Judgement::warn_for(subject, "no CPU of this host ever sleeps, including housekeeping CPUs"),
     };
     see_parameter(judgement, facts, "idle").see_whether(guest, "a guest", "no guest").alone()
 }
@@ -189,17 +173,17 @@ fn intel_idle(facts: &Facts, _: &Context) -> Judged {
     let driver = &facts.idle.driver;
     let judgement = match limit {
         0 if line(facts)?.has_value("idle", "poll") => {
-            Judgement::pass(subject, "idle=poll makes this parameter irrelevant")
+            Judgement::pass_for(subject, "idle=poll makes this parameter irrelevant")
         }
         0 => match known(driver)?.as_str() {
             "acpi_idle" if !line(facts)?.has("processor.max_cstate") => {
-                Judgement::fail(subject, "acpi_idle has taken over, with all idle states of the firmware")
+                Judgement::fail_for(subject, "acpi_idle has taken over, with all idle states of the firmware")
                     .for_good("processor.max_cstate=1")
             }
-            driver => Judgement::pass(subject, format!("intel_idle is off; the driver is {driver}")),
+            driver => Judgement::pass_for(subject, format!("intel_idle is off; the driver is {driver}")),
         },
-        1 => Judgement::pass(subject, "the deepest state is C1"),
-        n => Judgement::warn(subject, format!("states up to number {n} are allowed")),
+        1 => Judgement::pass_for(subject, "the deepest state is C1"),
+        n => Judgement::warn_for(subject, format!("states up to number {n} are allowed")),
     };
     see_parameter(judgement, facts, "intel_idle.max_cstate").see(driver).alone()
 }
@@ -209,27 +193,30 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("processor.max_cstate".into());
     let driver = &facts.idle.driver;
     let judgement = match (known(driver)?.as_str(), limit) {
-        ("intel_idle", _) => Judgement::warn(subject, "the driver is intel_idle, which this parameter does not limit"),
-        (_, 0 | 1) => Judgement::pass(subject, "the deepest state is C1"),
-        (_, n) => Judgement::warn(subject, format!("states up to number {n} are allowed")),
+        ("intel_idle", _) => {
+            Judgement::warn_for(subject, "the driver is intel_idle, which this parameter does not limit")
+        }
+        (_, 0 | 1) => Judgement::pass_for(subject, "the deepest state is C1"),
+        (_, n) => Judgement::warn_for(subject, format!("states up to number {n} are allowed")),
     };
     see_parameter(judgement, facts, "processor.max_cstate").see(driver).alone()
 }
 
-/// What a CPU needs for its TSC to be trusted without a watchdog (arch/x86/kernel/tsc.c).
+/// The CPU flags with which the kernel trusts the TSC without a watchdog (arch/x86/kernel/tsc.c).
 const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 
-/// What the kernel no longer sees with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done at
-/// bootup"), and with `tsc=nowatchdog`.
+/// What the kernel no longer detects with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done
+/// at bootup"), and with `tsc=nowatchdog`.
 const RELIABLE_COST: &str =
     "The kernel no longer notices a TSC that goes wrong after boot, or TSCs of two sockets that differ at boot.";
 const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
-/// From here on `tsc=nowatchdog` holds for both of the TSC's clock sources (commit 63ec58b44fcc), and is sure to be known.
+/// The first version in which `tsc=nowatchdog` holds for both clock sources of the TSC (commit 63ec58b44fcc), and in
+/// which it is certainly known.
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
-/// From here on `tsc=watchdog` is known (commit 0051293c5330).
+/// The first version that knows `tsc=watchdog` (commit 0051293c5330).
 const WATCHDOG: KernelVersion = KernelVersion::new(6, 3);
-/// From here on the timer stays on the boot CPU, which sends each other CPU an inter-processor interrupt
-/// (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
+/// The first version in which the watchdog's timer stays on the boot CPU, which sends an inter-processor interrupt to
+/// each other CPU (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
 const PINNED: KernelVersion = KernelVersion::new(7, 1);
 
 fn tsc(facts: &Facts, context: &Context) -> Judged {
@@ -238,15 +225,16 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     let asked = |value: &str| line.all("tsc").any(|parameter| parameter.value.as_deref() == Some(value));
     let subject = Subject::Parameter("tsc".into());
     if asked("unstable") {
-        let text = "the TSC is declared unstable: the kernel reads another clock, and full dynamic ticks are off";
-        return see_parameter(Judgement::fail(subject, text), facts, "tsc")
+        let text = "tsc=unstable declares the TSC unstable: the kernel reads another clock, and full dynamic ticks are \
+            off";
+        return see_parameter(Judgement::fail_for(subject, text), facts, "tsc")
             .for_good("remove tsc=unstable # only if its TSC is invariant and in step")
             .costs("If the TSCs are out of step after all, time jumps.")
             .alone();
     }
     if asked("reliable") {
         let text = "neither the watchdog nor the check of TSC_ADJUST runs";
-        return see_parameter(Judgement::pass(subject, text), facts, "tsc").alone();
+        return see_parameter(Judgement::pass_for(subject, text), facts, "tsc").alone();
     }
     let flags = known(&facts.cpus.flags)?;
     let (release, version) = (known(&facts.kernel.release)?, facts.kernel.version.get());
@@ -275,7 +263,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 false => "a timer checks the TSC twice per second, on all CPUs in turn",
             };
             let text = format!("{how}: {reason}");
-            let judgement = Judgement::warn(subject, text);
+            let judgement = Judgement::warn_for(subject, text);
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
                     .for_good("a TSC that is not invariant must be watched: use other hardware for low latency"),
@@ -288,19 +276,19 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         Trust::Yes(..) if !unwatched && asked("watchdog") && since(WATCHDOG) => {
             let text = "tsc=watchdog: a timer checks HPET and the ACPI PM timer against the TSC twice per second, on all CPUs \
              in turn";
-            Judgement::warn(subject, text)
+            Judgement::warn_for(subject, text)
                 .for_good("remove tsc=watchdog")
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
             let text = "no watchdog checks the TSC; every 10 minutes TSC_ADJUST is checked on the next CPU";
-            Judgement::pass(subject, text)
+            Judgement::pass_for(subject, text)
         }
-        _ if checked => Judgement::warn(
+        _ if checked => Judgement::warn_for(
             subject,
             "no watchdog runs, but every 10 minutes a timer checks TSC_ADJUST on the next CPU, isolated ones included",
         ),
-        _ => Judgement::pass(subject, "tsc=nowatchdog: the watchdog does not run"),
+        _ => Judgement::pass_for(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
     let seen = if missing.is_empty() { NEEDED.join(" ") } else { listed("missing", &missing) };
     let judgement =
@@ -312,7 +300,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     see_parameter(judgement, facts, "tsc").alone()
 }
 
-/// Does a kernel trust an invariant, adjustable TSC without a watchdog?
+/// Whether a kernel trusts an invariant, adjustable TSC without a watchdog.
 enum Trust {
     /// The kernel trusts the TSC, and checks TSC_ADJUST instead: the count of sockets or nodes, and its source.
     Yes(String, String),
@@ -320,9 +308,9 @@ enum Trust {
     No(String),
 }
 
-/// Where commit b50db7095fe0 is: in Linux 5.16, in 5.15.7, 5.10.84 and 5.4.164 of the stable series, and in what
-/// distributions made of these. It spares machines of two nodes; commit 233756a640be (6.3) made four of it, and from
-/// 6.12 on sockets are counted instead.
+/// Whether the kernel contains commit b50db7095fe0. It is in Linux 5.16, in 5.15.7, 5.10.84 and 5.4.164 of the stable
+/// series, and in the distributions' kernels made from these. The commit exempts machines with up to two nodes; commit
+/// 233756a640be (6.3) raised this to four, and from 6.12 on sockets are counted instead.
 fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     let release = known(&facts.kernel.release)?;
     let version = *known(&facts.kernel.version)?;
@@ -355,7 +343,8 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     })
 }
 
-/// The same of a kernel by its release and build; `None` for one of a distribution that may have it.
+/// The same for one kernel, from its release and build. `None` for a kernel of a distribution that may contain the
+/// commit.
 fn has_trust(release: &str, version: KernelVersion, build: &str) -> Option<bool> {
     let mainline = |version: KernelVersion| match (version.major, version.minor) {
         (5, 15) => version.patch >= 7,
@@ -388,11 +377,11 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
     let now = known(current)?;
     let subject = Subject::Parameter("clocksource".into());
     let judgement = if asked != now {
-        Judgement::fail(subject, format!("the command line selects {asked}, but the kernel reads {now}"))
+        Judgement::fail_for(subject, format!("the command line selects {asked}, but the kernel reads {now}"))
     } else if asked == "tsc" {
-        Judgement::pass(subject, "the command line selects the TSC, and the kernel reads it")
+        Judgement::pass_for(subject, "the command line selects the TSC, and the kernel reads it")
     } else {
-        Judgement::warn(subject, format!("the command line selects {asked}, which is slower than the TSC"))
+        Judgement::warn_for(subject, format!("the command line selects {asked}, which is slower than the TSC"))
     };
     see_parameter(judgement, facts, "clocksource").see(current).alone()
 }
@@ -411,18 +400,20 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
         see_parameter(judgement, facts, "skew_tick").see_as(format!("{} CPUs", all.len()), source)
     };
     if line.value("skew_tick") == Some("1") {
-        return count(Judgement::pass(subject, format!("the ticks of {} CPUs are spread", all.len()))).alone();
+        return count(Judgement::pass_for(subject, format!("the ticks of {} CPUs are spread", all.len()))).alone();
     }
     // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
     let kept = [("idle", "poll"), ("nohz", "off")].into_iter().find(|(name, value)| line.has_value(name, value));
     let stopped = if kept.is_some() { CpuSet::new() } else { stopped(facts, line) };
     let ticking = all.difference(&stopped).len();
     let judgement = match (ticking <= FEW, stopped.is_empty()) {
-        (true, true) => Judgement::pass(subject, format!("only {ticking} CPUs tick")),
-        (true, false) => Judgement::pass(subject, format!("only {ticking} CPUs keep their tick while they are busy")),
+        (true, true) => Judgement::pass_for(subject, format!("only {ticking} CPUs tick")),
+        (true, false) => {
+            Judgement::pass_for(subject, format!("only {ticking} CPUs keep their tick while they are busy"))
+        }
         (false, _) => {
             let when = if kept.is_some() { "" } else { " while they are busy" };
-            Judgement::warn(subject, format!("{ticking} CPUs tick at the same moment{when}"))
+            Judgement::warn_for(subject, format!("{ticking} CPUs tick at the same moment{when}"))
         }
     };
     let judgement = count(judgement);
@@ -434,8 +425,9 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     .alone()
 }
 
-/// CPUs that stop their tick while they are busy: as the kernel says, or else as the line asks. Of that list the kernel
-/// takes the boot CPU (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from nohz_full range for timekeeping").
+/// CPUs that stop their tick while they are busy: as the kernel reports, otherwise as the line asks. The kernel removes
+/// the boot CPU from that list (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from nohz_full range for
+/// timekeeping").
 fn stopped(facts: &Facts, line: &CommandLine) -> CpuSet {
     let all = facts.cpus.all();
     let asked = || line.last("nohz_full")?.cpu_set(&all).ok().map(|asked| asked.difference(&CpuSet::from([0])));

@@ -1,4 +1,4 @@
-//! Which CPUs the command line keeps for the application.
+//! Parameters that keep CPUs for the application.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -8,42 +8,39 @@ use crate::rules::common::{
     QUEUES_STAY, any_cpu, cpus_of, full_ticks, given, is_operated, isolates, line, offloads_by_default,
     partitions_known, see_parameter, without_balancing,
 };
-use crate::{
-    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
-};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.isolcpus",
         cause: Cause::SchedulerIsolation,
-        group: Group::CommandLine,
         title: "Application CPUs are outside the scheduler's domains",
         applies: Applies::LINUX.isolated(),
         judge: isolcpus,
         why: "The scheduler balances runnable threads over all CPUs of a domain. A thread that is moved onto one of \
               the application's CPUs takes that CPU for a time slice and starts the tick again.",
-        magnitude: Magnitude {
-            text: "a time slice per thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice per thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
+        ),
         fix: Fix::runtime_or_boot(
             "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2; where systemd runs, first give its slices AllowedCPUs= (usr.threads-on-iso), or systemd removes +cpuset again",
             "isolcpus=managed_irq,domain,{isolated}",
         ),
-        cost: "The scheduler moves nothing onto these CPUs any more: each thread must be placed there by hand. isolcpus= stays in effect until the next boot; a partition can be undone at any time.",
+        cost: "The scheduler moves nothing onto these CPUs any more: each thread must be placed there by hand. \
+            isolcpus= stays in effect until the next boot; a cpuset partition, the alternative without a reboot, can \
+            be undone at any time.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
             "Intel P-state guide 637284-001US, A.3.1",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.isolcpus-flags",
         cause: Cause::SchedulerIsolation,
-        group: Group::CommandLine,
         title: "isolcpus= isolates from the scheduler and from managed interrupts",
         applies: Applies::LINUX,
         judge: flags,
@@ -52,76 +49,70 @@ pub const RULES: &[Rule] = &[
               exactly that, because it isolates CPUs per pod, unless it has balanceIsolated: false. Without \
               managed_irq, interrupts that the kernel manages (NVMe, virtio, queues of some NICs) still go to isolated \
               CPUs.",
-        magnitude: Magnitude {
-            text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds per \
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds per \
                    interrupt",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
-        },
+            "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
+        ),
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}"),
         cost: "managed_irq is best effort: a queue whose mask contains only isolated CPUs still interrupts them.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus",
             "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.nohz-full",
         cause: Cause::TimerTick,
-        group: Group::CommandLine,
         title: "Application CPUs may stop their tick",
         applies: Applies::LINUX.isolated(),
         judge: nohz_full,
         why: "The tick interrupts each busy CPU CONFIG_HZ times a second. A CPU in nohz_full stops it while only one \
               thread is runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
-        magnitude: Magnitude {
-            text: "100 to 1000 interruptions per second while the CPU is busy, some microseconds each; since Linux 4.17 \
-             the remaining one per second runs on a housekeeping CPU instead",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of a tick is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "without nohz_full= 100 to 1000 interruptions per second while the CPU is busy, some microseconds each; \
+             with it one per second, which since Linux 4.17 runs on a housekeeping CPU",
+            "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of a tick is general knowledge",
+        ),
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
         cost: "Each entry into the kernel costs more, because CPU time is accounted there. The boot CPU cannot be in \
          nohz_full=.",
         references: &["Linux Documentation/timers/no_hz.rst", "Linux Documentation/admin-guide/cpu-isolation.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.nohz-off",
         cause: Cause::TimerTick,
-        group: Group::CommandLine,
         title: "Dynamic ticks are not disabled",
         applies: Applies::LINUX,
         judge: nohz_off,
         why: "Full dynamic ticks need dynamic ticks. With nohz=off, nohz_full= has no effect, and idle CPUs tick too.",
-        magnitude: Magnitude {
-            text: "100 to 1000 interruptions per second on each CPU",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst; the length of a tick is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "100 to 1000 interruptions per second on each CPU",
+            "Linux Documentation/timers/no_hz.rst; the length of a tick is general knowledge",
+        ),
         fix: Fix::boot("remove nohz=off"),
         cost: "An idle CPU needs a little longer to wake up when its tick was stopped.",
         references: &[
             "Linux Documentation/timers/no_hz.rst",
             "Linux Documentation/admin-guide/kernel-parameters.txt, nohz",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.rcu-nocbs",
         cause: Cause::Rcu,
-        group: Group::CommandLine,
         title: "RCU callbacks run on housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: rcu_nocbs,
         why: "RCU frees memory in callbacks, which run in a softirq on the CPU that queued them. Offloaded callbacks run \
          in rcuo threads, which can be kept on other CPUs. nohz_full= implies the offloading.",
-        magnitude: Magnitude {
-            text: "tens of microseconds per batch of callbacks",
-            effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(20),
+            "tens of microseconds per batch of callbacks",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("rcu_nocbs={isolated}"),
         cost: "RCU callbacks run on the housekeeping CPUs, and queueing one costs slightly more.",
         references: &[
@@ -129,41 +120,36 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocbs",
             "Intel P-state guide 637284-001US, A.3.1",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.rcu-nocb-poll",
         cause: Cause::Rcu,
-        group: Group::CommandLine,
         title: "Polling RCU threads have CPUs to poll on",
         applies: Applies::LINUX.isolated(),
         judge: rcu_nocb_poll,
         why: "With rcu_nocb_poll, the rcuo threads poll for callbacks instead of being woken by the CPU that queues one. \
          This saves a wake-up on the application's CPU, but keeps the housekeeping CPUs busy.",
-        magnitude: Magnitude {
-            text: "one wake-up, a few microseconds, per batch of callbacks",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the figure is general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "one wake-up, a few microseconds, per batch of callbacks",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the figure is general knowledge",
+        ),
         fix: Fix::boot("remove rcu_nocb_poll # or leave more CPUs to housekeeping"),
         cost: "Without rcu_nocb_poll, the application's CPU wakes the rcuo threads itself.",
         references: &["Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.irqaffinity",
         cause: Cause::DeviceInterrupts,
-        group: Group::CommandLine,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: irqaffinity,
         why: "An interrupt that is registered after boot (by loading a driver or opening a queue) starts with the \
          default mask. Without irqaffinity= the mask contains every CPU.",
-        magnitude: Magnitude {
-            text: "1 to 10 us per interrupt, and the cache lines that it evicts",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "1 to 10 us per interrupt, and the cache lines that it evicts",
+            "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the figure is general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
             "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
             "irqaffinity={housekeeping}",
@@ -173,29 +159,25 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, irqaffinity",
             "FlexRAN real-time platform slides (2018), kernel command line",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.kthread-cpus",
         cause: Cause::KernelWork,
-        group: Group::CommandLine,
         title: "kthread_cpus= has an effect",
         applies: Applies::LINUX.isolated(),
         judge: kthread_cpus,
         why: "Kernels from kernel.org do not support kthread_cpus=; those of Wind River and StarlingX do. Other kernels \
          ignore it, and kernel threads run on every CPU.",
-        magnitude: Magnitude {
-            text: "microseconds to milliseconds each time a kernel thread runs there",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "microseconds to milliseconds each time a kernel thread runs there",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("remove kthread_cpus\nnohz_full={isolated} # keeps unbound kernel threads off"),
         cost: "nohz_full makes each entry into the kernel more expensive.",
         references: &[
             "FlexRAN real-time platform slides (2018), kernel command line",
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
         ],
-        conflicts: &[],
     },
 ];
 
@@ -205,7 +187,7 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
     let real = known(&fact)?;
     let (missing, stray) = (wanted.difference(real), real.difference(wanted));
     let judgement = if !missing.is_empty() && partitions_known(facts) {
-        Judgement::fail(
+        Judgement::fail_for(
             &missing,
             format!("the scheduler moves threads onto CPUs {missing}, which are meant for the application"),
         )
@@ -214,15 +196,18 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
             Some(false) => format!("there is no isolcpus=: the scheduler moves threads onto CPUs {missing}"),
             _ => format!("isolcpus= does not stop the scheduler from moving threads onto CPUs {missing}"),
         };
-        Judgement::warn(&missing, format!("{balances}, unless a cpuset partition, which is not recorded, prevents it"))
-            .with_effect(crate::Effect::Unsized)
+        Judgement::warn_for(
+            &missing,
+            format!("{balances}, unless a cpuset partition, which is not recorded, prevents it"),
+        )
+        .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {
-        Judgement::warn(
+        Judgement::warn_for(
             &stray,
             format!("CPUs {stray} are out of the scheduler's domains, but not meant for the application"),
         )
     } else {
-        Judgement::pass(wanted, format!("the scheduler moves no threads onto CPUs {wanted}"))
+        Judgement::pass_for(wanted, format!("the scheduler moves no threads onto CPUs {wanted}"))
     };
     // Only version 2 has partitions, and only where cpuset is not mounted as version 1.
     let judgement = match facts.cgroups.version.get() {
@@ -240,19 +225,22 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("isolcpus".into());
     let flags: Vec<&str> = parameter.flags().collect();
     let judgement = if let Err(error) = parameter.cpu_set(&facts.cpus.all()) {
-        Judgement::fail(subject, format!("the list of CPUs cannot be read: {error}"))
+        Judgement::fail_for(subject, format!("the list of CPUs cannot be read: {error}"))
     } else if let Some(flag) = flags.iter().find(|flag| !matches!(**flag, "nohz" | "domain" | "managed_irq")) {
-        Judgement::fail(subject, format!("the kernel does not know the flag {flag}"))
+        Judgement::fail_for(subject, format!("the kernel does not know the flag {flag}"))
     } else if !isolates(parameter) {
         let (named, partitions) = (cpus_of(facts, "isolcpus").unwrap_or_default(), without_balancing(facts));
         let covered = partitions.is(|set| named.is_subset(set)) == Some(true);
         match covered {
-            true => Judgement::pass(subject, "isolcpus= lacks domain, but cpuset partitions keep the scheduler away")
-                .see(&partitions),
-            false if partitions_known(facts) => {
-                Judgement::fail(subject, format!("without domain the scheduler still moves threads onto CPUs {named}"))
+            true => {
+                Judgement::pass_for(subject, "isolcpus= lacks domain, but cpuset partitions keep the scheduler away")
+                    .see(&partitions)
             }
-            false => Judgement::warn(
+            false if partitions_known(facts) => Judgement::fail_for(
+                subject,
+                format!("without domain the scheduler still moves threads onto CPUs {named}"),
+            ),
+            false => Judgement::warn_for(
                 subject,
                 format!(
                     "without domain the scheduler still moves threads onto CPUs {named}, unless a cpuset partition, \
@@ -262,10 +250,10 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
             .with_effect(crate::Effect::Unsized),
         }
     } else if !flags.contains(&"managed_irq") {
-        Judgement::warn(subject, "without managed_irq, interrupts that the kernel manages still go to these CPUs")
+        Judgement::warn_for(subject, "without managed_irq, interrupts that the kernel manages still go to these CPUs")
             .takes(Nanos::from_micros(5))
     } else {
-        Judgement::pass(subject, "domain and managed_irq are both given")
+        Judgement::pass_for(subject, "isolcpus= has both flags, domain and managed_irq")
     };
     see_parameter(judgement, facts, "isolcpus").alone()
 }
@@ -277,27 +265,36 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
     let missing = wanted.difference(&real);
     let judgement = if missing.is_empty() {
         match real.difference(wanted) {
-            stray if stray.is_empty() => Judgement::pass(wanted, "these CPUs may stop their tick"),
-            stray => Judgement::warn(
+            stray if stray.is_empty() => Judgement::pass_for(wanted, "these CPUs may stop their tick"),
+            stray => Judgement::warn_for(
                 &stray,
                 format!("CPUs {stray} may stop their tick too, which makes their system calls more expensive"),
             ),
         }
     } else if missing == CpuSet::from([0]) && cpus_of(facts, "nohz_full").is_some_and(|asked| asked.contains(0)) {
         // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
-        Judgement::warn(&missing, "nohz_full= asks for CPU 0, but the kernel removed it: the boot CPU keeps the time")
-            .for_good(format!("nohz_full={}", real))
+        Judgement::warn_for(
+            &missing,
+            "nohz_full= asks for CPU 0, but the kernel removed it: the boot CPU keeps the time",
+        )
+        .for_good(format!("nohz_full={}", real))
     } else if missing == CpuSet::from([0]) && wanted.len() > 1 {
         // What can be done of it is done.
-        Judgement::warn(&missing, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=")
-            .for_good(format!("leave CPU 0 to housekeeping: rerun with --isolated {}", wanted.difference(&missing)))
+        Judgement::warn_for(&missing, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=")
+            .for_good(format!(
+                "leave CPU 0 to housekeeping: run this audit again with --isolated {}",
+                wanted.difference(&missing)
+            ))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
-        Judgement::fail(&missing, format!("nohz_full= names CPUs {missing}, but the kernel does not stop their tick"))
-            .for_good("use a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the boot messages")
+        Judgement::fail_for(
+            &missing,
+            format!("nohz_full= names CPUs {missing}, but the kernel does not stop their tick"),
+        )
+        .for_good("use a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the boot messages")
     } else if context.is(Workload::Poll) || context.is(Workload::Rt) {
-        Judgement::fail(&missing, format!("CPUs {missing} keep their tick while they are busy"))
+        Judgement::fail_for(&missing, format!("CPUs {missing} keep their tick while they are busy"))
     } else {
-        Judgement::warn(&missing, format!("CPUs {missing} keep their tick while they are busy"))
+        Judgement::warn_for(&missing, format!("CPUs {missing} keep their tick while they are busy"))
     };
     // Where sysfs was not recorded, the fact is the parameter.
     let judgement = if fact.source() == facts.cmdline.source() { judgement } else { judgement.see(fact) };
@@ -308,9 +305,9 @@ fn nohz_off(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     let subject = Subject::Parameter("nohz".into());
     let judgement = match (line.value("nohz") == Some("off"), line.has("nohz_full")) {
-        (true, true) => Judgement::fail(subject, "nohz=off disables nohz_full="),
-        (true, false) => Judgement::warn(subject, "idle CPUs tick too"),
-        (false, _) => Judgement::pass(subject, "dynamic ticks are not disabled"),
+        (true, true) => Judgement::fail_for(subject, "nohz=off disables nohz_full="),
+        (true, false) => Judgement::warn_for(subject, "idle CPUs tick too"),
+        (false, _) => Judgement::pass_for(subject, "dynamic ticks are not disabled"),
     };
     see_parameter(judgement, facts, "nohz").alone()
 }
@@ -326,13 +323,13 @@ fn rcu_nocbs(facts: &Facts, context: &Context) -> Judged {
         judgement.see_as(format!("CONFIG_RCU_NOCB_CPU_DEFAULT_ALL: {word}"), config.source())
     };
     let judgement = match (missing.is_empty(), offloads_by_default(facts)) {
-        (true, _) => Judgement::pass(wanted, "RCU callbacks of these CPUs are offloaded"),
+        (true, _) => Judgement::pass_for(wanted, "RCU callbacks of these CPUs are offloaded"),
         (false, Some(true)) => {
-            build(Judgement::pass(wanted, "the kernel is built to offload the RCU callbacks of all CPUs"), "y")
+            build(Judgement::pass_for(wanted, "the kernel is built to offload the RCU callbacks of all CPUs"), "y")
         }
-        (false, Some(false)) => Judgement::warn(&missing, format!("RCU callbacks may run on CPUs {missing}")),
+        (false, Some(false)) => Judgement::warn_for(&missing, format!("RCU callbacks may run on CPUs {missing}")),
         (false, None) => build(
-            Judgement::warn(
+            Judgement::warn_for(
                 &missing,
                 format!(
                     "RCU callbacks may run on CPUs {missing}, unless the kernel was built with \
@@ -351,11 +348,11 @@ fn rcu_nocb_poll(facts: &Facts, context: &Context) -> Judged {
     any_cpu(facts)?;
     let housekeeping = context.housekeeping(facts);
     let judgement = match housekeeping.len() {
-        0 | 1 => Judgement::warn(
+        0 | 1 => Judgement::warn_for(
             Subject::Parameter("rcu_nocb_poll".into()),
             format!("RCU's threads poll, and all of them share CPUs {housekeeping} with the other housekeeping"),
         ),
-        n => Judgement::pass(
+        n => Judgement::pass_for(
             Subject::Parameter("rcu_nocb_poll".into()),
             format!("RCU's threads poll, on {n} housekeeping CPUs"),
         ),
@@ -372,8 +369,10 @@ fn irqaffinity(facts: &Facts, context: &Context) -> Judged {
         None => known(mask)?.intersection(wanted),
     };
     let judgement = match stray.is_empty() {
-        true => Judgement::pass(wanted, "new interrupts start on housekeeping CPUs"),
-        false => Judgement::warn(&stray, format!("new interrupts may go to CPUs {stray}, which are the application's")),
+        true => Judgement::pass_for(wanted, "new interrupts start on housekeeping CPUs"),
+        false => {
+            Judgement::warn_for(&stray, format!("new interrupts may go to CPUs {stray}, which are the application's"))
+        }
     };
     see_parameter(judgement.see(mask), facts, "irqaffinity").alone()
 }
@@ -386,8 +385,8 @@ fn kthread_cpus(facts: &Facts, context: &Context) -> Judged {
         free.filter(|task| task.affinity.is(|set| set.intersects(&context.isolated.value)) == Some(true)).count();
     let subject = Subject::Parameter("kthread_cpus".into());
     let judgement = match stray {
-        0 => Judgement::pass(subject, "no kernel thread that can be moved may run on the application's CPUs"),
-        n => Judgement::warn(
+        0 => Judgement::pass_for(subject, "no kernel thread that can be moved may run on the application's CPUs"),
+        n => Judgement::warn_for(
             subject,
             format!("{n} kernel threads may run on the application's CPUs: this kernel ignores the parameter"),
         ),

@@ -1,4 +1,4 @@
-//! The line as a text: unknown, doubled, contradictory and missing parameters, and what the next boot brings.
+//! The line as a text: unknown, repeated, contradictory and missing parameters, and the line of the next boot.
 
 use host::Facts;
 use host::facts::{CommandLine, CpuSet};
@@ -7,18 +7,13 @@ use crate::cmdline::{Kind, Remark, UNLESS_PARTITION, intended, judge_on, table};
 use crate::rules::common::{
     enumerated, is_operated, line, messages, offloads_by_default, partitions_known, without_balancing,
 };
-use crate::{
-    Applies, Cause, Context, Evidence, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict,
-};
+use crate::{Applies, Cause, Context, Evidence, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
-const SILENT: Magnitude = Magnitude {
-    text: "as much as the parameter was meant to save",
-    effect: crate::Effect::Unsized,
-    source: "the rule of that parameter says how much",
-};
-/// The same, of names that the kernel does not know.
+const SILENT: Magnitude =
+    Magnitude::untimed("as much as the parameter was meant to save", "the rule of that parameter says how much");
+/// The size of the effect for names that the kernel does not know.
 const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
     ..SILENT
@@ -29,7 +24,6 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.unknown-value",
         cause: Cause::CommandLine,
-        group: Group::CommandLine,
         title: "Each parameter has a value that the kernel knows",
         applies: Applies::LINUX,
         judge: unknown_values,
@@ -42,12 +36,10 @@ pub const RULES: &[Rule] = &[
             PARAMETERS,
             "FlexRAN real-time platform slides (2018): its guest's line holds tsc=perfect, which arch/x86/kernel/tsc.c does not know",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.unknown-name",
         cause: Cause::CommandLine,
-        group: Group::CommandLine,
         title: "Each parameter is one that something reads",
         applies: Applies::LINUX,
         judge: unknown_names,
@@ -57,12 +49,10 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot("correct or remove the parameter").decided(),
         cost: "None beyond the reboot.",
         references: &[PARAMETERS, "Linux commit 86d1919a4fb0 (init: print out unknown kernel parameters)"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.duplicate",
         cause: Cause::CommandLine,
-        group: Group::CommandLine,
         title: "No parameter is given twice",
         applies: Applies::LINUX,
         judge: duplicates,
@@ -72,12 +62,10 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot("remove all but one").decided(),
         cost: "None beyond the reboot.",
         references: &[PARAMETERS],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.contradiction",
         cause: Cause::CommandLine,
-        group: Group::CommandLine,
         title: "No two parameters contradict each other",
         applies: Applies::LINUX,
         judge: contradictions,
@@ -86,12 +74,10 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot("remove the one that you do not want").decided(),
         cost: "None beyond the reboot.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/pm/cpuidle.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.companions",
         cause: Cause::CommandLine,
-        group: Group::CommandLine,
         title: "No parameter lacks others that it needs",
         applies: Applies::LINUX,
         judge: companions,
@@ -101,12 +87,10 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot("add what is missing"),
         cost: "None beyond the reboot and the cost that the parameter's own rule gives.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.pending-reboot",
         cause: Cause::CommandLine,
-        group: Group::CommandLine,
         title: "The next boot uses the same parameters",
         applies: Applies::LINUX,
         judge: pending,
@@ -120,23 +104,22 @@ pub const RULES: &[Rule] = &[
             "rhboot/grubby issue 55",
             "The Boot Loader Specification, type 1 entries",
         ],
-        conflicts: &[],
     },
 ];
 
-/// The remarks of some kinds.
+/// The remarks of certain kinds.
 fn remarks(facts: &Facts, context: &Context, kinds: &[Kind]) -> Result<Vec<Remark>, Skip> {
     let present = facts.cpus.all();
     let all = judge_on(line(facts)?, context, Some(&present).filter(|present| !present.is_empty()));
     Ok(all.into_iter().filter(|remark| kinds.contains(&remark.kind)).collect())
 }
 
-/// One judgement a remark, or one that all is well.
+/// Makes one judgement per remark, or one that says that all is well.
 fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, String) -> Judgement) -> Judged {
     let source = facts.cmdline.source();
     if remarks.is_empty() {
         let count = facts.cmdline.value().map_or(0, |line| line.parameters.len());
-        return Judgement::pass(Subject::Host, well).see_as(format!("{count} parameters"), source).alone();
+        return Judgement::pass(well).see_as(format!("{count} parameters"), source).alone();
     }
     let one = |remark: Remark| {
         let seen = match remark.kind {
@@ -154,7 +137,7 @@ fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, 
 
 fn unknown_values(facts: &Facts, context: &Context) -> Judged {
     let found = remarks(facts, context, &[Kind::UnknownValue])?;
-    each(facts, found, "every known parameter has a known value", Judgement::fail)
+    each(facts, found, "every known parameter has a known value", Judgement::fail_for)
 }
 
 fn unknown_names(facts: &Facts, context: &Context) -> Judged {
@@ -169,7 +152,7 @@ fn unknown_names(facts: &Facts, context: &Context) -> Judged {
         let names: Vec<&str> = names.split_whitespace().filter(|name| !name.starts_with("BOOT_IMAGE")).collect();
         if !names.is_empty() {
             let text = format!("the kernel does not know {}", names.join(" "));
-            return Judgement::warn(Subject::Parameter(names.join(" ")), text)
+            return Judgement::warn_for(Subject::Parameter(names.join(" ")), text)
                 .see_as(*message, facts.kernel.messages.source())
                 .alone();
         }
@@ -178,7 +161,7 @@ fn unknown_names(facts: &Facts, context: &Context) -> Judged {
     let found = remarks(facts, context, &[Kind::UnknownName, Kind::NotMainline])?;
     let likely: Vec<Remark> = found.into_iter().filter(|remark| remark.instead.is_some()).collect();
     let well = format!("none of {} parameters looks misspelt", line.parameters.len());
-    each(facts, likely, &well, Judgement::warn)
+    each(facts, likely, &well, Judgement::warn_for)
 }
 
 fn duplicates(facts: &Facts, context: &Context) -> Judged {
@@ -209,12 +192,12 @@ fn duplicates(facts: &Facts, context: &Context) -> Judged {
             enumerated(many)
         ),
     };
-    each(facts, found, &well, Judgement::warn)
+    each(facts, found, &well, Judgement::warn_for)
 }
 
 fn contradictions(facts: &Facts, context: &Context) -> Judged {
     let found = remarks(facts, context, &[Kind::Contradiction])?;
-    each(facts, found, "no two parameters contradict each other", Judgement::warn)
+    each(facts, found, "no two parameters contradict each other", Judgement::warn_for)
 }
 
 fn companions(facts: &Facts, context: &Context) -> Judged {
@@ -248,7 +231,7 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     let mut judgements = each(facts, found, "no companion parameter is missing", |subject, text| {
         let name = CommandLine::parse(&subject.to_string()).parameters.first().map(|word| word.name.clone());
         let found = format!("{subject} is missing: {text}");
-        let judgement = Judgement::warn(subject, found);
+        let judgement = Judgement::warn_for(subject, found);
         match name.as_deref().and_then(cause_of) {
             Some(cause) => judgement.because(cause),
             None => judgement,
@@ -277,8 +260,8 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     Ok(judgements)
 }
 
-/// On how many CPUs non-maskable interrupts came: on all, and as many as performance counters raised. The detector is then
-/// on, or somebody profiled every CPU.
+/// The number of CPUs that received non-maskable interrupts, if all CPUs received some, and as many as the performance
+/// counters raised. Then the detector is on, or someone profiled every CPU.
 fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     let table = facts.counters.interrupts.value()?;
     let (all, counters) = (table.row("NMI")?, table.row("PMI")?);
@@ -288,7 +271,7 @@ fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
     came.then(|| (table.cpus.len(), format!("NMI = PMI, {least} to {most} on each CPU")))
 }
 
-/// What a missing parameter is for.
+/// The cause to which a missing parameter belongs.
 fn cause_of(name: &str) -> Option<Cause> {
     Some(match name {
         "isolcpus" => Cause::SchedulerIsolation,
@@ -300,7 +283,7 @@ fn cause_of(name: &str) -> Option<Cause> {
     })
 }
 
-/// Parameters that bear on latency: those of the table that are not of every host.
+/// The parameters that affect latency: those in the table, except the ones that every host has.
 fn matters(line: &CommandLine) -> Vec<String> {
     const EVERY: [&str; 24] = [
         "BOOT_IMAGE",
@@ -357,13 +340,13 @@ fn pending(facts: &Facts, _: &Context) -> Judged {
     coming.sort_unstable();
     coming.dedup();
     let judgement = match (gone.as_slice(), coming.as_slice()) {
-        ([], []) => Judgement::pass(Subject::Host, "the next boot uses the same parameters as this one"),
+        ([], []) => Judgement::pass("the next boot uses the same parameters as this one"),
         (gone, coming) => {
             let part = |verb: &str, words: &[&str]| {
                 (!words.is_empty()).then(|| format!("the next boot {verb} {}", words.join(" ")))
             };
             let parts: Vec<String> = [part("loses", gone), part("adds", coming)].into_iter().flatten().collect();
-            Judgement::warn(Subject::Host, parts.join("; "))
+            Judgement::warn(parts.join("; "))
         }
     };
     let see = |judgement: Judgement, fact: &host::Fact<CommandLine>| match fact.value() {

@@ -8,6 +8,7 @@ mod isolation;
 mod line;
 mod watchdogs;
 
+use super::memory::paging;
 use crate::Rule;
 
 /// The rule tables of this group, in the order of the report.
@@ -19,6 +20,7 @@ pub const RULES: &[&[Rule]] = &[
     watchdogs::RULES,
     devices::RULES,
     accounting::RULES,
+    paging::LINE,
 ];
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Watchdogs, machine checks, RCU's pace.
+//! Watchdogs, machine checks, and RCU's grace periods.
 
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion};
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, by_cpu, line, see_parameter};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const LOCKUP: &str = "Linux Documentation/admin-guide/lockup-watchdogs.rst";
 
@@ -14,36 +14,33 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.nosoftlockup",
         cause: Cause::Watchdogs,
-        group: Group::CommandLine,
         title: "The soft-lockup detector does not watch application CPUs",
         applies: Applies::LINUX.isolated(),
         judge: soft_lockup,
         why: "The detector runs a high-resolution timer and a stopper thread on each CPU it watches, every 2/5 of watchdog_thresh: 4 s \
               by default.",
-        magnitude: Magnitude {
-            text: "one interruption of some microseconds every 4 s on each CPU",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "one interruption of some microseconds every 4 s on each CPU",
+            "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
+        ),
         fix: Fix::runtime_or_boot("echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask", "nosoftlockup"),
         cost: "A kernel hang on these CPUs is not detected.",
         references: &[LOCKUP, "tuned profile realtime"],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.nmi-watchdog",
         cause: Cause::Watchdogs,
-        group: Group::CommandLine,
         title: "The hard-lockup detector does not watch application CPUs",
         applies: Applies::LINUX,
         judge: nmi_watchdog,
         why: "The detector occupies a performance counter on each CPU and lets it overflow into an interrupt that cannot \
          be masked.",
-        magnitude: Magnitude {
-            text: "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, some microseconds",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, some microseconds",
+            "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of each is general knowledge",
+        ),
         fix: Fix::runtime_or_boot("sysctl -w kernel.nmi_watchdog=0", "nmi_watchdog=0"),
         cost: "A CPU that hangs with interrupts off is not detected.",
         references: &[
@@ -51,12 +48,10 @@ pub const RULES: &[Rule] = &[
             "FlexRAN real-time platform slides (2018), kernel command line",
             "Mellanox mlnx-tools, mlnx_tune",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.mce",
         cause: Cause::MachineChecks,
-        group: Group::CommandLine,
         title: "Corrected errors are not polled for, and machine checks are on",
         applies: Applies::LINUX.on_hardware(),
         judge: mce,
@@ -64,86 +59,80 @@ pub const RULES: &[Rule] = &[
          after an error. mce=off stops this, but also the handling of uncorrected errors: with CR4.MCE clear, a \
          machine check shuts the processor down (Intel SDM volume 3, Machine-Check Exception), and the host resets. \
          Corrected errors go unnoticed.",
-        magnitude: Magnitude {
-            text: "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
-            effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of each is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(20),
+            "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
+            "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of each is general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
             "for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done",
             "mce=ignore_ce",
-        ),
+        )
+        .against(&["FlexRAN real-time platform slides (2018) ask for machine checks to be disabled"]),
         cost: "Corrected errors, which announce broken memory, appear only in the firmware's log.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, mce (older kernels: arch/x86/x86_64/boot-options.rst, Machine check)",
             "tuned profile realtime",
         ],
-        conflicts: &["FlexRAN real-time platform slides (2018) ask for machine checks to be disabled"],
     },
     Rule {
         id: "cmd.rcu-expedited",
         cause: Cause::Rcu,
-        group: Group::CommandLine,
         title: "Grace periods of RCU are not expedited",
         applies: Applies::LINUX.isolated(),
         judge: expedited,
         why: "An expedited grace period interrupts every CPU that is not idle. A normal one waits instead.",
-        magnitude: Magnitude {
-            text: "one inter-processor interrupt on each busy CPU per grace period, 1 to 5 us",
-            effect: crate::Effect::Late(Nanos::from_micros(3)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of each is general knowledge",
-        },
-        fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
+        magnitude: Magnitude::late(
+            Nanos::from_micros(3),
+            "one inter-processor interrupt on each busy CPU per grace period, 1 to 5 us",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of each is general knowledge",
+        ),
+        fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1")
+            .against(&["OpenShift vDU reference configuration sets rcupdate.rcu_normal_after_boot=0"]),
         cost: "Operations that wait for grace periods (module loading, network namespaces) take longer.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_normal_after_boot",
             "tuned profile network-latency",
         ],
-        conflicts: &["OpenShift vDU reference configuration sets rcupdate.rcu_normal_after_boot=0"],
     },
     Rule {
         id: "cmd.rcu-patience",
         cause: Cause::Rcu,
-        group: Group::CommandLine,
         title: "RCU does not restart the tick of nohz_full CPUs at once",
         applies: Applies::LINUX.isolated().since(KernelVersion::new(6, 11)),
         judge: patience,
         why: "When a grace period waits for a nohz_full CPU that is in the kernel, RCU restarts that CPU's tick. The \
          delay before this can be increased.",
-        magnitude: Magnitude {
-            text: "a tick or two per long grace period, some microseconds each",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of each is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "a tick or two per long grace period, some microseconds each",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of each is general knowledge",
+        ),
         fix: Fix::boot("rcutree.nohz_full_patience_delay=1000"),
         cost: "Grace periods can take up to a second longer, and memory is freed later.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay",
             "redhat-performance/tuned pull request 747 (profile network-latency)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cmd.rcutree-kthread-prio",
         cause: Cause::Priorities,
-        group: Group::CommandLine,
         title: "RCU's threads come before real-time threads of the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: kthread_prio,
         why: "A real-time thread that never sleeps keeps RCU's threads of lower priority off its CPU. Callbacks then \
          pile up until memory runs out or the kernel reports a stall.",
-        magnitude: Magnitude {
-            text: "a stall warning after 21 s (with its interrupts to all CPUs), memory exhaustion later",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/RCU/stallwarn.rst",
-        },
+        magnitude: Magnitude::untimed(
+            "a stall warning after 21 s (with its interrupts to all CPUs), memory exhaustion later",
+            "Linux Documentation/RCU/stallwarn.rst",
+        ),
         fix: Fix::boot("rcutree.kthread_prio=11 # with the application's priorities below it"),
         cost: "RCU's threads interrupt the application when they have work.",
         references: &[
             "Linux Documentation/RCU/stallwarn.rst",
             "OpenShift cluster-node-tuning-operator, performance profile",
         ],
-        conflicts: &[],
     },
 ];
 
@@ -160,11 +149,11 @@ fn detector(facts: &Facts, context: &Context, name: &str, parameter: &str) -> Ju
     let hit = watched(facts).intersection(&context.critical(facts));
     let mask = facts.sysctl("kernel.watchdog_cpumask");
     let judgement = if !running {
-        Judgement::pass(Subject::Host, "the detector is off")
+        Judgement::pass("the detector is off")
     } else if hit.is_empty() {
-        Judgement::pass(Subject::Host, "the detector watches housekeeping CPUs only")
+        Judgement::pass("the detector watches housekeeping CPUs only")
     } else {
-        Judgement::warn(&hit, format!("the detector interrupts CPUs {hit}"))
+        Judgement::warn_for(&hit, format!("the detector interrupts CPUs {hit}"))
     };
     see_parameter(judgement.see(&on).see(&mask), facts, parameter).alone()
 }
@@ -182,7 +171,7 @@ fn mce(facts: &Facts, context: &Context) -> Judged {
         let text = "machine checks are off: the kernel handles none, not even uncorrected memory errors, and logs no error \
          from the processors' banks";
         // Nothing is polled then: what it takes is no time.
-        let judgement = Judgement::warn(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
+        let judgement = Judgement::warn_for(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
         // The kernel then has no files of machine checks either (arch/x86/kernel/cpu/mce/core.c, mce_available).
         let judgement = judgement.now("# nothing: machine checks can only be enabled again by a reboot");
         let remove = if line(facts)?.has("nomce") { "remove nomce" } else { "remove mce=off" };
@@ -192,10 +181,10 @@ fn mce(facts: &Facts, context: &Context) -> Judged {
         let check = &cpu.machine_check;
         let ignored = *known(&check.ignore_ce)?;
         let judgement = match (ignored, check.check_interval_s.get()) {
-            (true, _) => Judgement::pass(Subject::Host, "corrected errors are not polled for"),
-            (false, Some(0)) => Judgement::pass(Subject::Host, "the banks are never polled"),
-            (false, Some(seconds)) => Judgement::warn(Subject::Host, format!("the banks are polled every {seconds} s")),
-            (false, None) => Judgement::warn(Subject::Host, "the banks are polled"),
+            (true, _) => Judgement::pass("corrected errors are not polled for"),
+            (false, Some(0)) => Judgement::pass("the banks are never polled"),
+            (false, Some(seconds)) => Judgement::warn(format!("the banks are polled every {seconds} s")),
+            (false, None) => Judgement::warn("the banks are polled"),
         };
         Ok(see_parameter(
             judgement
@@ -215,8 +204,8 @@ fn expedited(facts: &Facts, _: &Context) -> Judged {
     let (expedited, normal) = (facts.parameter("rcupdate.rcu_expedited"), facts.parameter("rcupdate.rcu_normal"));
     let hurried = is_on(known(&expedited)?) && normal.is(|text| is_on(text)) != Some(true);
     let judgement = match hurried {
-        true => Judgement::warn(Subject::Host, "each grace period interrupts all busy CPUs"),
-        false => Judgement::pass(Subject::Host, "grace periods are not expedited"),
+        true => Judgement::warn("each grace period interrupts all busy CPUs"),
+        false => Judgement::pass("grace periods are not expedited"),
     };
     judgement.see(&expedited).see(&normal).alone()
 }
@@ -226,8 +215,8 @@ fn patience(facts: &Facts, _: &Context) -> Judged {
     let milliseconds: u64 =
         known(&delay)?.trim().parse().map_err(|_| Skip::unknown("rcutree.nohz_full_patience_delay is no number"))?;
     let judgement = match milliseconds {
-        0 => Judgement::warn(Subject::Host, "RCU restarts a CPU's tick as soon as a grace period waits for that CPU"),
-        n => Judgement::pass(Subject::Host, format!("RCU waits {n} ms before it restarts a CPU's tick")),
+        0 => Judgement::warn("RCU restarts a CPU's tick as soon as a grace period waits for that CPU"),
+        n => Judgement::pass(format!("RCU waits {n} ms before it restarts a CPU's tick")),
     };
     judgement.see(&delay).alone()
 }
@@ -246,11 +235,11 @@ fn kthread_prio(facts: &Facts, context: &Context) -> Judged {
     let names: Vec<String> =
         above.map(|task| format!("{} ({}, priority {})", task.comm, task.tid, task.rt_priority)).collect();
     let judgement = match names.len() {
-        0 => Judgement::pass(Subject::Host, format!("no thread on the isolated CPUs has priority {priority} or more")),
-        n => Judgement::warn(
-            Subject::Host,
-            format!("{n} threads on the isolated CPUs have precedence over RCU's threads, for example {}", names[0]),
-        ),
+        0 => Judgement::pass(format!("no thread on the isolated CPUs has priority {priority} or more")),
+        n => Judgement::warn(format!(
+            "{n} threads on the isolated CPUs have precedence over RCU's threads, for example {}",
+            names[0]
+        )),
     };
     judgement.see(&fact).see_as(format!("{} threads", names.len()), facts.tasks.source()).alone()
 }

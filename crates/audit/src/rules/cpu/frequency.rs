@@ -1,4 +1,4 @@
-//! Frequencies: who chooses them, and between which bounds.
+//! Frequencies: what chooses them, and between which bounds.
 
 use host::Facts;
 use host::facts::{Cpu, CpuSet, Generation, Vendor};
@@ -8,13 +8,13 @@ use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::rules::{cores, one_frequency};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
 /// A change of frequency stops a core of a 2nd generation Xeon Scalable processor for about 12 us (the guide, section 4).
 pub(crate) const STOP: Nanos = Nanos::from_micros(12);
-/// Who says so.
+/// The source of this number.
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
 /// The rules of this file, in the order of the report.
@@ -22,18 +22,17 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.governor",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "Application CPUs use the governor performance",
         applies: Applies::LINUX.on_hardware(),
         judge: governor,
         why: "Governors other than performance lower the frequency at low load, and raise it only after the packet that needs it has \
          arrived. To them, a polling thread looks fully busy and a sleeping thread looks idle.",
-        magnitude: Magnitude {
-            text: "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
+        magnitude: Magnitude::slower(
+            "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    frequency",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on its own powersave; the ratio is arithmetic",
-        },
+            "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, on \
+             the driver's own governor powersave; the ratio is arithmetic",
+        ),
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
         references: &[
@@ -43,84 +42,72 @@ pub const RULES: &[Rule] = &[
             "tuned profile network-latency",
         ],
         // Of Ice Lake the judge adds one.
-        conflicts: &[],
     },
     Rule {
         id: "cpu.freq-span",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the frequency varies with the load, and so does the time that the same work takes. On the 2nd \
-              generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a real-time \
-              host, one fixed frequency is best. Set it for all threads of a core, because the core runs at the \
-              highest request of its threads. Elsewhere setting the minimum frequency is enough.",
-        magnitude: Magnitude {
-            text: "work takes longer, by up to the ratio of the two bounds",
-            effect: crate::Effect::Slower,
-            source: "arithmetic",
-        },
+        why: "Between two bounds the frequency varies with the load, and so does the time that the same work takes. On \
+              the 2nd generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a \
+              real-time host, one fixed frequency is best; elsewhere it is enough to raise the minimum. The fix uses \
+              the base frequency, which a CPU holds without turbo, or the highest frequency if the base is not known. \
+              Set it for all threads of a core, because the core runs at the highest request of its threads.",
+        magnitude: Magnitude::slower("work takes longer, by up to the ratio of the two bounds", "arithmetic"),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: SPAN,
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.pstate-transition-gen",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The frequency is fixed where a change would stop the core",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
         why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; on the 3rd (Ice \
               Lake) it stops for less than a microsecond. The guide names no other generation.",
-        magnitude: Magnitude {
-            text: "about 12 us on Cascade Lake servers, some hundreds of nanoseconds on Ice Lake servers",
-            effect: crate::Effect::Late(STOP),
-            source: GUIDE,
-        },
+        magnitude: Magnitude::late(
+            STOP,
+            "about 12 us on Cascade Lake servers, some hundreds of nanoseconds on Ice Lake servers",
+            GUIDE,
+        ),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: FIXED,
         references: &[GUIDE],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.epp",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The energy preference of application CPUs is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: epp,
         why: "With hardware-controlled performance states, the preference decides how fast the hardware raises the frequency, and \
               how far it lowers it. It biases the uncore's frequency too.",
-        magnitude: Magnitude {
-            text: "the frequency rises later and less far, and until it has risen work takes longer; the sources give no numbers",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
-        },
+        magnitude: Magnitude::slower(
+            "the frequency rises later and less far, and until it has risen work takes longer; the sources give no numbers",
+            "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
+        ),
         fix: Fix::runtime(PREFERENCE),
         cost: POWER,
         references: &[
             "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints",
             "Intel SDM volume 3, section 15.4 (HWP)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.epb",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The energy bias of application CPUs is performance",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: epb,
         why: "The Energy Performance Bias, from 0 (performance) to 15 (power saving), steers turbo and the uncore's \
-              frequency if there is no energy preference.",
-        magnitude: Magnitude {
-            text: "slower ramps of the uncore and of turbo",
-            effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no figure",
-        },
+              frequency on processors without an energy performance preference (EPP, part of HWP), which would \
+              override it.",
+        magnitude: Magnitude::slower(
+            "slower ramps of the uncore and of turbo",
+            "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no figure",
+        ),
         fix: Fix::both(
             "x86_energy_perf_policy --cpu {core} --epb 0",
             "tuned: [cpu] energy_perf_bias=performance # on all CPUs of the host, unless devices= names some",
@@ -131,69 +118,61 @@ pub const RULES: &[Rule] = &[
             "Linux drivers/cpufreq/intel_pstate.c, intel_pstate_get_epp (the bias only where there is no energy preference)",
             "tuned profile throughput-performance",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.turbo",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
-        title: "Turbo is a choice: steady or fast",
+        title: "Turbo is a choice: steady without it, fast with it",
         applies: Applies::LINUX.on_hardware(),
         judge: turbo,
         why: "Turbo gives the lowest mean latency. How much turbo there is depends on temperature, power and the load \
               of the other cores, so the latency varies with these.",
-        magnitude: Magnitude {
-            text: "10 to 40 % of speed, which varies over time",
-            effect: crate::Effect::Slower,
-            source: "general knowledge of turbo tables",
-        },
-        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided(),
-        cost: "Without turbo everything takes longer on average; with it the spread is wider.",
+        magnitude: Magnitude::slower(
+            "turbo adds 10 to 40 % of speed, and how much it adds varies over time",
+            "general knowledge of turbo tables",
+        ),
+        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided().against(&[
+            "off: older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
+            "on: OpenShift vDU, DPDK guide, rigtorp.se",
+        ]),
+        cost: "Without turbo everything takes longer on average; with turbo the times vary more.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
             "OpenShift vDU reference configuration, host firmware",
             "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
             "rigtorp.se, Low latency tuning guide",
         ],
-        conflicts: &[
-            "off: older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
-            "on: OpenShift vDU, DPDK guide, rigtorp.se",
-        ],
     },
     Rule {
         id: "cpu.hwp-dynamic-boost",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The driver does not boost the frequency after waits for I/O",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: dynamic_boost,
         why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for \
               I/O, and lowers it again: two changes for each burst. Where a change stops the core for long (Cascade \
               Lake), both make packets late.",
-        magnitude: Magnitude {
-            text: "two frequency changes per burst, about 12 us each on Cascade Lake servers",
-            effect: crate::Effect::Late(STOP),
-            source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
-        },
+        magnitude: Magnitude::late(
+            STOP,
+            "two frequency changes per burst, about 12 us each on Cascade Lake servers",
+            "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
+        ),
         fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/intel_pstate/hwp_dynamic_boost"),
         cost: "Tasks that wait for disks run a little slower under the governor powersave.",
         references: &["Linux Documentation/admin-guide/pm/intel_pstate.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.freq-observed",
         cause: Cause::PowerLimits,
-        group: Group::Cpu,
-        title: "Application CPUs run at their frequency when they are busy",
+        title: "Busy application CPUs run at the frequency that they should have",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
         why: "If a CPU should run at its highest frequency and does not, it is throttled, limited in power, or limited \
          by the firmware.",
-        magnitude: Magnitude {
-            text: "in proportion: at half the frequency each packet takes twice the time",
-            effect: crate::Effect::Slower,
-            source: "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
-        },
+        magnitude: Magnitude::slower(
+            "in proportion: at half the frequency each packet takes twice the time",
+            "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
+        ),
         fix: Fix::runtime(
             "turbostat --cpu {cpu} --show Core,CPU,Avg_MHz,Bzy_MHz,PkgWatt,PkgTmp # interrupts these CPUs",
         ),
@@ -202,27 +181,26 @@ pub const RULES: &[Rule] = &[
             "Mellanox mlnx-tools, mlnx_tune",
             "Linux Documentation/admin-guide/pm/cpufreq.rst, scaling_cur_freq",
         ],
-        conflicts: &[],
     },
 ];
 
-/// What it costs where the clock stays up.
+/// The cost of a clock that stays high.
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
-const TURBO_STAYS: &str = "Turbo above the minimum frequency stays available.";
+const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";
 const FIXED: &str =
     "Less power is saved at low load (idle states still save some). No turbo above the fixed frequency.";
-/// Of a floor without a ceiling.
-const SPAN: &str = "Less power is saved at low load (idle states still save some). Turbo above the lower bound remains, except \
-                    where one fixed frequency is best.";
-/// What a ceiling takes.
+/// The cost of a lower bound without an upper bound.
+const SPAN: &str = "Less power is saved at low load (idle states still save some). The lower bound becomes the base \
+                    frequency. Turbo above it stays available, except where one fixed frequency is best.";
+/// The cost of an upper bound.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
-/// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
+/// acpi-cpufreq knows only the frequencies in the firmware's table. The highest one allows boost while boost is on
 /// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
 const BOOSTED: &str =
     "Boost stays on: in its highest state the hardware exceeds the bound until boost is off (cpu.turbo).";
 
-/// What a fix with `{bounds}` costs on this CPU: what its floor costs, and what the ceiling does that it holds where one
+/// The costs of a fix with `{bounds}` on this CPU: those of the lower bound, and those of the upper bound if one fixed
 /// frequency is wanted.
 pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str) -> String {
     match one_frequency(facts, context) {
@@ -232,7 +210,7 @@ pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str
     }
 }
 
-/// Says in the costs which CPUs a fix of whole cores changes beside those of the finding.
+/// Adds to the costs which other CPUs change if the fix is for whole cores.
 pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judged {
     let named = |judgement: Judgement| {
         let Subject::Cpus(cpus) = &judgement.subject else { return judgement };
@@ -248,18 +226,18 @@ pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judge
     judged.map(|judgements| judgements.into_iter().map(named).collect())
 }
 
-/// Does the hardware go above the driver's highest frequency?
+/// Whether the hardware exceeds the driver's highest frequency.
 fn boosts(facts: &Facts, cpu: &Cpu) -> bool {
     cpu.frequency.driver.is(|driver| driver == "acpi-cpufreq") == Some(true) && facts.scaling.boost.get() == Some(true)
 }
 
-/// Has a CPU one frequency only? `None` if its bounds are not known.
+/// Whether a CPU can have only one frequency. `None` if its bounds are not known.
 fn is_fixed(cpu: &Cpu) -> Option<bool> {
     let (low, high) = (cpu.frequency.scaling_min.get()?, cpu.frequency.scaling_max.get()?);
     Some(low == high)
 }
 
-/// `; the clock may fall to 800 MHz`, where the lower bound is known.
+/// Formats `; the clock may fall to 800 MHz`. Empty if the lower bound is not known.
 fn may_fall(cpu: &Cpu) -> String {
     let low = cpu.frequency.scaling_min.get();
     low.map(|low| format!("; the clock may fall to {}", megahertz(low))).unwrap_or_default()
@@ -269,13 +247,13 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
     let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         let (governor, low) = (&cpu.frequency.governor, &cpu.frequency.scaling_min);
         let judgement = match known(governor)?.as_str() {
-            "performance" => Judgement::pass(Subject::Host, "the governor is performance"),
+            "performance" => Judgement::pass("the governor is performance"),
             other if is_fixed(cpu) == Some(true) => {
-                Judgement::pass(Subject::Host, format!("the frequency is fixed, so the governor {other} has no effect"))
+                Judgement::pass(format!("the frequency is fixed, so the governor {other} has no effect"))
             }
             other => {
                 let found = format!("the governor is {other}{}", may_fall(cpu));
-                let judgement = at_each_change(facts, Judgement::warn(Subject::Host, found));
+                let judgement = at_each_change(facts, Judgement::warn(found));
                 match facts.cpus.generation.get() {
                     Some(Generation::IceLake) => judgement.against(
                         "Intel P-state guide 637284-001US, for the 3rd generation of Xeon Scalable (Ice Lake): frequency scaling is \
@@ -294,8 +272,9 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, POWER)
 }
 
-/// The CPUs whose frequency must not change for these not to stop: where one frequency is wanted, all threads of their
-/// cores, for a core runs at the higher request of its threads. For a floor the own request is enough.
+/// The CPUs whose frequency must be fixed so that the given CPUs do not stop. If one fixed frequency is wanted, these
+/// are all threads of the cores, because a core runs at the highest request of its threads. For a lower bound alone,
+/// the CPU's own request is enough.
 fn clocked(facts: &Facts, context: &Context, cpus: &CpuSet) -> CpuSet {
     if one_frequency(facts, context) { cores(facts, cpus) } else { cpus.clone() }
 }
@@ -308,15 +287,14 @@ fn span(facts: &Facts, context: &Context) -> Judged {
         let above = cpu.frequency.hardware_max.get().filter(|most| *most > max);
         let up_to = |most| format!(", up to about {}", megahertz(most));
         let judgement = match min == max {
-            true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => Judgement::pass(
-                Subject::Host,
-                format!("the frequency is {} or, as boost is on, higher", megahertz(min)),
-            ),
-            true => Judgement::pass(Subject::Host, format!("the frequency is {}", megahertz(min))),
+            true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => {
+                Judgement::pass(format!("the frequency is {} or, as boost is on, higher", megahertz(min)))
+            }
+            true => Judgement::pass(format!("the frequency is {}", megahertz(min))),
             false if floor.is_some_and(|floor| min >= floor) => {
                 let text =
                     format!("the frequency does not fall below {}; turbo reaches {}", megahertz(min), megahertz(max));
-                Judgement::pass(Subject::Host, text)
+                Judgement::pass(text)
             }
             false => {
                 // cpufreq's `boost` raises the frequency above the bounds of acpi-cpufreq.
@@ -330,7 +308,7 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                     Some(true) => ", and each change stops the core",
                     _ => "",
                 };
-                let judgement = at_each_change(facts, Judgement::warn(Subject::Host, format!("{text}{stop}")));
+                let judgement = at_each_change(facts, Judgement::warn(format!("{text}{stop}")));
                 match boosts(facts, cpu) {
                     true => {
                         let judgement = judgement.see_whether(&facts.scaling.boost, "on", "off");
@@ -351,9 +329,9 @@ fn span(facts: &Facts, context: &Context) -> Judged {
     of_whole_cores(facts, judged, SPAN)
 }
 
-/// Does a change of frequency stop the core for about 12 us? The guide (section 4 and its figures) names the 2nd generation
-/// of Xeon Scalable for the stop, and the 3rd for less. `None` for a generation of which it says nothing: Skylake, the 1st,
-/// is of these, though its core is like that of the 2nd, and so are those that came after it.
+/// Whether a change of frequency stops the core for about 12 us. The guide (section 4 and its figures) names the 2nd
+/// generation of Xeon Scalable for this stop, and the 3rd for a shorter one. `None` for generations that it does not
+/// mention. These include the 1st (Skylake), although its core is like that of the 2nd, and all later ones.
 pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
     match generation {
@@ -365,7 +343,7 @@ pub(crate) fn stops(generation: Generation) -> Option<bool> {
     }
 }
 
-/// The same of a judgement of changes of frequency: what one does to a packet where it stops the core.
+/// Adds to a judgement of frequency changes what each change does to a packet if it stops the core.
 pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     let generation = &facts.cpus.generation;
     match generation.get().filter(|generation| stops(*generation) == Some(true)) {
@@ -377,7 +355,7 @@ pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     }
 }
 
-/// Whether it does, for a host whose generation must be known.
+/// Whether a change stops the core. Fails if the generation of the host is unknown.
 fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     let generation = &facts.cpus.generation;
     let value = *known(generation)?;
@@ -387,7 +365,7 @@ fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     Ok((stops(value).ok_or_else(open)?, name))
 }
 
-/// What the source says of a generation for which `stops` is `None`.
+/// Says that the source does not mention the generation, for when [`stops`] is `None`.
 pub(crate) fn not_named(part: &str) -> String {
     format!(
         "the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not {part}"
@@ -398,27 +376,21 @@ fn transition(facts: &Facts, context: &Context) -> Judged {
     let generation = &facts.cpus.generation;
     let (stops, name) = stops_here(facts)?;
     if !stops {
-        return Judgement::pass(
-            Subject::Host,
-            format!("a change of frequency stops a core of {name} for less than 1 us"),
-        )
-        .see_as(name, generation.source())
-        .alone();
+        return Judgement::pass(format!("a change of frequency stops a core of {name} for less than 1 us"))
+            .see_as(name, generation.source())
+            .alone();
     }
     by_cpu(facts, &clocked(facts, context, &context.critical(facts)), |cpu| {
         let (governor, range) = (&cpu.frequency.governor, &cpu.frequency);
         let (low, high) = (*known(&range.scaling_min)?, *known(&range.scaling_max)?);
         let judgement = match low == high {
-            true => Judgement::pass(Subject::Host, "the frequency is fixed"),
-            false => Judgement::warn(
-                Subject::Host,
-                format!(
-                    "the frequency may change between {} and {} (governor {}), and each change stops a core of {name}",
-                    megahertz(low),
-                    megahertz(high),
-                    known(governor)?
-                ),
-            ),
+            true => Judgement::pass("the frequency is fixed"),
+            false => Judgement::warn(format!(
+                "the frequency may change between {} and {} (governor {}), and each change stops a core of {name}",
+                megahertz(low),
+                megahertz(high),
+                known(governor)?
+            )),
         };
         Ok(judgement
             .see_as(name.as_str(), generation.source())
@@ -432,12 +404,11 @@ fn epp(facts: &Facts, context: &Context) -> Judged {
     let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         let epp = &cpu.frequency.epp;
         let judgement = match known(epp)?.as_str() {
-            "performance" | "0" => Judgement::pass(Subject::Host, "the energy preference is performance"),
-            other if is_fixed(cpu) == Some(true) => Judgement::pass(
-                Subject::Host,
-                format!("the frequency is fixed, so the energy preference {other} has no effect"),
-            ),
-            other => Judgement::warn(Subject::Host, format!("the energy preference is {other}, not performance")),
+            "performance" | "0" => Judgement::pass("the energy preference is performance"),
+            other if is_fixed(cpu) == Some(true) => {
+                Judgement::pass(format!("the frequency is fixed, so the energy preference {other} has no effect"))
+            }
+            other => Judgement::warn(format!("the energy preference is {other}, not performance")),
         };
         Ok(judgement.see(epp))
     });
@@ -453,8 +424,8 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
         }
         let bias = &cpu.energy_perf_bias;
         let judgement = match *known(bias)? {
-            0 => Judgement::pass(Subject::Host, "the energy bias is 0, performance"),
-            n => Judgement::warn(Subject::Host, format!("the energy bias is {n} (0 to 15, where 0 is performance)")),
+            0 => Judgement::pass("the energy bias is 0, performance"),
+            n => Judgement::warn(format!("the energy bias is {n} (0 to 15, where 0 is performance)")),
         };
         Ok(judgement.see(bias))
     });
@@ -467,11 +438,11 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
-        who: "older editions of the DPDK guide; the FlexRAN slides: a fixed P-state",
+        who: "older editions of the DPDK guide, FlexRAN slides (a fixed P-state)",
         of: &[],
     };
     const ON: Side = Side {
-        is: "turbo is on, for the lowest mean and with a frequency that varies",
+        is: "turbo is on (lowest mean latency, but the frequency varies)",
         want: "turbo on",
         who: "OpenShift vDU, DPDK guide, rigtorp.se",
         of: &[],
@@ -479,7 +450,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     let fact = facts.scaling.turbo();
     let judgement = match *known(&fact)? {
         true => choose(context, [&OFF, &ON], 1),
-        false => Judgement::pass(Subject::Host, "turbo is off: steady, but slower than it could be"),
+        false => Judgement::pass("turbo is off: steady, but slower than it could be"),
     };
     let text = if fact.get() == Some(true) { "turbo on" } else { "turbo off" };
     // The file that shows it is the one that switches it: intel_pstate's own, or cpufreq's for the other drivers.
@@ -493,7 +464,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
 fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let fact = &facts.scaling.hwp_dynamic_boost;
     if !*known(fact)? {
-        return Judgement::pass(Subject::Host, "the driver does not raise the lowest frequency after waits for I/O")
+        return Judgement::pass("the driver does not raise the lowest frequency after waits for I/O")
             .see_whether(fact, "on", "off")
             .alone();
     }
@@ -505,26 +476,20 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
         cpu.frequency.governor.is(|governor| governor == "performance") == Some(true) || is_fixed(cpu) == Some(true)
     };
     if governors.peek().is_some() && governors.all(is_idle) {
-        return Judgement::pass(Subject::Host, "the driver may boost, but the frequency is at its highest already")
+        return Judgement::pass("the driver may boost, but the frequency is at its highest already")
             .see_whether(fact, "on", "off")
             .alone();
     }
     let (stops, name) = stops_here(facts)?;
     let judgement = match stops {
-        true => Judgement::warn(
-            Subject::Host,
-            format!(
-                "the driver briefly raises the lowest frequency after waits for I/O, and each change stops the core \
+        true => Judgement::warn(format!(
+            "the driver briefly raises the lowest frequency after waits for I/O, and each change stops the core \
                  for about {STOP} ({name})"
-            ),
-        ),
-        false => Judgement::pass(
-            Subject::Host,
-            format!(
-                "the driver briefly raises the lowest frequency after waits for I/O; a change stops a core of \
+        )),
+        false => Judgement::pass(format!(
+            "the driver briefly raises the lowest frequency after waits for I/O; a change stops a core of \
                  {name} for less than 1 us"
-            ),
-        ),
+        )),
     };
     let judgement = judgement.see_whether(fact, "on", "off").see_as(name, facts.cpus.generation.source());
     // It is not for CPUs of the governor performance.
@@ -532,7 +497,7 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     judgement.see_if(moved.map(|cpu| &cpu.frequency.governor)).alone()
 }
 
-/// Below the frequency by more than this, something holds the CPU back (mlnx_tune).
+/// If a CPU is slower than its frequency by more than this, something holds it back (mlnx_tune).
 const SLACK_HZ: u64 = 100_000_000;
 
 fn observed(facts: &Facts, context: &Context) -> Judged {
@@ -550,18 +515,15 @@ fn observed(facts: &Facts, context: &Context) -> Judged {
         let idle = busy.is_none_or(|times| times.idle > times.user.saturating_add(times.system));
         if current.as_hertz() + SLACK_HZ >= bound.as_hertz() {
             let least = Hertz::new(bound.as_hertz().saturating_sub(SLACK_HZ));
-            return Ok(Judgement::pass(Subject::Host, format!("ran at {} or more when it was read", megahertz(least)))
+            return Ok(Judgement::pass(format!("ran at {} or more when it was read", megahertz(least)))
                 .see_as(megahertz(current), frequency.current.source()));
         }
         // An idle CPU may be slow.
         if idle && frequency.governor.is(|governor| governor == "performance") != Some(true) {
             return Err(Skip::unknown("the CPU was idle, or it is not known whether it was"));
         }
-        Ok(Judgement::warn(
-            Subject::Host,
-            format!("ran below {} by more than 100 MHz when it was read", megahertz(bound)),
-        )
-        .see_as(megahertz(current), frequency.current.source()))
+        Ok(Judgement::warn(format!("ran below {} by more than 100 MHz when it was read", megahertz(bound)))
+            .see_as(megahertz(current), frequency.current.source()))
     })
 }
 
@@ -674,7 +636,7 @@ pub(crate) mod tests {
     fn nobody_advises_what_he_does_not_set() {
         let found = &host().file("/sys/devices/system/cpu/cpufreq/boost", "1\n").judge("cpu.turbo")[0].found;
         assert!(found.contains("OpenShift vDU") && !found.contains("tuned"), "{found}");
-        assert!(!crate::rules::find("cpu.turbo").unwrap().conflicts.concat().contains("tuned"));
+        assert!(!crate::rules::find("cpu.turbo").unwrap().fix.conflicts.concat().contains("tuned"));
     }
 
     /// rome0, genoa0: acpi-cpufreq has no intel_pstate/no_turbo, and its highest state boosts.
@@ -774,6 +736,7 @@ pub(crate) mod tests {
             assert!(!rule.magnitude.text.contains("500 us"), "{id}");
             let judgement = host.judge(id).remove(0);
             let finding = crate::Finding::new(
+                crate::Group::Cpu,
                 rule,
                 judgement,
                 &crate::Context::default(),

@@ -12,7 +12,7 @@ use super::uncore::is_client;
 use crate::remedy::steady;
 use crate::rules::common::{HWP, by_cpu};
 use crate::rules::one_frequency;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Verdict, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
@@ -23,98 +23,85 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The hardware cannot lower the performance level",
         applies: INTEL,
         judge: hwp_request,
         why: "The hardware follows IA32_HWP_REQUEST (MSR 0x774), whatever sysfs says: it holds the lowest and the highest performance level, and the energy preference. Between the two levels the frequency falls while there is little to do. On servers a level is a multiple of 100 MHz; hybrid parts use a scale of their own.",
-        magnitude: Magnitude {
-            text: "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
+        magnitude: Magnitude::slower(
+            "until the frequency has risen, work takes longer, by up to the ratio of the highest to the lowest \
                    level",
-            effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
-        },
+            "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
+        ),
         fix: Fix::runtime(HWP),
         cost: POWER,
         references: &["Intel SDM volume 3, section 15.4 (HWP)", "Intel P-state guide 637284-001US"],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.ee-turbo",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "Turbo is granted without delay",
         applies: INTEL,
         judge: efficient_turbo,
         why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits \
-              from it. Linux knows bit 19 of MSR 0x1FC as its switch only on Kaby Lake and Coffee Lake desktops.",
-        magnitude: Magnitude {
-            text: "turbo comes later; the source gives no number",
-            effect: crate::Effect::Slower,
-            source: "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE",
-        },
+              from it. Bit 19 of MSR 0x1FC switches it off, but Linux uses this bit only on Kaby Lake and Coffee Lake \
+              desktops.",
+        magnitude: Magnitude::slower(
+            "turbo comes later; the source gives no number",
+            "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE",
+        ),
         fix: Fix::boot("firmware setting Energy Efficient Turbo: disabled"),
-        cost: "Some power.",
+        cost: "The CPUs use a little more power.",
         references: &[SDM, "OpenShift vDU reference configuration, host firmware"],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.prefetchers",
         cause: Cause::Cache,
-        group: Group::Cpu,
         title: "All CPUs use the same prefetchers",
         applies: INTEL,
         judge: prefetchers,
         why: "MSR 0x1A4 switches the four prefetchers of a core off one by one. If CPUs differ, the same code takes \
               different times on them.",
-        magnitude: Magnitude {
-            text: "depends on the code; a miss that a prefetcher would have hidden costs about 80 ns",
-            effect: crate::Effect::Slower,
-            source: "general knowledge of memory latency; FlexRAN real-time platform slides (2018) list the prefetcher without a number",
-        },
+        magnitude: Magnitude::slower(
+            "depends on the code; a miss that a prefetcher would have hidden costs about 80 ns",
+            "general knowledge of memory latency; FlexRAN real-time platform slides (2018) list the prefetcher without a number",
+        ),
         fix: Fix::both("wrmsr -a 0x1a4 0", "firmware settings of the prefetchers, the same for all"),
         cost: "Prefetchers use memory bandwidth.",
         references: &[
             "Intel, Disclosure of Hardware Prefetcher Control on Some Intel Processors",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.ddio",
         cause: Cause::Cache,
-        group: Group::Cpu,
         title: "All sockets give devices the same ways of the cache",
         applies: INTEL,
         judge: ddio,
         why: "Devices write packets into some ways of the last-level cache (MSR 0xC8B). If sockets differ, the same ring \
          fits into the cache of one socket and spills into memory on the other.",
-        magnitude: Magnitude {
-            text: "about 80 ns more for each packet whose buffer was evicted to memory",
-            effect: crate::Effect::Slower,
-            source: "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
-        },
+        magnitude: Magnitude::slower(
+            "about 80 ns more for each packet whose buffer was evicted to memory",
+            "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
+        ),
         fix: Fix::boot("write the same ways into MSR 0xc8b of each socket, or use the firmware's defaults on all"),
         cost: "Applications and devices share the same ways of the cache.",
         references: &[
             "Farshin et al., Reexamining Direct Cache Access to Optimize I/O Intensive Applications, USENIX ATC 2020",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "idle.pkg-cstate",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "The package does not sleep",
         applies: INTEL,
         judge: package,
         why: "When all cores of a socket sleep deeply, the uncore (mesh, memory controllers and links) may sleep too. \
               Its exit latency comes on top of the core's.",
-        magnitude: Magnitude {
-            text: "the package's exit latency comes on top of the core's own; the source gives no figure",
-            effect: crate::Effect::Unsized,
-            source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit",
-        },
+        magnitude: Magnitude::untimed(
+            "the package's exit latency comes on top of the core's own; the source gives no figure",
+            "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit",
+        ),
         fix: Fix::boot("firmware setting Package C State: C0/C1"),
         cost: PACKAGE_COST,
         references: &[
@@ -122,23 +109,21 @@ pub const RULES: &[Rule] = &[
             "Linux tools/power/x86/turbostat/turbostat.c, probe_cst_limit",
             "OpenShift vDU reference configuration, host firmware",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "idle.c1e",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "C1 is not promoted to C1E",
         applies: INTEL,
         judge: c1e,
         why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, \
-              though the kernel asked for C1. On Alder Lake and Meteor Lake the bit decides for both states: if it is \
-              set, both are C1E; if it is clear, both are C1.",
-        magnitude: Magnitude {
-            text: "4 us instead of 1 us on Ice Lake",
-            effect: crate::Effect::Late(Nanos::from_micros(3)),
-            source: "Linux drivers/idle/intel_idle.c, icx_cstates: C1 1 us, C1E 4 us",
-        },
+              although the kernel asked for C1. On Alder Lake and Meteor Lake the bit decides for both states: if it \
+              is set, both are C1E; if it is clear, both are C1.",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(3),
+            "4 us instead of 1 us on Ice Lake",
+            "Linux drivers/idle/intel_idle.c, icx_cstates: C1 1 us, C1E 4 us",
+        ),
         fix: Fix::both(
             "pepc cstates config --c1e-autopromote off # on all CPUs: the register is the package's",
             "firmware setting Enhanced Halt State (C1E): disabled",
@@ -151,28 +136,24 @@ pub const RULES: &[Rule] = &[
             "intel/pepc, C1E autopromote",
             "OpenShift vDU reference configuration, host firmware",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "idle.c1-demotion",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "The hardware does not override the kernel's choice of idle state",
         applies: INTEL,
         judge: demotion,
         why: "Bits 25 to 28 of MSR 0xE2 let the hardware enter a shallower state than the kernel asks for (demotion), or reverse that (undemotion), by its own guess. A wake-up then takes the exit latency of either state, and the kernel's counters do not tell which.",
-        magnitude: Magnitude {
-            text: "with demotion, no wake-up takes longer than one from the requested state, but it varies which of the two exit latencies applies",
-            effect: crate::Effect::Unsized,
-            source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
-        },
+        magnitude: Magnitude::untimed(
+            "with demotion, no wake-up takes longer than one from the requested state, but it varies which of the two exit latencies applies",
+            "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
+        ),
         fix: Fix::both(
             "pepc cstates config --cpus {core} --c1-demotion off --c1-undemotion off",
             "firmware setting C1 auto demotion: disabled",
         ),
         cost: DEMOTION_COST,
         references: &[SDM, "intel/pepc, C1 demotion"],
-        conflicts: &[],
     },
 ];
 
@@ -201,31 +182,31 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
         let floor = steady(facts, cpu.id).filter(|_| servers && !one_frequency(facts, context));
         let held = floor.is_some_and(|floor| min * 100_000_000 >= floor.as_hertz());
         let judgement = match min == max {
-            true => Judgement::pass(Subject::Host, format!("the kernel requests {}", level(max))),
-            false if held => Judgement::pass(
-                Subject::Host,
-                format!("the kernel requests {} to {}: not below the base frequency", level(min), level(max)),
-            ),
+            true => Judgement::pass(format!("the kernel requests {}", level(max))),
+            false if held => Judgement::pass(format!(
+                "the kernel requests {} to {}: not below the base frequency",
+                level(min),
+                level(max)
+            )),
             false => {
                 let found = format!(
                     "the kernel requests {} to {} with an energy preference of {epp} (0 is for performance, 255 for saving power)",
                     level(min),
                     level(max)
                 );
-                at_each_change(facts, Judgement::warn(Subject::Host, found))
-                    .costs(of_bounds(facts, context, cpu, POWER))
+                at_each_change(facts, Judgement::warn(found)).costs(of_bounds(facts, context, cpu, POWER))
             }
         };
         let judgement = judgement.see_as(format!("0x{value:x}"), format!("{}, bits 7:0, 15:8, 31:24", fact.source()));
         Ok(match enabled.is_known() {
-            true => judgement.see_as("bit 0 is set", "MSR 0x770"),
+            true => judgement.see_as("hardware-controlled performance states (HWP) are on", "MSR 0x770, bit 0"),
             false => judgement,
         })
     });
     of_whole_cores(facts, judged, POWER)
 }
 
-/// One field of a register of every CPU: wrong where the test says so.
+/// Judges one field of a register on every critical CPU.
 fn field(
     facts: &Facts,
     context: &Context,
@@ -242,7 +223,8 @@ fn field(
 }
 
 fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
-    /// Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c, `intel_pstate_cpu_ee_disable_ids`.
+    /// The models of Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c,
+    /// `intel_pstate_cpu_ee_disable_ids`.
     const NAMED: u32 = 0x9E;
     let model = *known(&facts.cpus.model)?;
     if model != NAMED {
@@ -251,12 +233,12 @@ fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
         )));
     }
     field(facts, context, 0x1FC, (19, 19), |disabled| match disabled {
-        0 => Judgement::warn(Subject::Host, "energy-efficient turbo is on"),
-        _ => Judgement::pass(Subject::Host, "energy-efficient turbo is off"),
+        0 => Judgement::warn("energy-efficient turbo is on"),
+        _ => Judgement::pass("energy-efficient turbo is off"),
     })
 }
 
-/// Do all CPUs have the same value of a register?
+/// Judges whether all CPUs have the same value in a register.
 fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let register = facts.msrs.register(address);
     let values = known(&register)?;
@@ -271,8 +253,8 @@ fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let found = groups.iter().map(text).collect::<Vec<_>>().join(", ");
     let judgement = match groups.len() {
         0 => return Err(Skip::unknown(format!("{} was read on no CPU", register.source()))),
-        1 => Judgement::pass(Subject::Host, format!("{what}: {found}")),
-        _ => Judgement::warn(Subject::Host, format!("{what} differ: {found}")),
+        1 => Judgement::pass(format!("{what}: {found}")),
+        _ => Judgement::warn(format!("{what} differ: {found}")),
     };
     judgement.see_as(found, register.source()).alone()
 }
@@ -313,7 +295,7 @@ fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
     })
 }
 
-/// Packages that cannot sleep, each with a CPU that keeps it awake: one that may enter no state deeper than C1E.
+/// Packages that cannot sleep, each with a CPU that keeps it awake because it may enter no state deeper than C1E.
 fn awake(facts: &Facts) -> BTreeMap<u32, u32> {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     let shallow = |cpu: &&Cpu| {
@@ -345,31 +327,30 @@ fn package(facts: &Facts, context: &Context) -> Judged {
         let locked = if bits(value, 15, 15) == 1 { ", locked by the firmware" } else { ", not locked" };
         let keeper = cpu.package.get().and_then(|package| awake.get(&package));
         let judgement = match (code, keeper) {
-            (0, _) => Judgement::pass(Subject::Host, "the package C-state limit is C0/C1: the package stays awake"),
-            (_, Some(keeper)) => Judgement::pass(
-                Subject::Host,
-                format!("the package C-state limit is {name}, but CPU {keeper} never sleeps deeper than C1E"),
-            ),
-            _ => Judgement::warn(
-                Subject::Host,
-                format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
-            )
-            .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
-            .now("# without a reboot: one CPU per package that may enter no state deeper than C1 or C1E keeps the package awake (idle.pmqos-percpu)"),
+            (0, _) => Judgement::pass("the package C-state limit is C0/C1: the package stays awake"),
+            (_, Some(keeper)) => Judgement::pass(format!(
+                "the package C-state limit is {name}, but CPU {keeper} never sleeps deeper than C1E"
+            )),
+            _ => Judgement::warn(format!("the package C-state limit is {name}{locked}: an idle package may sleep"))
+                .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
+                .now(
+                    "# without a reboot: on one CPU of each package, allow no state deeper than C1E (write its exit \
+                latency in us to this CPU's file power/pm_qos_resume_latency_us); that keeps the whole package awake",
+                ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
     })
 }
 
-/// What a request for C1E enters, as bit 1 of MSR 0x1FC is set or not.
+/// What a request for C1E enters, depending on bit 1 of MSR 0x1FC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promotion {
-    /// C1E either way (commit 9edf3c0ffef0, of the Xeons before Sapphire Rapids).
+    /// The state is C1E whether the bit is set or not (commit 9edf3c0ffef0, for the Xeons before Sapphire Rapids).
     OfC1,
-    /// C1E with the bit, C1 without it: the two cannot be enabled at the same time (intel_idle.c, above adl_cstates; commit
-    /// eeae55e, intel_idle: Add Meteorlake support).
+    /// The state is C1E if the bit is set and C1 if it is clear: the two cannot be enabled at the same time
+    /// (intel_idle.c, above adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
     OfBoth,
-    /// Which of them is not known: Sapphire Rapids changed with its firmware (commit 1548fac47a11).
+    /// It is not known which of the two holds: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
     Unknown,
 }
 
@@ -384,7 +365,7 @@ impl Promotion {
         }
     }
 
-    /// What promotion does where the kernel's first state is C1E, and C1 is not requested.
+    /// The effect of promotion if the kernel's first state is C1E and C1 is not requested.
     fn of_c1e(self, exit: &str) -> String {
         match self {
             Self::OfC1 => format!("promotion of C1 to C1E is on, but the kernel requests C1E, not C1{exit}"),
@@ -411,10 +392,9 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
         let deeper = states().find(|state| state.name.is(|name| name.starts_with('C')) == Some(true));
         let judgement = match bits(value, 1, 1) {
             0 if promotion == Promotion::OfBoth && states().any(|state| is(state, "C1E")) => Judgement::pass(
-                Subject::Host,
                 "C1 is not promoted to C1E, so the kernel's C1E is really C1: this model has only one of the two",
             ),
-            0 => Judgement::pass(Subject::Host, "C1 is not promoted to C1E"),
+            0 => Judgement::pass("C1 is not promoted to C1E"),
             // Without any state of its own the kernel halts, which is C1.
             _ if let Some(first) = deeper
                 && !states().any(|state| is(state, "C1")) =>
@@ -430,10 +410,8 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
                     ),
                 };
                 let judgement = match late.filter(|late| *late > budget) {
-                    Some(late) if is_c1e && promotion == Promotion::OfBoth => {
-                        Judgement::warn(Subject::Host, text).takes(late)
-                    }
-                    _ => Judgement::pass(Subject::Host, text),
+                    Some(late) if is_c1e && promotion == Promotion::OfBoth => Judgement::warn(text).takes(late),
+                    _ => Judgement::pass(text),
                 };
                 let judgement = judgement.see(&first.name);
                 match facts.cpus.model.get() {
@@ -442,7 +420,7 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
                 }
             }
             _ => {
-                let judgement = Judgement::warn(Subject::Host, "the hardware turns every C1 into C1E");
+                let judgement = Judgement::warn("the hardware turns every C1 into C1E");
                 match (state("C1"), state("C1E")) {
                     (Some(c1), Some(c1e)) => judgement.takes(c1e.saturating_sub(c1)),
                     _ => judgement,
@@ -453,9 +431,9 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What bit 16 of MSR 0xE2 does where it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)" (Intel
-/// SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are turbostat's (has_cst_auto_convension): Xeon D and E5 v4
-/// (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
+/// The effect of bit 16 of MSR 0xE2 if it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)"
+/// (Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are those of turbostat (has_cst_auto_convension): Xeon
+/// D and E5 v4 (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
 fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     const MODELS: [u32; 3] = [0x4F, 0x55, 0x56];
     let has = facts.cpus.model.is(|model| MODELS.contains(model)) == Some(true);
@@ -463,18 +441,18 @@ fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
     has && !polls && bits(value, 16, 16) == 1
 }
 
-/// The judgement of the other bits, with that of this one.
+/// Adds the judgement of this bit to that of the other bits.
 fn converted(judgement: Judgement, cpu: &Cpu) -> Judgement {
     const WHAT: &str = "automatic C-state conversion is on: the hardware enters C6 where the kernel asks for C1";
     const SETTING: &str = "firmware setting Autonomous Core C-State (automatic C-state conversion): disabled";
-    const COST: &str = "Idle cores stay in C1 where the kernel asks for it: more power.";
+    const COST: &str = "Idle cores stay in C1 if the kernel asks for it, and use more power.";
     let c6 =
         cpu.idle_states.value().into_iter().flatten().find(|state| state.name.is(|name| name == "C6") == Some(true));
     let judgement = match judgement.verdict {
         Verdict::Warn => Judgement { found: format!("{}; {WHAT}", judgement.found), ..judgement }
             .for_good("firmware setting C1 auto demotion: disabled")
             .costs(format!("{DEMOTION_COST} {COST}")),
-        _ => Judgement::warn(Subject::Host, WHAT).now("# nothing: the firmware sets bit 16 of MSR 0xe2").costs(COST),
+        _ => Judgement::warn(WHAT).now("# nothing: the firmware sets bit 16 of MSR 0xe2").costs(COST),
     };
     let judgement = judgement
         .for_good(SETTING)
@@ -498,14 +476,13 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
         let deepest = idle::deepest(facts, cpu).ok().flatten().map(idle::name);
         let judgement = match (on.as_slice(), deepest) {
             ([], _) => Judgement::pass(
-                Subject::Host,
                 "C1 and C3 demotion and undemotion are off: the hardware enters the state that the kernel asks for",
             ),
             (on, Some(name)) if name.starts_with("C1") && !name.starts_with("C10") || name == "POLL" => {
-                Judgement::pass(
-                    Subject::Host,
-                    format!("{} {verb} on, but the kernel requests no state deeper than {name}", on.join(" and ")),
-                )
+                Judgement::pass(format!(
+                    "{} {verb} on, but the kernel requests no state deeper than {name}",
+                    on.join(" and ")
+                ))
             }
             (on, _) => {
                 let into: Vec<&str> = on.iter().filter_map(|name| name.strip_suffix(" demotion")).collect();
@@ -515,7 +492,7 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
                         format!("the hardware may enter {} where the kernel asks for a deeper state", into.join(" or "))
                     }
                 };
-                Judgement::warn(Subject::Host, format!("{} {verb} on: {what}", on.join(" and ")))
+                Judgement::warn(format!("{} {verb} on: {what}", on.join(" and ")))
             }
         };
         let judgement = if converts(facts, cpu, value) { converted(judgement, cpu) } else { judgement };

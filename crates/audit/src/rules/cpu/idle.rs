@@ -5,20 +5,19 @@ use host::facts::{Cpu, CpuSet, IdleState, ResumeLatency};
 use units::Nanos;
 
 use crate::rules::common::{PER_CPU, by_cpu};
-use crate::{
-    Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, spaced,
-};
+use crate::{Applies, Cause, Context, Effect, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, spaced};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
-/// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host reports for its deepest state; recorded hosts report 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
+/// How long a wake-up takes: the host's own figures.
+const EXIT: &str = "the exit latency that the host reports for its deepest state; the servers on which apus was tested \
+    report 1 to 2 us for the shallowest state and 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
-/// What a limit costs.
+/// The cost of a limit.
 const IDLE: &str = "The application's CPUs use more power when idle, which leaves less turbo for the other CPUs.";
 
-/// The same where none are known to be the application's.
+/// The cost of a limit on these CPUs. The text is a different one if no CPUs are known to be the application's.
 fn cost(context: &Context, cpus: &CpuSet) -> String {
     match context.isolated.value.is_empty() {
         true => format!(
@@ -35,14 +34,13 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "idle.states",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "The exit latency of every idle state of application CPUs is within the budget",
         applies: Applies::LINUX,
         judge: states,
         why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its \
               idle state; in deep states the caches also lose their contents.",
-        magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
-        fix: Fix::runtime(PER_CPU),
+        magnitude: Magnitude::untimed(EXIT, EXIT_SOURCE),
+        fix: Fix::runtime(PER_CPU).against(&["DPDK guide, power library: C3 and C6 are needed for saving power"]),
         cost: IDLE,
         references: &[
             SLIDES,
@@ -50,81 +48,67 @@ pub const RULES: &[Rule] = &[
             "Linux drivers/idle/intel_idle.c",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
         ],
-        conflicts: &["DPDK guide, power library: C3 and C6 are needed for saving power"],
     },
     Rule {
         id: "idle.usage-delta",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "Deep idle states were not entered during the measurement",
         applies: Applies::LINUX,
         judge: usage,
-        why: "Settings show what may happen, counters what did happen. If a limit is not in force, the counters show \
-              entries into states that it forbids.",
-        magnitude: Magnitude {
-            text: "per entry, the exit latency that the host reports for that state",
-            effect: crate::Effect::Unsized,
-            source: EXIT_SOURCE,
-        },
+        why: "Settings show what may happen; counters show what did happen. If a limit is not in force, the counters \
+              show entries into states that it forbids.",
+        magnitude: Magnitude::untimed("per entry, the exit latency that the host reports for that state", EXIT_SOURCE),
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
         references: &[CPUIDLE],
-        conflicts: &[],
     },
     Rule {
         id: "idle.driver-governor",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "The driver of idle states knows the hardware",
         applies: Applies::LINUX.on_hardware(),
         judge: driver,
         why: "intel_idle knows each part's states and their latencies; acpi_idle trusts the firmware's table, which \
               often lacks states or holds wrong latencies. The driver decides which parameter has an effect.",
-        magnitude: Magnitude {
-            text: "depends on how wrong the firmware's table is",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/pm/intel_idle.rst; no figure can be given",
-        },
+        magnitude: Magnitude::untimed(
+            "depends on how wrong the firmware's table is",
+            "Linux Documentation/admin-guide/pm/intel_idle.rst; no figure can be given",
+        ),
         fix: Fix::boot(
             "remove intel_idle.max_cstate\nboot a kernel whose intel_idle knows this processor, with the idle states enabled in the firmware",
         ),
-        cost: "Deeper states appear: limit them per CPU.",
+        cost: "The CPUs get deeper idle states: limit these per CPU (idle.states).",
         references: &[CPUIDLE, "Linux Documentation/admin-guide/pm/intel_idle.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "idle.pmqos-global",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "The process that holds a limit on wake-up times is running",
         applies: Applies::LINUX.on_hardware(),
         judge: global,
         why: "A process that keeps /dev/cpu_dma_latency open limits the idle states of all CPUs. The limit ends with the \
          process.",
-        magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
+        magnitude: Magnitude::untimed(EXIT, EXIT_SOURCE),
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
         references: &["Linux Documentation/power/pm_qos_interface.rst", "tuned profile latency-performance"],
-        conflicts: &[],
     },
     Rule {
         id: "idle.pmqos-percpu",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "Application CPUs have their own limit on wake-up times",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: per_cpu,
         why: "pm_qos_resume_latency_us limits the idle states of one CPU and lets the others sleep. The value 0 means no \
          limit, not zero latency; n/a means that the CPU may only poll.",
-        magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
+        magnitude: Magnitude::untimed(EXIT, EXIT_SOURCE),
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
         references: &["Linux Documentation/ABI/testing/sysfs-devices-power", CPUIDLE],
-        conflicts: &[],
     },
 ];
 
-/// What limits a CPU's idle states besides their own switches: the lower of its own limit and the host's.
+/// The limit of a CPU's idle states in addition to their own switches: the lower of the CPU's own limit and the host's.
 fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
     let own = match cpu.resume_latency.get() {
         Some(ResumeLatency::Zero) => Some(Nanos::ZERO),
@@ -138,7 +122,7 @@ fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
     }
 }
 
-/// The enabled state that takes longest to leave, within the limits.
+/// The enabled state with the longest exit latency within the limits.
 pub(crate) fn deepest<'a>(facts: &Facts, cpu: &'a Cpu) -> Result<Option<&'a IdleState>, Skip> {
     let limit = limit(facts, cpu);
     let mut deepest: Option<(&IdleState, Nanos)> = None;
@@ -152,7 +136,7 @@ pub(crate) fn deepest<'a>(facts: &Facts, cpu: &'a Cpu) -> Result<Option<&'a Idle
     Ok(deepest.map(|(state, _)| state))
 }
 
-/// Its name for people.
+/// The name of a state in messages.
 pub(crate) fn name(state: &IdleState) -> String {
     state.name.value().cloned().unwrap_or_else(|| format!("state{}", state.index))
 }
@@ -162,13 +146,10 @@ fn states(facts: &Facts, context: &Context) -> Judged {
     let (budget, critical) = (context.budget(), context.critical(facts));
     by_cpu(facts, &critical, |cpu| {
         if polls {
-            return Ok(Judgement::pass(Subject::Host, "idle=poll: these CPUs never sleep")
-                .see_as("idle=poll", facts.cmdline.source()));
+            return Ok(Judgement::pass("idle=poll: these CPUs never sleep").see_as("idle=poll", facts.cmdline.source()));
         }
         let Some(state) = deepest(facts, cpu)? else {
-            return Ok(
-                Judgement::pass(Subject::Host, "no idle state is allowed").see_as("none", cpu.idle_states.source())
-            );
+            return Ok(Judgement::pass("no idle state is allowed").see_as("none", cpu.idle_states.source()));
         };
         let exit = *known(&state.exit_latency)?;
         let text = format!(
@@ -178,14 +159,14 @@ fn states(facts: &Facts, context: &Context) -> Judged {
             bound(context)
         );
         let judgement = match exit <= budget {
-            true => Judgement::pass(Subject::Host, text),
+            true => Judgement::pass(text),
             // DPDK's guide has deep states off for an application that polls, though only one that pauses enters them.
-            false if context.only_polls() => Judgement::warn(Subject::Host, format!("{text}{NOT_ENTERED}")),
+            false if context.only_polls() => Judgement::warn(format!("{text}{NOT_ENTERED}")),
             // Ten times the budget of an intent is no matter of taste; without one deep states may be what is wanted.
             false if context.has_intent() && exit.as_nanos() / 10 >= budget.as_nanos() => {
-                Judgement::fail(Subject::Host, text).takes(exit)
+                Judgement::fail(text).takes(exit)
             }
-            false => Judgement::warn(Subject::Host, text).takes(exit),
+            false => Judgement::warn(text).takes(exit),
         };
         let judgement = judgement.costs(cost(context, &critical)).see_as(all_states(cpu), cpu.idle_states.source());
         Ok(judgement
@@ -195,10 +176,11 @@ fn states(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Of deep states, where the application polls.
-const NOT_ENTERED: &str = "; a thread that polls without a pause does not enter that state";
+/// Addition for deep states if the application polls.
+const NOT_ENTERED: &str = ". This matters only if the polling thread pauses or sleeps: while it polls, its CPU enters \
+    no idle state";
 
-/// What a wake-up is compared with, in words.
+/// Says with what the time of a wake-up is compared.
 fn bound(context: &Context) -> String {
     match context.goal {
         Some(goal) => format!("the goal is {}", spaced(goal.latency)),
@@ -206,12 +188,12 @@ fn bound(context: &Context) -> String {
     }
 }
 
-/// How long a packet waits for a wake-up: not at all for a thread that polls.
+/// How long a packet waits for a wake-up. For a thread that polls, it does not wait.
 fn wait(context: &Context, exit: Nanos) -> Effect {
     if context.only_polls() { Effect::Unsized } else { Effect::Late(exit) }
 }
 
-/// The state of all these CPUs that takes longest to leave, and what it takes; `None` where none has a state.
+/// The state of all these CPUs with the longest exit latency, and that latency. `None` if no CPU has a state.
 fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState, Nanos)>, Skip> {
     let mut longest: Option<(&IdleState, Nanos)> = None;
     for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
@@ -224,7 +206,7 @@ fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState,
     Ok(longest)
 }
 
-/// A CPU's states with what each takes to leave: `POLL 0ns, C1 1us, C6 170us (disabled)`.
+/// Lists a CPU's states, each with its exit latency: `POLL 0ns, C1 1us, C6 170us (disabled)`.
 fn all_states(cpu: &Cpu) -> String {
     let one = |state: &IdleState| {
         let off = if state.disabled.get() == Some(true) { " (disabled)" } else { "" };
@@ -257,19 +239,16 @@ fn usage(facts: &Facts, context: &Context) -> Judged {
         Ok(match worst {
             Some((state, exit, entered)) => {
                 let text = format!("{} was entered; waking up from it takes {}", name(state), spaced(exit));
-                Judgement::warn(Subject::Host, text)
+                Judgement::warn(text)
                     .takes(exit)
                     .costs(cost(context, &critical))
                     .see_as(format!("{entered} times during {length}"), cpu.idle_states.source())
             }
-            None => Judgement::pass(
-                Subject::Host,
-                format!(
-                    "no idle state with an exit latency above {} was entered during {}",
-                    spaced(budget),
-                    spaced(length)
-                ),
-            )
+            None => Judgement::pass(format!(
+                "no idle state with an exit latency above {} was entered during {}",
+                spaced(budget),
+                spaced(length)
+            ))
             .see_as("0 entries", cpu.idle_states.source()),
         })
     })
@@ -279,15 +258,12 @@ fn driver(facts: &Facts, _: &Context) -> Judged {
     let driver = &facts.idle.driver;
     let intel = facts.cpus.vendor.get() == Some(host::facts::Vendor::Intel);
     let judgement = match known(driver)?.as_str() {
-        "acpi_idle" if intel => {
-            Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies come from the firmware")
+        "acpi_idle" if intel => Judgement::warn("the driver is acpi_idle: states and latencies come from the firmware"),
+        "acpi_idle" if facts.cpus.vendor.get() == Some(host::facts::Vendor::Amd) => {
+            Judgement::pass("the driver is acpi_idle, as usual on AMD: states and latencies come from the firmware")
         }
-        "acpi_idle" if facts.cpus.vendor.get() == Some(host::facts::Vendor::Amd) => Judgement::pass(
-            Subject::Host,
-            "the driver is acpi_idle, as usual on AMD: states and latencies come from the firmware",
-        ),
-        "none" => Judgement::pass(Subject::Host, "there is no idle-state driver: idle CPUs halt or poll"),
-        driver => Judgement::pass(Subject::Host, format!("the driver is {driver}")),
+        "none" => Judgement::pass("there is no idle-state driver: idle CPUs halt or poll"),
+        driver => Judgement::pass(format!("the driver is {driver}")),
     };
     judgement.see(driver).see(&facts.idle.governor).alone()
 }
@@ -303,40 +279,33 @@ fn global(facts: &Facts, context: &Context) -> Judged {
         )
     };
     let judgement = if value <= budget {
-        Judgement::pass(Subject::Host, format!("all CPUs must wake up within {}", spaced(value)))
+        Judgement::pass(format!("all CPUs must wake up within {}", spaced(value)))
     } else if !critical.is_empty() && critical.iter().all(limited) {
-        Judgement::pass(Subject::Host, "there is no limit for all CPUs, but each application CPU has its own")
+        Judgement::pass("there is no limit for all CPUs, but each application CPU has its own")
     } else {
         match longest(facts, &critical) {
             Ok(None) | Err(Skip::NotApplicable(_)) => {
-                Judgement::pass(Subject::Host, "there is no limit, and no idle state that needs one")
+                Judgement::pass("there is no limit, and no idle state that needs one")
             }
-            Ok(Some((state, exit))) if exit <= budget => Judgement::pass(
-                Subject::Host,
-                format!(
-                    "there is no limit{}: the deepest state, {}, takes {} to wake up from; {}",
-                    if exit <= budget / 2 { ", and none is needed" } else { "" },
-                    name(state),
-                    spaced(exit),
-                    bound(context)
-                ),
-            )
+            Ok(Some((state, exit))) if exit <= budget => Judgement::pass(format!(
+                "there is no limit{}: the deepest state, {}, takes {} to wake up from; {}",
+                if exit <= budget / 2 { ", and none is needed" } else { "" },
+                name(state),
+                spaced(exit),
+                bound(context)
+            ))
             .see(&state.exit_latency),
-            Ok(Some((state, exit))) => Judgement::warn(
-                Subject::Host,
-                format!(
-                    "no limit on wake-up times applies to all CPUs: the deepest state, {}, takes {} to wake up from; {}",
-                    name(state),
-                    spaced(exit),
-                    bound(context)
-                ),
-            )
+            Ok(Some((state, exit))) => Judgement::warn(format!(
+                "no limit on wake-up times applies to all CPUs: the deepest state, {}, takes {} to wake up from; {}",
+                name(state),
+                spaced(exit),
+                bound(context)
+            ))
             .with_effect(wait(context, exit))
             .see(&state.exit_latency),
-            Err(Skip::Unknown { .. }) => Judgement::warn(
-                Subject::Host,
-                format!("no limit on wake-up times applies to all CPUs; {}", bound(context)),
-            ),
+            Err(Skip::Unknown { .. }) => {
+                Judgement::warn(format!("no limit on wake-up times applies to all CPUs; {}", bound(context)))
+            }
         }
     };
     let judgement = judgement.costs(cost(context, &critical)).see(limit);
@@ -354,21 +323,17 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.isolated.value, |cpu| {
         let fact = &cpu.resume_latency;
         let (judgement, text) = match *known(fact)? {
-            ResumeLatency::Zero => (Judgement::pass(Subject::Host, "idle CPUs may only poll"), "n/a".to_owned()),
-            ResumeLatency::AtMost(limit) if limit <= budget => (
-                Judgement::pass(Subject::Host, format!("the per-CPU limit on wake-up times is {}", spaced(limit))),
-                limit.to_string(),
-            ),
+            ResumeLatency::Zero => (Judgement::pass("idle CPUs may only poll"), "n/a".to_owned()),
+            ResumeLatency::AtMost(limit) if limit <= budget => {
+                (Judgement::pass(format!("the per-CPU limit on wake-up times is {}", spaced(limit))), limit.to_string())
+            }
             ResumeLatency::AtMost(limit) => (
-                Judgement::warn(
-                    Subject::Host,
-                    format!("the per-CPU limit on wake-up times is {}; {}", spaced(limit), bound(context)),
-                )
-                .takes(limit),
+                Judgement::warn(format!("the per-CPU limit on wake-up times is {}; {}", spaced(limit), bound(context)))
+                    .takes(limit),
                 limit.to_string(),
             ),
             ResumeLatency::NoLimit if facts.idle.dma_latency.is(|limit| *limit <= budget) == Some(true) => (
-                Judgement::pass(Subject::Host, "no per-CPU limit on wake-up times is set, but the host has one"),
+                Judgement::pass("no per-CPU limit on wake-up times is set, but the host has one"),
                 "0, which means no limit".to_owned(),
             ),
             ResumeLatency::NoLimit => (unlimited(facts, context, cpu), "0, which means no limit".to_owned()),
@@ -377,44 +342,36 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// A CPU without a limit of its own: what its deepest state takes.
+/// Judges a CPU without a limit of its own by the exit latency of its deepest state.
 fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     if polls {
         return Judgement::pass(
-            Subject::Host,
             "no per-CPU limit on wake-up times is set, and none is needed: idle=poll never lets a CPU sleep",
         );
     }
     match longest(facts, &CpuSet::from([cpu.id])) {
         Ok(None) | Err(Skip::NotApplicable(_)) => {
-            Judgement::pass(Subject::Host, "no per-CPU limit on wake-up times is set, and no idle state needs one")
+            Judgement::pass("no per-CPU limit on wake-up times is set, and no idle state needs one")
         }
-        Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(
-            Subject::Host,
-            format!(
-                "no per-CPU limit on wake-up times is set{}: the deepest state, {}, takes {} to wake up from; {}",
-                if exit <= context.budget() / 2 { ", and none is needed" } else { "" },
-                name(state),
-                spaced(exit),
-                bound(context)
-            ),
-        )
+        Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(format!(
+            "no per-CPU limit on wake-up times is set{}: the deepest state, {}, takes {} to wake up from; {}",
+            if exit <= context.budget() / 2 { ", and none is needed" } else { "" },
+            name(state),
+            spaced(exit),
+            bound(context)
+        ))
         .see(&state.exit_latency),
-        Ok(Some((state, exit))) => Judgement::warn(
-            Subject::Host,
-            format!(
-                "no per-CPU limit on wake-up times is set: the deepest state, {}, takes {} to wake up from; {}{}",
-                name(state),
-                spaced(exit),
-                bound(context),
-                if context.only_polls() { NOT_ENTERED } else { "" }
-            ),
-        )
+        Ok(Some((state, exit))) => Judgement::warn(format!(
+            "no per-CPU limit on wake-up times is set: the deepest state, {}, takes {} to wake up from; {}{}",
+            name(state),
+            spaced(exit),
+            bound(context),
+            if context.only_polls() { NOT_ENTERED } else { "" }
+        ))
         .with_effect(wait(context, exit))
         .see(&state.exit_latency),
         Err(Skip::Unknown { .. }) => Judgement::warn(
-            Subject::Host,
             "no per-CPU limit on wake-up times is set; the exit latencies of the idle states are not recorded",
         ),
     }
@@ -498,7 +455,7 @@ pub(crate) mod tests {
         assert_eq!((judgement.verdict, judgement.effect), (crate::Verdict::Warn, None));
         let own = poll(with_usage(own("0\n"), "0", "", "5")).judge("idle.pmqos-percpu").remove(0);
         assert_eq!(own.effect, Some(Effect::Unsized), "{own:?}");
-        assert!(own.found.ends_with("a thread that polls without a pause does not enter that state"), "{}", own.found);
+        assert!(own.found.ends_with("while it polls, its CPU enters no idle state"), "{}", own.found);
     }
 
     /// rome0, emr0: of a goal of 400 us C2 takes 400, C6 290. No need is denied where more than half is gone.

@@ -1,98 +1,87 @@
-//! What holds CPUs back: heat and power.
+//! Limits that slow CPUs down: heat and power.
 
 use host::Facts;
 use host::facts::{CpuSet, Vendor};
 use units::Nanos;
 
 use crate::rules::common::by_cpu;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.throttle-count",
         cause: Cause::PowerLimits,
-        group: Group::Cpu,
         title: "No CPU is throttled for heat",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: throttles,
         why: "A core or a package that is too hot is slowed down by the hardware, in bursts of milliseconds, until it has cooled.",
-        magnitude: Magnitude {
-            text: "milliseconds at a fraction of the speed per event",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "milliseconds at a fraction of the speed per event",
+            "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::for_good("lower the highest frequency until the count stops rising, or fix fans and air flow")
             .after("ipmitool sdr type Temperature"),
-        cost: "Better cooling, or a lower frequency.",
+        cost: "The host needs better cooling, or a lower frequency.",
         references: &[
             "Linux Documentation/core-api/real-time/hardware.rst",
             "Linux Documentation/admin-guide/thermal/intel_powerclamp.rst",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.power-limit",
         cause: Cause::PowerLimits,
-        group: Group::Cpu,
         title: "The power limit of a socket is not below the processor's rating",
         applies: Applies::LINUX.on_hardware(),
         judge: power,
-        why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit below the \
-              processor's own rating does that under ordinary load.",
-        magnitude: Magnitude {
-            text: "a lower frequency, and a change of frequency at each crossing of the limit",
-            effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.10 (RAPL)",
-        },
+        why: "Above its long-term limit a socket is slowed down until the average is below it again. If the limit is \
+              below the processor's own rating, this happens under ordinary load.",
+        magnitude: Magnitude::slower(
+            "a lower frequency, and a change of frequency at each crossing of the limit",
+            "Intel SDM volume 3, section 15.10 (RAPL)",
+        ),
         fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
             .after("grep . /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw"),
-        cost: "More heat; the limit may be set because of the rack's power limit.",
+        cost: "The host produces more heat. The limit may be set because of the rack's power limit.",
         references: &["Linux Documentation/power/powercap/powercap.rst", "intel/PerfSpect"],
-        conflicts: &[],
     },
     Rule {
         id: "cpu.platform-profile",
         cause: Cause::CoreFrequency,
-        group: Group::Cpu,
         title: "The platform's profile is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: profile,
         why: "The firmware has its own policy for power and fans, which overrides the kernel's settings.",
-        magnitude: Magnitude {
-            text: "as much as a power limit or an energy preference",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst, which gives no figure",
-        },
+        magnitude: Magnitude::slower(
+            "as much as a power limit or an energy preference",
+            "Linux Documentation/userspace-api/sysfs-platform_profile.rst, which gives no figure",
+        ),
         fix: Fix::runtime("echo performance > /sys/firmware/acpi/platform_profile"),
-        cost: "More power and noise.",
+        cost: "The host uses more power and is louder.",
         references: &[
             "Linux Documentation/userspace-api/sysfs-platform_profile.rst",
             "tuned profile throughput-performance",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "idle.umwait",
         cause: Cause::IdleStates,
-        group: Group::Cpu,
         title: "The wait instructions do not sleep deeply",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: umwait,
         why: "UMWAIT and TPAUSE wait in C0.1 or, where allowed, in the deeper C0.2, which takes longer to leave. \
               DPDK's power library uses them in empty polls.",
-        magnitude: Magnitude {
-            text: "about 0.5 us to leave C0.2, less for C0.1",
-            effect: crate::Effect::Late(Nanos::from_nanos(500)),
-            source: "general knowledge; Intel SDM volume 2, UMWAIT, says that C0.2 has the larger latency without a number",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_nanos(500),
+            "about 0.5 us to leave C0.2, less for C0.1",
+            "general knowledge; Intel SDM volume 2, UMWAIT, says that C0.2 has the larger latency without a number",
+        ),
         fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/umwait_control/enable_c02"),
-        cost: "A little more power in empty polls.",
+        cost: "Empty polls use a little more power.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-devices-system-cpu, umwait_control",
             "Intel SDM volume 2, UMWAIT",
         ],
-        conflicts: &[],
     },
 ];
 
@@ -113,8 +102,8 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
     if let Some((all, length)) = during {
         let (cpus, sum) = hit(all);
         let judgement = match sum {
-            0 => Judgement::pass(Subject::Host, format!("no CPU was throttled for heat during {length}")),
-            n => Judgement::fail(&cpus, format!("throttled {n} times during {length}")),
+            0 => Judgement::pass(format!("no CPU was throttled for heat during {length}")),
+            n => Judgement::fail_for(&cpus, format!("throttled {n} times during {length}")),
         };
         return judgement.see_as(format!("{sum} events during {length}"), PLACE).alone();
     }
@@ -123,8 +112,10 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
     }
     let (cpus, sum) = hit(&facts.counters.throttles);
     let judgement = match sum {
-        0 => Judgement::pass(Subject::Host, "no CPU was throttled for heat since boot"),
-        n => Judgement::warn(&cpus, format!("throttled {n} times since boot; --interval shows whether it continues")),
+        0 => Judgement::pass("no CPU was throttled for heat since boot"),
+        n => {
+            Judgement::warn_for(&cpus, format!("throttled {n} times since boot; --interval shows whether it continues"))
+        }
     };
     judgement.see_as(format!("{sum} events since boot"), PLACE).alone()
 }
@@ -151,8 +142,10 @@ fn power(facts: &Facts, _: &Context) -> Judged {
         let subject = Subject::Named(zone.name.value().cloned().unwrap_or_else(|| zone.id.clone()));
         let watts = |microwatts: u64| format!("{} W", microwatts / 1_000_000);
         let judgement = match limit >= max {
-            true => Judgement::pass(subject, format!("the limit is {}, the rating {}", watts(limit), watts(max))),
-            false => Judgement::warn(subject, format!("the limit is {} of a rating of {}", watts(limit), watts(max))),
+            true => Judgement::pass_for(subject, format!("the limit is {}, the rating {}", watts(limit), watts(max))),
+            false => {
+                Judgement::warn_for(subject, format!("the limit is {} of a rating of {}", watts(limit), watts(max)))
+            }
         };
         judgements.push(judgement.see_as(watts(limit), long.limit.source()).see_as(watts(max), long.max.source()));
     }
@@ -165,8 +158,8 @@ fn power(facts: &Facts, _: &Context) -> Judged {
 fn profile(facts: &Facts, _: &Context) -> Judged {
     let fact = &facts.scaling.platform_profile;
     let judgement = match known(fact)?.as_str() {
-        "performance" => Judgement::pass(Subject::Host, "the platform's profile is performance"),
-        other => Judgement::warn(Subject::Host, format!("the platform's profile is {other}")),
+        "performance" => Judgement::pass("the platform's profile is performance"),
+        other => Judgement::warn(format!("the platform's profile is {other}")),
     };
     judgement.see(fact).alone()
 }
@@ -176,8 +169,8 @@ fn umwait(facts: &Facts, context: &Context) -> Judged {
     let deep = *known(fact)?;
     by_cpu(facts, &context.critical(facts), |_| {
         let judgement = match deep {
-            true => Judgement::warn(Subject::Host, "UMWAIT and TPAUSE may wait in C0.2"),
-            false => Judgement::pass(Subject::Host, "UMWAIT and TPAUSE wait in C0.1"),
+            true => Judgement::warn("UMWAIT and TPAUSE may wait in C0.2"),
+            false => Judgement::pass("UMWAIT and TPAUSE wait in C0.1"),
         };
         Ok(judgement.see_whether(fact, "C0.2 allowed", "C0.2 not allowed"))
     })

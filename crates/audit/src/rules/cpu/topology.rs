@@ -9,88 +9,79 @@ use crate::remedy::words;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::enumerated;
 use crate::rules::{can_spare, cores};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "smt.state",
         cause: Cause::Siblings,
-        group: Group::Cpu,
         title: "No second thread disturbs the application's cores",
         applies: Applies::LINUX.on_hardware(),
         judge: smt,
         why: "Two threads of a core share its execution ports, its first caches and its idle states.",
-        magnitude: Magnitude {
-            text: "up to half of the core's throughput while the sibling is busy",
-            effect: crate::Effect::Slower,
-            source: "FlexRAN real-time platform slides (2018), which find similar latency with the sibling disabled; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "up to half of the core's throughput while the sibling is busy",
+            "FlexRAN real-time platform slides (2018), which find similar latency with the sibling disabled; the figure is general knowledge",
+        ),
         fix: Fix::runtime(
             "echo off > /sys/devices/system/cpu/smt/control # for good: nosmt on the kernel command line",
         )
         .decided()
-        .traded(),
-        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the core well.",
+        .traded()
+        .against(&[
+            "off: FlexRAN slides, cpu-isolation.rst, rigtorp.se",
+            "on: OpenShift vDU reference configuration, intel/PerfSpect",
+        ]),
+        cost: "You lose the second thread of each core, and up to a third of the throughput if the threads share the \
+               core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
-        ],
-        conflicts: &[
-            "off: FlexRAN slides, cpu-isolation.rst, rigtorp.se",
-            "on: OpenShift vDU reference configuration, intel/PerfSpect",
         ],
     },
     Rule {
         id: "topo.snc",
         cause: Cause::Placement,
-        group: Group::Cpu,
         title: "Sockets are split into nodes only if the application is placed accordingly",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: clusters,
         why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of a CPU's own \
               node are nearer, those of the other nodes farther away. An application with CPUs on several nodes of a \
               socket pays for it.",
-        magnitude: Magnitude {
-            text: "10 to 20 ns between the nodes of a socket, 60 to 100 ns to another socket",
-            effect: crate::Effect::Slower,
-            source: "general knowledge; FlexRAN real-time platform slides (2018) ask to disable clusters that are not needed",
-        },
+        magnitude: Magnitude::slower(
+            "10 to 20 ns between the nodes of a socket, 60 to 100 ns to another socket",
+            "general knowledge; FlexRAN real-time platform slides (2018) ask to disable clusters that are not needed",
+        ),
         fix: Fix::boot("firmware setting Sub-NUMA Clustering: disabled (AMD: NPS1), or isolate CPUs of one node"),
         cost: "Without clusters the nearest memory is a little farther away.",
         references: &[
             "FlexRAN real-time platform slides (2018), Memory Optimizations",
             "OpenShift vDU reference configuration, host firmware",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "topo.l3-domain",
         cause: Cause::Placement,
-        group: Group::Cpu,
         title: "Threads that share packets share a last-level cache",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: caches,
         why: "Threads pass packets to each other through the last-level cache that they share. If there are several such \
          caches (one per CCX on EPYC), the packet crosses the fabric.",
-        magnitude: Magnitude {
-            text: "about 100 ns more per cache line that crosses between caches of a socket",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "about 100 ns more per cache line that crosses between caches of a socket",
+            "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("isolate CPUs of one cache (lscpu --extended shows which), or keep each pipeline within one"),
-        cost: "Fewer CPUs to choose from.",
+        cost: "There are fewer CPUs to choose from.",
         references: &["Linux Documentation/core-api/real-time/hardware.rst"],
-        conflicts: &[],
     },
 ];
 
 fn smt(facts: &Facts, context: &Context) -> Judged {
     let active = &facts.cpus.smt_active;
     if !*known(active)? {
-        return Judgement::pass(Subject::Host, "each core runs one thread")
-            .see_whether(active, "active", "not active")
-            .alone();
+        return Judgement::pass("each core runs one thread").see_whether(active, "active", "not active").alone();
     }
     let critical = context.critical(facts);
     let online = facts.cpus.all();
@@ -101,7 +92,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
         }
     }
     let judgement = match shared.is_empty() {
-        true => Judgement::pass(Subject::Host, "some cores run two threads, but none of the application's cores does"),
+        true => Judgement::pass("some cores run two threads, but none of the application's cores does"),
         false => {
             const OFF: Side = Side {
                 is: "each core runs one thread",
@@ -126,8 +117,8 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
-/// Leaves one thread to each core of the application: its other threads go offline, and no CPU of housekeeping does, as
-/// nosmt would do.
+/// Adds a fix that leaves one thread to each core of the application. The other threads of these cores go offline.
+/// Unlike with nosmt, no CPU of housekeeping goes offline.
 fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
     let isolated = &context.isolated.value;
     let of_core = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value().map(|siblings| siblings.intersection(isolated));
@@ -206,10 +197,10 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
             let what = if long { "" } else { "CPUs " };
             let places: Vec<String> = places.iter().map(place).collect();
             let text = format!("{each}; the application has {what}{}", enumerated(&places));
-            Judgement::pass(isolated, text)
+            Judgement::pass_for(isolated, text)
         }
         Some((package, nodes)) => {
-            Judgement::warn(isolated, format!("on socket {package} they are spread over nodes {nodes:?}"))
+            Judgement::warn_for(isolated, format!("on socket {package} they are spread over nodes {nodes:?}"))
         }
     };
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
@@ -222,8 +213,8 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     places.iter().fold(judgement, see).alone()
 }
 
-/// Several caches are no fault in themselves: only where threads of one process, which hand packets to each other, are
-/// pinned to CPUs of more than one.
+/// Judges the caches of isolated CPUs. Several caches are a problem only if threads of one process, which hand packets
+/// to each other, are pinned to CPUs with different caches.
 fn caches(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     // Each cache, and the file that shows it.
@@ -238,7 +229,7 @@ fn caches(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown("the isolated CPUs are not among those that are known"));
     }
     if let [(cache, source)] = caches[..] {
-        let judgement = Judgement::pass(isolated, "they share one last-level cache");
+        let judgement = Judgement::pass_for(isolated, "they share one last-level cache");
         return judgement.see_as(cache.to_string(), source).alone();
     }
     known(&facts.tasks)?;
@@ -257,8 +248,8 @@ fn caches(facts: &Facts, context: &Context) -> Judged {
         let subject = Subject::Named(format!("process {name} ({pid})"));
         let parts: Vec<_> = caches.iter().filter(|(cache, _)| cache.intersects(&cpus)).collect();
         let judgement = match parts.len() {
-            1 => Judgement::pass(subject, format!("its threads on CPUs {cpus} share one last-level cache")),
-            n => Judgement::warn(subject, format!("its threads on CPUs {cpus} span {n} last-level caches")),
+            1 => Judgement::pass_for(subject, format!("its threads on CPUs {cpus} share one last-level cache")),
+            n => Judgement::warn_for(subject, format!("its threads on CPUs {cpus} span {n} last-level caches")),
         };
         let seen =
             parts.iter().fold(judgement, |judgement, (cache, source)| judgement.see_as(cache.to_string(), source));

@@ -4,26 +4,24 @@ use host::Facts;
 use host::facts::{CpuSet, Uncore, Vendor, bits};
 
 use crate::rules::common::megahertz;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst";
 
 const WATTS: &str = "The uncore saves no power at low traffic and leaves less of the power budget for turbo.";
 
-const RAMP: Magnitude = Magnitude {
-    text: "at a third of the frequency, each miss in the core's caches takes some tens of nanoseconds more; raising the \
+const RAMP: Magnitude = Magnitude::slower(
+    "at a third of the frequency, each miss in the core's caches takes some tens of nanoseconds more; raising the \
            frequency takes milliseconds",
-    effect: crate::Effect::Slower,
-    source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the figure is general knowledge",
-};
+    "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the figure is general knowledge",
+);
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "unc.sysfs-range",
         cause: Cause::UncoreFrequency,
-        group: Group::Cpu,
         title: "The uncore always runs at its highest frequency",
         applies: INTEL,
         judge: range,
@@ -33,21 +31,19 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime(
             "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/max_freq_khz; done\n\
              for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/min_freq_khz; done",
-        ),
+        ).against(&[
+            "FlexRAN real-time platform slides (2018), another page: uncore frequency scaling should be enabled",
+        ]),
         cost: WATTS,
         references: &[
             KERNEL,
             "Intel P-state guide 637284-001US",
             "FlexRAN real-time platform slides (2018), Set max Uncore",
         ],
-        conflicts: &[
-            "FlexRAN real-time platform slides (2018), another page: uncore frequency scaling should be enabled",
-        ],
     },
     Rule {
         id: "unc.msr620",
         cause: Cause::UncoreFrequency,
-        group: Group::Cpu,
         title: "The uncore's register fixes one frequency ratio",
         applies: INTEL,
         judge: register,
@@ -57,12 +53,10 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot("firmware setting of the uncore frequency: fixed at its maximum"),
         cost: WATTS,
         references: &["Intel P-state guide 637284-001US", "Intel uncore performance monitoring reference 336274"],
-        conflicts: &[],
     },
     Rule {
         id: "unc.elc",
         cause: Cause::UncoreFrequency,
-        group: Group::Cpu,
         title: "Efficiency latency control keeps the uncore's frequency up",
         applies: INTEL,
         judge: elc,
@@ -74,14 +68,13 @@ pub const RULES: &[Rule] = &[
         ),
         cost: WATTS,
         references: &[KERNEL, "intel/PerfSpect"],
-        conflicts: &[],
     },
 ];
 
-/// The uncore of a portable computer or of a hybrid part shares a few tens of watts with the cores and the graphics: fixed
-/// at its highest frequency it takes their turbo away. Chassis types: SMBIOS specification, 7.4.1 (portable, laptop,
-/// notebook, hand held, sub notebook, tablet, convertible, detachable). Hybrid models: Linux
-/// arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
+/// Whether the host is a client computer. The uncore of a portable computer or of a hybrid processor shares a few tens
+/// of watts with the cores and the graphics: fixed at its highest frequency it takes their turbo away. Chassis types:
+/// SMBIOS specification, 7.4.1 (portable, laptop, notebook, hand held, sub notebook, tablet, convertible, detachable).
+/// Hybrid models: Linux arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
 pub(super) fn is_client(facts: &Facts) -> bool {
     const PORTABLE: [&str; 8] = ["8", "9", "10", "11", "14", "30", "31", "32"];
     const HYBRID: [u32; 14] = [0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAC, 0xAA, 0xBD, 0xC5, 0xC6, 0xB5, 0xCC, 0xD7];
@@ -117,14 +110,17 @@ fn range(facts: &Facts, _: &Context) -> Judged {
         let (min, max) = (*known(&domain.min)?, *known(&domain.max)?);
         let top = domain.initial_max.get().unwrap_or(max);
         let judgement = if min != max {
-            Judgement::warn(
+            Judgement::warn_for(
                 subject,
                 format!("the uncore clock may vary between {} and {}", megahertz(min), megahertz(max)),
             )
         } else if max < top {
-            Judgement::warn(subject, format!("fixed at {}, below the {} of the boot", megahertz(max), megahertz(top)))
+            Judgement::warn_for(
+                subject,
+                format!("fixed at {}, below the {} of the boot", megahertz(max), megahertz(top)),
+            )
         } else {
-            Judgement::pass(subject, format!("fixed at {}", megahertz(max)))
+            Judgement::pass_for(subject, format!("fixed at {}", megahertz(max)))
         };
         let judgement =
             judgement.see_as(megahertz(min), domain.min.source()).see_as(megahertz(max), domain.max.source());
@@ -155,10 +151,10 @@ fn register(facts: &Facts, _: &Context) -> Judged {
     let one = |(value, cpus): (u64, CpuSet)| {
         let (max, min) = (bits(value, 6, 0) * 100, bits(value, 14, 8) * 100);
         let judgement = match min == max {
-            true => Judgement::pass(&cpus, format!("the uncore is held at {max} MHz")),
-            false if writes => Judgement::warn(&cpus, format!("the uncore clock may vary from {min} to {max} MHz"))
-                .now("# the fix of unc.sysfs-range writes this register"),
-            false => Judgement::warn(&cpus, format!("the uncore clock may vary from {min} to {max} MHz")),
+            true => Judgement::pass_for(&cpus, format!("the uncore is held at {max} MHz")),
+            false if writes => Judgement::warn_for(&cpus, format!("the uncore clock may vary from {min} to {max} MHz"))
+                .now("# nothing more: the fix of unc.sysfs-range writes this register"),
+            false => Judgement::warn_for(&cpus, format!("the uncore clock may vary from {min} to {max} MHz")),
         };
         judgement.see_as(format!("0x{value:x}"), "MSR 0x620, bits 14:8 and 6:0")
     };
@@ -169,11 +165,11 @@ fn elc(facts: &Facts, _: &Context) -> Judged {
     each(facts, |domain, subject| {
         let (floor, max) = (*known(&domain.elc_floor)?, *known(&domain.max)?);
         let judgement = match floor >= max {
-            true => Judgement::pass(
+            true => Judgement::pass_for(
                 subject,
                 format!("at low utilisation the uncore clock falls no lower than {}", megahertz(floor)),
             ),
-            false => Judgement::warn(
+            false => Judgement::warn_for(
                 subject,
                 format!(
                     "at low utilisation the uncore clock may fall to {}; its highest frequency is {}",
@@ -243,7 +239,7 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].found, "the uncore clock may vary from 800 to 2400 MHz");
         assert!(judgements[0].now.is_empty());
         let of = |host: Host| host.file("/msr/0x620", "0 0x818\n").judge("unc.msr620").remove(0).now;
-        assert_eq!(of(range("800000", "2400000")), ["# the fix of unc.sysfs-range writes this register"]);
+        assert_eq!(of(range("800000", "2400000")), ["# nothing more: the fix of unc.sysfs-range writes this register"]);
         assert!(of(floor("800000")).is_empty());
     }
 }

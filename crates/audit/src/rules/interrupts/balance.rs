@@ -8,10 +8,7 @@ use host::facts::{CpuSet, Irq};
 use super::{ISOLATION, NAMED, ONE_INTERRUPT, span};
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::enumerated;
-use crate::{
-    Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known,
-    settled,
-};
+use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Rule, Skip, Workload, hits, known, settled};
 
 const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
 
@@ -20,25 +17,22 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.irqbalance-running",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "irqbalance does not move the interrupts of the application",
         applies: Applies::LINUX,
         judge: running,
         why: "Every 10 s irqbalance checks the load of all CPUs and moves interrupts accordingly. Packets of a moved \
               queue meet a cold cache, and a placement made by hand is undone.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::both("systemctl stop irqbalance", "systemctl disable irqbalance"),
-        cost: "Interrupts stay where they are, whatever the load.",
-        references: &["FlexRAN real-time platform slides (2018)", "Mellanox mlnx-tools, mlnx_tune", IRQBALANCE],
-        conflicts: &[
+        fix: Fix::both("systemctl stop irqbalance", "systemctl disable irqbalance").against(&[
             "FlexRAN slides, mlnx_tune: stop it",
             "openshift/cluster-node-tuning-operator: keep it, with banned CPUs",
-        ],
+        ]),
+        cost: "Interrupts stay where they are, whatever the load.",
+        references: &["FlexRAN real-time platform slides (2018)", "Mellanox mlnx-tools, mlnx_tune", IRQBALANCE],
     },
     Rule {
         id: "irq.irqbalance-banned",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "irqbalance does not use the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: banned,
@@ -48,12 +42,10 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime("echo IRQBALANCE_BANNED_CPULIST={isolated} >> /etc/default/irqbalance"),
         cost: "The housekeeping CPUs handle all interrupts.",
         references: &[IRQBALANCE],
-        conflicts: &[],
     },
     Rule {
         id: "irq.unmovable",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "No managed interrupt fires on an application CPU",
         applies: Applies::LINUX.isolated(),
         judge: unmovable,
@@ -68,11 +60,10 @@ pub const RULES: &[Rule] = &[
             "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
             ISOLATION,
         ],
-        conflicts: &[],
     },
 ];
 
-/// Does irqbalance run? By its unit, or by its process where the units are not known.
+/// Whether irqbalance runs, according to its unit, or to its process if the units are not known.
 fn runs(facts: &Facts) -> Result<bool, Skip> {
     if facts.services.running.is(|units| units.contains("irqbalance.service")) == Some(true) {
         return Ok(true);
@@ -87,7 +78,7 @@ fn running(facts: &Facts, context: &Context) -> Judged {
     let source = if facts.tasks.is_known() { facts.tasks.source() } else { facts.services.running.source() };
     let runs = runs(facts)?;
     match (runs, context.isolated.value.is_empty()) {
-        (false, _) => Judgement::pass(Subject::Host, "irqbalance does not run"),
+        (false, _) => Judgement::pass("irqbalance does not run"),
         (true, false) => {
             const STOP: Side = Side {
                 is: "irqbalance is stopped",
@@ -104,9 +95,9 @@ fn running(facts: &Facts, context: &Context) -> Judged {
             choose(context, [&STOP, &KEEP], 1)
         }
         (true, true) if context.is(Workload::Interrupt) => {
-            Judgement::warn(Subject::Host, "irqbalance runs and may move the interrupts of the interfaces")
+            Judgement::warn("irqbalance runs and may move the interrupts of the interfaces")
         }
-        (true, true) => Judgement::pass(Subject::Host, "irqbalance runs, and no manually placed interrupt is known"),
+        (true, true) => Judgement::pass("irqbalance runs, and no manually placed interrupt is known"),
     }
     .see_as(if runs { "irqbalance" } else { "no irqbalance" }, source)
     .alone()
@@ -130,8 +121,8 @@ fn banned(facts: &Facts, context: &Context) -> Judged {
         let cpus = cpus.map_err(|error| Skip::unknown(format!("{}: {text}: {error}", settings.source())))?;
         let left = isolated.difference(&cpus);
         return match left.is_empty() {
-            true => Judgement::pass(isolated, format!("its settings ban CPUs {cpus}")),
-            false => Judgement::fail(
+            true => Judgement::pass_for(isolated, format!("its settings ban CPUs {cpus}")),
+            false => Judgement::fail_for(
                 left,
                 "its settings do not ban them, and these settings disable its own detection of isolated CPUs",
             ),
@@ -142,8 +133,8 @@ fn banned(facts: &Facts, context: &Context) -> Judged {
     let by_itself = known(&facts.cpus.isolated)?.union(settled(&facts.cpus.nohz_full)?.unwrap_or(&CpuSet::new()));
     let left = isolated.difference(&by_itself);
     match left.is_empty() {
-        true => Judgement::pass(isolated, "it bans them by itself"),
-        false => Judgement::warn(left, "they are in neither isolcpus= nor nohz_full=, and no setting bans them"),
+        true => Judgement::pass_for(isolated, "it bans them by itself"),
+        false => Judgement::warn_for(left, "they are in neither isolcpus= nor nohz_full=, and no setting bans them"),
     }
     .see(&facts.cpus.isolated)
     .see(&facts.cpus.nohz_full)
@@ -181,8 +172,10 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
         None => String::new(),
     };
     let judgement = match (stuck.len(), came.len()) {
-        (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
-            .see_as(format!("{} managed interrupts", managed.len()), source),
+        (0, _) => {
+            Judgement::pass_for(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
+                .see_as(format!("{} managed interrupts", managed.len()), source)
+        }
         (n, 0) if hits.is_none() => {
             let reason = format!(
                 "{n} managed interrupts are bound to these CPUs alone; whether they have fired is not recorded"
@@ -192,7 +185,8 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
         (n, 0) => {
             let none = if n == 1 { "it has not fired" } else { "none has fired" };
             let found = format!("{n} managed interrupts are bound to these CPUs alone; {none} {}", span());
-            Judgement::pass(isolated, found).see_as(format!("{n} of {} managed interrupts{of}", managed.len()), source)
+            Judgement::pass_for(isolated, found)
+                .see_as(format!("{n} of {} managed interrupts{of}", managed.len()), source)
         }
         (n, came) => {
             let fired = match (n, came) {
@@ -202,14 +196,15 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
             };
             let found = format!("{n} managed interrupts are bound to these CPUs alone; {fired} {}", span());
             // isolcpus=managed_irq does nothing for a mask without another CPU.
-            Judgement::warn(isolated, found).see_as(format!("{n} of {} managed interrupts{of}", managed.len()), source)
+            Judgement::warn_for(isolated, found)
+                .see_as(format!("{n} of {} managed interrupts{of}", managed.len()), source)
         }
     };
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()
 }
 
-/// The devices whose queues these are, where their names tell: `nvme0` of `nvme0q3`, `virtio3` of `virtio3-req.5`, `megasas1` of
-/// `megasas1-msix8`.
+/// The devices to which these queues belong, if their names show it: `nvme0` for `nvme0q3`, `virtio3` for
+/// `virtio3-req.5`, `megasas1` for `megasas1-msix8`.
 fn owners(irqs: &[&Irq]) -> Option<String> {
     let device = |irq: &&Irq| {
         let name = irq.name();
@@ -224,7 +219,7 @@ fn owners(irqs: &[&Irq]) -> Option<String> {
     (1..=MOST_OWNERS).contains(&devices.len()).then(|| enumerated(&devices))
 }
 
-/// More devices than this are no help.
+/// The largest number of devices that are listed: a longer list would not help.
 const MOST_OWNERS: usize = 8;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use host::{Facts, Source};
 use units::Nanos;
 
 use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY, enumerated, is_operated};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Verdict, known};
 use crate::{Hit, HitKind, hits};
 
 /// The rule tables of this group, in the order of the report.
@@ -21,19 +21,18 @@ const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const AFFINITY: &str = "Linux Documentation/core-api/irq/irq-affinity.rst";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
-/// What one interrupt takes from the CPU, about.
-const ONE_INTERRUPT: Magnitude = Magnitude {
-    text: "a few microseconds per interrupt, plus its softirqs; usually the main cause of outliers",
-    effect: crate::Effect::Late(Nanos::from_micros(5)),
-    source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
-};
+/// The approximate time that one interrupt takes from the CPU.
+const ONE_INTERRUPT: Magnitude = Magnitude::late(
+    Nanos::from_micros(5),
+    "a few microseconds per interrupt, plus its softirqs; usually the main cause of outliers",
+    "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+);
 
-/// Where interrupts may go.
+/// Rules on where interrupts may go.
 const WHERE: &[Rule] = &[
     Rule {
         id: "irq.on-iso",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "Device interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: on_isolated,
@@ -45,12 +44,10 @@ const WHERE: &[Rule] = &[
         ),
         cost: QUEUES_STAY,
         references: &[ISOLATION, AFFINITY, GUIDE],
-        conflicts: &[],
     },
     Rule {
         id: "irq.default-affinity",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: default_affinity,
@@ -62,54 +59,51 @@ const WHERE: &[Rule] = &[
         ),
         cost: QUEUES_STAY,
         references: &[AFFINITY, "FlexRAN real-time platform slides (2018)"],
-        conflicts: &[],
     },
 ];
 
-/// What really comes.
+/// Rules on the interrupts that were counted.
 const WHAT: &[Rule] = &[
     Rule {
         id: "irq.hits-iso",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "No device interrupt hits an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: device_hits,
-        why: "Masks show what may happen, counters what does happen. Each count stopped the application once.",
+        why: "Masks show what may happen; counters show what does happen. Each counted interrupt stopped the \
+            application once.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # shows which interrupts these are"),
         cost: QUEUES_STAY,
         references: &[GUIDE, ISOLATION],
-        conflicts: &[],
     },
     Rule {
         id: "irq.softirq-iso",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "No softirq of the network or of block devices runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: softirq_hits,
         why: "A softirq runs on the CPU that raised it, for up to 2 ms at a time. That is the CPU that took the device's \
          interrupt, the CPU on which a thread sent to a virtual interface (veth, a bridge, lo), or the CPU to which \
          RPS passed the packet.",
-        magnitude: Magnitude {
-            text: "up to 2 ms and 10 rounds in a row",
-            effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(50),
+            "up to 2 ms and 10 rounds in a row",
+            "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
+        ),
         fix: Fix::runtime_or_boot(
             ALL_TO_HOUSEKEEPING,
             "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
         ),
         cost: QUEUES_STAY,
         references: &[KTHREADS, ISOLATION],
-        conflicts: &[],
     },
 ];
 
-/// This many of the most frequent are named.
+/// Number of the most frequent interrupts that are named.
 const NAMED: usize = 5;
-/// Softirqs that a device causes, and that so can be kept away (kernel-per-CPU-kthreads.rst has a remedy for each).
+/// Softirqs that a device causes, and that can therefore be kept away (kernel-per-CPU-kthreads.rst has a remedy for
+/// each).
 const OF_DEVICES: [&str; 4] = ["NET_RX", "NET_TX", "BLOCK", "IRQ_POLL"];
 
 fn on_isolated(facts: &Facts, context: &Context) -> Judged {
@@ -119,14 +113,14 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     let source = "/proc/irq/*/effective_affinity_list";
     if stray.is_empty() {
         let found = format!("none of {} interrupts is directed to isolated CPUs", placed.len());
-        return Judgement::pass(Subject::Host, found).see_as(format!("{} interrupts", placed.len()), source).alone();
+        return Judgement::pass(found).see_as(format!("{} interrupts", placed.len()), source).alone();
     }
     let mut cpus = CpuSet::default();
     stray.iter().for_each(|(_, at)| cpus = cpus.union(&at.intersection(isolated)));
     let managed = stray.iter().filter(|(irq, _)| irq.managed.value() == Some(&true)).count();
     let of_drivers = of_drivers(managed as u64, stray.len() as u64);
     let found = format!("{} of {} interrupts are directed to isolated CPUs{of_drivers}", stray.len(), placed.len());
-    let mut judgement = Judgement::fail(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
+    let mut judgement = Judgement::fail_for(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
     if let Some(hits) = hits(facts, isolated) {
         // What no longer goes there hit them before it was moved.
         let labels: Vec<String> = stray.iter().map(|(irq, _)| irq.number.to_string()).collect();
@@ -138,7 +132,7 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// How many of them no one can move; nothing where none is.
+/// Says how many of the interrupts nobody can move. Empty if there are none.
 fn of_drivers(managed: u64, all: u64) -> String {
     match managed {
         0 => String::new(),
@@ -147,12 +141,12 @@ fn of_drivers(managed: u64, all: u64) -> String {
     }
 }
 
-/// `since boot`, or `in 5s`.
+/// Formats `since boot`, or `in 5s`.
 fn span(during: Option<Nanos>) -> String {
     during.map_or("since boot".to_owned(), |during| format!("in {during}"))
 }
 
-/// `ens1f0-TxRx-3 (IRQ 55): 12345 on these CPUs since boot`.
+/// Formats `ens1f0-TxRx-3 (IRQ 55): 12345 on these CPUs since boot`.
 fn often(hit: &Hit, during: Option<Nanos>) -> String {
     let number = if hit.kind == HitKind::Device { format!(" (IRQ {})", hit.label) } else { String::new() };
     match during {
@@ -168,8 +162,10 @@ fn default_affinity(facts: &Facts, context: &Context) -> Judged {
     let mask = &facts.irqs.default_affinity;
     let stray = known(mask)?.intersection(&context.isolated.value);
     match stray.is_empty() {
-        true => Judgement::pass(Subject::Host, "new interrupts stay off the isolated CPUs").see(mask),
-        false => Judgement::warn(stray.clone(), format!("new interrupts may go to isolated CPUs {stray}")).see(mask),
+        true => Judgement::pass("new interrupts stay off the isolated CPUs").see(mask),
+        false => {
+            Judgement::warn_for(stray.clone(), format!("new interrupts may go to isolated CPUs {stray}")).see(mask)
+        }
     }
     .alone()
 }
@@ -209,18 +205,19 @@ fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
     judged.map(|judgements| judgements.into_iter().map(mend).collect())
 }
 
-/// An interrupt of a network device raises one NET_RX; so many times as many are not of interrupts alone.
+/// An interrupt of a network device raises one NET_RX. If there are this many times as many NET_RX, they do not come
+/// from interrupts alone.
 const MORE: u64 = 2;
 
 const RPS: &str = "grep . /sys/class/net/*/queues/rx-*/rps_cpus";
-/// What keeps packets away that no device brings.
+/// The remedy for packets that no device brings.
 const SENDERS: &str =
     "# keep threads that send to virtual interfaces (veth, bridges, lo) off these CPUs, and these CPUs out of rps_cpus";
 const PINNED: &str = "The scheduler moves no thread onto these CPUs, so the application must pin its own.";
 
-/// NET_RX that are more than the interrupts of network devices: a poll that spends its budget raises the next one
-/// (net/core/dev.c, net_rx_action), and [`without_device`] names the others. An interrupt that was freed is counted no more
-/// (kernel/irq/irqdesc.c, free_desc), so what is counted is the least.
+/// Explains NET_RX softirqs that outnumber the interrupts of network devices. A poll that uses up its budget raises the
+/// next one (net/core/dev.c, net_rx_action), and [`without_device`] names the other sources. An interrupt that was
+/// freed is no longer counted (kernel/irq/irqdesc.c, free_desc), so the count of interrupts is a lower bound.
 fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
     judgement.found.push_str(&format!(
         "; the present network devices raised {interrupts} interrupts here, so most NET_RX came from repeated polls, virtual \
@@ -234,8 +231,9 @@ fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
         .costs(format!("{QUEUES_STAY} {PINNED}"))
 }
 
-/// NET_RX where no network device interrupts, so that moving interrupts moves none: those who send to virtual interfaces raise them
-/// (drivers/net/veth.c, veth_xmit; net/core/dev.c, netif_rx), or other CPUs over RPS (networking/scaling.rst).
+/// Explains NET_RX softirqs without interrupts of a network device. Moving interrupts then moves none of them: they are
+/// raised by threads that send to virtual interfaces (drivers/net/veth.c, veth_xmit; net/core/dev.c, netif_rx), or by
+/// other CPUs through RPS (networking/scaling.rst).
 fn without_device(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str(
         "; the present network devices raised no interrupt here, so most NET_RX came from virtual interfaces or RPS",
@@ -249,8 +247,8 @@ fn without_device(mut judgement: Judgement) -> Judgement {
         .costs(PINNED)
 }
 
-/// NET_TX alone: a sender that spends its quota, or whose queueing discipline waits, raises it on its own CPU
-/// (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c, __qdisc_run).
+/// Explains NET_TX softirqs without others: a sender that uses up its quota, or whose queueing discipline waits, raises
+/// them on its own CPU (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c, __qdisc_run).
 fn sent_here(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str("; there is no NET_RX, so the NET_TX are packets that were sent from these CPUs");
     judgement
@@ -261,8 +259,8 @@ fn sent_here(mut judgement: Judgement) -> Judgement {
         .costs(PINNED)
 }
 
-/// Is it an interrupt of a network device? By the class of its PCI device; where that is not known, by users that are
-/// known to be none; `None` where neither tells.
+/// Whether an interrupt belongs to a network device, according to the class of its PCI device. If that is not known,
+/// users that are known not to be network devices decide. `None` if neither shows it.
 fn sends_packets(facts: &Facts, hit: &Hit) -> Option<bool> {
     const OTHERS: [&str; 12] =
         ["timer", "i8042", "rtc", "acpi", "ttyS", "dmar", "AMD-Vi", "i801_smbus", "nvme", "ahci", "megasas", "mpt3sas"];
@@ -283,7 +281,7 @@ fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wan
     let stray: Vec<&Hit> = hits.list.iter().filter(|hit| wanted(hit)).collect();
     if stray.is_empty() {
         let found = format!("no {what} hit the isolated CPUs");
-        return Judgement::pass(isolated, found).see_as("no count", source).alone();
+        return Judgement::pass_for(isolated, found).see_as("no count", source).alone();
     }
     let total: u64 = stray.iter().map(|hit| hit.total).sum();
     let of_each = |hit: &&Hit| format!("{} {}", hit.total, hit.label);
@@ -299,11 +297,12 @@ fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wan
     };
     let managed = stray.iter().filter(is_managed).map(|hit| hit.total).sum();
     let (span, of_drivers) = (span(hits.during), of_drivers(managed, total));
-    let judgement = Judgement::warn(isolated, format!("{what} hit the isolated CPUs {span}{of_drivers}"));
+    let judgement = Judgement::warn_for(isolated, format!("{what} hit the isolated CPUs {span}{of_drivers}"));
     stray.iter().take(NAMED).fold(judgement, |judgement, hit| judgement.see_as(often(hit, hits.during), source)).alone()
 }
 
-/// The interrupts of an interface: of its queues where those are known, else of its device, else by their names.
+/// The interrupts of an interface: those of its queues if these are known, otherwise those of its device, otherwise
+/// those with its name.
 pub(super) fn of_link<'a>(facts: &'a Facts, link: &'a Link) -> Vec<&'a Irq> {
     if !link.queue_irqs.is_empty() {
         return link.queue_irqs.iter().filter_map(|queue| facts.irqs.irq(queue.irq)).collect();
@@ -317,13 +316,13 @@ pub(super) fn of_link<'a>(facts: &'a Facts, link: &'a Link) -> Vec<&'a Irq> {
     facts.irqs.iter().filter(|irq| irq.actions.is(|users| users.iter().any(its)) == Some(true)).collect()
 }
 
-/// Is an interface's name a word of an interrupt's user, as in `ice-ens3f0-TxRx-3`?
+/// Whether an interface's name is a word in the name of an interrupt's user, as in `ice-ens3f0-TxRx-3`.
 pub(super) fn carries_name(user: &str, interface: &str) -> bool {
     user.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == interface)
 }
 
-/// The interrupts that can come, each with the CPUs where it goes. One without a row in /proc/interrupts has no handler and
-/// has never come (kernel/irq/proc.c, show_interrupts).
+/// The interrupts that can occur, each with the CPUs to which it goes. An interrupt without a row in /proc/interrupts
+/// has no handler and has never occurred (kernel/irq/proc.c, show_interrupts).
 pub(super) fn placed(facts: &Facts) -> Result<Vec<(&Irq, &CpuSet)>, Skip> {
     known(&facts.irqs.list)?;
     let rows: Option<BTreeSet<u32>> =

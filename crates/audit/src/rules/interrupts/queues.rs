@@ -7,11 +7,8 @@ use host::facts::{CpuSet, Irq, Link, Task};
 use units::Nanos;
 
 use super::{AFFINITY, GUIDE, NAMED, ONE_INTERRUPT, of_link};
-use crate::rules::common::skipped;
 use crate::rules::scheduling::{application, named};
-use crate::{
-    Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known,
-};
+use crate::{Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 
@@ -20,17 +17,15 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.numa",
         cause: Cause::Placement,
-        group: Group::Interrupts,
         title: "Interrupts of an interface are served on its NUMA node",
         applies: Applies::LINUX.with_nic(),
         judge: nodes,
         why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node \
          reads each of these cache lines over the link between the sockets.",
-        magnitude: Magnitude {
-            text: "60 to 100 ns more for each cache line of another node, several lines per packet",
-            effect: crate::Effect::Slower,
-            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "60 to 100 ns more for each cache line of another node, several lines per packet",
+            "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::for_good("send the queues' interrupts to housekeeping CPUs of the card's node (smp_affinity_list)")
             .after("cat /sys/class/net/{nic}/device/local_cpulist"),
         cost: "The CPUs of that node handle the load.",
@@ -39,97 +34,88 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst",
             "Mellanox mlnx-tools, mlnx_tune",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "irq.collision",
         cause: Cause::Queues,
-        group: Group::Interrupts,
         title: "Busy queues do not share a CPU",
         applies: Applies::LINUX.with_nic(),
         judge: collisions,
         why: "Two busy queues on one CPU wait for each other: a packet of one is delayed by the work for the other, up \
               to the budget of a softirq, while other CPUs have no work.",
-        magnitude: Magnitude {
-            text: "up to 64 packets of the other queue for each poll of its own: 30 to 60 us at 0.5 to 1 us per packet",
-            effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" \
+        magnitude: Magnitude::late(
+            Nanos::from_micros(50),
+            "up to 64 packets of the other queue for each poll of its own: 30 to 60 us at 0.5 to 1 us per packet",
+            "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" \
                      (2015); the time per packet is an estimate",
-        },
+        ),
         fix: Fix::for_good("send each queue's interrupt to a CPU of its own on the same node (smp_affinity_list)")
             .after("apus irqs --cpu {housekeeping}"),
         cost: "More CPUs do this work.",
         references: &[AFFINITY, SLIDES],
-        conflicts: &[],
     },
     Rule {
         id: "irq.unused-nic",
         cause: Cause::DeviceInterrupts,
-        group: Group::Interrupts,
         title: "Interfaces without a role have no interrupts on isolated CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: unused,
-        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused brings its \
-         broadcasts, its link timer and its statistics there.",
+        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused interrupts \
+         these CPUs for broadcasts, its link timer and its statistics.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("ethtool -L {nic} combined 1 # or, if nobody needs it, leave it down").decided(),
-        cost: "The interface is gone, or slower.",
+        cost: "The interface is down, or slower.",
         references: &[GUIDE, "Intel CommsPowerManagement ansible roles"],
-        conflicts: &[],
     },
     Rule {
         id: "irq.thread-prio",
         cause: Cause::Priorities,
-        group: Group::Interrupts,
         title: "Interrupt threads come before the threads that wait for them",
         applies: Applies::LINUX.to(&[Workload::Rt]).with_nic(),
         judge: thread_priorities,
         why: "On a real-time kernel an interrupt only wakes a thread (irq/N-name, SCHED_FIFO 50), which then does the \
               work. If the application has a higher priority on the same CPU and waits for that work by spinning, \
               neither makes progress.",
-        magnitude: Magnitude {
-            text: "up to the application's whole run; without the inversion about 5 us for the thread to be scheduled",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Interrupt-mode DPDK slides (2017) on the delay of threaded interrupts; the microseconds are an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "up to the application's whole run; without the inversion about 5 us for the thread to be scheduled",
+            "Interrupt-mode DPDK slides (2017) on the delay of threaded interrupts; the microseconds are an estimate",
+        ),
         fix: Fix::both(
             "for p in $(pgrep '^irq/'); do chrt -f -p 51 $p; done",
             "tuned: [scheduler] group.irq=0:f:51:*:^irq/",
         ),
         cost: "The interrupt's work delays the application.",
         references: &[SLIDES, "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "irq.uio-intr",
         cause: Cause::Priorities,
-        group: Group::Interrupts,
         title: "Interrupts for user space are not threaded",
         applies: Applies::LINUX,
         judge: user_space,
         why: "A DPDK application that sleeps is woken through vfio-pci or igb_uio. If the handler runs in a thread (a \
               real-time kernel, threadirqs), one more thread has to be scheduled before the wake-up. The slides name \
               the patches: DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
-        magnitude: Magnitude {
-            text: "part of the improvement from 105 us to 14 us on average, together with other changes",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
-        },
-        fix: Fix::boot("a newer igb_uio, or vfio-pci; no threadirqs on the command line"),
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "part of the improvement from 105 us to 14 us on average, together with other changes",
+            "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
+        ),
+        fix: Fix::boot("use a newer igb_uio, or vfio-pci; do not boot with threadirqs"),
         cost: "The device stops while its driver is replaced.",
         references: &[SLIDES],
-        conflicts: &[],
     },
 ];
 
-/// The interrupts of an interface that can come, with the CPUs that serve them.
+/// The interrupts of an interface that can occur, with the CPUs that serve them.
 fn placed<'a>(facts: &'a Facts, link: &'a Link) -> Vec<(&'a Irq, &'a CpuSet)> {
     let its: BTreeSet<u32> = of_link(facts, link).into_iter().map(|irq| irq.number).collect();
     let all = super::placed(facts).unwrap_or_default();
     all.into_iter().filter(|(irq, _)| its.contains(&irq.number)).collect()
 }
 
-/// One judgement an interface; the reason of the first that has none, if none has one.
+/// Makes one judgement per interface. If no interface can be judged, the rule is skipped with the first reason.
 fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Vec<Judgement>, Skip>) -> Judged {
     known(&facts.irqs.list)?;
     let links: Vec<&Link> = context.links(facts).collect();
@@ -139,7 +125,9 @@ fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<V
     }
     Ok(links
         .into_iter()
-        .flat_map(|link| judge(link).unwrap_or_else(|skip| vec![skipped(Subject::Link(link.name.clone()), skip)]))
+        .flat_map(|link| {
+            judge(link).unwrap_or_else(|skip| vec![Judgement::skipped(Subject::Link(link.name.clone()), skip)])
+        })
         .collect())
 }
 
@@ -165,8 +153,8 @@ fn nodes(facts: &Facts, context: &Context) -> Judged {
             .map(|(irq, _)| *irq)
             .collect();
         let judgement = match far.is_empty() {
-            true => Judgement::pass(subject, format!("its {} interrupts are served on node {node}", irqs.len())),
-            false => Judgement::warn(
+            true => Judgement::pass_for(subject, format!("its {} interrupts are served on node {node}", irqs.len())),
+            false => Judgement::warn_for(
                 subject,
                 format!("{} of its {} interrupts are served on another node than {node}", far.len(), irqs.len()),
             ),
@@ -210,10 +198,10 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
                 0 => "no queue is busy on the CPU where its interrupt goes".to_owned(),
                 busy => format!("its {busy} busy queues have a CPU each"),
             };
-            return Ok(vec![Judgement::pass(subject, found).see_as(format!("{} interrupts", irqs.len()), source)]);
+            return Ok(vec![Judgement::pass_for(subject, found).see_as(format!("{} interrupts", irqs.len()), source)]);
         }
         let judgement =
-            Judgement::warn(subject, format!("busy queues share {} CPUs and wait for each other", shared.len()));
+            Judgement::warn_for(subject, format!("busy queues share {} CPUs and wait for each other", shared.len()));
         let line = |(cpu, irqs): &(u32, Vec<&Irq>)| {
             let names: Vec<String> = irqs.iter().map(|irq| format!("{} {}", irq.name(), here(irq, *cpu))).collect();
             format!("CPU {cpu}: {}", names.join(", "))
@@ -222,8 +210,8 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// What the receiving and the sending half of one queue have in common: its number, or its name without the direction
-/// (`virtio0-input.0` and `virtio0-output.0`, `eth0-rx-1` and `eth0-tx-1`).
+/// What the interrupts of the receiving and the sending half of one queue have in common: the queue's number, or the
+/// name without the direction (`virtio0-input.0` and `virtio0-output.0`, `eth0-rx-1` and `eth0-tx-1`).
 fn pair(link: &Link, irq: &Irq) -> String {
     if let Some(queue) = link.queue_irqs.iter().find(|queue| queue.irq == irq.number) {
         return format!("queue {}", queue.queue);
@@ -255,15 +243,14 @@ fn unused(facts: &Facts, context: &Context) -> Judged {
                 irqs.len()
             );
             judgements.push(
-                Judgement::warn(Subject::Link(link.name.clone()), found)
+                Judgement::warn_for(Subject::Link(link.name.clone()), found)
                     .see_as(format!("{stray} interrupts"), "/proc/irq/*/effective_affinity_list"),
             );
         }
     }
     if judgements.is_empty() {
         let found = format!("{seen} other interfaces are up, and none has an interrupt there");
-        judgements
-            .push(Judgement::pass(Subject::Host, found).see_as(format!("{seen} interfaces"), facts.links.source()));
+        judgements.push(Judgement::pass(found).see_as(format!("{seen} interfaces"), facts.links.source()));
     }
     Ok(judgements)
 }
@@ -289,19 +276,14 @@ fn thread_priorities(facts: &Facts, context: &Context) -> Judged {
     }
     let below: Vec<&&Task> = threads.iter().filter(|task| task.rt_priority < first.rt_priority).collect();
     let judgement = match below.is_empty() {
-        true => {
-            Judgement::pass(Subject::Host, format!("{} interrupt threads come before {}", threads.len(), named(first)))
-        }
-        false => Judgement::warn(
-            Subject::Host,
-            format!(
-                "{} of {} interrupt threads come after {}, which has {}",
-                below.len(),
-                threads.len(),
-                named(first),
-                first.rt_priority
-            ),
-        ),
+        true => Judgement::pass(format!("{} interrupt threads come before {}", threads.len(), named(first))),
+        false => Judgement::warn(format!(
+            "{} of {} interrupt threads come after {}, which has {}",
+            below.len(),
+            threads.len(),
+            named(first),
+            first.rt_priority
+        )),
     };
     let shown = if below.is_empty() { threads[0] } else { below[0] };
     judgement.see_as(format!("{} has {}", named(shown), shown.rt_priority), facts.tasks.source()).alone()
@@ -324,14 +306,10 @@ fn user_space(facts: &Facts, _: &Context) -> Judged {
     };
     let threads: Vec<&Task> = facts.tasks().filter(is_threaded).collect();
     match threads.first() {
-        None => {
-            Judgement::pass(Subject::Host, format!("{bound} devices are bound, and no interrupt thread serves them"))
-                .see_as("no thread irq/N-vfio", facts.tasks.source())
-        }
-        Some(first) => {
-            Judgement::warn(Subject::Host, format!("{} interrupt threads serve {bound} devices", threads.len()))
-                .see_as(named(first), facts.tasks.source())
-        }
+        None => Judgement::pass(format!("{bound} devices are bound, and no interrupt thread serves them"))
+            .see_as("no thread irq/N-vfio", facts.tasks.source()),
+        Some(first) => Judgement::warn(format!("{} interrupt threads serve {bound} devices", threads.len()))
+            .see_as(named(first), facts.tasks.source()),
     }
     .alone()
 }

@@ -1,4 +1,4 @@
-//! How often interrupts come that no device sends, and what they cost.
+//! How often interrupts occur that no device sends, and what they cost.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
@@ -6,98 +6,90 @@ use units::Nanos;
 
 use super::{GUIDE, ISOLATION, KTHREADS};
 use crate::rules::common::{full_ticks, messages, see_parameter};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.rate-iso",
         cause: Cause::TimerTick,
-        group: Group::Interrupts,
         title: "The CPUs' own interrupts are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: own,
-        why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
-              the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
-              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17, one tick per second remained).",
-        magnitude: Magnitude {
-            text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst; Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
-        },
+        why: "Each class has its own cause. LOC: the tick and timers. RES and IWI: wake-ups and work from other CPUs. \
+              NMI and PMI: the watchdog and profilers. MCP: the polling for corrected errors. TRM and THR: temperature \
+              and thresholds. On a nohz_full CPU that runs one thread, the tick stops (before Linux 4.17, one tick per \
+              second remained).",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
+            "Linux Documentation/timers/no_hz.rst; Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        ),
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}")
             .after("apus irqs --cpu {isolated} # by source, per second"),
         cost: "The scheduler moves nothing onto these CPUs any more, and each entry into the kernel costs more there.",
         references: &[GUIDE, ISOLATION, "Linux Documentation/timers/no_hz.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "irq.softirq-own",
         cause: Cause::TimerTick,
-        group: Group::Interrupts,
         title: "Softirqs of timers, RCU and the scheduler are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: softirqs,
         why: "TIMER and HRTIMER come from timers that were started on these CPUs, RCU from callbacks that were not \
          offloaded, SCHED from load balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for \
          each.",
-        magnitude: Magnitude {
-            text: "1 to 10 us each",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "1 to 10 us each",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated} isolcpus=managed_irq,domain,{isolated}")
             .after("apus irqs --cpu {isolated} # by source, per second"),
         cost: "The housekeeping CPUs do this work.",
         references: &[KTHREADS],
-        conflicts: &[],
     },
     Rule {
         id: "irq.load",
         cause: Cause::Queues,
-        group: Group::Interrupts,
         title: "No CPU spends more than half of its time in interrupts",
         applies: Applies::LINUX,
         judge: load,
         why: "Packets wait for a CPU that is busy with other interrupts and softirqs. At 50 % of its time the wait is \
-              as long as the work itself; towards 100 % it grows without bound. A queue that carries all flows shows \
-              up this way.",
-        magnitude: Magnitude {
-            text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
-            effect: crate::Effect::Unsized,
-            source: "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
-        },
+              as long as the work itself; towards 100 % it grows without bound. One common cause is a queue that \
+              carries all flows.",
+        magnitude: Magnitude::untimed(
+            "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
+            "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
+        ),
         fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
-            .after("ethtool -n {nic} rx-flow-hash udp4 # which fields spread flows"),
+            .after("ethtool -n {nic} rx-flow-hash udp4 # shows which header fields spread the flows"),
         cost: "More CPUs do this work.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "Linux Documentation/networking/scaling.rst",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "irq.storm",
         cause: Cause::Queues,
-        group: Group::Interrupts,
         title: "The kernel has disabled no interrupt",
         applies: Applies::LINUX,
         judge: storm,
         why: "If no handler accepts an interrupt in 99,900 of 100,000 cases, the kernel switches it off (\"nobody \
               cared\"). From then on a timer polls the devices that share its line.",
-        magnitude: Magnitude {
-            text: "up to 100 ms per packet of that device",
-            effect: crate::Effect::Late(Nanos::from_millis(100)),
-            source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(100),
+            "up to 100 ms per packet of that device",
+            "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
+        ),
         fix: Fix::boot("update or unload the driver whose handler is named").after("dmesg | grep -A20 'nobody cared'"),
         cost: "The device stops while its driver is replaced; without one it does nothing.",
         references: &["Linux kernel/irq/spurious.c"],
-        conflicts: &[],
     },
 ];
 
-/// A class of interrupts, and how many a second and CPU are no finding.
+/// Classes of interrupts, each with the number per second and CPU up to which there is no finding.
 const CLASSES: [(&str, u64, &str); 13] = [
     ("LOC", 1, "timers and the tick"),
     ("RES", 10, "wake-ups from other CPUs"),
@@ -115,28 +107,29 @@ const CLASSES: [(&str, u64, &str); 13] = [
     ("HRE", 0, "reenlightenment by Hyper-V"),
     ("HVS", 1, "the timer of Hyper-V"),
 ];
-/// Softirqs that belong to no device, and how many a second and CPU are no finding: an estimate.
+/// Softirqs that belong to no device, and the number per second and CPU up to which there is no finding: an estimate.
 const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
 const SOFTIRQS_A_SECOND: u64 = 10;
 /// Half of the time of a CPU, in percent.
 const MOST_LOAD: u64 = 50;
 
-/// The highest count of a row on one of some CPUs, and the CPU.
+/// The highest count of a row on one of some CPUs, with that CPU.
 fn worst(table: &CountTable, row: &CountRow, cpus: &CpuSet) -> Option<(u64, u32)> {
     cpus.iter().filter_map(|cpu| Some((table.on(row, cpu)?, cpu))).max_by_key(|(count, _)| *count)
 }
 
-/// Events a second, in thousandths: so that one in five minutes is not nothing.
+/// Events per second, in thousandths, so that one event in five minutes does not count as none.
 fn milli_rate(count: u64, during: Nanos) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000_000_000 / u128::from(during.as_nanos().max(1))).unwrap_or(u64::MAX)
 }
 
-/// `12.5 a second`.
+/// Formats `12.5 a second`.
 fn a_second(milli: u64) -> String {
     format!("{}.{} a second", milli / 1000, milli % 1000 / 100)
 }
 
-/// Several classes are judged apart: each needs a name of its own, for baselines and comparisons.
+/// The subject for a class of interrupts. Classes are judged separately, so each needs a name of its own for baselines
+/// and comparisons.
 fn of_class(label: &str, cpus: &CpuSet) -> Subject {
     Subject::Named(format!("{label} on CPUs {cpus}"))
 }
@@ -157,8 +150,8 @@ fn own(facts: &Facts, context: &Context) -> Judged {
             continue;
         }
         let found = format!("{label} ({cause}) hits CPU {cpu} {}, the most of the isolated CPUs", a_second(rate));
-        let judgement =
-            Judgement::warn(of_class(label, isolated), found).see_as(format!("{count} in {}", interval.length), source);
+        let judgement = Judgement::warn_for(of_class(label, isolated), found)
+            .see_as(format!("{count} in {}", interval.length), source);
         judgements.push(match label {
             "NMI" | "PMI" => judgement
                 .now("sysctl -w kernel.nmi_watchdog=0")
@@ -176,12 +169,12 @@ fn own(facts: &Facts, context: &Context) -> Judged {
     }
     if judgements.is_empty() {
         let found = format!("{} are as rare as possible", quiet.join(", "));
-        judgements.push(Judgement::pass(isolated, found).see_as(format!("in {}", interval.length), source));
+        judgements.push(Judgement::pass_for(isolated, found).see_as(format!("in {}", interval.length), source));
     }
     Ok(judgements)
 }
 
-/// With one reading only: did the timer stop on the isolated CPUs, compared with the others?
+/// Judges a single reading: whether the timer stopped on the isolated CPUs, compared with the other CPUs.
 fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let table = known(&facts.counters.interrupts)?;
     let isolated = &context.isolated.value;
@@ -222,11 +215,11 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     };
     let found = format!("on average, timer interrupts were {share} % as many as on the other CPUs: {tick}");
     let judgement = match polls {
-        true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick running on idle CPUs"))
+        true => Judgement::warn_for(isolated, format!("{found}; idle=poll keeps the tick running on idle CPUs"))
             .for_good("remove idle=poll")
             .costs("Idle CPUs sleep, and waking up takes the exit latency of their idle states.")
             .see_as("idle=poll", facts.cmdline.source()),
-        false => Judgement::warn(isolated, found),
+        false => Judgement::warn_for(isolated, found),
     }
     .see_as(seen, "/proc/interrupts");
     see_parameter(judgement, facts, "nohz_full").alone()
@@ -247,14 +240,16 @@ fn softirqs(facts: &Facts, context: &Context) -> Judged {
         if rate > SOFTIRQS_A_SECOND * 1000 {
             let found = format!("{label} runs on CPU {cpu} {}, the most of the isolated CPUs", a_second(rate));
             judgements.push(
-                Judgement::warn(of_class(label, isolated), found)
+                Judgement::warn_for(of_class(label, isolated), found)
                     .see_as(format!("{count} in {}", interval.length), source),
             );
         }
     }
     match (judgements.is_empty(), seen.is_empty()) {
         (true, true) => Err(Skip::unknown("the table of softirqs has no row of the isolated CPUs")),
-        (true, false) => Judgement::pass(isolated, "none of them runs often").see_as(seen.join(", "), source).alone(),
+        (true, false) => {
+            Judgement::pass_for(isolated, "none of them runs often").see_as(seen.join(", "), source).alone()
+        }
         _ => Ok(judgements),
     }
 }
@@ -277,8 +272,8 @@ fn load(facts: &Facts, _: &Context) -> Judged {
     let span = interval.map_or("since boot".to_owned(), |interval| format!("in {}", interval.length));
     let found = format!("CPU {cpu} spent the most time in interrupts: {most} % {span}");
     match most <= MOST_LOAD {
-        true => Judgement::pass(Subject::Host, found),
-        false => Judgement::warn(cpu, found),
+        true => Judgement::pass(found),
+        false => Judgement::warn_for(cpu, found),
     }
     .see_as(format!("{most} % in interrupts and softirqs"), "/proc/stat")
     .alone()
@@ -288,11 +283,11 @@ fn storm(facts: &Facts, _: &Context) -> Judged {
     let (found, count) = messages(facts, &["nobody cared", "disabling irq #"])?;
     let source = facts.kernel.messages.source();
     if count == 0 {
-        return Judgement::pass(Subject::Host, "no message says that the kernel has disabled an interrupt")
+        return Judgement::pass("no message says that the kernel has disabled an interrupt")
             .see_as("no message", source)
             .alone();
     }
-    let judgement = Judgement::fail(Subject::Host, format!("{count} messages say that an interrupt was disabled"));
+    let judgement = Judgement::fail(format!("{count} messages say that an interrupt was disabled"));
     found.into_iter().fold(judgement, |judgement, line| judgement.see_as(line, source)).alone()
 }
 

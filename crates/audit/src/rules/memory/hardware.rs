@@ -3,7 +3,7 @@
 use host::Facts;
 use host::facts::MemoryModule;
 
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 
@@ -12,47 +12,41 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.channels",
         cause: Cause::MemoryHardware,
-        group: Group::Memory,
         title: "The memory slots are filled evenly",
         applies: Applies::LINUX.on_hardware(),
         judge: channels,
         why: "Each socket has several memory channels, over which addresses are spread. An empty channel takes its \
               share of the bandwidth away, and modules of different sizes spread the addresses unevenly.",
-        magnitude: Magnitude {
-            text: "one of the most direct effects on performance; one missing channel of six takes away a sixth of the \
+        magnitude: Magnitude::slower(
+            "one of the most direct effects on performance; one missing channel of six takes away a sixth of the \
                    bandwidth",
-            effect: crate::Effect::Slower,
-            source: DPDK,
-        },
+            DPDK,
+        ),
         fix: Fix::boot(
             "fill every channel of every socket with modules of one size, at least 4 GB each (power off first)",
         ),
-        cost: "More modules.",
+        cost: "More memory modules are needed.",
         references: &[
             DPDK,
             "FlexRAN real-time platform slides (2018), Memory Optimizations",
             "SMBIOS specification 3.7, section 7.18",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "mem.speed",
         cause: Cause::MemoryHardware,
-        group: Group::Memory,
         title: "Memory modules run at their own speed",
         applies: Applies::LINUX.on_hardware(),
         judge: speed,
         why: "A module that runs below its rated speed is limited by the firmware's settings, by the processor, or by a \
          second module on its channel.",
-        magnitude: Magnitude {
-            text: "bandwidth in proportion; some nanoseconds of latency",
-            effect: crate::Effect::Slower,
-            source: "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the figure is general knowledge",
-        },
-        fix: Fix::boot("firmware setting Memory Frequency: the maximum, not auto; one module a channel"),
-        cost: "A little power.",
+        magnitude: Magnitude::slower(
+            "bandwidth falls in proportion to the speed; latency rises by some nanoseconds",
+            "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the figure is general knowledge",
+        ),
+        fix: Fix::boot("firmware setting Memory Frequency: the maximum instead of auto; use one module per channel"),
+        cost: "The memory uses a little more power.",
         references: &["FlexRAN real-time platform slides (2018), Memory Optimizations", DPDK],
-        conflicts: &[],
     },
 ];
 
@@ -68,18 +62,15 @@ fn channels(facts: &Facts, _: &Context) -> Judged {
     let size = first.size_bytes.map_or(0, gib);
     let text = format!("{} of {} memory slots are filled", filled.len(), all.len());
     let judgement = if sizes > 0 {
-        Judgement::warn(Subject::Host, format!("{text}, with modules of different sizes"))
+        Judgement::warn(format!("{text}, with modules of different sizes"))
     } else if size < 4 {
-        Judgement::warn(Subject::Host, format!("{text}, with {size} GB each: below 4 GB a module has fewer ranks"))
+        Judgement::warn(format!("{text}, with {size} GB each: below 4 GB a module has fewer ranks"))
     } else if sockets > 1 && !filled.len().is_multiple_of(sockets) {
-        Judgement::warn(Subject::Host, format!("{text}: {sockets} sockets cannot have the same number of modules"))
+        Judgement::warn(format!("{text}: {sockets} sockets cannot have the same number of modules"))
     } else if filled.len() == 1 {
-        Judgement::warn(Subject::Host, format!("{text}: only one channel is used"))
+        Judgement::warn(format!("{text}: only one channel is used"))
     } else {
-        Judgement::pass(
-            Subject::Host,
-            format!("{text}, with {size} GB each; the board's manual says on which channels they are"),
-        )
+        Judgement::pass(format!("{text}, with {size} GB each; the board's manual says on which channels they are"))
     };
     let names: Vec<&str> = filled.iter().map(|module| module.locator.as_str()).take(32).collect();
     judgement.see_as(names.join(" "), fact.source()).alone()
@@ -93,14 +84,14 @@ fn speed(facts: &Facts, _: &Context) -> Judged {
         rated.iter().filter(|(_, speed, configured)| configured < speed).collect();
     let judgement = match (rated.len(), slow.first()) {
         (0, _) => return Err(Skip::unknown(format!("{}: no module reports its speed", fact.source()))),
-        (n, None) => Judgement::pass(Subject::Host, format!("{n} modules run at their own speed")),
+        (n, None) => Judgement::pass(format!("{n} modules run at their own speed")),
         (n, Some((module, speed, configured))) => {
             let text = format!(
                 "{} of {n} modules run below their speed: {} at {configured} of {speed} MT/s",
                 slow.len(),
                 module.locator
             );
-            Judgement::warn(Subject::Host, text)
+            Judgement::warn(text)
         }
     };
     judgement.see_as(format!("{} modules, {} slow", rated.len(), slow.len()), fact.source()).alone()

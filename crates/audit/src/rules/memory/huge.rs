@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::remedy::Operator;
 use crate::rules::common::is_operated;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const TRANSPARENT: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
@@ -17,126 +17,115 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.hugepages-node",
         cause: Cause::HugePages,
-        group: Group::Memory,
         title: "The interface's NUMA node has huge pages",
         applies: RESERVED.with_nic(),
         judge: on_node,
         why: "If its buffer is on another node, each packet crosses between the sockets twice. Without huge pages on \
               the interface's node, DPDK takes them from another node, or does not start.",
-        magnitude: Magnitude {
-            text: "60 to 100 ns more for each access to the other socket's memory",
-            effect: crate::Effect::Slower,
-            source: "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the figure is general knowledge",
-        },
+        magnitude: Magnitude::slower(
+            "60 to 100 ns more for each access to the other socket's memory",
+            "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the figure is general knowledge",
+        ),
         // The judge knows the node and its memory.
         fix: Fix::boot("reserve huge pages on the interface's node: hugepages=1:16 gives node 1 sixteen (Linux 5.16 and later); before that a systemd unit that writes nr_hugepages of the node").decided(),
         cost: "Nothing else can use the reserved memory.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "mem.hugetlbfs",
         cause: Cause::HugePages,
-        group: Group::Memory,
         title: "Huge pages can be mapped as files",
         applies: RESERVED,
         judge: mounted,
         why: "DPDK and QEMU map their huge pages through files of hugetlbfs. Pages of a size that is not mounted \
               cannot be mapped this way.",
-        magnitude: Magnitude {
-            text: "the application does not start, or falls back to small pages and their TLB misses (some hundreds of \
+        magnitude: Magnitude::slower(
+            "the application does not start, or falls back to small pages and their TLB misses (some hundreds of \
                    nanoseconds per buffer)",
-            effect: crate::Effect::Slower,
-            source: DPDK,
-        },
+            DPDK,
+        ),
         fix: Fix::both(
             "mkdir -p /dev/hugepages1G && mount -t hugetlbfs -o pagesize=1G none /dev/hugepages1G",
             "the same in /etc/fstab",
         ),
         cost: "None.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "mem.thp",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "Only applications that request transparent huge pages get them",
         applies: Applies::LINUX,
         judge: transparent,
         why: "With always, page faults may wait for compaction, and khugepaged moves pages of running applications: each move interrupts all CPUs that \
               use them.",
-        magnitude: Magnitude {
-            text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
+            "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
             "transparent_hugepage=never",
         ),
         cost: "Applications without huge pages of their own have more TLB misses.",
         references: &[TRANSPARENT, "tuned profile network-latency", "rigtorp.se, Low latency tuning guide"],
-        conflicts: &[],
     },
     Rule {
         id: "mem.thp-defrag",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "Page faults do not wait for compaction",
         applies: Applies::LINUX,
         judge: defrag,
         why: "With defrag set to always, a page fault itself reclaims and compacts memory until it gets a huge page. \
          With madvise this happens only for memory that asks for it.",
-        magnitude: Magnitude {
-            text: "milliseconds for a page fault that compacts memory",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "milliseconds for a page fault that compacts memory",
+            "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the figure is general knowledge",
+        ),
         fix: Fix::runtime("echo never > /sys/kernel/mm/transparent_hugepage/defrag"),
-        cost: "Fewer huge pages where memory is fragmented.",
+        cost: "There are fewer huge pages if memory is fragmented.",
         references: &[TRANSPARENT],
-        conflicts: &[],
     },
     Rule {
         id: "mem.compaction",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "Memory is not compacted in advance",
         applies: Applies::LINUX,
         judge: compaction,
         why: "With a proactiveness above 0, kcompactd checks twice per second whether memory is fragmented. If it is, it \
          moves pages of running applications.",
-        magnitude: Magnitude {
-            text: "a TLB flush by inter-processor interrupts per moved page, 1 to 5 us each",
-            effect: crate::Effect::Late(Nanos::from_micros(3)),
-            source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(3),
+            "a TLB flush by inter-processor interrupts per moved page, 1 to 5 us each",
+            "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the figure is general knowledge",
+        ),
         fix: Fix::runtime("sysctl -w vm.compaction_proactiveness=0"),
         cost: "Fewer huge pages are available at run time.",
         references: &["Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness"],
-        conflicts: &[],
     },
 ];
 
-/// Where huge pages are to be reserved, and how many.
+/// Where to reserve huge pages, and how many.
 pub(in crate::rules) struct Proposal {
-    /// The node that is meant, where it is one of several.
+    /// The node for which pages are reserved. `None` for any node: the host has only one, or none is preferred.
     pub node: Option<u32>,
-    /// Pages of 1 GB; at least one, and at most a quarter of the memory there where that is known.
+    /// Pages of 1 GB; at least one, and at most a quarter of the node's memory, if that is known.
     pub gib: u64,
-    /// Remark on the number of pages, for people.
+    /// A remark on the number of pages, for people.
     pub note: String,
-    /// The memory, and where that is known from.
+    /// The amount of memory, and its source. `None` if it is not known.
     pub memory: Option<(u64, Source)>,
 }
 
-/// At most so many pages are proposed, and so many where the memory is not known: the application knows its own number.
+/// The largest number of pages that is proposed, and the number that is proposed if the amount of memory is not known.
+/// Only the application knows its own number.
 const MOST: u64 = 16;
 const UNKNOWN: u64 = 4;
 
 impl Proposal {
-    /// For an application on this node, or on any.
+    /// The number of pages for an application on this node, or on any node.
     pub fn of(facts: &Facts, node: Option<u32>) -> Self {
         let several = facts.cpus.nodes.len() > 1;
         let node = node.filter(|_| several);
@@ -166,7 +155,7 @@ impl Proposal {
         Self { node, gib, note, memory }
     }
 
-    /// For the application's CPUs: their node, where it is one.
+    /// The number of pages for the application's CPUs, on their node if they have only one.
     pub fn of_cpus(facts: &Facts, context: &Context) -> Self {
         let isolated = &context.isolated.value;
         let nodes: std::collections::BTreeSet<Option<u32>> =
@@ -175,7 +164,8 @@ impl Proposal {
         Self::of(facts, one)
     }
 
-    /// The judgement with what reserves them: now in pages of 2 MB, of which a running host finds more, and from boot on.
+    /// Adds to the judgement the commands that reserve the pages: now in pages of 2 MB, which a running host finds more
+    /// easily, and at boot in pages of 1 GB.
     pub fn fixes(&self, facts: &Facts, judgement: Judgement) -> Judgement {
         let judgement = match &self.memory {
             Some((bytes, source)) => judgement.see_as(format!("{} GB of memory", bytes >> 30), source),
@@ -202,14 +192,15 @@ impl Proposal {
         };
         let there = pools.and_then(|pools| pools.iter().find(|pool| pool.page_bytes == 2 << 20)?.total.get());
         let place = format!("{folder}/hugepages-2048kB/nr_hugepages");
-        let fit = format!("now, {} MB in pages of 2 MB: adjust it to the application", small * 2);
+        let fit = format!("reserves {} MB in pages of 2 MB: adjust the number to the application", small * 2);
         let judgement = match there {
             Some(total) if total >= small => {
                 judgement.now(format!("# nothing: {total} pages of 2 MB are there already"))
             }
             Some(_) => judgement.now(format!("echo {small} > {place} # {fit}")),
             None => judgement.look(format!("cat {place}")).now(format!(
-                "echo {small} > {place} # {fit}; only if fewer are reserved now: writing a lower number releases pages"
+                "echo {small} > {place} # {fit}. Run it only if fewer pages are reserved so far (see look): a number \
+                below the present one releases pages"
             )),
         };
         let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);
@@ -255,8 +246,8 @@ fn on_node(facts: &Facts, context: &Context) -> Judged {
         let subject = Subject::Link(link.name.clone());
         let judgement = match bytes {
             0 => Proposal::of(facts, Some(node))
-                .fixes(facts, Judgement::fail(subject, format!("its node {node} has no huge pages"))),
-            bytes => Judgement::pass(subject, format!("its node {node} has {} MB of huge pages", bytes >> 20)),
+                .fixes(facts, Judgement::fail_for(subject, format!("its node {node} has no huge pages"))),
+            bytes => Judgement::pass_for(subject, format!("its node {node} has {} MB of huge pages", bytes >> 20)),
         };
         judgements.push(judgement.see_as(
             format!("{} MB", bytes >> 20),
@@ -292,10 +283,8 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
         || mounts.iter().any(|mount| mount.place.starts_with("/var/lib/kubelet/"));
     const KUBELET: &str = "the kubelet mounts the size that a pod asks for";
     let judgement = match (of.is_empty(), missing) {
-        (true, _) if by_pods => {
-            Judgement::pass(Subject::Host, format!("hugetlbfs is not mounted on the host; {KUBELET}"))
-        }
-        (true, _) => Judgement::warn(Subject::Host, "hugetlbfs is not mounted"),
+        (true, _) if by_pods => Judgement::pass(format!("hugetlbfs is not mounted on the host; {KUBELET}")),
+        (true, _) => Judgement::warn("hugetlbfs is not mounted"),
         (false, Some((pool, node))) => {
             let (name, option) = named(pool.page_bytes);
             let total = pool.total.get().unwrap_or(0);
@@ -307,8 +296,8 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
                 "{total} pages of {name}{at} are reserved, but hugetlbfs is mounted for pages of {others} only"
             );
             let judgement = match by_pods {
-                true => Judgement::pass(Subject::Host, format!("{found}; {KUBELET}")),
-                false => Judgement::warn(Subject::Host, found).now(format!(
+                true => Judgement::pass(format!("{found}; {KUBELET}")),
+                false => Judgement::warn(found).now(format!(
                     "mkdir -p /dev/hugepages{option} && mount -t hugetlbfs -o pagesize={option} none /dev/hugepages{option}"
                 )),
             };
@@ -316,7 +305,7 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
         }
         (false, None) => {
             let of_size = sizes[0].map(|size| format!(", for pages of {}", named(size).0)).unwrap_or_default();
-            Judgement::pass(Subject::Host, format!("hugetlbfs is mounted at {}{of_size}", of[0].place))
+            Judgement::pass(format!("hugetlbfs is mounted at {}{of_size}", of[0].place))
         }
     };
     let text = of.iter().map(|mount| format!("{} {}", mount.place, mount.options)).collect::<Vec<_>>().join("; ");
@@ -324,7 +313,7 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     judgement.see_as(text, facts.memory.mounts.source()).alone()
 }
 
-/// A size of pages in words, and as an option of a mount: `2 MB` and `2M`.
+/// Formats a page size for a sentence and as a mount option: `2 MB` and `2M`.
 fn named(size: u64) -> (String, String) {
     match (size >> 30, size >> 20) {
         (0, 0) => (format!("{} kB", size >> 10), format!("{}K", size >> 10)),
@@ -333,7 +322,7 @@ fn named(size: u64) -> (String, String) {
     }
 }
 
-/// `1024M`, as /proc/self/mounts has it.
+/// Parses `1024M`, as in /proc/self/mounts.
 pub(in crate::rules) fn bytes(size: &str) -> Option<u64> {
     let unit = match size.chars().last()? {
         'K' | 'k' => 10,
@@ -347,8 +336,8 @@ pub(in crate::rules) fn bytes(size: &str) -> Option<u64> {
 fn transparent(facts: &Facts, _: &Context) -> Judged {
     let fact = &facts.memory.thp_enabled;
     let judgement = match known(fact)?.as_str() {
-        "always" => Judgement::warn(Subject::Host, "all memory may get transparent huge pages"),
-        other => Judgement::pass(Subject::Host, format!("transparent huge pages: {other}")),
+        "always" => Judgement::warn("all memory may get transparent huge pages"),
+        other => Judgement::pass(format!("transparent huge pages: {other}")),
     };
     judgement.see(fact).alone()
 }
@@ -357,8 +346,8 @@ fn defrag(facts: &Facts, _: &Context) -> Judged {
     let fact = &facts.memory.thp_defrag;
     let enabled = facts.memory.thp_enabled.is(|mode| mode == "never") != Some(true);
     let judgement = match known(fact)?.as_str() {
-        "always" if enabled => Judgement::warn(Subject::Host, "page faults compact memory themselves"),
-        other => Judgement::pass(Subject::Host, format!("compaction in page faults: {other}")),
+        "always" if enabled => Judgement::warn("page faults compact memory themselves"),
+        other => Judgement::pass(format!("compaction in page faults: {other}")),
     };
     judgement.see(fact).see(&facts.memory.thp_enabled).alone()
 }
@@ -366,8 +355,8 @@ fn defrag(facts: &Facts, _: &Context) -> Judged {
 fn compaction(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("vm.compaction_proactiveness");
     let judgement = match *known(&fact)? {
-        0 => Judgement::pass(Subject::Host, "memory is compacted only on demand"),
-        n => Judgement::warn(Subject::Host, format!("the proactiveness is {n} of 100")),
+        0 => Judgement::pass("memory is compacted only on demand"),
+        n => Judgement::warn(format!("the proactiveness is {n} of 100")),
     };
     judgement.see(&fact).alone()
 }
@@ -428,7 +417,9 @@ pub(crate) mod tests {
         };
         let unknown = of(None);
         assert_eq!(unknown.look, ["cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]);
-        assert!(unknown.now[0].contains("only if fewer are reserved now: writing a lower number releases pages"));
+        assert!(unknown.now[0].contains(
+            "Run it only if fewer pages are reserved so far (see look): a number below the present one releases pages"
+        ));
         let less = of(Some("512\n"));
         assert!(less.look.is_empty() && less.now[0].starts_with("echo 2048 > /sys/kernel/mm/"), "{less:?}");
         for enough in ["2048\n", "4096\n"] {

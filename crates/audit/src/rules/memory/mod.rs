@@ -2,7 +2,7 @@
 
 mod hardware;
 mod huge;
-mod paging;
+pub(super) mod paging;
 
 use crate::Rule;
 

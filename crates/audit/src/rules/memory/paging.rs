@@ -1,47 +1,44 @@
-//! What moves, merges, writes back or takes away pages.
+//! Settings by which the kernel moves, merges, writes back or reclaims pages.
 
 use host::Facts;
 use units::Nanos;
 
 use crate::rules::common::given;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
-const FAULT: Magnitude = Magnitude {
-    text: "reading a page from disk takes 0.1 ms (NVMe) to 10 ms",
-    effect: crate::Effect::Late(Nanos::from_millis(1)),
-    source: "general knowledge of disks' latency",
-};
+const FAULT: Magnitude = Magnitude::late(
+    Nanos::from_millis(1),
+    "reading a page from disk takes 0.1 ms (NVMe) to 10 ms",
+    "general knowledge of disks' latency",
+);
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.numa-balancing",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "The kernel does not move pages between nodes",
         applies: Applies::LINUX,
         judge: balancing,
         why: "Automatic balancing unmaps pages to see who uses them. The next access to each is a fault, and pages are \
               moved while the application uses them.",
-        magnitude: Magnitude {
-            text: "1 to 5 us per hinting fault, more for a page that moves, and TLB flushes by inter-processor \
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "1 to 5 us per hinting fault, more for a page that moves, and TLB flushes by inter-processor \
                    interrupts",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the figure is general knowledge",
-        },
-        fix: Fix::runtime("sysctl -w kernel.numa_balancing=0"),
+            "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the figure is general knowledge",
+        ),
+        fix: Fix::runtime("sysctl -w kernel.numa_balancing=0").against(&["intel/PerfSpect recommends it on"]),
         cost: "Applications without a NUMA placement stay on the wrong node.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
             "tuned profile network-latency",
             "Mellanox mlnx-tools, mlnx_tune",
         ],
-        conflicts: &["intel/PerfSpect recommends it on"],
     },
     Rule {
         id: "mem.zone-reclaim",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "Memory of another node is used before local memory is reclaimed",
         applies: Applies::LINUX,
         judge: zone_reclaim,
@@ -49,39 +46,35 @@ pub const RULES: &[Rule] = &[
               other nodes have free pages.",
         magnitude: FAULT,
         fix: Fix::runtime("sysctl -w vm.zone_reclaim_mode=0"),
-        cost: "More memory of other nodes is used.",
+        cost: "The kernel uses more memory of other nodes.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode",
             "Mellanox mlnx-tools, mlnx_tune",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "mem.ksm",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "The kernel does not search for equal pages",
         applies: Applies::LINUX,
         judge: ksm,
         why: "Kernel samepage merging constantly reads memory to find equal pages, and write-protects them. The next \
          write to such a page causes a page fault and a copy.",
-        magnitude: Magnitude {
-            text: "1 to 5 us per write to a merged page",
-            effect: crate::Effect::Late(Nanos::from_micros(3)),
-            source: "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(3),
+            "1 to 5 us per write to a merged page",
+            "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the figure is general knowledge",
+        ),
         fix: Fix::both("echo 2 > /sys/kernel/mm/ksm/run", "systemctl mask ksm ksmtuned"),
         cost: "Guests with equal pages need more memory.",
         references: &[
             "Linux Documentation/admin-guide/mm/ksm.rst",
             "FlexRAN real-time platform slides (2018): Disable KSM",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "mem.swap",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "Memory is not swapped out",
         applies: Applies::LINUX,
         judge: swap,
@@ -96,56 +89,49 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, swappiness",
             "rigtorp.se, Low latency tuning guide",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "mem.dirty",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "Dirty pages are written to disk in small portions",
         applies: Applies::LINUX,
         judge: dirty,
         why: "Up to vm.dirty_ratio of memory may wait to be written. Above that, a writing process must write the pages \
          itself. The larger the share, the longer the burst.",
-        magnitude: Magnitude {
-            text: "a writer is stopped until its pages are written: seconds in the worst case",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
-        },
+        magnitude: Magnitude::untimed(
+            "a writer is stopped until its pages are written: seconds in the worst case",
+            "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
+        ),
         fix: Fix::runtime("sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3"),
-        cost: "More writes, and fewer of them are merged.",
+        cost: "The kernel writes more often, and merges fewer of the writes.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
             "tuned profile latency-performance",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "mem.stat-interval",
         cause: Cause::KernelWork,
-        group: Group::Memory,
         title: "Memory statistics are gathered rarely",
         applies: Applies::LINUX.isolated(),
         judge: statistics,
         why: "Every vm.stat_interval, a worker runs on each CPU whose counters have changed, including isolated CPUs, \
               to add them up.",
-        magnitude: Magnitude {
-            text: "one run of a worker per second by default, some microseconds",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of each is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "one run of a worker per second by default, some microseconds",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of each is general knowledge",
+        ),
         fix: Fix::runtime("sysctl -w vm.stat_interval=10"),
         cost: "Tools show older values.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, stat_interval",
             "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "mem.mlock-limits",
         cause: Cause::HugePages,
-        group: Group::Memory,
         title: "Users may lock memory where a limit is set",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::Rt]),
         judge: limits,
@@ -156,52 +142,49 @@ pub const RULES: &[Rule] = &[
         ),
         cost: "A user can lock all memory.",
         references: &["DPDK guide Getting Started for Linux, Enabling Additional Functionality", "limits.conf(5)"],
-        conflicts: &[],
     },
     Rule {
         id: "mem.faults",
         cause: Cause::MemoryManagement,
-        group: Group::Memory,
         title: "No page came from disk, and none was swapped, during the measurement",
         applies: Applies::LINUX,
         judge: faults,
         why: "Counters show what really happens: a page fault that needs the disk stops its thread.",
         magnitude: FAULT,
         fix: Fix::for_good(
-            "lock the application's memory (mlockall) and touch it before it is needed; LimitMEMLOCK=infinity in its unit",
+            "lock the application's memory (mlockall) and touch it before it is needed; set LimitMEMLOCK=infinity in its unit",
         ),
         cost: "The kernel cannot reclaim locked memory for others.",
         references: &["mlock(2)", "Linux Documentation/timers/no_hz.rst, on keeping applications out of the kernel"],
-        conflicts: &[],
-    },
-    Rule {
-        id: "cmd.numa-balancing",
-        cause: Cause::MemoryManagement,
-        group: Group::CommandLine,
-        title: "numa_balancing= is still in force",
-        applies: Applies::LINUX,
-        judge: balancing_parameter,
-        why: "A service can write kernel.numa_balancing after boot and so override the command line.",
-        magnitude: Magnitude {
-            text: "1 to 5 us per hinting fault",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the figure is general knowledge",
-        },
-        fix: Fix::both("sysctl -w kernel.numa_balancing=0", "stop numad where it runs: it writes the setting again"),
-        cost: "Applications without a NUMA placement stay on the wrong node.",
-        references: &["Linux Documentation/admin-guide/kernel-parameters.txt, numa_balancing"],
-        conflicts: &[],
     },
 ];
+
+/// What the kernel's command line says of paging.
+pub const LINE: &[Rule] = &[Rule {
+    id: "cmd.numa-balancing",
+    cause: Cause::MemoryManagement,
+    title: "numa_balancing= is still in force",
+    applies: Applies::LINUX,
+    judge: balancing_parameter,
+    why: "A service can write kernel.numa_balancing after boot and so override the command line.",
+    magnitude: Magnitude::late(
+        Nanos::from_micros(5),
+        "1 to 5 us per hinting fault",
+        "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the figure is general knowledge",
+    ),
+    fix: Fix::both("sysctl -w kernel.numa_balancing=0", "stop numad where it runs: it writes the setting again"),
+    cost: "Applications without a NUMA placement stay on the wrong node.",
+    references: &["Linux Documentation/admin-guide/kernel-parameters.txt, numa_balancing"],
+}];
 
 fn balancing(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("kernel.numa_balancing");
     let value = *known(&fact)?;
     let nodes = facts.cpus.nodes.len();
     let judgement = match (value, nodes) {
-        (0, _) => Judgement::pass(Subject::Host, "pages stay where they are"),
-        (_, 1) => Judgement::pass(Subject::Host, "it is on, but the host has only one node"),
-        _ => Judgement::warn(Subject::Host, "pages are unmapped and moved between nodes"),
+        (0, _) => Judgement::pass("pages stay where they are"),
+        (_, 1) => Judgement::pass("it is on, but the host has only one node"),
+        _ => Judgement::warn("pages are unmapped and moved between nodes"),
     };
     judgement.see(&fact).see_as(format!("{nodes} nodes known"), "/sys/devices/system/node").alone()
 }
@@ -211,8 +194,8 @@ fn balancing_parameter(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("kernel.numa_balancing");
     let on = *known(&fact)? != 0;
     let judgement = match asked == on {
-        true => Judgement::pass(Subject::Host, "the setting of the command line is in force"),
-        false => Judgement::warn(Subject::Host, "the command line asks for one value, but the other is in force"),
+        true => Judgement::pass("the setting of the command line is in force"),
+        false => Judgement::warn("the command line asks for one value, but the other is in force"),
     };
     judgement
         .see(&fact)
@@ -223,8 +206,8 @@ fn balancing_parameter(facts: &Facts, _: &Context) -> Judged {
 fn zone_reclaim(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("vm.zone_reclaim_mode");
     let judgement = match *known(&fact)? {
-        0 => Judgement::pass(Subject::Host, "memory of other nodes is taken first"),
-        n => Judgement::warn(Subject::Host, format!("the own node is reclaimed first (mode {n})")),
+        0 => Judgement::pass("memory of other nodes is taken first"),
+        n => Judgement::warn(format!("the own node is reclaimed first (mode {n})")),
     };
     judgement.see(&fact).alone()
 }
@@ -233,32 +216,28 @@ fn ksm(facts: &Facts, _: &Context) -> Judged {
     let fact = &facts.memory.ksm_run;
     let shared = facts.memory.ksm_pages_shared.get().unwrap_or(0);
     let judgement = match *known(fact)? {
-        1 => Judgement::warn(Subject::Host, "equal pages are searched for and merged"),
-        0 if shared > 0 => {
-            Judgement::warn(Subject::Host, format!("the search has stopped, but {shared} merged pages remain"))
-        }
-        _ => Judgement::pass(Subject::Host, "pages are not merged"),
+        1 => Judgement::warn("equal pages are searched for and merged"),
+        0 if shared > 0 => Judgement::warn(format!("the search has stopped, but {shared} merged pages remain")),
+        _ => Judgement::pass("pages are not merged"),
     };
     judgement.see(fact).see(&facts.memory.ksm_pages_shared).alone()
 }
 
-/// As low as it must be for pages of applications to stay (mlnx_tune, tuned).
+/// The highest value with which pages of applications stay in memory (mlnx_tune, tuned).
 const SWAPPINESS: i64 = 10;
 
 fn swap(facts: &Facts, _: &Context) -> Judged {
     let areas = known(&facts.memory.swaps)?;
     let source = facts.memory.swaps.source();
     if areas.is_empty() {
-        return Judgement::pass(Subject::Host, "there is no swap area").see_as("none", source).alone();
+        return Judgement::pass("there is no swap area").see_as("none", source).alone();
     }
     let used: u64 = areas.iter().map(|area| area.used_bytes).sum();
     let swappiness = facts.sysctl_number("vm.swappiness");
     let judgement = match (used, swappiness.get()) {
-        (0, Some(n)) if n <= SWAPPINESS => {
-            Judgement::pass(Subject::Host, format!("swap is not used, and swappiness is {n}"))
-        }
-        (0, _) => Judgement::warn(Subject::Host, "swap is not used yet, but may be"),
-        (used, _) => Judgement::warn(Subject::Host, format!("{} MB are swapped out", used >> 20)),
+        (0, Some(n)) if n <= SWAPPINESS => Judgement::pass(format!("swap is not used, and swappiness is {n}")),
+        (0, _) => Judgement::warn("swap is not used yet, but may be"),
+        (used, _) => Judgement::warn(format!("{} MB are swapped out", used >> 20)),
     };
     judgement.see_as(format!("{} areas, {} MB used", areas.len(), used >> 20), source).see(&swappiness).alone()
 }
@@ -267,13 +246,9 @@ fn dirty(facts: &Facts, _: &Context) -> Judged {
     let bytes = facts.sysctl_number("vm.dirty_bytes");
     let ratio = facts.sysctl_number("vm.dirty_ratio");
     let judgement = match (bytes.get(), *known(&ratio)?) {
-        (Some(bytes), _) if bytes > 0 => {
-            Judgement::pass(Subject::Host, format!("at most {} MB wait to be written", bytes >> 20))
-        }
-        (_, ratio) if ratio <= 10 => {
-            Judgement::pass(Subject::Host, format!("at most {ratio} % of memory wait to be written"))
-        }
-        (_, ratio) => Judgement::warn(Subject::Host, format!("up to {ratio} % of memory may wait to be written")),
+        (Some(bytes), _) if bytes > 0 => Judgement::pass(format!("at most {} MB wait to be written", bytes >> 20)),
+        (_, ratio) if ratio <= 10 => Judgement::pass(format!("at most {ratio} % of memory wait to be written")),
+        (_, ratio) => Judgement::warn(format!("up to {ratio} % of memory may wait to be written")),
     };
     judgement.see(&ratio).see(&bytes).alone()
 }
@@ -281,10 +256,8 @@ fn dirty(facts: &Facts, _: &Context) -> Judged {
 fn statistics(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("vm.stat_interval");
     let judgement = match *known(&fact)? {
-        seconds if seconds >= 10 => {
-            Judgement::pass(Subject::Host, format!("statistics are collected every {seconds} s"))
-        }
-        seconds => Judgement::warn(Subject::Host, format!("statistics are collected every {seconds} s")),
+        seconds if seconds >= 10 => Judgement::pass(format!("statistics are collected every {seconds} s")),
+        seconds => Judgement::warn(format!("statistics are collected every {seconds} s")),
     };
     judgement.see(&fact).alone()
 }
@@ -295,12 +268,9 @@ fn limits(facts: &Facts, _: &Context) -> Judged {
     let unlimited = |line: &&&String| line.ends_with("unlimited") || line.ends_with("infinity") || line.ends_with("-1");
     let good = lines.iter().filter(unlimited).count();
     let judgement = match (lines.len(), good) {
-        (0, _) => Judgement::warn(
-            Subject::Host,
-            "no limit for locked memory is set: users have the kernel's default of 8 MB or less",
-        ),
-        (_, 0) => Judgement::warn(Subject::Host, "users may lock only part of their memory"),
-        (_, n) => Judgement::pass(Subject::Host, format!("{n} entries allow users to lock all memory")),
+        (0, _) => Judgement::warn("no limit for locked memory is set: users have the kernel's default of 8 MB or less"),
+        (_, 0) => Judgement::warn("users may lock only part of their memory"),
+        (_, n) => Judgement::pass(format!("{n} entries allow users to lock all memory")),
     };
     let text = lines.iter().map(|line| line.as_str()).take(5).collect::<Vec<_>>().join("; ");
     judgement.see_as(if text.is_empty() { "no memlock".to_owned() } else { text }, fact.source()).alone()
@@ -317,8 +287,8 @@ fn faults(facts: &Facts, _: &Context) -> Judged {
     let length = interval.length;
     let text = format!("{major} page faults needed the disk during {length}, {swapped} pages came from swap");
     let judgement = match major + swapped {
-        0 => Judgement::pass(Subject::Host, text),
-        _ => Judgement::warn(Subject::Host, text),
+        0 => Judgement::pass(text),
+        _ => Judgement::warn(text),
     };
     judgement.see_as(format!("pgmajfault {major}, pswpin {swapped}"), fact.source()).alone()
 }

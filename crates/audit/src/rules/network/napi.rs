@@ -1,11 +1,11 @@
-//! NAPI: when the kernel looks at a card's rings.
+//! NAPI: when the kernel polls a card's rings.
 
 use host::Facts;
 use host::facts::{Link, Napi, Task};
 use units::Nanos;
 
 use crate::rules::interfaces::by_link;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
 const NAPI: &str = "Linux Documentation/networking/napi.rst";
 
@@ -14,92 +14,85 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "net.busy-poll",
         cause: Cause::NetworkStack,
-        group: Group::Network,
         title: "A thread that waits for a packet polls the card first",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: busy_poll,
         why: "A socket call that would block can poll the card's queue for some microseconds. A packet that arrives in \
          that time needs no interrupt, no softirq and no wake-up.",
-        magnitude: Magnitude {
-            text: "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/networking/napi.rst, Busy polling; the figure is an estimate",
-        },
-        fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50"),
-        cost: "Waiting threads use CPU time for up to 50 us each. A socket can request it for itself instead \
-               (SO_BUSY_POLL).",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
+            "Linux Documentation/networking/napi.rst, Busy polling; the figure is an estimate",
+        ),
+        fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50")
+            .against(&["OpenShift cluster-node-tuning-operator leaves it out: real-time kernels do not have it"]),
+        cost: "Waiting threads use CPU time for up to 50 us each. A socket can request busy polling for \
+               itself instead (SO_BUSY_POLL).",
         references: &[
             NAPI,
             "Linux Documentation/admin-guide/sysctl/net.rst, busy_poll",
             "tuned profile network-latency",
         ],
-        conflicts: &["OpenShift cluster-node-tuning-operator leaves it out: real-time kernels do not have it"],
     },
     Rule {
         id: "net.defer-hard-irqs",
         cause: Cause::Moderation,
-        group: Group::Network,
         title: "Interrupts are not deferred longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
-        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout \
-              looks again. It was made for applications that poll themselves; without one, packets wait for the timer. \
-              Setting only one of the two is a mistake: the first alone does nothing, the second alone holds back \
-              merged segments.",
-        magnitude: Magnitude {
-            text: "up to gro_flush_timeout per packet; 20 us to 2 ms are usual",
-            effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
-        },
+        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer (gro_flush_timeout) polls \
+              again. It was made for applications that poll the card themselves; if none runs, packets wait for the \
+              timer. Setting only one of the two is a mistake: the first alone does nothing, the second alone holds \
+              back merged segments.",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(20),
+            "up to gro_flush_timeout per packet; 20 us to 2 ms are usual",
+            "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
+        ),
         fix: Fix::runtime(
             "echo 0 > /sys/class/net/{nic}/napi_defer_hard_irqs\necho 0 > /sys/class/net/{nic}/gro_flush_timeout",
         ),
-        cost: "More interrupts.",
+        cost: "There are more interrupts.",
         references: &[NAPI, "GitHub Linutronix/RTC-Testbench#62"],
-        conflicts: &[],
     },
     Rule {
         id: "net.threaded-napi",
         cause: Cause::Queues,
-        group: Group::Network,
         title: "NAPI threads have a priority and a place",
         applies: Applies::LINUX.with_nic(),
         judge: threaded,
         why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when \
          and where the thread runs: at normal priority it competes with all other threads, on any CPU that its mask \
          allows.",
-        magnitude: Magnitude {
-            text: "a scheduling delay: up to a time slice of milliseconds at normal priority",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/networking/napi.rst, Threaded NAPI; the figure is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "a scheduling delay: up to a time slice of milliseconds at normal priority",
+            "Linux Documentation/networking/napi.rst, Threaded NAPI; the figure is an estimate",
+        ),
         fix: Fix::runtime(
             "for p in $(pgrep napi/{nic}); do chrt -f -p 50 $p; taskset -pc {housekeeping} $p; done # or echo 0 > /sys/class/net/{nic}/threaded",
         ),
         cost: "A real-time thread can starve others on its CPU.",
         references: &[NAPI],
-        conflicts: &[],
     },
 ];
 
 fn busy_poll(facts: &Facts, _: &Context) -> Judged {
     let (read, poll) = (facts.sysctl_number("net.core.busy_read"), facts.sysctl_number("net.core.busy_poll"));
     let judgement = match (*known(&read)?, poll.get().unwrap_or(0)) {
-        (0, 0) => Judgement::warn(Subject::Host, "waiting threads sleep until an interrupt"),
-        (0, n) => {
-            Judgement::warn(Subject::Host, format!("poll and select poll the card for {n} us; reading sleeps at once"))
-        }
-        (n, _) => Judgement::pass(Subject::Host, format!("reading polls the card for {n} us before it sleeps")),
+        (0, 0) => Judgement::warn("waiting threads sleep until an interrupt"),
+        (0, n) => Judgement::warn(format!("poll and select poll the card for {n} us; reading sleeps at once")),
+        (n, _) => Judgement::pass(format!("reading polls the card for {n} us before it sleeps")),
     };
     judgement.see(&read).see(&poll).alone()
 }
 
-/// The interface's settings, or those of its NAPI instances where these say more.
+/// The interface's settings, or those of its NAPI instances if these are more specific.
 fn settings(link: &Link) -> Result<(u32, u64), Skip> {
     let instances = link.napi.value().into_iter().flatten();
     let own = |get: fn(&Napi) -> Option<u64>| instances.clone().filter_map(get).max();
-    let defer = own(|napi| napi.defer_hard_irqs.map(u64::from));
-    let flush = own(|napi| napi.gro_flush_timeout_ns);
+    let defer = own(|napi| napi.settings.defer_hard_irqs.map(u64::from));
+    let flush = own(|napi| napi.settings.gro_flush_timeout_ns);
     match (defer, flush) {
         (Some(defer), Some(flush)) => Ok((defer.min(u32::MAX.into()) as u32, flush)),
         _ => Ok((*known(&link.defer_hard_irqs)?, *known(&link.gro_flush_timeout_ns)?)),
@@ -111,28 +104,21 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
         let (defer, flush) = settings(link)?;
         let timeout = Nanos::from_nanos(flush);
         let judgement = match (defer, flush) {
-            (0, 0) => Judgement::pass(Subject::Host, "interrupts come as the card sends them"),
-            (_, 0) => Judgement::warn(
-                Subject::Host,
-                "interrupts should be deferred, but no timer is set, so nothing is deferred",
-            ),
-            (0, _) => Judgement::warn(
-                Subject::Host,
-                format!("merged segments wait up to {timeout}, but interrupts are not deferred"),
-            )
-            .takes(timeout),
-            _ if timeout <= context.budget() => {
-                Judgement::pass(Subject::Host, format!("the kernel polls the card at least every {timeout}"))
-            }
-            _ => Judgement::warn(Subject::Host, format!("packets wait up to {timeout} if no application polls"))
+            (0, 0) => Judgement::pass("interrupts come as the card sends them"),
+            (_, 0) => Judgement::warn("interrupts should be deferred, but no timer is set, so nothing is deferred"),
+            (0, _) => Judgement::warn(format!("merged segments wait up to {timeout}, but interrupts are not deferred"))
                 .takes(timeout),
+            _ if timeout <= context.budget() => {
+                Judgement::pass(format!("the kernel polls the card at least every {timeout}"))
+            }
+            _ => Judgement::warn(format!("packets wait up to {timeout} if no application polls")).takes(timeout),
         };
         let text = format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {flush} ns");
         Ok(judgement.see_as(text, link.defer_hard_irqs.source()))
     })
 }
 
-/// The threads that poll an interface: named by the kernel, or `napi/eth0-8193`.
+/// The threads that poll an interface, with the kernel's names or `napi/eth0-8193`.
 fn threads<'a>(facts: &'a Facts, link: &'a Link) -> impl Iterator<Item = &'a Task> {
     let named: Vec<u32> = link.napi.value().into_iter().flatten().filter_map(|napi| napi.pid).collect();
     let prefix = format!("napi/{}-", link.name);
@@ -142,7 +128,7 @@ fn threads<'a>(facts: &'a Facts, link: &'a Link) -> impl Iterator<Item = &'a Tas
 fn threaded(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         if !*known(&link.threaded)? {
-            return Ok(Judgement::pass(Subject::Host, "softirqs poll the card").see_as("0", link.threaded.source()));
+            return Ok(Judgement::pass("softirqs poll the card").see_as("0", link.threaded.source()));
         }
         known(&facts.tasks)?;
         let threads: Vec<&Task> = threads(facts, link).collect();
@@ -156,14 +142,11 @@ fn threaded(facts: &Facts, context: &Context) -> Judged {
         let loose = loose.count();
         let normal = threads.iter().filter(|task| !task.class.is_realtime()).count();
         let judgement = match (loose, normal) {
-            (0, 0) => Judgement::pass(
-                Subject::Host,
-                format!("{} threads are pinned and have a real-time priority", threads.len()),
-            ),
+            (0, 0) => Judgement::pass(format!("{} threads are pinned and have a real-time priority", threads.len())),
             (loose, normal) => {
                 let found =
                     format!("of {} threads, {loose} may run anywhere and {normal} have normal priority", threads.len());
-                Judgement::warn(Subject::Host, found)
+                Judgement::warn(found)
             }
         };
         Ok(judgement

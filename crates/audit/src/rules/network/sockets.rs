@@ -1,10 +1,10 @@
-//! Sockets: buffers of UDP, and TCP's habits.
+//! Sockets: buffers of UDP, and settings of TCP.
 
 use host::Facts;
 use units::Nanos;
 
 use crate::rules::interfaces::span;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
 const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
 
@@ -13,86 +13,76 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "net.udp-drops",
         cause: Cause::NetworkStack,
-        group: Group::Network,
         title: "No datagram was dropped from a full socket",
         applies: Applies::LINUX,
         judge: overruns,
         why: "A datagram is lost when its socket's buffer is full: the application was away for longer than the buffer \
          lasts.",
-        magnitude: Magnitude {
-            text: "a lost packet",
-            effect: crate::Effect::Unsized,
-            source: "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS; net/ipv4/udp.c counts it where a datagram is dropped",
-        },
+        magnitude: Magnitude::untimed(
+            "a lost packet",
+            "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS; net/ipv4/udp.c counts it where a datagram is dropped",
+        ),
         fix: Fix::both(
             "sysctl -w net.core.rmem_max=16777216 # and SO_RCVBUF in the application",
             "net.core.rmem_max = 16777216 in /etc/sysctl.d",
         )
         .decided(),
-        cost: "A longer buffer is a longer queue.",
+        cost: "Data can wait longer in a longer buffer.",
         references: &[
             "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS",
             "GitHub padalan/latency-audit",
             "socket(7), SO_RCVBUF",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "net.tcp-slow-start",
         cause: Cause::NetworkStack,
-        group: Group::Network,
         title: "TCP keeps its window after a pause",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: slow_start,
         why: "After a pause as long as a retransmission timeout, TCP starts again with a small window. The first large \
               message then takes several round trips.",
-        magnitude: Magnitude {
-            text: "a round trip per doubling of the window from 10 segments",
-            effect: crate::Effect::Unsized,
-            source: "RFC 2861; RFC 6928 (initial window)",
-        },
-        fix: Fix::runtime("sysctl -w net.ipv4.tcp_slow_start_after_idle=0"),
+        magnitude: Magnitude::untimed(
+            "a round trip per doubling of the window from 10 segments",
+            "RFC 2861; RFC 6928 (initial window)",
+        ),
+        fix: Fix::runtime("sysctl -w net.ipv4.tcp_slow_start_after_idle=0")
+            .against(&["RFC 2861: the old window is no longer valid after a pause"]),
         cost: "After a pause, TCP may send a burst into a path that has become narrower.",
         references: &[IP, "GitHub nawaz1991/lltune"],
-        conflicts: &["RFC 2861: the old window is no longer valid after a pause"],
     },
     Rule {
         id: "net.tcp-autocorking",
         cause: Cause::NetworkStack,
-        group: Group::Network,
         title: "TCP sends small messages at once",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: corking,
         why: "With automatic corking, a small write waits to be joined with the next one while an earlier packet of the \
          flow is still in the queue or the card.",
-        magnitude: Magnitude {
-            text: "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
-            effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is from drivers/net/ethernet/intel/i40e",
-        },
-        fix: Fix::runtime("sysctl -w net.ipv4.tcp_autocorking=0"),
-        cost: "More and smaller packets.",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(50),
+            "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
+            "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is from drivers/net/ethernet/intel/i40e",
+        ),
+        fix: Fix::runtime("sysctl -w net.ipv4.tcp_autocorking=0").against(&["Linux by default: on"]),
+        cost: "TCP sends more and smaller packets.",
         references: &[IP, "GitHub nawaz1991/lltune"],
-        conflicts: &["Linux by default: on"],
     },
     Rule {
         id: "net.stale-sysctls",
         cause: Cause::Obsolete,
-        group: Group::Network,
         title: "No sysctl is set that no longer does anything",
         applies: Applies::LINUX,
         judge: stale,
         why: "net.ipv4.tcp_low_latency has had no effect since Linux 4.14 (the prequeue that it switched off is gone). \
               A profile that sets it promises an effect that it does not have.",
-        magnitude: Magnitude {
-            text: "nothing: the setting has no effect",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/networking/ip-sysctl.rst, tcp_low_latency: a legacy option without effect",
-        },
+        magnitude: Magnitude::untimed(
+            "nothing: the setting has no effect",
+            "Linux Documentation/networking/ip-sysctl.rst, tcp_low_latency: a legacy option without effect",
+        ),
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_low_latency=0"),
         cost: "None.",
         references: &[IP],
-        conflicts: &[],
     },
 ];
 
@@ -106,11 +96,8 @@ fn overruns(facts: &Facts, _: &Context) -> Judged {
         .ok_or_else(|| Skip::unknown(format!("{}: no Udp.RcvbufErrors", fact.source())))?;
     let span = span(interval.map(|interval| interval.length));
     let judgement = match lost {
-        0 => Judgement::pass(Subject::Host, format!("no socket overflowed {span}")),
-        n => Judgement::warn(
-            Subject::Host,
-            format!("{n} datagrams were dropped because their socket's buffer was full {span}"),
-        ),
+        0 => Judgement::pass(format!("no socket overflowed {span}")),
+        n => Judgement::warn(format!("{n} datagrams were dropped because their socket's buffer was full {span}")),
     };
     judgement
         .see_as(format!("Udp RcvbufErrors {lost}"), fact.source())
@@ -121,8 +108,8 @@ fn overruns(facts: &Facts, _: &Context) -> Judged {
 fn slow_start(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("net.ipv4.tcp_slow_start_after_idle");
     let judgement = match *known(&fact)? {
-        0 => Judgement::pass(Subject::Host, "the window stays as it is"),
-        _ => Judgement::warn(Subject::Host, "after a pause TCP starts with a small window"),
+        0 => Judgement::pass("the window stays as it is"),
+        _ => Judgement::warn("after a pause TCP starts with a small window"),
     };
     judgement.see(&fact).alone()
 }
@@ -130,8 +117,8 @@ fn slow_start(facts: &Facts, _: &Context) -> Judged {
 fn corking(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("net.ipv4.tcp_autocorking");
     let judgement = match *known(&fact)? {
-        0 => Judgement::pass(Subject::Host, "small writes are sent at once"),
-        _ => Judgement::warn(Subject::Host, "small writes may wait for the packet before them"),
+        0 => Judgement::pass("small writes are sent at once"),
+        _ => Judgement::warn("small writes may wait for the packet before them"),
     };
     judgement.see(&fact).alone()
 }
@@ -139,8 +126,8 @@ fn corking(facts: &Facts, _: &Context) -> Judged {
 fn stale(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("net.ipv4.tcp_low_latency");
     let judgement = match *known(&fact)? {
-        0 => Judgement::pass(Subject::Host, "tcp_low_latency is not set"),
-        _ => Judgement::warn(Subject::Host, "tcp_low_latency is set but has no effect"),
+        0 => Judgement::pass("tcp_low_latency is not set"),
+        _ => Judgement::warn("tcp_low_latency is set but has no effect"),
     };
     judgement.see(&fact).alone()
 }

@@ -1,114 +1,106 @@
-//! The stack between card and sockets: budgets, connection tracking, drivers that come along.
+//! The network stack between card and sockets: budgets, connection tracking, and drivers that are loaded with the
+//! card's.
 
 use host::facts::{Irq, Softnet};
 use host::{Fact, Facts};
 use units::Nanos;
 
 use crate::rules::interfaces::span;
-use crate::{
-    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
-};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known, settled};
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.softnet-drops",
         cause: Cause::NetworkStack,
-        group: Group::Network,
         title: "No packet was dropped from a CPU's backlog",
         applies: Applies::LINUX,
         judge: dropped,
         why: "Packets that another CPU or a virtual interface hands over wait in a backlog of netdev_max_backlog \
               packets; what does not fit is dropped.",
-        magnitude: Magnitude {
-            text: "a lost packet; with TCP a round trip or more until it is sent again",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
-        },
+        magnitude: Magnitude::untimed(
+            "a lost packet; with TCP a round trip or more until it is sent again",
+            "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
+        ),
         fix: Fix::for_good("double net.core.netdev_max_backlog"),
-        cost: "A longer backlog is a longer queue.",
+        cost: "Packets can wait longer in a longer backlog.",
         references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog", "GitHub nawaz1991/lltune"],
-        conflicts: &[],
     },
     Rule {
         id: "net.softnet-squeezed",
         cause: Cause::NetworkStack,
-        group: Group::Network,
         title: "Network softirqs finished their work in time",
         applies: Applies::LINUX,
         judge: squeezed,
         why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, even if packets remain. These wait \
          until ksoftirqd gets the CPU, or until the next round.",
-        magnitude: Magnitude {
-            text: "until ksoftirqd runs: a scheduling delay, up to milliseconds next to a busy thread",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the figure is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "until ksoftirqd runs: a scheduling delay, up to milliseconds next to a busy thread",
+            "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the figure is an estimate",
+        ),
         fix: Fix::for_good(
             "double net.core.netdev_budget and net.core.netdev_budget_usecs; better: spread the queues over more CPUs",
-        ),
+        )
+        .against(&["a longer budget keeps real-time threads of that CPU waiting"]),
         cost: "Other work on that CPU waits longer.",
         references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_budget", "GitHub nawaz1991/lltune"],
-        conflicts: &["a longer budget keeps real-time threads of that CPU waiting"],
     },
     Rule {
         id: "net.conntrack",
         cause: Cause::NetworkStack,
-        group: Group::Network,
         title: "Connections are not tracked",
         applies: Applies::LINUX.to(&[Workload::Interrupt, Workload::Rt, Workload::KvmHost]),
         judge: tracking,
         why: "Connection tracking looks up each packet in a table with locks and creates an entry for each new flow. \
          When the table is full, packets are dropped.",
-        magnitude: Magnitude {
-            text: "about 0.1 to 1 us per packet, and drops when the table is full",
-            effect: crate::Effect::Slower,
-            source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the figure is an estimate",
-        },
+        magnitude: Magnitude::slower(
+            "about 0.1 to 1 us per packet, and drops when the table is full",
+            "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the figure is an estimate",
+        ),
         fix: Fix::both(
             "nft add rule raw prerouting iifname {nic} notrack",
-            "stateless rules, or none; blacklist nf_conntrack if nothing needs it",
-        ),
+            "use only stateless rules, or no rules; blacklist nf_conntrack if nothing needs it",
+        )
+        .against(&["firewalls, containers and Kubernetes need it"]),
         cost: "Stateful rules, address translation and Kubernetes services need it.",
         references: &["Linux Documentation/networking/nf_conntrack-sysctl.rst", "Mellanox mlnx-tools, mlnx_tune"],
-        conflicts: &["firewalls, containers and Kubernetes need it"],
     },
     Rule {
         id: "net.irdma",
         cause: Cause::Rdma,
-        group: Group::Network,
         title: "The card's RDMA driver is loaded only if it is used",
         applies: Applies::LINUX,
         judge: rdma,
         why: "The module irdma is loaded with ice and i40e, and takes an interrupt on each CPU for completions, \
               including isolated CPUs.",
-        magnitude: Magnitude {
-            text: "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes some microseconds",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes some microseconds",
+            "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
             "rmmod irdma # only if rdma resource show lists no queue pair of an application",
             "module_blacklist=irdma",
         )
         .after("rdma resource show # queue pairs in use")
         .decided(),
-        cost: "No RDMA: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their connections.",
+        cost: "RDMA stops: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their \
+               connections.",
         references: &[
             "OpenShift vDU/RAN reference configuration",
             "Linux Documentation/admin-guide/kernel-parameters.txt, module_blacklist",
         ],
-        conflicts: &[],
     },
 ];
 
-/// This many CPUs are named.
+/// Number of CPUs that are named.
 const NAMED: usize = 4;
 
-/// Counts by CPU, and during which time; `None` since boot.
+/// Counts by CPU, and the time during which they were counted (`None`: since boot).
 type ByCpu = (Vec<(u32, u64)>, Option<Nanos>);
 
-/// A counter of the backlog by CPU, during the interval or since boot; the largest first.
+/// A counter of the backlog by CPU, during the interval or since boot, the largest count first.
 fn backlog(facts: &Facts, get: fn(&Softnet) -> u64) -> Result<ByCpu, Skip> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let table = interval.map_or(&facts.counters.softnet, |interval| &interval.change.softnet);
@@ -125,7 +117,7 @@ fn named(judgement: Judgement, found: &[(u32, u64)], facts: &Facts) -> Judgement
     found.iter().take(NAMED).fold(judgement, one)
 }
 
-/// Doubles what is known of some settings: a fixed number could be less than what is there.
+/// Doubles the known values of some settings, because a fixed number could be less than the present value.
 fn twice(settings: &[(&str, &Fact<i64>)]) -> Option<String> {
     let double = |(name, fact): &(&str, &Fact<i64>)| {
         let now = fact.get().filter(|now| *now > 0)?;
@@ -141,13 +133,10 @@ fn dropped(facts: &Facts, _: &Context) -> Judged {
     let (total, span) = (found.iter().map(|(_, n)| n).sum::<u64>(), span(during));
     let limit = facts.sysctl_number("net.core.netdev_max_backlog");
     let judgement = match total {
-        0 => Judgement::pass(Subject::Host, format!("no backlog overflowed {span}"))
-            .see_as("all 0", facts.counters.softnet.source()),
-        n => named(
-            Judgement::warn(Subject::Host, format!("{n} packets were dropped because a backlog was full {span}")),
-            &found,
-            facts,
-        ),
+        0 => Judgement::pass(format!("no backlog overflowed {span}")).see_as("all 0", facts.counters.softnet.source()),
+        n => {
+            named(Judgement::warn(format!("{n} packets were dropped because a backlog was full {span}")), &found, facts)
+        }
     }
     .see(&limit);
     match twice(&[("net.core.netdev_max_backlog", &limit)]) {
@@ -163,13 +152,10 @@ fn squeezed(facts: &Facts, _: &Context) -> Judged {
     let (packets, usecs) =
         (facts.sysctl_number("net.core.netdev_budget"), facts.sysctl_number("net.core.netdev_budget_usecs"));
     let judgement = match total {
-        0 => Judgement::pass(Subject::Host, format!("no softirq ran out of budget {span}"))
+        0 => Judgement::pass(format!("no softirq ran out of budget {span}"))
             .see_as("all 0", facts.counters.softnet.source()),
         n => named(
-            Judgement::warn(
-                Subject::Host,
-                format!("softirqs ran out of budget {n} times and left packets behind {span}"),
-            ),
+            Judgement::warn(format!("softirqs ran out of budget {n} times and left packets behind {span}")),
             &found,
             facts,
         ),
@@ -190,20 +176,20 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     let count = facts.sysctl_number("net.netfilter.nf_conntrack_count");
     let max = facts.sysctl_number("net.netfilter.nf_conntrack_max");
     let judgement = match (module || count.is_known(), count.get(), max.get()) {
-        (false, ..) => Judgement::pass(Subject::Host, "the module nf_conntrack is not loaded"),
-        (true, Some(0), _) => Judgement::pass(Subject::Host, "connection tracking is loaded but tracks nothing"),
+        (false, ..) => Judgement::pass("the module nf_conntrack is not loaded"),
+        (true, Some(0), _) => Judgement::pass("connection tracking is loaded but tracks nothing"),
         (true, Some(n), Some(max)) if n * 10 >= max * 9 => {
-            Judgement::fail(Subject::Host, format!("{n} of {max} connections: the table is nearly full"))
+            Judgement::fail(format!("{n} of {max} connections: the table is nearly full"))
         }
-        (true, Some(n), _) => Judgement::warn(Subject::Host, format!("{n} connections are tracked")),
-        (true, None, _) => Judgement::warn(Subject::Host, "connection tracking is loaded"),
+        (true, Some(n), _) => Judgement::warn(format!("{n} connections are tracked")),
+        (true, None, _) => Judgement::warn("connection tracking is loaded"),
     };
     let text = if module { "nf_conntrack" } else { "no nf_conntrack" };
     judgement.see_as(text, facts.kernel.modules.source()).see(&count).alone()
 }
 
-/// By the names that the driver requests: `irdma-...`, and in its earlier versions `CEQ` and `AEQCEQ` for completions
-/// (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
+/// Whether an interrupt is for RDMA, by the names that the driver requests: `irdma-...`, and in its earlier versions
+/// `CEQ` and `AEQCEQ` for completions (drivers/infiniband/hw/irdma/hw.c, irdma_cfg_ceq_vector).
 fn is_rdma(irq: &&Irq) -> bool {
     let is_own = |action: &String| action.starts_with("irdma") || action == "CEQ" || action == "AEQCEQ";
     irq.actions.is(|actions| actions.iter().any(is_own)) == Some(true)
@@ -219,7 +205,7 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("the users of the interrupts are not known"));
         };
         let n = used.len();
-        return Judgement::pass(Subject::Host, format!("none of {n} interrupts is of irdma"))
+        return Judgement::pass(format!("none of {n} interrupts is of irdma"))
             .see_as(format!("{n} with a user, none of irdma"), first.actions.source())
             .alone();
     }
@@ -237,7 +223,7 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
         .count();
     let astray = if isolated.is_empty() { String::new() } else { format!(", {stray} of them on isolated CPUs") };
     let found = format!("the driver irdma has {} interrupts{astray}; they fired {came} times", vectors.len());
-    Judgement::warn(Subject::Host, found)
+    Judgement::warn(found)
         .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
         .see_as(format!("their sum since boot: {came}"), facts.counters.interrupts.source())
         .alone()

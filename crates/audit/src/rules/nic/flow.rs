@@ -1,4 +1,4 @@
-//! Flow control, what the card's firmware does by itself, and what was lost.
+//! Flow control, what the card's firmware does by itself, and lost frames.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,35 @@ use host::facts::Link;
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, counted, offered, on_wire, span};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 
-const PAUSE: Magnitude = Magnitude {
-    text: "up to 65,535 times 512 bit times per pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
-    effect: crate::Effect::Late(Nanos::from_micros(336)),
-    source: "IEEE 802.3, Annex 31B",
-};
+const PAUSE: Magnitude = Magnitude::late(
+    Nanos::from_micros(336),
+    "up to 65,535 times 512 bit times per pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
+    "IEEE 802.3, Annex 31B",
+);
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.pause",
         cause: Cause::Pause,
-        group: Group::Nic,
         title: "Pause frames are off",
         applies: Applies::LINUX.with_nic(),
         judge: pause,
         why: "A receiver that cannot keep up stops its sender with pause frames, and with it every flow on that link, \
          even those whose receiver is idle.",
         magnitude: PAUSE,
-        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off"),
+        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off")
+            .against(&["storage and RDMA over converged Ethernet need a link without loss"]),
         cost: "Frames are lost instead when a ring overflows; RDMA over Ethernet needs priority flow control.",
         references: &["DPDK guide, nics/mlx4 and mlx5, Performance tuning", I40E, "FreeBSD manual, ixl(4)"],
-        conflicts: &["storage and RDMA over converged Ethernet need a link without loss"],
     },
     Rule {
         id: "nic.pause-frames",
         cause: Cause::Pause,
-        group: Group::Nic,
         title: "No pause frame was received or sent",
         applies: Applies::LINUX.with_nic(),
         judge: paused,
@@ -48,22 +46,19 @@ pub const RULES: &[Rule] = &[
             .decided(),
         cost: "Frames are lost instead when a ring overflows.",
         references: &["IEEE 802.3, Annex 31B", I40E],
-        conflicts: &[],
     },
     Rule {
         id: "nic.drops",
         cause: Cause::Rings,
-        group: Group::Nic,
         title: "The card dropped nothing for lack of buffers",
         applies: Applies::LINUX.with_nic(),
         judge: drops,
         why: "A frame is lost if no slot is free: the CPU was away for longer than the ring lasts, or the link to memory \
          was too slow.",
-        magnitude: Magnitude {
-            text: "a lost packet; with TCP a round trip or more until it is sent again",
-            effect: crate::Effect::Unsized,
-            source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
-        },
+        magnitude: Magnitude::untimed(
+            "a lost packet; with TCP a round trip or more until it is sent again",
+            "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
+        ),
         fix: Fix::for_good(
             "use a longer ring (ethtool -G), or remove the load that keeps the queue's CPU busy (apus irqs)",
         )
@@ -73,57 +68,50 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/networking/statistics.rst",
             "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "nic.fw-lldp",
         cause: Cause::NicDriver,
-        group: Group::Nic,
         title: "The card's firmware leaves LLDP to the host",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ice"]),
         judge: lldp,
         why: "The firmware's own agent takes LLDP frames before the host sees them, and may enable priority flow control \
          at the request of the switch.",
-        magnitude: Magnitude {
-            text: "flow control that nobody set: up to 336 us per pause at 100 Gbit/s",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
-        },
+        magnitude: Magnitude::untimed(
+            "flow control that nobody set: up to 336 us per pause at 100 Gbit/s",
+            "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
+        ),
         fix: Fix::runtime("ethtool --set-priv-flags {nic} disable-fw-lldp on fw-lldp-agent off"),
         cost: "The port is reset. Without an agent on the host there is no LLDP.",
         references: &[I40E, "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "nic.priv-flags",
         cause: Cause::NicDriver,
-        group: Group::Nic,
         title: "No private flag of the driver selects a slow path",
         applies: Applies::LINUX.with_nic(),
         judge: flags,
         why: "legacy-rx of Intel's drivers copies each frame as older versions did. It exists for debugging.",
-        magnitude: Magnitude {
-            text: "a copy and an allocation per frame: about 0.1 to 0.5 us",
-            effect: crate::Effect::Slower,
-            source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the figure is an estimate",
-        },
+        magnitude: Magnitude::slower(
+            "a copy and an allocation per frame: about 0.1 to 0.5 us",
+            "Linux drivers/net/ethernet/intel (private flag legacy-rx); the figure is an estimate",
+        ),
         fix: Fix::runtime("ethtool --set-priv-flags {nic} legacy-rx off"),
         cost: "The port is reset.",
         references: &[
             "Linux drivers/net/ethernet/intel/i40e/i40e_ethtool.c, legacy-rx",
             "ethtool(8), --set-priv-flags",
         ],
-        conflicts: &[],
     },
 ];
 
-/// Counters of the kernel that say that a frame found no room (Documentation/networking/statistics.rst).
+/// The kernel's counters of frames for which there was no room (Documentation/networking/statistics.rst).
 const LOST: [&str; 4] = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "tx_fifo_errors"];
-/// Parts of drivers' names for the same.
+/// Parts of the names that drivers give to such counters.
 const LOST_TOO: [&str; 6] = ["out_of_buffer", "no_buffer", "no_buf", "no_dma", "rx_missed", "rx_discards_phy"];
-/// The longest pause: 65,535 quanta of 512 bits (IEEE 802.3, Annex 31B), in octets on the wire.
+/// The longest pause, in octets on the wire: 65,535 quanta of 512 bits (IEEE 802.3, Annex 31B).
 const LONGEST_PAUSE: u64 = 65_535 * 64;
-/// This many counters are named.
+/// Number of counters that are named.
 const NAMED: usize = 5;
 
 fn pause(facts: &Facts, context: &Context) -> Judged {
@@ -132,14 +120,14 @@ fn pause(facts: &Facts, context: &Context) -> Judged {
         let word = |on: bool| if on { "on" } else { "off" };
         let longest = link.speed.get().map(|speed| on_wire(LONGEST_PAUSE, speed));
         let judgement = match (said.rx, said.tx) {
-            (false, false) => Judgement::pass(Subject::Host, "it neither obeys nor sends pause frames"),
+            (false, false) => Judgement::pass("it neither obeys nor sends pause frames"),
             (rx, tx) => {
                 let who = match (rx, tx) {
                     (true, true) => "it obeys pause frames, and sends them",
                     (true, false) => "it obeys pause frames",
                     _ => "it sends pause frames",
                 };
-                let judgement = Judgement::warn(Subject::Host, who);
+                let judgement = Judgement::warn(who);
                 match longest {
                     Some(longest) => judgement.takes(longest),
                     None => judgement,
@@ -150,7 +138,7 @@ fn pause(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Those counters that are not 0, the largest first.
+/// The counters that are not 0, the largest first.
 fn nonzero(counts: &BTreeMap<String, u64>, wanted: impl Fn(&str) -> bool) -> Vec<(&str, u64)> {
     let mut found: Vec<(&str, u64)> =
         counts.iter().filter(|(name, n)| **n > 0 && wanted(name)).map(|(name, n)| (name.as_str(), *n)).collect();
@@ -178,8 +166,8 @@ fn paused(facts: &Facts, context: &Context) -> Judged {
         let found = nonzero(counts, |name| is_pause(name) && !name.contains("duration") && !name.contains("xon"));
         let span = span(during);
         Ok(match found.is_empty() {
-            true => Judgement::pass(Subject::Host, format!("no pause frame {span}")).see_as("all 0", source(link)),
-            false => see(Judgement::warn(Subject::Host, format!("pause frames {span}")), &found, link),
+            true => Judgement::pass(format!("no pause frame {span}")).see_as("all 0", source(link)),
+            false => see(Judgement::warn(format!("pause frames {span}")), &found, link),
         })
     })
 }
@@ -193,12 +181,10 @@ fn drops(facts: &Facts, context: &Context) -> Judged {
         });
         let span = span(during);
         Ok(match (found.is_empty(), during) {
-            (true, _) => {
-                Judgement::pass(Subject::Host, format!("no counter shows a frame lost for lack of buffers {span}"))
-                    .see_as("all 0", source(link))
-            }
-            (false, Some(_)) => see(Judgement::fail(Subject::Host, format!("frames were lost {span}")), &found, link),
-            (false, None) => see(Judgement::warn(Subject::Host, format!("frames were lost {span}")), &found, link),
+            (true, _) => Judgement::pass(format!("no counter shows a frame lost for lack of buffers {span}"))
+                .see_as("all 0", source(link)),
+            (false, Some(_)) => see(Judgement::fail(format!("frames were lost {span}")), &found, link),
+            (false, None) => see(Judgement::warn(format!("frames were lost {span}")), &found, link),
         })
     })
 }
@@ -214,8 +200,8 @@ fn lldp(facts: &Facts, context: &Context) -> Judged {
         };
         let on = flags.get(name) == Some(&true);
         let judgement = match agent {
-            true => Judgement::warn(Subject::Host, "the firmware takes LLDP frames and may enable flow control"),
-            false => Judgement::pass(Subject::Host, "the firmware does not handle LLDP"),
+            true => Judgement::warn("the firmware takes LLDP frames and may enable flow control"),
+            false => Judgement::pass("the firmware does not handle LLDP"),
         };
         Ok(judgement.see_as(format!("{name} {}", if on { "on" } else { "off" }), link.private_flags.source()))
     })
@@ -226,11 +212,12 @@ fn flags(facts: &Facts, context: &Context) -> Judged {
         let flags = offered(&link.private_flags)?;
         let on: Vec<&str> = flags.iter().filter(|(_, on)| **on).map(|(name, _)| name.as_str()).collect();
         let judgement = match flags.get("legacy-rx") {
-            Some(true) => Judgement::warn(Subject::Host, "frames are copied as older drivers did"),
-            _ => Judgement::pass(
-                Subject::Host,
-                format!("{} of {} flags are on, none of them selects a slow path", on.len(), flags.len()),
-            ),
+            Some(true) => Judgement::warn("frames are copied as older drivers did"),
+            _ => Judgement::pass(format!(
+                "{} of {} flags are on, none of them selects a slow path",
+                on.len(),
+                flags.len()
+            )),
         };
         let text = if on.is_empty() { "none is on".to_owned() } else { on.join(", ") };
         Ok(judgement.see_as(text, link.private_flags.source()))

@@ -1,11 +1,11 @@
-//! Interrupt moderation: how long the card holds an interrupt back.
+//! Interrupt moderation: how long the card delays an interrupt.
 
 use host::Facts;
 use host::facts::{Coalescing, Link};
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, offered};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 const GUIDE: &str = "Intel Ethernet 700 Series Linux performance tuning guide (334019)";
@@ -17,152 +17,143 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.adaptive",
         cause: Cause::Moderation,
-        group: Group::Nic,
         title: "Moderation does not follow the load",
         applies: Applies::LINUX.with_nic(),
         judge: adaptive,
         why: "Adaptive moderation lengthens the interval between interrupts as traffic grows, and favours throughput. It \
          reacts to past traffic, so after a change of load packets still wait according to the old setting.",
-        magnitude: Magnitude {
-            text: "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us per interrupt at the \
+        magnitude: Magnitude::late(
+            Nanos::from_micros(64),
+            "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us per interrupt at the \
                    highest level of the kernel's table",
-            effect: crate::Effect::Late(Nanos::from_micros(64)),
-            source: "DIM slides (Gospodarek), TCP_RR; Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES (64 us is its middle level)",
-        },
-        fix: Fix::runtime("ethtool -C {nic} adaptive-rx off adaptive-tx off"),
-        cost: "More interrupts at high rates, so more CPU time.",
+            "DIM slides (Gospodarek), TCP_RR; Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES (64 us is its middle level)",
+        ),
+        fix: Fix::runtime("ethtool -C {nic} adaptive-rx off adaptive-tx off").against(&[
+            "Linux Documentation/networking/net_dim.rst: adaptive moderation saves interrupts at high rates",
+        ]),
+        cost: "There are more interrupts at high rates, so more CPU time is used.",
         references: &[DIM, I40E, GUIDE],
-        conflicts: &["Linux Documentation/networking/net_dim.rst: adaptive moderation saves interrupts at high rates"],
     },
     Rule {
         id: "nic.rx-usecs",
         cause: Cause::Moderation,
-        group: Group::Nic,
         title: "The card delays receive interrupts no longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: receive,
         why: "The first packet after a pause waits up to rx-usecs for its interrupt, unless rx-frames packets arrive \
          before. The defaults favour throughput.",
-        magnitude: Magnitude {
-            text: "up to rx-usecs per packet: 50 us by default with i40e",
-            effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is from drivers/net/ethernet/intel/i40e",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(50),
+            "up to rx-usecs per packet: 50 us by default with i40e",
+            "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is from drivers/net/ethernet/intel/i40e",
+        ),
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off rx-usecs 0"),
-        cost: "One interrupt per packet at low rates; at high rates NAPI handles several packets per interrupt.",
+        cost: "At low rates, each packet causes an interrupt; at high rates NAPI handles several packets per \
+               interrupt.",
         references: &[
             I40E,
             GUIDE,
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             ETHTOOL,
         ],
-        conflicts: &[],
     },
     Rule {
         id: "nic.rx-usecs-semantics",
         cause: Cause::Moderation,
-        group: Group::Nic,
         title: "rx-usecs is a time, not the name of a mode",
         applies: Applies::LINUX.with_nic().driven_by(&["e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf"]),
         judge: semantics,
         why: "With Intel's 1G and 10G drivers some small values are not microseconds. They select moderation that \
          follows the load, while adaptive-rx is shown as off. These values are 1 and 3 with e1000e, igb and igc \
          (also 4 with e1000e), 2 and 3 with igbvf, 1 with ixgbe and ixgbevf.",
-        magnitude: Magnitude {
-            text: "depending on the load, 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to \
+        magnitude: Magnitude::late(
+            Nanos::from_micros(50),
+            "depending on the load, 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to \
                    250 us",
-            effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate (20,000 to 4,000); Linux drivers/net/ethernet/intel/igb/igb_main.c, igb_set_itr, with IGB_70K_ITR of igb.h; the typical value is 20,000 a second",
-        },
+            "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate (20,000 to 4,000); Linux drivers/net/ethernet/intel/igb/igb_main.c, igb_set_itr, with IGB_70K_ITR of igb.h; the typical value is 20,000 a second",
+        ),
         fix: Fix::runtime("ethtool -C {nic} rx-usecs 0"),
-        cost: "More interrupts.",
+        cost: "There are more interrupts.",
         references: &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate",
             "Linux drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c, ixgbe_set_coalesce, and the same of the other drivers",
             "GitHub scylladb/scylladb#1974",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "nic.rx-usecs-high",
         cause: Cause::Moderation,
-        group: Group::Nic,
         title: "No interrupt rate limit overrides rx-usecs",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
         judge: limit,
         why: "rx-usecs-high limits how often an interrupt vector of these cards fires, whatever rx-usecs says: 20 us \
          mean 50,000 interrupts per second for receiving and sending together.",
-        magnitude: Magnitude {
-            text: "up to rx-usecs-high per packet",
-            effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(20),
+            "up to rx-usecs-high per packet",
+            "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting",
+        ),
         fix: Fix::runtime("ethtool -C {nic} rx-usecs-high 0"),
-        cost: "More interrupts.",
+        cost: "There are more interrupts.",
         references: &[I40E],
-        conflicts: &[],
     },
     Rule {
         id: "nic.dim-profile",
         cause: Cause::Moderation,
-        group: Group::Nic,
         title: "The levels of adaptive moderation fit the budget",
         applies: Applies::LINUX.with_nic(),
         judge: profile,
         why: "Dynamic interrupt moderation chooses from a table of levels. From Linux 6.11 on this table can be \
               changed, so that adaptive moderation stays on and its longest interval is still within the budget.",
-        magnitude: Magnitude {
-            text: "1, 8, 64, 128, 256 us in the kernel's own table",
-            effect: crate::Effect::Late(Nanos::from_micros(256)),
-            source: "Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(256),
+            "1, 8, 64, 128, 256 us in the kernel's own table",
+            "Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES",
+        ),
         fix: Fix::runtime("ethtool -C {nic} rx-profile 1,256,n_2,256,n_4,256,n_8,256,n_8,256,n"),
-        cost: "More interrupts at high rates.",
+        cost: "There are more interrupts at high rates.",
         references: &[DIM],
-        conflicts: &[],
     },
     Rule {
         id: "nic.queue-coalesce",
         cause: Cause::Moderation,
-        group: Group::Nic,
         title: "All queues use the interface's moderation",
         applies: Applies::LINUX.with_nic(),
         judge: by_queue,
         why: "Moderation can be set by queue. A queue with another interval serves its flows later than the others, \
               and ethtool -c shows only the first queue.",
-        magnitude: Magnitude {
-            text: "the difference of the intervals, for the flows of that queue",
-            effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "ethtool(8), --per-queue; the typical value is i40e's default interval",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(50),
+            "the difference of the intervals, for the flows of that queue",
+            "ethtool(8), --per-queue; the typical value is i40e's default interval",
+        ),
         fix: Fix::runtime("ethtool --per-queue {nic} queue_mask 0xffff --coalesce rx-usecs 0"),
-        cost: "More interrupts on those queues.",
+        cost: "There are more interrupts on those queues.",
         references: &["ethtool(8), --per-queue", "Linux Documentation/networking/ethtool-netlink.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "nic.coalesce-effective",
         cause: Cause::Moderation,
-        group: Group::Nic,
         title: "Interrupts come no more often than moderation allows",
         applies: Applies::LINUX.with_nic(),
         judge: effective,
         why: "The value that ethtool reads back is not always in force: some ENA instances accept rx-usecs and ignore \
          it. The interrupt rate shows this.",
-        magnitude: Magnitude {
-            text: "the difference between the setting and the value in force",
-            effect: crate::Effect::Unsized,
-            source: "GitHub amzn/amzn-drivers#159 and #290",
-        },
-        fix: Fix::look("apus audit --interval 5s # with traffic: judges the real delay instead of the setting"),
+        magnitude: Magnitude::untimed(
+            "the difference between the setting and the value in force",
+            "GitHub amzn/amzn-drivers#159 and #290",
+        ),
+        fix: Fix::look(
+            "apus audit --interval 5s # while there is traffic: judges the real delay instead of the \
+            setting",
+        ),
         cost: "None.",
         references: &["GitHub amzn/amzn-drivers#159", "GitHub amzn/amzn-drivers#290"],
-        conflicts: &[],
     },
 ];
 
-/// Drivers to which some numbers of microseconds are the names of modes, and these numbers
-/// (drivers/net/ethernet/intel, the function behind `set_coalesce` of each).
+/// Drivers that take some numbers of microseconds as names of modes, with these numbers (drivers/net/ethernet/intel,
+/// the function behind `set_coalesce` of each).
 const MODES: [(&str, &[u32]); 6] = [
     ("e1000e", &[1, 3, 4]),
     ("igb", &[1, 3]),
@@ -187,8 +178,8 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
         let Some(rx) = rx.or(tx) else { return Err(Skip::not_applicable("the driver has no adaptive moderation")) };
         let on = rx || tx == Some(true);
         let judgement = match on {
-            true => Judgement::warn(Subject::Host, "moderation follows the load"),
-            false => Judgement::pass(Subject::Host, "moderation is fixed"),
+            true => Judgement::warn("moderation follows the load"),
+            false => Judgement::pass("moderation is fixed"),
         };
         let word = |on: Option<bool>| on.map_or("n/a", |on| if on { "on" } else { "off" });
         let text = format!("adaptive-rx {}, adaptive-tx {}", word(said.adaptive_rx), word(tx));
@@ -196,7 +187,7 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The longest interval of reception, of the interface and of its queues; `None` if it is not a time.
+/// The longest receive interval of the interface and of its queues. `None` if it is not a time.
 fn longest(link: &Link, said: &Coalescing) -> Option<u32> {
     let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
     of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()
@@ -216,9 +207,9 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
         let wait = Nanos::from_micros(usecs.into());
         let found = format!("a receive interrupt waits up to {wait}");
         let judgement = match (frames, wait <= context.budget()) {
-            (Some(1), _) => Judgement::pass(Subject::Host, "each packet interrupts (rx-frames 1)"),
-            (_, true) => Judgement::pass(Subject::Host, found),
-            (_, false) => Judgement::warn(Subject::Host, found).takes(wait),
+            (Some(1), _) => Judgement::pass("each packet interrupts (rx-frames 1)"),
+            (_, true) => Judgement::pass(found),
+            (_, false) => Judgement::warn(found).takes(wait),
         };
         let frames = frames.map_or_else(|| "n/a".into(), |frames| frames.to_string());
         Ok(judgement.see_as(format!("rx-usecs {set}, rx-frames {frames}"), link.coalesce.source()))
@@ -233,12 +224,10 @@ fn semantics(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::not_applicable("for Intel's 1G and 10G drivers"));
         };
         let judgement = match usecs {
-            0 => Judgement::pass(Subject::Host, "moderation is off"),
-            n if !modes.contains(&n) => Judgement::pass(Subject::Host, format!("rx-usecs {n} is a time")),
-            3 => {
-                Judgement::warn(Subject::Host, "rx-usecs 3 is not a time: moderation follows the load, conservatively")
-            }
-            n => Judgement::warn(Subject::Host, format!("rx-usecs {n} is not a time: moderation follows the load")),
+            0 => Judgement::pass("moderation is off"),
+            n if !modes.contains(&n) => Judgement::pass(format!("rx-usecs {n} is a time")),
+            3 => Judgement::warn("rx-usecs 3 is not a time: moderation follows the load, conservatively"),
+            n => Judgement::warn(format!("rx-usecs {n} is not a time: moderation follows the load")),
         };
         Ok(judgement.see_as(format!("rx-usecs {usecs}"), link.coalesce.source()).see(&link.driver))
     })
@@ -252,8 +241,8 @@ fn limit(facts: &Facts, context: &Context) -> Judged {
         };
         let wait = Nanos::from_micros(usecs.into());
         let judgement = match wait <= context.budget() {
-            true => Judgement::pass(Subject::Host, "no limit beyond the budget"),
-            false => Judgement::warn(Subject::Host, format!("a vector fires at most once per {wait}")).takes(wait),
+            true => Judgement::pass("no limit beyond the budget"),
+            false => Judgement::warn(format!("a vector fires at most once per {wait}")).takes(wait),
         };
         Ok(judgement.see_as(format!("rx-usecs-high {usecs}"), link.coalesce.source()))
     })
@@ -269,8 +258,8 @@ fn profile(facts: &Facts, context: &Context) -> Judged {
         let list: Vec<String> = levels.iter().map(|level| level.usecs.to_string()).collect();
         let longest = Nanos::from_micros(levels.iter().map(|level| level.usecs).max().unwrap_or(0).into());
         let judgement = match longest <= context.budget() {
-            true => Judgement::pass(Subject::Host, format!("its longest level is {longest}")),
-            false => Judgement::warn(Subject::Host, format!("its longest level is {longest}")).takes(longest),
+            true => Judgement::pass(format!("its longest level is {longest}")),
+            false => Judgement::warn(format!("its longest level is {longest}")).takes(longest),
         };
         Ok(judgement.see_as(format!("{} us", list.join(", ")), link.rx_profile.source()))
     })
@@ -281,7 +270,7 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
         let said = offered(&link.coalesce)?;
         if link.queue_coalesce.is_empty() {
             return Err(Skip::unknown(format!(
-                "ethtool --per-queue {} --show-coalesce: not recorded, or the driver has it not",
+                "ethtool --per-queue {} --show-coalesce: not recorded, or the driver does not support it",
                 link.name
             )));
         }
@@ -298,17 +287,20 @@ fn by_queue(facts: &Facts, context: &Context) -> Judged {
             .collect();
         let source = link.queue_coalesce.values().next().map_or(link.coalesce.source(), |fact| fact.source());
         Ok(match list.is_empty() {
-            true => Judgement::pass(Subject::Host, format!("{} queues are alike", link.queue_coalesce.len()))
+            true => Judgement::pass(format!("{} queues are alike", link.queue_coalesce.len()))
                 .see_as("no difference", source),
-            false => Judgement::warn(Subject::Host, format!("{} queues have another moderation", list.len()))
-                .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source),
+            false => {
+                Judgement::warn(format!("{} queues have other moderation settings than the interface", list.len()))
+                    .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source)
+            }
         })
     })
 }
 
-/// Below this share of the allowed rate, in percent, there is too little traffic to tell.
+/// Below this share of the allowed rate, in percent, there is too little traffic for a judgement.
 const BUSY: u64 = 50;
-/// Above this share, in percent, more interrupts come than are allowed: the counters are not read at one instant.
+/// Above this share, in percent, more interrupts occur than are allowed. It is above 100 because the counters are not
+/// read at one instant.
 const TOO_MANY: u64 = 110;
 
 fn effective(facts: &Facts, context: &Context) -> Judged {
@@ -333,8 +325,8 @@ fn effective(facts: &Facts, context: &Context) -> Judged {
         let found =
             format!("its busiest queue had {most} interrupts per second, and rx-usecs {usecs} allows {allowed}");
         let judgement = match most * 100 / allowed.max(1) {
-            share if share > TOO_MANY => Judgement::warn(Subject::Host, found),
-            share if share >= BUSY => Judgement::pass(Subject::Host, found),
+            share if share > TOO_MANY => Judgement::warn(found),
+            share if share >= BUSY => Judgement::pass(found),
             _ => return Err(Skip::unknown(format!("too little traffic for a verdict: {found}"))),
         };
         Ok(judgement

@@ -1,11 +1,11 @@
-//! Offloads that gather or cut frames.
+//! Offloads that merge or split frames.
 
 use host::Facts;
 use host::facts::Link;
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, gigabits, offered, on_wire};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
 const SEGMENTATION: &str = "Linux Documentation/networking/segmentation-offloads.rst";
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
@@ -16,91 +16,82 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.lro",
         cause: Cause::Offloads,
-        group: Group::Nic,
         title: "The card and its driver do not merge received segments",
         applies: Applies::LINUX.with_nic(),
         judge: merged,
         why: "Large receive offload and hardware GRO hold a segment back to append the next ones to it. LRO also loses \
               the differences between the segments, so a host that forwards sends other frames than it received.",
-        magnitude: Magnitude {
-            text: "until the next segment, a timer of the card or the end of the poll comes: microseconds",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/networking/segmentation-offloads.rst; the figure is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "until the next segment, a timer of the card or the end of the poll comes: microseconds",
+            "Linux Documentation/networking/segmentation-offloads.rst; the figure is an estimate",
+        ),
         fix: Fix::runtime("ethtool -K {nic} lro off rx-gro-hw off"),
-        cost: "More CPU time for bulk TCP.",
+        cost: "Bulk TCP takes more CPU time.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
-        conflicts: &[],
     },
     Rule {
         id: "nic.gro",
         cause: Cause::Offloads,
-        group: Group::Nic,
         title: "The kernel does not merge received segments",
         applies: Applies::LINUX.with_nic().to(&[Workload::Interrupt, Workload::Rt]),
         judge: gro,
         why: "Generic receive offload merges segments of one flow that arrive in one poll of the card, and passes them \
          on at the end of the poll. So the first segment waits for the processing of the others. With \
          gro_flush_timeout it can also wait for the next poll.",
-        magnitude: Magnitude {
-            text: "the processing of up to 64 frames of a poll: some microseconds under load, nothing otherwise",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/networking/napi.rst (budget of a poll); the figure is an estimate",
-        },
-        fix: Fix::runtime("ethtool -K {nic} gro off"),
-        cost: "Several times the CPU time for bulk TCP.",
-        references: &["Linux Documentation/networking/napi.rst", SEGMENTATION, ETHTOOL],
-        conflicts: &[
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "the processing of up to 64 frames of a poll: some microseconds under load, nothing otherwise",
+            "Linux Documentation/networking/napi.rst (budget of a poll); the figure is an estimate",
+        ),
+        fix: Fix::runtime("ethtool -K {nic} gro off").against(&[
             "off: the FreeBSD thread, GitHub padalan/latency-audit and nawaz1991/lltune; on: Linux by default, for throughput",
-        ],
+        ]),
+        cost: "Bulk TCP takes several times as much CPU time.",
+        references: &["Linux Documentation/networking/napi.rst", SEGMENTATION, ETHTOOL],
     },
     Rule {
         id: "nic.tso",
         cause: Cause::Offloads,
-        group: Group::Nic,
         title: "A large segment does not occupy the wire for longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: segmentation,
         why: "With segmentation offload, TCP passes up to 64 KB to the card at once, and the card sends them back to \
          back. Another flow's packet on the same queue waits behind them.",
-        magnitude: Magnitude {
-            text: "64 KB take 52 us at 10 Gbit/s, 13 us at 40, 5.2 us at 100",
-            effect: crate::Effect::Late(Nanos::from_micros(52)),
-            source: "arithmetic: 65,536 bytes x 8 / rate; Linux include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(52),
+            "64 KB take 52 us at 10 Gbit/s, 13 us at 40, 5.2 us at 100",
+            "arithmetic: 65,536 bytes x 8 / rate; Linux include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE",
+        ),
         fix: Fix::both(
             "ip link set dev {nic} gso_max_size 16384 # or ethtool -K {nic} tso off gso off",
-            "the same in a udev rule",
-        ),
-        cost: "More CPU time for bulk TCP. The FreeBSD thread advises to turn all off, measure, and turn them on one at a \
-         time.",
+            "set the same in a udev rule",
+        ).against(&["Linux by default: on, for throughput"]),
+        cost: "Bulk TCP takes more CPU time. The FreeBSD thread advises to turn all off, measure, and turn them on \
+               one at a time.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
-        conflicts: &["Linux by default: on, for throughput"],
     },
     Rule {
         id: "nic.csum",
         cause: Cause::Offloads,
-        group: Group::Nic,
         title: "The card computes checksums",
         applies: Applies::LINUX.with_nic(),
         judge: checksums,
         why: "Without the card's help the CPU reads each byte of each packet once more.",
-        magnitude: Magnitude {
-            text: "about 0.1 us for 1500 bytes in the cache, more from memory",
-            effect: crate::Effect::Slower,
-            source: "arithmetic from some 16 bytes per nanosecond; general knowledge",
-        },
-        fix: Fix::runtime("ethtool -K {nic} rx on tx on"),
+        magnitude: Magnitude::slower(
+            "about 0.1 us for 1500 bytes in the cache, more from memory",
+            "arithmetic from some 16 bytes per nanosecond; general knowledge",
+        ),
+        fix: Fix::runtime("ethtool -K {nic} rx on tx on").against(&["the FreeBSD thread: off as an experiment, then on again one at a time"]),
         cost: "None, unless the driver's offload has a bug.",
         references: &["Linux Documentation/networking/checksum-offloads.rst", ETHTOOL],
-        conflicts: &["the FreeBSD thread: off as an experiment, then on again one at a time"],
     },
 ];
 
 /// The most that TCP hands down at once unless gso_max_size says otherwise (`GSO_LEGACY_MAX_SIZE`).
 const LARGEST_SEGMENT: u64 = 65_536;
 
-/// Is a feature on? Unknown where the list is; not applicable where the driver does not have it.
+/// Whether a feature is on. Unknown if the list of features is unknown; not applicable if the driver lacks the feature.
 fn on(link: &Link, name: &str) -> Result<bool, Skip> {
     let all = offered(&link.features)?;
     let feature = all.get(name).ok_or_else(|| Skip::not_applicable(format!("the kernel has no feature {name}")))?;
@@ -115,9 +106,9 @@ fn merged(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let (lro, hardware) = (on(link, "rx-lro")?, on(link, "rx-gro-hw").unwrap_or(false));
         let judgement = match (lro, hardware) {
-            (false, false) => Judgement::pass(Subject::Host, "segments arrive as they were sent"),
-            (true, _) => Judgement::warn(Subject::Host, "large receive offload merges segments"),
-            (false, true) => Judgement::warn(Subject::Host, "the card may pass on segments that it has merged"),
+            (false, false) => Judgement::pass("segments arrive as they were sent"),
+            (true, _) => Judgement::warn("large receive offload merges segments"),
+            (false, true) => Judgement::warn("the card may pass on segments that it has merged"),
         };
         let name = if lro { "rx-lro" } else { "rx-gro-hw" };
         let fixed =
@@ -137,8 +128,8 @@ fn merged(facts: &Facts, context: &Context) -> Judged {
 fn gro(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let judgement = match on(link, "rx-gro")? {
-            false => Judgement::pass(Subject::Host, "segments are passed on one by one"),
-            true => Judgement::disagree(Subject::Host, "segments that arrive in one poll are merged"),
+            false => Judgement::pass("segments are passed on one by one"),
+            true => Judgement::disagree("segments that arrive in one poll are merged"),
         };
         Ok(judgement.see_as(format!("gro {}", state(on(link, "rx-gro")?)), link.features.source()))
     })
@@ -149,14 +140,14 @@ fn segmentation(facts: &Facts, context: &Context) -> Judged {
         let (tso, gso) = (on(link, "tx-tcp-segmentation")?, on(link, "tx-generic-segmentation").unwrap_or(false));
         let text = format!("tso {}, gso {}", state(tso), state(gso));
         if !tso && !gso {
-            return Ok(Judgement::pass(Subject::Host, "TCP sends frame by frame").see_as(text, link.features.source()));
+            return Ok(Judgement::pass("TCP sends frame by frame").see_as(text, link.features.source()));
         }
         let speed = *known(&link.speed)?;
         let takes = on_wire(LARGEST_SEGMENT, speed);
         let found = format!("up to 64 KB are sent at once, which takes {takes} at {}", gigabits(speed.as_bps()));
         let judgement = match takes <= context.budget() {
-            true => Judgement::pass(Subject::Host, found),
-            false => Judgement::warn(Subject::Host, found).takes(takes),
+            true => Judgement::pass(found),
+            false => Judgement::warn(found).takes(takes),
         };
         Ok(judgement.see_as(text, link.features.source()))
     })
@@ -170,10 +161,10 @@ fn checksums(facts: &Facts, context: &Context) -> Judged {
         let kinds = ["tx-checksumming", "tx-checksum-ip-generic", "tx-checksum-ipv4"];
         let tx = kinds.iter().filter_map(|name| all.get(*name)).any(|feature| feature.on);
         let judgement = match (rx, tx) {
-            (true, true) => Judgement::pass(Subject::Host, "the card computes checksums both ways"),
-            (false, true) => Judgement::warn(Subject::Host, "the CPU checks what is received"),
-            (true, false) => Judgement::warn(Subject::Host, "the CPU computes what is sent"),
-            (false, false) => Judgement::warn(Subject::Host, "the CPU computes checksums both ways"),
+            (true, true) => Judgement::pass("the card computes checksums both ways"),
+            (false, true) => Judgement::warn("the CPU checks what is received"),
+            (true, false) => Judgement::warn("the CPU computes what is sent"),
+            (false, false) => Judgement::warn("the CPU computes checksums both ways"),
         };
         Ok(judgement.see_as(format!("rx {}, tx {}", state(rx), state(tx)), link.features.source()))
     })

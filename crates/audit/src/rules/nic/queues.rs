@@ -1,39 +1,38 @@
-//! Queues: how many, how deep, which flows go to which, and where they are served.
+//! Queues: how many, how long, which flows go to which, and which CPUs serve them.
 
 use host::Facts;
 use host::facts::{CpuSet, Link};
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, offered, shortest_ring};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 const SCALING: &str = "Linux Documentation/networking/scaling.rst";
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 
-/// An inter-processor interrupt and the idle exit of the CPU that it wakes.
-const IPI: Magnitude = Magnitude {
-    text: "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
-    effect: crate::Effect::Late(Nanos::from_micros(3)),
-    source: "Linux Documentation/networking/scaling.rst names the interrupt; the figure is general knowledge",
-};
+/// The time of an inter-processor interrupt, and of the idle exit of the CPU that it wakes.
+const IPI: Magnitude = Magnitude::late(
+    Nanos::from_micros(3),
+    "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
+    "Linux Documentation/networking/scaling.rst names the interrupt; the figure is general knowledge",
+);
 
 /// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.queues",
         cause: Cause::Queues,
-        group: Group::Nic,
         title: "The card has no more queues than there are housekeeping CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: count,
         why: "Drivers create one queue per CPU, each with its own interrupt. With more queues than housekeeping CPUs, \
          isolated CPUs serve some of them, or one CPU serves several.",
-        magnitude: Magnitude {
-            text: "a few microseconds per interrupt on an isolated CPU",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "a few microseconds per interrupt on an isolated CPU",
+            "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        ),
         fix: Fix::runtime("ethtool -L {nic} combined 4"),
         cost: "Fewer CPUs share the load of the kernel's traffic.",
         references: &[
@@ -41,120 +40,107 @@ pub const RULES: &[Rule] = &[
             "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
             "OpenShift cluster-node-tuning-operator, userLevelNetworking",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "nic.ring",
         cause: Cause::Rings,
-        group: Group::Nic,
         title: "The receive ring is neither too short nor too long",
         applies: Applies::LINUX.with_nic(),
         judge: ring,
         why: "A ring that fills while its CPU is away drops the rest. A ring of many thousands of slots never stays in \
               the cache: each frame then comes from memory, and a full ring is a long queue.",
-        magnitude: Magnitude {
-            text: "256 slots of the shortest frames last 4.3 us at 40 Gbit/s, 4096 last 27.5 us at 100 Gbit/s",
-            effect: crate::Effect::Unsized,
-            source: "arithmetic: slots x 84 bytes / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD \
+        magnitude: Magnitude::untimed(
+            "256 slots of the shortest frames last 4.3 us at 40 Gbit/s, 4096 last 27.5 us at 100 Gbit/s",
+            "arithmetic: slots x 84 bytes / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD \
                      thread for 256",
-        },
-        fix: Fix::runtime("ethtool -G {nic} rx 1024"),
+        ),
+        fix: Fix::runtime("ethtool -G {nic} rx 1024").against(&["256: the FreeBSD thread; 1024 to 2048: DPDK's guide for hns3"]),
         cost: "The interface is briefly reset. A shorter ring drops frames sooner; a longer one adds queueing delay.",
         references: &[THREAD, "DPDK guide, nics/hns3", "ethtool(8), -G"],
-        conflicts: &["256: the FreeBSD thread; 1024 to 2048: DPDK's guide for hns3"],
     },
     Rule {
         id: "nic.rss",
         cause: Cause::Queues,
-        group: Group::Nic,
         title: "Flows are spread over queues that housekeeping CPUs serve",
         applies: Applies::LINUX.with_nic(),
         judge: spread,
         why: "The indirection table assigns flows to queues. A queue whose interrupt goes to an isolated CPU brings its \
          share of all flows there. If the table contains only one queue, the other CPUs have no work.",
-        magnitude: Magnitude {
-            text: "a few microseconds per interrupt on an isolated CPU",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "a few microseconds per interrupt on an isolated CPU",
+            "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        ),
         fix: Fix::both(
             "ethtool -X {nic} equal 4 # the first four queues, whose interrupts go to housekeeping CPUs",
-            "the same in a udev rule",
+            "set the same in a udev rule",
         ),
         cost: "Fewer CPUs share the load.",
         references: &[SCALING, I40E, "ethtool(8), -X"],
-        conflicts: &[],
     },
     Rule {
         id: "nic.steering",
         cause: Cause::Queues,
-        group: Group::Nic,
         title: "The card does not move flows between queues by itself",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ixgbe"]),
         judge: steering,
         why: "Application targeted routing (ATR) learns from sent packets which queue a flow belongs to. When a thread \
          moves to another CPU, packets of its flow are on two queues for a while and arrive out of order.",
-        magnitude: Magnitude {
-            text: "a retransmission if TCP takes reordering for loss: a round trip or more",
-            effect: crate::Effect::Unsized,
-            source: "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
-        },
-        fix: Fix::runtime("ethtool --set-priv-flags {nic} flow-director-atr off"),
+        magnitude: Magnitude::untimed(
+            "a retransmission if TCP takes reordering for loss: a round trip or more",
+            "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
+        ),
+        fix: Fix::runtime("ethtool --set-priv-flags {nic} flow-director-atr off").against(&[
+            "Linux Documentation/networking/scaling.rst, accelerated RFS: steering to the application saves cache misses",
+        ]),
         cost: "Flows are served where RSS puts them, not where their application runs.",
         references: &[I40E, THREAD, "Linux commit ef17178cf5ab (i40e: use priv flags to control flow director)"],
-        conflicts: &[
-            "Linux Documentation/networking/scaling.rst, accelerated RFS: steering to the application saves cache misses",
-        ],
     },
     Rule {
         id: "nic.rps",
         cause: Cause::Queues,
-        group: Group::Nic,
         title: "Receive packet steering is off, or stays on housekeeping CPUs",
         applies: Applies::LINUX.with_nic(),
         judge: steered,
-        why: "RPS hands each packet to another CPU by an inter-processor interrupt, including isolated CPUs if they \
-              are in the mask.",
+        why: "RPS passes each packet to another CPU by an inter-processor interrupt. If isolated CPUs are in the mask, \
+              they receive packets too.",
         magnitude: IPI,
         fix: Fix::both(
             "for q in /sys/class/net/{nic}/queues/rx-*; do echo 0 > $q/rps_cpus; done",
             "sysctl: net.core.rps_default_mask = 0 (from Linux 6.3 on)",
-        ),
+        ).against(&["OpenShift's performance profile sets RPS masks of housekeeping CPUs for virtual interfaces"]),
         cost: "One CPU does all the work of a queue.",
         references: &[SCALING, "OpenShift cluster-node-tuning-operator", "Mellanox mlnx-tools, mlnx_tune"],
-        conflicts: &["OpenShift's performance profile sets RPS masks of housekeeping CPUs for virtual interfaces"],
     },
     Rule {
         id: "nic.xps",
         cause: Cause::Queues,
-        group: Group::Nic,
         title: "Each CPU has its own transmit queue",
         applies: Applies::LINUX.with_nic(),
         judge: transmit,
         why: "Without a map from CPUs to transmit queues, a hash selects a packet's queue. CPUs then contend for the \
          queues' locks, and completions arrive on another CPU.",
-        magnitude: Magnitude {
-            text: "about 0.1 to 1 us when two CPUs use the same queue",
-            effect: crate::Effect::Late(Nanos::from_micros(1)),
-            source: "Linux Documentation/networking/scaling.rst, XPS, names the contention; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(1),
+            "about 0.1 to 1 us when two CPUs use the same queue",
+            "Linux Documentation/networking/scaling.rst, XPS, names the contention; the figure is general knowledge",
+        ),
         fix: Fix::runtime(
             "for n in 0 1 2 3; do printf %x $((1 << n)) > /sys/class/net/{nic}/queues/tx-$n/xps_cpus; done",
-        ),
+        ).against(&[
+            "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst: XPS off for virtual machines",
+        ]),
         cost: "None known if there are as many queues as CPUs.",
         references: &[SCALING, "Mellanox mlnx-tools, mlnx_tune"],
-        conflicts: &[
-            "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst: XPS off for virtual machines",
-        ],
     },
 ];
 
-/// The shortest ring that is asked for (the FreeBSD thread), and the longest that stays near a cache (DPDK's guides end
-/// at 2048; twice that is allowed).
+/// The shortest ring that is recommended (the FreeBSD thread), and the longest that stays close to a cache (DPDK's
+/// guides end at 2048; twice that is allowed).
 const SHORTEST: u32 = 256;
 const LONGEST: u32 = 4096;
 
-/// Receive queues.
+/// Number of receive queues.
 fn receives(link: &Link) -> Result<u32, Skip> {
     let said = offered(&link.channels)?;
     let sum = said.combined.unwrap_or(0).saturating_add(said.rx.unwrap_or(0));
@@ -171,8 +157,8 @@ fn count(facts: &Facts, context: &Context) -> Judged {
         }
         let found = format!("{queues} receive queues for {cpus} housekeeping CPUs");
         let judgement = match queues as usize <= cpus {
-            true => Judgement::pass(Subject::Host, found),
-            false => Judgement::warn(Subject::Host, found).now(format!("ethtool -L {} combined {cpus}", link.name)),
+            true => Judgement::pass(found),
+            false => Judgement::warn(found).now(format!("ethtool -L {} combined {cpus}", link.name)),
         };
         Ok(judgement.see_as(format!("{queues} queues"), link.channels.source()))
     })
@@ -189,18 +175,18 @@ fn ring(facts: &Facts, context: &Context) -> Judged {
         });
         let found = format!("{slots} slots{lasts}");
         let judgement = if slots < SHORTEST {
-            Judgement::warn(Subject::Host, format!("a short ring: {found}"))
+            Judgement::warn(format!("a short ring: {found}"))
         } else if slots > LONGEST {
-            Judgement::warn(Subject::Host, format!("a long ring: {found}"))
+            Judgement::warn(format!("a long ring: {found}"))
         } else {
-            Judgement::pass(Subject::Host, found)
+            Judgement::pass(found)
         };
         let most = said.rx_max.map_or_else(|| "n/a".into(), |most| most.to_string());
         Ok(judgement.see_as(format!("rx {slots} of {most}"), link.rings.source()).see(&speed_of(link)))
     })
 }
 
-/// The speed, to be printed.
+/// The speed as text.
 fn speed_of(link: &Link) -> host::Fact<String> {
     link.speed.clone().map(|speed| crate::rules::interfaces::gigabits(speed.as_bps()))
 }
@@ -226,14 +212,14 @@ fn spread(facts: &Facts, context: &Context) -> Judged {
             .collect();
         let judgement = if !strayed.is_empty() {
             let found = format!("{} of {} queues in the table are served by isolated CPUs", strayed.len(), used.len());
-            Judgement::warn(Subject::Host, found).see_as(
+            Judgement::warn(found).see_as(
                 strayed.into_iter().take(8).collect::<Vec<_>>().join(", "),
                 "/proc/irq/*/effective_affinity_list",
             )
         } else if used.len() == 1 && queues > 1 {
-            Judgement::warn(Subject::Host, format!("all flows go to queue {} of {queues}", used[0]))
+            Judgement::warn(format!("all flows go to queue {} of {queues}", used[0]))
         } else {
-            Judgement::pass(Subject::Host, format!("flows spread over {} queues", used.len()))
+            Judgement::pass(format!("flows spread over {} queues", used.len()))
         };
         Ok(judgement.see_as(format!("{} entries, {} queues", table.len(), used.len()), link.rss_table.source()))
     })
@@ -253,10 +239,8 @@ fn steering(facts: &Facts, context: &Context) -> Judged {
             _ => return Err(Skip::not_applicable("for i40e and ixgbe")),
         };
         let judgement = match on {
-            true => {
-                Judgement::warn(Subject::Host, "the card learns from which CPU flows are sent, and moves them there")
-            }
-            false => Judgement::pass(Subject::Host, "flows stay where RSS and rules put them"),
+            true => Judgement::warn("the card learns from which CPU flows are sent, and moves them there"),
+            false => Judgement::pass("flows stay where RSS and rules put them"),
         };
         let source = if driver == "i40e" { link.private_flags.source() } else { link.features.source() };
         let rules = link.flow_rules.get().map_or_else(String::new, |n| format!(", {n} rules"));
@@ -274,11 +258,11 @@ fn steered(facts: &Facts, context: &Context) -> Judged {
         link.rx_queues.iter().filter_map(|queue| queue.rps_cpus.value()).for_each(|mask| cpus = cpus.union(mask));
         let stray = cpus.intersection(&context.isolated.value);
         let judgement = if !stray.is_empty() {
-            Judgement::fail(Subject::Host, format!("packets are passed to isolated CPUs {stray}"))
+            Judgement::fail(format!("packets are passed to isolated CPUs {stray}"))
         } else if !cpus.is_empty() {
-            Judgement::warn(Subject::Host, format!("packets are passed to CPUs {cpus}"))
+            Judgement::warn(format!("packets are passed to CPUs {cpus}"))
         } else {
-            Judgement::pass(Subject::Host, "packets stay on the CPU of their interrupt")
+            Judgement::pass("packets stay on the CPU of their interrupt")
         };
         let text = if cpus.is_empty() { "0".to_owned() } else { cpus.to_string() };
         Ok(judgement.see_as(format!("{text} of {} queues", link.rx_queues.len()), first.rps_cpus.source()))
@@ -299,11 +283,11 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
         masks.for_each(|mask| mapped = mapped.union(mask));
         let left = facts.cpus.all().difference(&mapped);
         let judgement = if mapped.is_empty() {
-            Judgement::warn(Subject::Host, format!("no CPU has a queue of its own among {}", queues.len()))
+            Judgement::warn(format!("no CPU has a queue of its own among {}", queues.len()))
         } else if !left.is_empty() {
-            Judgement::warn(Subject::Host, format!("CPUs {left} have no queue of their own"))
+            Judgement::warn(format!("CPUs {left} have no queue of their own"))
         } else {
-            Judgement::pass(Subject::Host, "each CPU has its own queue")
+            Judgement::pass("each CPU has its own queue")
         };
         Ok(judgement.see_as(format!("{} queues for CPUs {mapped}", queues.len()), queues[0].xps_cpus.source()))
     })

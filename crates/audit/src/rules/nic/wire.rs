@@ -1,9 +1,9 @@
-//! What stands between the stack and the wire: frame size and queueing discipline.
+//! What lies between the stack and the wire: frame size and queueing discipline.
 
 use host::Facts;
 
 use crate::rules::interfaces::{by_link, frame_time, gigabits};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Verdict, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Verdict, known};
 use units::Nanos;
 
 /// The rules of this file, in the order of the report.
@@ -11,36 +11,33 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.mtu",
         cause: Cause::Wire,
-        group: Group::Nic,
         title: "The largest frame does not occupy the wire for longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: mtu,
         why: "A frame cannot be interrupted while it is being sent. A short frame behind it waits until it is finished, \
          at each hop.",
-        magnitude: Magnitude {
-            text: "9000 bytes take 7.2 us at 10 Gbit/s, 1500 take 1.2 us",
-            effect: crate::Effect::Late(Nanos::from_nanos(7_230)),
-            source: "arithmetic: (bytes + 38) x 8 / rate",
-        },
-        fix: Fix::both("ip link set dev {nic} mtu 1500", "the same where the interface is configured"),
-        cost: "More frames, so more CPU time, in bulk transfers; all hosts of a segment need the same MTU.",
+        magnitude: Magnitude::late(
+            Nanos::from_nanos(7_230),
+            "9000 bytes take 7.2 us at 10 Gbit/s, 1500 take 1.2 us",
+            "arithmetic: (bytes + 38) x 8 / rate",
+        ),
+        fix: Fix::both("ip link set dev {nic} mtu 1500", "set the same where the interface is configured")
+            .against(&["storage networks use 9000"]),
+        cost: "Bulk transfers need more frames and thus more CPU time. All hosts of a segment need the same MTU.",
         references: &["IEEE 802.3", "Mellanox mlnx-tools, mlnx_tune"],
-        conflicts: &["storage networks use 9000"],
     },
     Rule {
         id: "nic.qdisc",
         cause: Cause::Wire,
-        group: Group::Nic,
         title: "The queueing discipline does not delay packets on purpose",
         applies: Applies::LINUX.with_nic(),
         judge: discipline,
         why: "A shaper holds packets back until their time comes. A discipline for the whole interface has one lock \
               for all CPUs; mq has one for each queue.",
-        magnitude: Magnitude {
-            text: "depends on the shaper's settings; netem exists to add delay",
-            effect: crate::Effect::Unsized,
-            source: "tc(8), classful and classless qdiscs; tc-netem(8)",
-        },
+        magnitude: Magnitude::untimed(
+            "depends on the shaper's settings; netem exists to add delay",
+            "tc(8), classful and classless qdiscs; tc-netem(8)",
+        ),
         fix: Fix::both("tc qdisc replace dev {nic} root mq", "sysctl: net.core.default_qdisc = pfifo_fast"),
         cost: "The shaper's function is lost.",
         references: &[
@@ -48,16 +45,15 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/sysctl/net.rst, default_qdisc",
             "Mellanox mlnx-tools, mlnx_tune",
         ],
-        conflicts: &[],
     },
 ];
 
 /// The largest payload of a standard Ethernet frame (IEEE 802.3, 3.2.7).
 const STANDARD: u32 = 1500;
 
-/// Disciplines that hold packets back, or share a rate among classes.
+/// Queueing disciplines that hold packets back, or share a rate among classes.
 const SHAPERS: [&str; 7] = ["cake", "cbq", "drr", "hfsc", "htb", "tbf", "hhf"];
-/// Disciplines that send at once what is there, in order or fairly.
+/// Queueing disciplines that send immediately, in order or fairly.
 const PLAIN: [&str; 9] = ["noqueue", "mq", "mqprio", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "multiq"];
 
 fn mtu(facts: &Facts, context: &Context) -> Judged {
@@ -67,13 +63,13 @@ fn mtu(facts: &Facts, context: &Context) -> Judged {
         let takes = frame_time(mtu, speed);
         let found = format!("a frame of {mtu} bytes takes {takes} at {}", gigabits(speed.as_bps()));
         let judgement = match takes <= context.budget() {
-            true => Judgement::pass(Subject::Host, found),
+            true => Judgement::pass(found),
             // Less than standard Ethernet is no way out.
-            false if mtu <= STANDARD => Judgement::warn(Subject::Host, found)
+            false if mtu <= STANDARD => Judgement::warn(found)
                 .takes(takes)
                 .now(format!("# nothing: {mtu} bytes are no more than the standard Ethernet size"))
                 .for_good("a faster link"),
-            false => Judgement::warn(Subject::Host, found).takes(takes),
+            false => Judgement::warn(found).takes(takes),
         };
         Ok(judgement.see(&link.mtu).see_as(gigabits(speed.as_bps()), link.speed.source()))
     })
@@ -83,10 +79,10 @@ fn discipline(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let kind = known(&link.qdisc)?.as_str();
         let judgement = match kind {
-            "netem" => Judgement::fail(Subject::Host, "netem delays or drops packets on purpose"),
-            shaper if SHAPERS.contains(&shaper) => Judgement::warn(Subject::Host, format!("{shaper} delays packets")),
-            plain if PLAIN.contains(&plain) => Judgement::pass(Subject::Host, format!("{plain} delays no packets")),
-            other => Judgement::pass(Subject::Host, format!("{other} is not known to delay packets")),
+            "netem" => Judgement::fail("netem delays or drops packets on purpose"),
+            shaper if SHAPERS.contains(&shaper) => Judgement::warn(format!("{shaper} delays packets")),
+            plain if PLAIN.contains(&plain) => Judgement::pass(format!("{plain} delays no packets")),
+            other => Judgement::pass(format!("{other} is not known to delay packets")),
         };
         let judgement = match link.tx_queues[..] {
             // mq refuses a device that has one (net/sched/sch_mq.c, mq_init).

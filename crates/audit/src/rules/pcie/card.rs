@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::rules::common::messages;
 use crate::rules::interfaces::{USER_SPACE, by_device, by_link, offered, path};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const DRIVERS: &str = "DPDK guide Getting Started for Linux, Linux Drivers";
@@ -17,114 +17,103 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.numa-node",
         cause: Cause::Placement,
-        group: Group::Pcie,
         title: "The card is plugged into the socket of its application",
         applies: Applies::LINUX.with_nic(),
         judge: node,
         why: "Frames go to the memory and cache of the card's socket. An application on another socket fetches each one \
          over the link between the sockets.",
-        magnitude: Magnitude {
-            text: "60 to 100 ns more per cache line from the other socket's memory",
-            effect: crate::Effect::Slower,
-            source: "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
-        },
-        fix: Fix::boot(
-            "application CPUs on the card's node, or the card in a slot of their socket; a node of -1: a firmware update",
+        magnitude: Magnitude::slower(
+            "60 to 100 ns more per cache line from the other socket's memory",
+            "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
         ),
-        cost: "Moving the card is an outage, and takes a free slot; moving the application takes free CPUs on the card's node.",
+        fix: Fix::boot(
+            "run the application on CPUs of the card's node, or move the card to a slot of their socket; if the node \
+            is -1, update the firmware",
+        ),
+        cost: "Moving the card interrupts service and needs a free slot. Moving the application needs free CPUs on \
+               the card's node.",
         references: &[DPDK, TUNE, "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "pci.aer",
         cause: Cause::PcieBandwidth,
-        group: Group::Pcie,
         title: "The card's link has had no errors",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: errors,
         why: "A packet that arrives damaged is sent again, and those behind it wait. Many errors indicate a bad \
               contact or a marginal slot.",
-        magnitude: Magnitude {
-            text: "about a microsecond per replay",
-            effect: crate::Effect::Late(Nanos::from_micros(1)),
-            source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the figure is general knowledge",
-        },
-        fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
-        cost: "An outage, to inspect the card.",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(1),
+            "about a microsecond per replay",
+            "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the figure is general knowledge",
+        ),
+        fix: Fix::boot("reseat the card, use another slot, or set a lower link speed in the firmware"),
+        cost: "The card must be taken out of service for inspection.",
         references: &["Linux Documentation/PCI/pcieaer-howto.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "pci.sriov",
         cause: Cause::PcieBandwidth,
-        group: Group::Pcie,
         title: "Virtual functions received their resources",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: functions,
         why: "Virtual functions need addresses above 4 GB. If the firmware provides none, they do not appear, or have \
               fewer queues.",
-        magnitude: Magnitude {
-            text: "guests use a software bridge instead: tens of microseconds",
-            effect: crate::Effect::Unsized,
-            source: "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the figure is general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "guests use a software bridge instead: tens of microseconds",
+            "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the figure is general knowledge",
+        ),
         fix: Fix::boot("firmware settings: Above 4G decoding and SR-IOV enabled; pci=realloc"),
         cost: "None known.",
         references: &["Linux Documentation/PCI/pci-iov-howto.rst", "Linux drivers/pci/iov.c"],
-        conflicts: &[],
     },
     Rule {
         id: "nic.driver-messages",
         cause: Cause::NicDriver,
-        group: Group::Pcie,
         title: "The card's driver and firmware fit each other",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: complaints,
         why: "At start, drivers report card firmware that is older or newer than they were made for, or a missing \
               package for its pipeline. Then features are off, one queue is used instead of many, or known faults are \
               present.",
-        magnitude: Magnitude {
-            text: "depends on the fault: ice without its package has one queue",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst, Safe Mode",
-        },
+        magnitude: Magnitude::untimed(
+            "depends on the fault: ice without its package has one queue",
+            "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst, Safe Mode",
+        ),
         fix: Fix::boot(
             "flash the firmware that matches the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
         ),
-        cost: "An outage. A failed firmware update can destroy the card.",
+        cost: "The update interrupts service. If it fails, it can destroy the card.",
         references: &[
             DPDK,
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "nic.binding",
         cause: Cause::NicDriver,
-        group: Group::Pcie,
         title: "Cards driven from user space are bound to vfio-pci",
         applies: Applies::LINUX.to(&[Workload::Poll]),
         judge: binding,
         why: "uio_pci_generic and igb_uio provide one interrupt for the whole card or none, and no protection by the \
          IOMMU. vfio-pci provides one interrupt per queue, which an application needs to wait for packets.",
-        magnitude: Magnitude {
-            text: "without an interrupt per queue the application can only poll",
-            effect: crate::Effect::Unsized,
-            source: "DPDK guide Getting Started for Linux, Linux Drivers",
-        },
+        magnitude: Magnitude::untimed(
+            "without an interrupt per queue the application can only poll",
+            "DPDK guide Getting Started for Linux, Linux Drivers",
+        ),
         fix: Fix::both("dpdk-devbind.py -b vfio-pci {device}", "driverctl set-override {device} vfio-pci"),
-        cost: "Needs an IOMMU, or vfio's mode without one.",
+        cost: "The host needs an IOMMU, or vfio must use its mode without one.",
         references: &[DRIVERS, "Linux Documentation/driver-api/vfio.rst"],
-        conflicts: &[],
     },
 ];
 
-/// What drivers say when firmware and driver do not fit (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware errors).
+/// Messages of drivers whose version does not fit the firmware (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware
+/// errors).
 const COMPLAINTS: [&str; 4] = ["nvm image", "ddp package file was not found", "entering safe mode", "recovery mode"];
-/// The kernel's first messages that rules look at come within this time.
+/// Seconds within which the kernel prints the first messages that rules look at.
 const BOOT_SECONDS: u64 = 10;
-/// What the kernel says when virtual functions get no place (drivers/pci/iov.c).
+/// Messages of the kernel when there is no address space for virtual functions (drivers/pci/iov.c).
 const NO_ROOM: [&str; 2] = ["not enough mmio resources for sr-iov", "can't enable sr-iov"];
 
 fn node(facts: &Facts, context: &Context) -> Judged {
@@ -134,13 +123,11 @@ fn node(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("/sys/devices/system/node: the host's nodes are not known"));
         }
         if nodes.len() == 1 {
-            return Ok(
-                Judgement::pass(Subject::Host, "the host has one node").see_as("one node", "/sys/devices/system/node")
-            );
+            return Ok(Judgement::pass("the host has one node").see_as("one node", "/sys/devices/system/node"));
         }
         let at = known(&device.node)?;
         let Some(at) = at else {
-            return Ok(Judgement::warn(Subject::Host, "the firmware does not say which node the card belongs to")
+            return Ok(Judgement::warn("the firmware does not say which node the card belongs to")
                 .see_as("-1", device.node.source()));
         };
         if context.isolated.value.is_empty() {
@@ -150,19 +137,16 @@ fn node(facts: &Facts, context: &Context) -> Judged {
         let near = |cpu: &u32| facts.cpus.node_of(*cpu) == Some(*at);
         let near: CpuSet = context.isolated.value.iter().filter(near).collect();
         let judgement = match near.is_empty() {
-            true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
+            true => Judgement::warn(format!("none of the isolated CPUs is on its node {at}")),
             false => {
                 let far = context.isolated.value.difference(&near);
                 match far.is_empty() {
-                    true => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
-                    false => Judgement::pass(
-                        Subject::Host,
-                        format!(
-                            "{} of {} isolated CPUs are on its node {at} ({near}): run the card's application there",
-                            near.len(),
-                            context.isolated.value.len()
-                        ),
-                    ),
+                    true => Judgement::pass(format!("isolated CPUs {near} are on its node {at}")),
+                    false => Judgement::pass(format!(
+                        "{} of {} isolated CPUs are on its node {at} ({near}): run the card's application there",
+                        near.len(),
+                        context.isolated.value.len()
+                    )),
                 }
             }
         };
@@ -177,15 +161,9 @@ fn errors(facts: &Facts, context: &Context) -> Judged {
         let lost = sum(|part| part.aer_nonfatal.get()).saturating_add(sum(|part| part.aer_fatal.get()));
         let above = sum(|part| part.aer_correctable.get());
         let judgement = match (lost, above) {
-            (0, 0) => Judgement::pass(Subject::Host, "no error since boot, on the card and the ports above it"),
-            (0, n) => Judgement::warn(
-                Subject::Host,
-                format!("{n} corrected errors since boot, on the card and the ports above it"),
-            ),
-            (n, _) => Judgement::fail(
-                Subject::Host,
-                format!("{n} uncorrected errors since boot, on the card and the ports above it"),
-            ),
+            (0, 0) => Judgement::pass("no error since boot, on the card and the ports above it"),
+            (0, n) => Judgement::warn(format!("{n} corrected errors since boot, on the card and the ports above it")),
+            (n, _) => Judgement::fail(format!("{n} uncorrected errors since boot, on the card and the ports above it")),
         };
         Ok(judgement
             .see_as(format!("{corrected} corrected"), device.aer_correctable.source())
@@ -203,22 +181,21 @@ fn functions(facts: &Facts, context: &Context) -> Judged {
         }
         let of_card: Vec<&&str> = found.iter().filter(|line| line.contains(&device.address)).collect();
         let judgement = match of_card.first() {
-            Some(line) => Judgement::fail(Subject::Host, "the kernel found no room for its virtual functions")
+            Some(line) => Judgement::fail("the kernel found no room for its virtual functions")
                 .see_as(**line, facts.kernel.messages.source()),
             None => {
                 let found = format!(
                     "{} of {total} virtual functions are enabled, and the kernel reports no problem",
                     device.sriov_numvfs
                 );
-                Judgement::pass(Subject::Host, found)
-                    .see_as(format!("{count} complaints"), facts.kernel.messages.source())
+                Judgement::pass(found).see_as(format!("{count} complaints"), facts.kernel.messages.source())
             }
         };
         Ok(judgement.see(&device.sriov_numvfs))
     })
 }
 
-/// Do the messages go back to the boot, when drivers start? Each begins with `[seconds.micros]`.
+/// Whether the messages go back to the boot, when drivers start. Each begins with `[seconds.micros]`.
 fn from_boot(messages: &[String]) -> bool {
     let seconds = |line: &String| {
         let stamp = line.trim_start().strip_prefix('[')?.split(['.', ']']).next()?;
@@ -238,12 +215,15 @@ fn complaints(facts: &Facts, context: &Context) -> Judged {
         };
         let all = known(messages)?;
         let judgement = match all.iter().find(complains) {
-            Some(line) => Judgement::warn(Subject::Host, format!("{driver} does not fit its firmware {firmware}"))
+            Some(line) => Judgement::warn(format!("{driver} does not fit its firmware {firmware}"))
                 .see_as(line.as_str(), messages.source()),
             None if !from_boot(all) => {
-                return Err(Skip::unknown(format!("{}: those of the boot are not there any more", messages.source())));
+                return Err(Skip::unknown(format!(
+                    "{}: the messages of the boot are no longer there",
+                    messages.source()
+                )));
             }
-            None => Judgement::pass(Subject::Host, format!("{driver} reports no problem with firmware {firmware}")),
+            None => Judgement::pass(format!("{driver} reports no problem with firmware {firmware}")),
         };
         Ok(judgement.see(&link.driver).see(&link.firmware))
     })
@@ -259,8 +239,8 @@ fn binding(facts: &Facts, _: &Context) -> Judged {
         };
         let subject = Subject::Device(device.address.clone());
         let judgement = match driver.as_str() {
-            "vfio-pci" => Judgement::pass(subject, "it is bound to vfio-pci"),
-            other => Judgement::warn(
+            "vfio-pci" => Judgement::pass_for(subject, "it is bound to vfio-pci"),
+            other => Judgement::warn_for(
                 subject,
                 format!("it is bound to {other}: no interrupt per queue, no protection by the IOMMU"),
             ),

@@ -1,13 +1,12 @@
-//! The PCI Express link: how much it carries, and in which portions.
+//! The PCI Express link: how much it carries, and in packets of which size.
 
 use std::collections::BTreeMap;
 
 use host::Facts;
 use host::facts::PciDevice;
 
-use crate::rules::common::skipped;
 use crate::rules::interfaces::{by_device, carries, gigabits, path};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
@@ -18,117 +17,102 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.link",
         cause: Cause::PcieBandwidth,
-        group: Group::Pcie,
         title: "The card's PCI Express link runs at its full speed and width",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: link,
         why: "Each frame crosses this link. A link that came up slower or narrower than the card supports takes longer \
               for each frame, and drops frames if it carries less than the port.",
-        magnitude: Magnitude {
-            text: "a frame of 1500 bytes takes 0.19 us over 8 lanes of generation 3, 1.5 us over one; below the port's \
+        magnitude: Magnitude::untimed(
+            "a frame of 1500 bytes takes 0.19 us over 8 lanes of generation 3, 1.5 us over one; below the port's \
                    rate all later frames wait or are lost",
-            effect: crate::Effect::Unsized,
-            source: "arithmetic from the link's rate and code (PCI Express Base Specification, 4.2)",
-        },
+            "arithmetic from the link's rate and code (PCI Express Base Specification, 4.2)",
+        ),
         fix: Fix::boot(
             "reseat the card or use another slot; firmware settings: link speed Auto, bifurcation as the slot is \
              wired",
         ),
         cost: "Another card may need the slot.",
         references: &[DPDK, TUNE, "FlexRAN real-time platform slides (2018)"],
-        conflicts: &[],
     },
     Rule {
         id: "pci.two-ports-one-slot",
         cause: Cause::PcieBandwidth,
-        group: Group::Pcie,
         title: "A slot carries what all ports of its card can receive",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: shared,
         why: "The ports of one card share its link: 8 lanes of generation 3 carry 63 Gbit/s before headers, which is not \
          enough for two ports of 40 Gbit/s.",
-        magnitude: Magnitude {
-            text: "frames wait in the card and are dropped there, although each port alone is below its rate",
-            effect: crate::Effect::Unsized,
-            source: "DPDK guide, older editions, How to get best performance with NICs on Intel platforms: one 40G port per card",
-        },
+        magnitude: Magnitude::untimed(
+            "frames wait in the card and are dropped there, although each port alone is below its rate",
+            "DPDK guide, older editions, How to get best performance with NICs on Intel platforms: one 40G port per card",
+        ),
         fix: Fix::boot("use only one port per card, or put the card in a wider slot"),
-        cost: "A second card.",
+        cost: "You need a second card.",
         references: &[DPDK],
-        conflicts: &[],
     },
     Rule {
         id: "pci.mps",
         cause: Cause::PcieBandwidth,
-        group: Group::Pcie,
         title: "PCI Express packets are as large as the whole path supports",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: payload,
         why: "A frame is cut into packets of at most MaxPayload bytes, each with a header of its own. The smallest \
               limit on the path decides.",
-        magnitude: Magnitude {
-            text: "about 20 to 24 bytes of header for each 128 or 256: 16 % or 9 % of the link",
-            effect: crate::Effect::Unsized,
-            source: "PCI Express Base Specification, 2.2 (headers) and 7.5.3.4 (Device Control); the percentages are arithmetic",
-        },
+        magnitude: Magnitude::untimed(
+            "about 20 to 24 bytes of header for each 128 or 256: 16 % or 9 % of the link",
+            "PCI Express Base Specification, 2.2 (headers) and 7.5.3.4 (Device Control); the percentages are arithmetic",
+        ),
         fix: Fix::boot("pci=pcie_bus_safe (the largest that all can take) or pci=pcie_bus_perf"),
         cost: "pcie_bus_perf breaks transfers between devices below different ports.",
         references: &["Linux Documentation/admin-guide/kernel-parameters.txt, pci=", TUNE],
-        conflicts: &[],
     },
     Rule {
         id: "pci.mrrs",
         cause: Cause::PcieBandwidth,
-        group: Group::Pcie,
         title: "The card may read 512 bytes or more at once",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: read_request,
         why: "The card fetches descriptors and frames to be sent with read requests of at most this size. Each request \
          is a round trip to memory.",
-        magnitude: Magnitude {
-            text: "about 1 us per round trip; with reads of 128 bytes, a frame of 1500 bytes needs 12 of them instead \
+        magnitude: Magnitude::untimed(
+            "about 1 us per round trip; with reads of 128 bytes, a frame of 1500 bytes needs 12 of them instead \
                    of 3",
-            effect: crate::Effect::Unsized,
-            source: "the round trip is general knowledge; DPDK guide for mlx4 and mlx5, Performance tuning, asks for 1024",
-        },
+            "the round trip is general knowledge; DPDK guide for mlx4 and mlx5, Performance tuning, asks for 1024",
+        ),
         fix: Fix::boot("set bits 14:12 of the card's Device Control register to 2 (512 bytes) or 3 (1024 bytes)")
             .after("setpci -s {device} CAP_EXP+8.w"),
         cost: "A card that reads much at once delays others.",
         references: &["DPDK guide, nics/mlx5, Performance tuning", TUNE, "PCI Express Base Specification, 7.5.3.4"],
-        conflicts: &[],
     },
     Rule {
         id: "pci.extended-tag",
         cause: Cause::PcieBandwidth,
-        group: Group::Pcie,
         title: "The card may have more than 32 outstanding reads",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: tags,
         why: "Without extended tags a device can have at most 32 outstanding reads, then it waits for the first answer.",
-        magnitude: Magnitude {
-            text: "32 reads of 512 bytes in each microsecond are 131 Gbit/s: enough up to 100G, but a limit if reads \
+        magnitude: Magnitude::untimed(
+            "32 reads of 512 bytes in each microsecond are 131 Gbit/s: enough up to 100G, but a limit if reads \
                    are small or memory is far away",
-            effect: crate::Effect::Unsized,
-            source: "PCI Express Base Specification, 2.2.6.2 (Tag field); the rate is arithmetic with a round trip of 1 us",
-        },
+            "PCI Express Base Specification, 2.2.6.2 (Tag field); the rate is arithmetic with a round trip of 1 us",
+        ),
         fix: Fix::boot(
             "firmware settings: PCIe extended tag enabled (the kernel switches it on where the whole path can)",
         ),
         cost: "None known; a few old bridges fail with it.",
         references: &[SPEC, "Intel Ethernet 700 Series Linux performance tuning guide (334019)"],
-        conflicts: &[],
     },
 ];
 
-/// Of the raw rate, this much is left for frames in percent: headers and flow control take the rest (an estimate that
-/// DPDK's and NIC makers' guides share for packets of 256 octets).
+/// Percentage of the raw rate that is left for frames: headers and flow control take the rest. This is an estimate that
+/// the guides of DPDK and of NIC makers share for packets of 256 octets.
 const LEFT_FOR_FRAMES: u64 = 90;
-/// Reads below this are small (PCI Express: 512 is the value after reset).
+/// Read requests below this size are small (PCI Express: 512 is the value after reset).
 const READ_REQUEST: u32 = 512;
-/// What DPDK's guides for mlx4 and mlx5 ask for.
+/// The size that DPDK's guides for mlx4 and mlx5 recommend.
 const READ_REQUEST_OF_MLX: u32 = 1024;
 
-/// The rate of the fastest port on a device, in bits a second.
+/// The rate of the fastest port of a device, in bits per second.
 fn port_rate(facts: &Facts, device: &PciDevice) -> Option<u64> {
     let links = device.interfaces.iter().filter_map(|name| facts.link(name));
     let under = facts
@@ -149,12 +133,12 @@ fn link(facts: &Facts, context: &Context) -> Judged {
         let port = port_rate(facts, device);
         let needs = port.map_or(String::new(), |port| format!(", and its port needs {}", gigabits(port)));
         let judgement = if port.is_some_and(|port| port > now / 100 * LEFT_FOR_FRAMES) {
-            Judgement::fail(Subject::Host, format!("the link carries {}{needs}", gigabits(now)))
+            Judgement::fail(format!("the link carries {}{needs}", gigabits(now)))
         } else if speed < max_speed || width < max_width {
             let found = format!("the link carries {} of {}{needs}", gigabits(now), gigabits(capable));
-            Judgement::warn(Subject::Host, found)
+            Judgement::warn(found)
         } else {
-            Judgement::pass(Subject::Host, format!("the link carries all that the card can: {}", gigabits(now)))
+            Judgement::pass(format!("the link carries all that the card can: {}", gigabits(now)))
         };
         Ok(judgement
             .see_as(text(speed, width), device.speed_mts.source())
@@ -162,7 +146,7 @@ fn link(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The card: the address without its function.
+/// The card of a device: the address without its function.
 fn card(device: &PciDevice) -> &str {
     device.address.rsplit_once('.').map_or(device.address.as_str(), |(card, _)| card)
 }
@@ -186,20 +170,20 @@ fn shared(facts: &Facts, context: &Context) -> Judged {
         let (speed, width) = match judged {
             Ok(link) => link,
             Err(skip) => {
-                judgements.push(skipped(subject, skip));
+                judgements.push(Judgement::skipped(subject, skip));
                 continue;
             }
         };
         if rates.is_empty() {
-            judgements.push(skipped(subject, Skip::unknown("the speed of its ports is not known")));
+            judgements.push(Judgement::skipped(subject, Skip::unknown("the speed of its ports is not known")));
             continue;
         }
         let (now, need) = (carries(speed, width), rates.iter().sum::<u64>());
         let found =
             format!("{} ports with {} together on a link that carries {}", rates.len(), gigabits(need), gigabits(now));
         let judgement = match need > now / 100 * LEFT_FOR_FRAMES {
-            true => Judgement::warn(subject, found),
-            false => Judgement::pass(subject, found),
+            true => Judgement::warn_for(subject, found),
+            false => Judgement::pass_for(subject, found),
         };
         judgements.push(judgement.see_as(format!("{speed} MT/s, {width} lanes"), ports[0].speed_mts.source()));
     }
@@ -221,14 +205,11 @@ fn payload(facts: &Facts, context: &Context) -> Judged {
         let others: Vec<u32> = path.iter().filter_map(|port| port.max_payload.get()).collect();
         let judgement = if others.iter().any(|other| *other < now) {
             let lowest = others.iter().min().copied().unwrap_or(now);
-            Judgement::fail(
-                Subject::Host,
-                format!("the card sends {now} bytes at once, but a port above it accepts {lowest}"),
-            )
+            Judgement::fail(format!("the card sends {now} bytes at once, but a port above it accepts {lowest}"))
         } else if now < capable {
-            Judgement::warn(Subject::Host, format!("{now} bytes at once, although the whole path supports {capable}"))
+            Judgement::warn(format!("{now} bytes at once, although the whole path supports {capable}"))
         } else {
-            Judgement::pass(Subject::Host, format!("{now} bytes at once, the most that the path supports"))
+            Judgement::pass(format!("{now} bytes at once, the most that the path supports"))
         };
         let list: Vec<String> = path.iter().map(|port| format!("{} {}", port.address, port.max_payload)).collect();
         Ok(judgement.see_as(list.join(", "), device.max_payload.source()))
@@ -241,8 +222,8 @@ fn read_request(facts: &Facts, context: &Context) -> Judged {
         let mlx = device.driver.is(|driver| driver.starts_with("mlx")) == Some(true);
         let wanted = if mlx { READ_REQUEST_OF_MLX } else { READ_REQUEST };
         let judgement = match now >= wanted {
-            true => Judgement::pass(Subject::Host, format!("the card reads up to {now} bytes at once")),
-            false => Judgement::warn(Subject::Host, format!("the card reads up to {now} bytes at once, not {wanted}")),
+            true => Judgement::pass(format!("the card reads up to {now} bytes at once")),
+            false => Judgement::warn(format!("the card reads up to {now} bytes at once, not {wanted}")),
         };
         Ok(judgement.see(&device.max_read_request))
     })
@@ -251,8 +232,8 @@ fn read_request(facts: &Facts, context: &Context) -> Judged {
 fn tags(facts: &Facts, context: &Context) -> Judged {
     by_device(facts, context, |device| {
         let judgement = match *known(&device.extended_tag)? {
-            true => Judgement::pass(Subject::Host, "up to 256 reads can be outstanding"),
-            false => Judgement::warn(Subject::Host, "at most 32 reads can be outstanding"),
+            true => Judgement::pass("up to 256 reads can be outstanding"),
+            false => Judgement::warn("at most 32 reads can be outstanding"),
         };
         let judgement = judgement.see_whether(&device.extended_tag, "extended tags on", "extended tags off");
         Ok(match device.relaxed_ordering.get() {

@@ -5,7 +5,7 @@ use host::facts::PciDevice;
 use units::Nanos;
 
 use crate::rules::interfaces::{by_device, by_link, offered, path};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 
@@ -14,71 +14,64 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.aspm",
         cause: Cause::LinkPower,
-        group: Group::Pcie,
         title: "The card's link does not sleep between frames",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: aspm,
         why: "With active-state power management an idle link enters L0s or L1. The first frame after a pause waits \
          until both ends have left that state.",
-        magnitude: Magnitude {
-            text: "up to 4 us from L0s, microseconds to tens of microseconds from L1, as reported in the devices' Link \
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "up to 4 us from L0s, microseconds to tens of microseconds from L1, as reported in the devices' Link \
              Capabilities",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "PCI Express Base Specification, 7.5.3.6 (L0s and L1 Exit Latency fields); the typical value is an estimate",
-        },
+            "PCI Express Base Specification, 7.5.3.6 (L0s and L1 Exit Latency fields); the typical value is an estimate",
+        ),
         fix: Fix::runtime_or_boot(
             "for f in /sys/bus/pci/devices/{device}/link/*_aspm; do echo 0 > $f; done",
             "pcie_aspm.policy=performance",
         ),
-        cost: "About a watt per link.",
+        cost: "Each link uses about a watt more.",
         references: &[
             HARDWARE,
             "Linux Documentation/ABI/testing/sysfs-bus-pci, link/l1_aspm",
             "FlexRAN real-time platform slides (2018)",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "pci.runtime-pm",
         cause: Cause::LinkPower,
-        group: Group::Pcie,
         title: "The card is not put to sleep while it is unused",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: runtime,
         why: "With power/control=auto the kernel puts an unused device into D3; the next process that opens it waits \
               until the device is back.",
-        magnitude: Magnitude {
-            text: "10 ms from D3hot to D0",
-            effect: crate::Effect::Unsized,
-            source: "PCI Express Base Specification, 5.9 (state transition delays)",
-        },
+        magnitude: Magnitude::untimed(
+            "10 ms from D3hot to D0",
+            "PCI Express Base Specification, 5.9 (state transition delays)",
+        ),
         fix: Fix::runtime("echo on > /sys/bus/pci/devices/{device}/power/control"),
         cost: "An unused card draws its idle power.",
         references: &["Linux Documentation/power/pci.rst", "OpenShift vDU/RAN reference configuration"],
-        conflicts: &[],
     },
     Rule {
         id: "nic.eee",
         cause: Cause::LinkPower,
-        group: Group::Pcie,
         title: "Energy-efficient Ethernet is off",
         applies: Applies::LINUX.with_nic(),
         judge: efficient,
         why: "With EEE the transmitter sleeps when there is nothing to send, and the next frame waits until both ends \
          are awake.",
-        magnitude: Magnitude {
-            text: "16.5 us at 1000BASE-T, 4.5 to 7.4 us at 10GBASE-T",
-            effect: crate::Effect::Late(Nanos::from_nanos(16_500)),
-            source: "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
-        },
-        fix: Fix::both("ethtool --set-eee {nic} eee off", "the same in a udev rule or by NetworkManager"),
-        cost: "Less than a watt per port.",
+        magnitude: Magnitude::late(
+            Nanos::from_nanos(16_500),
+            "16.5 us at 1000BASE-T, 4.5 to 7.4 us at 10GBASE-T",
+            "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
+        ),
+        fix: Fix::both("ethtool --set-eee {nic} eee off", "set the same in a udev rule or with NetworkManager"),
+        cost: "Each port uses less than a watt more.",
         references: &["ethtool(8), --set-eee", "IEEE 802.3az"],
-        conflicts: &[],
     },
 ];
 
-/// Which states a device's link may sleep in; `None` if that is not known.
+/// The states in which a device's link may sleep. `None` if they are not known.
 fn sleeps(device: &PciDevice) -> Option<Vec<String>> {
     if let Some(aspm) = device.aspm.get() {
         let states = [("L0s", aspm.l0s), ("L1", aspm.l1)];
@@ -101,7 +94,7 @@ fn aspm(facts: &Facts, context: &Context) -> Judged {
         if !told.iter().any(|(part, _)| part.address == device.address) {
             // Under this policy the kernel switches every state off (drivers/pci/pcie/aspm.c).
             return match policy.value().map(String::as_str) {
-                Some("performance") => Ok(Judgement::pass(Subject::Host, "the policy lets no link sleep").see(policy)),
+                Some("performance") => Ok(Judgement::pass("the policy lets no link sleep").see(policy)),
                 _ => Err(Skip::of(&device.aspm)),
             };
         }
@@ -111,11 +104,10 @@ fn aspm(facts: &Facts, context: &Context) -> Judged {
             .map(|(part, states)| format!("{} {}", part.address, states.join(" ")))
             .collect();
         let judgement = match asleep.is_empty() {
-            true => Judgement::pass(Subject::Host, "neither its link nor one above it sleeps")
-                .see_as("off", device.aspm.source()),
+            true => Judgement::pass("neither its link nor one above it sleeps").see_as("off", device.aspm.source()),
             false => {
                 let found = format!("{} of {} links between it and the processor may sleep", asleep.len(), told.len());
-                Judgement::warn(Subject::Host, found).see_as(asleep.join(", "), device.aspm.source())
+                Judgement::warn(found).see_as(asleep.join(", "), device.aspm.source())
             }
         };
         Ok(judgement.see(policy))
@@ -126,8 +118,8 @@ fn runtime(facts: &Facts, context: &Context) -> Judged {
     by_device(facts, context, |device| {
         let control = known(&device.power_control)?;
         let judgement = match control.as_str() {
-            "auto" => Judgement::warn(Subject::Host, "the kernel may put it to sleep while it is not in use"),
-            _ => Judgement::pass(Subject::Host, "it stays awake"),
+            "auto" => Judgement::warn("the kernel may put it to sleep while it is not in use"),
+            _ => Judgement::pass("it stays awake"),
         };
         Ok(judgement.see(&device.power_control))
     })
@@ -136,8 +128,8 @@ fn runtime(facts: &Facts, context: &Context) -> Judged {
 fn efficient(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let judgement = match *offered(&link.eee)? {
-            true => Judgement::warn(Subject::Host, "the transmitter may sleep between frames"),
-            false => Judgement::pass(Subject::Host, "the transmitter never sleeps"),
+            true => Judgement::warn("the transmitter may sleep between frames"),
+            false => Judgement::pass("the transmitter never sleeps"),
         };
         Ok(judgement.see_whether(&link.eee, "EEE on", "EEE off"))
     })

@@ -8,11 +8,11 @@ use units::Nanos;
 
 use super::super::common::without_balancing;
 use super::{application, named, switches};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 /// The rules of this file, in the order of the report.
@@ -20,107 +20,98 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.threads-on-iso",
         cause: Cause::SchedulerIsolation,
-        group: Group::Scheduling,
         title: "Other user threads stay off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: others,
         why: "The scheduler puts a thread that may run everywhere onto a CPU of the application as soon as that CPU is \
          idle, and the thread stays until it sleeps. nohz_full does not keep CPUs in the scheduler's domains free.",
-        magnitude: Magnitude {
-            text: "a time slice of up to 3 ms, and the cache lines that it leaves behind",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice of up to 3 ms, and the cache lines that it leaves behind",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
+        ),
         fix: Fix::both(
             "for u in init.scope system.slice user.slice; do systemctl set-property --runtime $u AllowedCPUs={housekeeping}; done",
             "/etc/systemd/system.conf: CPUAffinity={housekeeping}",
         ),
         cost: "The housekeeping CPUs run all services.",
         references: &[ISOLATION, "systemd-system.conf(5), CPUAffinity=", "tuned profile cpu-partitioning"],
-        conflicts: &[],
     },
     Rule {
         id: "app.sched-class",
         cause: Cause::Priorities,
-        group: Group::Scheduling,
         title: "The application's scheduling class fits the way it waits",
         applies: Applies::LINUX.isolated(),
         judge: class,
         why: "A thread that sleeps until an interrupt arrives should run at once when it is woken, so it needs \
          SCHED_FIFO. A thread that never sleeps gains little from SCHED_FIFO. At priority 99 nothing else runs on \
          its CPU any more, not even the kernel's migration and watchdog threads.",
-        magnitude: Magnitude {
-            text: "a woken thread of the normal class can wait for the time slice of another: up to 3 ms",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Intel P-state guide: chrt -f -p 99 \"can stabilize the latency somewhat\"",
-        },
-        fix: Fix::for_good("unit of the service: CPUSchedulingPolicy=fifo, CPUSchedulingPriority=50"),
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a woken thread of the normal class can wait for the time slice of another: up to 3 ms",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Intel P-state guide: chrt -f -p 99 \"can stabilize the latency somewhat\"",
+        ),
+        fix: Fix::for_good("unit of the service: CPUSchedulingPolicy=fifo, CPUSchedulingPriority=50")
+            .against(&["Intel P-state guide: FIFO 99; Linux real-time documentation: below the threads of the kernel"]),
         cost: "A real-time thread that does not sleep starves all other threads on its CPU.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",
             "Linux Documentation/core-api/real-time/hardware.rst",
             FLEXRAN,
         ],
-        conflicts: &["Intel P-state guide: FIFO 99; Linux real-time documentation: below the threads of the kernel"],
     },
     Rule {
         id: "app.one-task-per-cpu",
         cause: Cause::ApplicationThreads,
-        group: Group::Scheduling,
         title: "Each isolated CPU has one thread to run",
         applies: Applies::LINUX.isolated(),
         judge: one_each,
         why: "Two runnable threads on one CPU share it by time slices, and the second one brings the tick back to a \
          nohz_full CPU. CPUs outside the scheduler's domains are not balanced: threads whose masks overlap stay \
          where they started.",
-        magnitude: Magnitude {
-            text: "a time slice of up to 3 ms, and 100 to 1000 ticks per second",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux Documentation/timers/no_hz.rst; kernel/sched/fair.c, sysctl_sched_base_slice",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice of up to 3 ms, and 100 to 1000 ticks per second",
+            "Linux Documentation/timers/no_hz.rst; kernel/sched/fair.c, sysctl_sched_base_slice",
+        ),
         fix: Fix::for_good("pin one thread to each CPU, and control threads to {housekeeping} (taskset -pc)"),
         cost: "Each thread needs a CPU of its own.",
         references: &[ISOLATION, "Linux Documentation/timers/no_hz.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "app.syscalls-on-iso",
         cause: Cause::ApplicationThreads,
-        group: Group::Scheduling,
         title: "Polling threads stay out of the kernel",
         applies: Applies::LINUX.to(&[Workload::Poll]).isolated(),
         judge: in_kernel,
         why: "A thread that polls neither sleeps, nor faults, nor calls the kernel in its steady state. If it enters \
               the kernel all the same, the reason is a lock, a page that was not locked, a clock that is read through \
               the kernel, or a preemption. Under nohz_full each entry costs more.",
-        magnitude: Magnitude {
-            text: "a system call takes about 1 us under nohz_full, a context switch some us, a major fault as long as the disk takes",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the figures are general knowledge",
-        },
-        fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: on a test host"),
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "a system call takes about 1 us under nohz_full, a context switch some us, a major fault as long as the disk takes",
+            "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the figures are general knowledge",
+        ),
+        fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: run it on a test host"),
         cost: "The application has to be changed.",
         references: &[FLEXRAN, ISOLATION],
-        conflicts: &[],
     },
     Rule {
         id: "app.cpu0",
         cause: Cause::Housekeeping,
-        group: Group::Scheduling,
         title: "The application does not run on CPU 0",
         applies: Applies::LINUX,
         judge: first_cpu,
         why: "CPU 0 keeps time for the others and gets the drivers' interrupts first. It cannot be isolated: the \
               kernel takes the boot CPU out of nohz_full.",
-        magnitude: Magnitude {
-            text: "the tick, 100 to 1000 per second, and the interrupts of all devices that were not placed explicitly",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, nohz_full (the boot CPU keeps the time); DPDK Getting Started Guide for Linux, enable_func",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "the tick, 100 to 1000 per second, and the interrupts of all devices that were not placed explicitly",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, nohz_full (the boot CPU keeps the time); DPDK Getting Started Guide for Linux, enable_func",
+        ),
         fix: Fix::for_good("pin the named threads to {isolated} instead (taskset -pc)"),
         cost: "None, if another CPU is free.",
         references: &["DPDK Getting Started Guide for Linux, enable_func", "Linux Documentation/timers/no_hz.rst"],
-        conflicts: &[],
     },
 ];
 
@@ -138,7 +129,7 @@ fn others(facts: &Facts, context: &Context) -> Judged {
     let source = facts.tasks.source();
     if open.is_empty() {
         let found = "the scheduler puts no thread there by itself";
-        return Judgement::pass(isolated, found).see(&unbalanced).see_as("all threads", source).alone();
+        return Judgement::pass_for(isolated, found).see(&unbalanced).see_as("all threads", source).alone();
     }
     let stray: Vec<&Task> = affine
         .iter()
@@ -146,8 +137,8 @@ fn others(facts: &Facts, context: &Context) -> Judged {
         .map(|(t, _)| *t)
         .collect();
     let judgement = match stray.len() {
-        0 => Judgement::pass(&open, format!("none of {} other threads may run there", affine.len())),
-        n => Judgement::warn(&open, format!("{n} of {} user threads may run there and elsewhere", affine.len())),
+        0 => Judgement::pass_for(&open, format!("none of {} other threads may run there", affine.len())),
+        n => Judgement::warn_for(&open, format!("{n} of {} user threads may run there and elsewhere", affine.len())),
     };
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
     stray.iter().for_each(|task| *names.entry(&task.process).or_default() += 1);
@@ -158,7 +149,7 @@ fn others(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(seen, source).see(&facts.services.systemd_cpu_affinity).alone()
 }
 
-/// The application's threads; an error where there is none.
+/// The application's threads. An error if there are none.
 fn own<'a>(facts: &'a Facts, context: &'a Context) -> Result<Vec<&'a Task>, Skip> {
     known(&facts.tasks)?;
     if facts.tasks().all(|task| !task.affinity.is_known()) {
@@ -181,18 +172,19 @@ fn class(facts: &Facts, context: &Context) -> Judged {
     if let Some(first) = highest.first() {
         let found = format!("{} threads have real-time priority 99, for example {}", highest.len(), named(first));
         let subject = Subject::Named(format!("threads of priority 99 on CPUs {}", context.isolated.value));
-        judgements.push(Judgement::warn(subject, found).see_as("priority 99", source));
+        judgements.push(Judgement::warn_for(subject, found).see_as("priority 99", source));
     }
     if sleeps && let Some(first) = tasks.iter().find(|task| normal(task)) {
         let n = tasks.iter().filter(normal).count();
         let found = format!("{n} threads wait for interrupts in the normal class, for example {}", named(first));
-        judgements.push(Judgement::warn(&context.isolated.value, found).see_as("SCHED_OTHER", source));
+        judgements.push(Judgement::warn_for(&context.isolated.value, found).see_as("SCHED_OTHER", source));
     }
     if judgements.is_empty() {
         let realtime = tasks.iter().filter(|task| task.class.is_realtime()).count();
         let found = format!("{realtime} of {} threads are real-time ones, below priority 99", tasks.len());
-        judgements
-            .push(Judgement::pass(&context.isolated.value, found).see_as(format!("{} threads", tasks.len()), source));
+        judgements.push(
+            Judgement::pass_for(&context.isolated.value, found).see_as(format!("{} threads", tasks.len()), source),
+        );
     }
     Ok(judgements)
 }
@@ -218,15 +210,15 @@ fn one_each(facts: &Facts, context: &Context) -> Judged {
     let mut judgements = Vec::new();
     for (cpu, tasks) in runnable.iter().filter(|(_, tasks)| tasks.len() > 1) {
         let found = format!("{} threads want to run on CPU {cpu} at the same time", tasks.len());
-        judgements.push(Judgement::fail(*cpu, found).see_as(names(tasks), source));
+        judgements.push(Judgement::fail_for(*cpu, found).see_as(names(tasks), source));
     }
     for (cpu, tasks) in pinned.iter().filter(|(cpu, tasks)| tasks.len() > 1 && !is_crowded(&runnable, **cpu)) {
         let found = format!("{} threads are bound to CPU {cpu} alone, at most one of them runnable now", tasks.len());
-        judgements.push(Judgement::warn(*cpu, found).see_as(names(tasks), source));
+        judgements.push(Judgement::warn_for(*cpu, found).see_as(names(tasks), source));
     }
     if judgements.is_empty() {
         let found = format!("{} CPUs have a thread of their own, and none has two that are runnable", pinned.len());
-        judgements.push(Judgement::pass(isolated, found).see_as("at the time of reading", source));
+        judgements.push(Judgement::pass_for(isolated, found).see_as("at the time of reading", source));
     }
     Ok(judgements)
 }
@@ -269,11 +261,11 @@ fn in_kernel(facts: &Facts, context: &Context) -> Judged {
     let subject = &context.isolated.value;
     if seen.is_empty() {
         let found = format!("{counted} busy threads neither slept nor faulted in {}", interval.length);
-        return Judgement::pass(subject, found).see_as("no switch", source).alone();
+        return Judgement::pass_for(subject, found).see_as("no switch", source).alone();
     }
     seen.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let found = format!("{} of {counted} busy threads entered the kernel in {}", seen.len(), interval.length);
-    let judgement = Judgement::warn(subject, found);
+    let judgement = Judgement::warn_for(subject, found);
     seen.into_iter().take(NAMED).fold(judgement, |judgement, (_, line)| judgement.see_as(line, source)).alone()
 }
 
@@ -293,9 +285,9 @@ fn first_cpu(facts: &Facts, context: &Context) -> Judged {
         placed.iter().filter(|task| task.affinity.value() == Some(&zero)).map(|task| named(task)).collect();
     let source = facts.tasks.source();
     match stray.len() {
-        0 => Judgement::pass(Subject::Host, format!("none of {} such threads is bound to CPU 0", placed.len()))
+        0 => Judgement::pass(format!("none of {} such threads is bound to CPU 0", placed.len()))
             .see_as(format!("{} threads", placed.len()), source),
-        n => Judgement::warn(0, format!("{n} threads of the application are bound to CPU 0"))
+        n => Judgement::warn_for(0, format!("{n} threads of the application are bound to CPU 0"))
             .see_as(stray.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "), source),
     }
     .alone()

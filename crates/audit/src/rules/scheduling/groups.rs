@@ -5,7 +5,7 @@ use host::facts::{Cgroup, Task};
 use units::Nanos;
 
 use super::application;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 
@@ -14,43 +14,39 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.cpuset-partition",
         cause: Cause::SchedulerIsolation,
-        group: Group::Scheduling,
         title: "Cpuset partitions are valid",
         applies: Applies::LINUX,
         judge: partitions,
         why: "A cpuset partition takes its CPUs out of the scheduler's domains while the host runs. The kernel makes \
               it invalid, without reporting an error, when its CPUs are not exclusive or its parent loses them: then \
               the CPUs are balanced again.",
-        magnitude: Magnitude {
-            text: "other threads run for a time slice of up to 3 ms",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "other threads run for a time slice of up to 3 ms",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
+        ),
         fix: Fix::for_good(
             "fix the cause that the group's cpuset.cpus.partition names, then write isolated to it again",
         ),
         cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[CGROUP, "Linux Documentation/admin-guide/cpu-isolation.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "usr.cpu-quota",
         cause: Cause::Quotas,
-        group: Group::Scheduling,
         title: "No CPU quota stops the application",
         applies: Applies::LINUX,
         judge: quotas,
         why: "A group that has used up its quota does not run until the period ends. A polling thread uses all its time, \
          so it is stopped in every period.",
-        magnitude: Magnitude {
-            text: "the rest of the period: up to 100 ms with the default period, less the quota",
-            effect: crate::Effect::Late(Nanos::from_millis(100)),
-            source: "Linux Documentation/scheduler/sched-bwc.rst (default period 100 ms)",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(100),
+            "the rest of the period: up to 100 ms with the default period, less the quota",
+            "Linux Documentation/scheduler/sched-bwc.rst (default period 100 ms)",
+        ),
         fix: Fix::for_good("unit of the service: CPUQuota= (empty)"),
         cost: "The group can use all its CPUs.",
         references: &["Linux Documentation/scheduler/sched-bwc.rst", CGROUP],
-        conflicts: &[],
     },
 ];
 
@@ -71,17 +67,21 @@ fn partitions(facts: &Facts, context: &Context) -> Judged {
         let subject = Subject::Named(format!("group {}", group.path));
         judgements.push(
             match (state.contains("invalid"), group.effective.value()) {
-                (true, _) => Judgement::fail(subject, format!("the partition is not in force: {state}")).now(format!(
-                    "echo isolated > /sys/fs/cgroup{}/cpuset.cpus.partition # after the reason is gone",
-                    group.path
-                )),
+                (true, _) => {
+                    Judgement::fail_for(subject, format!("the partition is not in force: {state}")).now(format!(
+                        "echo isolated > /sys/fs/cgroup{}/cpuset.cpus.partition # after the reason is gone",
+                        group.path
+                    ))
+                }
                 (false, Some(cpus))
                     if !context.isolated.value.is_empty() && !cpus.intersects(&context.isolated.value) =>
                 {
-                    Judgement::warn(subject, format!("its CPUs {cpus} are none of the isolated ones"))
+                    Judgement::warn_for(subject, format!("its CPUs {cpus} are none of the isolated ones"))
                 }
-                (false, Some(cpus)) => Judgement::pass(subject, format!("the partition ({state}) holds CPUs {cpus}")),
-                (false, None) => Judgement::pass(subject, format!("the partition is in force: {state}")),
+                (false, Some(cpus)) => {
+                    Judgement::pass_for(subject, format!("the partition ({state}) holds CPUs {cpus}"))
+                }
+                (false, None) => Judgement::pass_for(subject, format!("the partition is in force: {state}")),
             }
             .see(&group.partition),
         );
@@ -92,12 +92,12 @@ fn partitions(facts: &Facts, context: &Context) -> Judged {
     }
 }
 
-/// Does Kubernetes own a group? The rules on containers judge those.
+/// Whether a group belongs to Kubernetes. The rules on containers judge such groups.
 pub(crate) fn is_of_kubernetes(group: &Cgroup) -> bool {
     group.path.contains("kubepods")
 }
 
-/// How long a quota stops a group that wants all its time, in each period.
+/// How long a quota stops, in each period, a group that wants to run all the time.
 pub(crate) fn stop(quota_us: u64, period_us: u64) -> Nanos {
     Nanos::from_micros(period_us.saturating_sub(quota_us))
 }
@@ -106,7 +106,7 @@ fn quotas(facts: &Facts, context: &Context) -> Judged {
     judge_quotas(facts, context, |group| !is_of_kubernetes(group))
 }
 
-/// Judges the quotas of some groups: those that hold threads of the application, or that were stopped.
+/// Judges the quotas of those groups that hold threads of the application, or that were stopped.
 pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cgroup) -> bool) -> Judged {
     let groups: Vec<&Cgroup> = known(&facts.cgroups.groups)?.iter().filter(|group| wanted(group)).collect();
     if groups.is_empty() {
@@ -140,8 +140,8 @@ pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cg
         };
         let found = format!("it may use {quota} us of CPU time in each {period} us{history}");
         let judgement = match own {
-            0 => Judgement::warn(subject, found),
-            n => Judgement::fail(subject, format!("{found}; {n} threads of the application are in it")),
+            0 => Judgement::warn_for(subject, found),
+            n => Judgement::fail_for(subject, format!("{found}; {n} threads of the application are in it")),
         };
         judgements.push(
             judgement
@@ -155,7 +155,7 @@ pub(crate) fn judge_quotas(facts: &Facts, context: &Context, wanted: impl Fn(&Cg
     }
     if judgements.is_empty() {
         let found = format!("{with_quota} groups have a quota, and none of them was stopped or holds the application");
-        judgements.push(Judgement::pass(Subject::Host, found).see_as(format!("{} groups", groups.len()), "cpu.max"));
+        judgements.push(Judgement::pass(found).see_as(format!("{} groups", groups.len()), "cpu.max"));
     }
     Ok(judgements)
 }

@@ -7,11 +7,11 @@ use host::facts::{CpuSet, Task};
 use units::Nanos;
 
 use super::{application, named, switches};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 /// The rules of this file, in the order of the report.
@@ -19,83 +19,79 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "kthr.unbound-on-iso",
         cause: Cause::KernelWork,
-        group: Group::Scheduling,
         title: "Kernel threads that can be moved stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: unbound,
         why: "kswapd, khugepaged, kcompactd, rcuo threads and the threads of disks and file systems run wherever their \
          mask allows. On a CPU of the application, each run costs two context switches and restarts the tick.",
-        magnitude: Magnitude {
-            text: "two context switches and the run between them: some us to ms",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "two context switches and the run between them: some us to ms",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
+        ),
         fix: Fix::runtime_or_boot(
-            "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error: bound by the kernel, leave it",
+            "for t in $(pgrep -P 2); do taskset -pc {housekeeping} $t; done # an error means that the kernel binds \
+            this thread: leave it",
             "nohz_full={isolated}",
         ),
         cost: "The housekeeping CPUs run these threads.",
         references: &[NO_HZ, KTHREADS],
-        conflicts: &[],
     },
     Rule {
         id: "kthr.running-on-iso",
         cause: Cause::KernelWork,
-        group: Group::Scheduling,
         title: "No kernel thread runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: running,
-        why: "Masks show what may run, context switches what does run. Threads that are bound to their CPU stay there \
-              whatever is set; what makes them run can be moved: timers, work, softirqs.",
-        magnitude: Magnitude {
-            text: "two context switches and the run between them: some us to ms",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
-        },
-        fix: Fix::look(
-            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # who wakes them; 0 ends it. Then the remedy in kernel-per-CPU-kthreads.rst",
+        why: "Masks show what may run; context switches show what does run. A thread that is bound to its CPU stays \
+              there whatever is set. But the timers, work and softirqs that make it run can be moved.",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "two context switches and the run between them: some us to ms",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is an estimate",
         ),
-        cost: "Depends on the remedy; tracing itself disturbs and must be switched off again.",
+        fix: Fix::look(
+            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # shows who wakes them; write 0 to stop. \
+            Then apply the remedy in kernel-per-CPU-kthreads.rst",
+        ),
+        cost: "The cost depends on the remedy. Tracing itself disturbs the CPUs, and must be switched off again.",
         references: &[KTHREADS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "kthr.rt-prio",
         cause: Cause::Priorities,
-        group: Group::Scheduling,
         title: "Per-CPU threads of a real-time kernel come before the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: rt_priorities,
         why: "If the application runs under SCHED_FIFO and never sleeps, ksoftirqd, ktimers and rcuc of its CPU run only \
          if their priority is higher. If they starve, timers stop, callbacks pile up, and threads that wait for \
          them wait forever.",
-        magnitude: Magnitude {
-            text: "from a late timer to an RCU stall after 21 s, and then a host that stands still",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/RCU/stallwarn.rst, CONFIG_RCU_CPU_STALL_TIMEOUT",
-        },
+        magnitude: Magnitude::untimed(
+            "from a late timer to an RCU stall after 21 s, and then a host that stands still",
+            "Linux Documentation/RCU/stallwarn.rst, CONFIG_RCU_CPU_STALL_TIMEOUT",
+        ),
         fix: Fix::runtime_or_boot(
             "for p in $(pgrep '^(ksoftirqd|ktimers|rcuc)/'); do chrt -f -p 11 $p; done",
             "rcutree.kthread_prio=11",
-        ),
+        )
+        .against(&[
+            "tuned gives them 2 and 4, the node tuning operator 11: they only need to be above the application",
+        ]),
         cost: "These threads can delay the application by the length of their runs.",
         references: &[
             "tuned profile realtime-virtual-host, [scheduler] (2, 2, 4)",
             "openshift/cluster-node-tuning-operator, profile for real-time kernels (11)",
             "Linux Documentation/core-api/real-time/hardware.rst",
         ],
-        conflicts: &[
-            "tuned gives them 2 and 4, the node tuning operator 11: they only need to be above the application",
-        ],
     },
 ];
 
-/// `rcuop/12` and `kworker/u8:1` without their numbers.
+/// The name of a thread without its numbers: `rcuop` for `rcuop/12`, `kworker` for `kworker/u8:1`.
 fn stem(task: &Task) -> &str {
     task.comm.split(['/', ':']).next().unwrap_or(&task.comm).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
-/// The names of threads by their stems, the most frequent first: `rcuop (8), kswapd (2)`.
+/// Lists the names of threads without their numbers, the most frequent first: `rcuop (8), kswapd (2)`.
 fn stems(tasks: &[&Task]) -> String {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     tasks.iter().for_each(|task| *count.entry(stem(task)).or_default() += 1);
@@ -122,8 +118,10 @@ fn unbound(facts: &Facts, context: &Context) -> Judged {
         .filter(|task| task.affinity.is(|cpus| cpus.intersects(isolated)) == Some(true))
         .collect();
     let judgement = match stray.is_empty() {
-        true => Judgement::pass(isolated, format!("none of {} movable kernel threads may run there", movable.len())),
-        false => Judgement::warn(
+        true => {
+            Judgement::pass_for(isolated, format!("none of {} movable kernel threads may run there", movable.len()))
+        }
+        false => Judgement::warn_for(
             isolated,
             format!("{} of {} movable kernel threads may run there", stray.len(), movable.len()),
         ),
@@ -152,10 +150,10 @@ fn running(facts: &Facts, context: &Context) -> Judged {
     let source = "/proc/*/task/*/status, voluntary_ctxt_switches";
     if ran.is_empty() {
         let found = format!("no kernel thread ran there in {}", interval.length);
-        return Judgement::pass(isolated, found).see_as("no switch", source).alone();
+        return Judgement::pass_for(isolated, found).see_as("no switch", source).alone();
     }
     let found = format!("{} kernel threads ran there in {}", ran.len(), interval.length);
-    let judgement = Judgement::warn(isolated, found);
+    let judgement = Judgement::warn_for(isolated, found);
     let seen = ran.iter().take(NAMED);
     seen.fold(judgement, |judgement, (switches, busy, task)| {
         let cpu = task.last_cpu.unwrap_or_default();
@@ -198,10 +196,10 @@ fn rt_priorities(facts: &Facts, context: &Context) -> Judged {
     let source = facts.tasks.source();
     if seen.is_empty() {
         let found = format!("{known_ones} threads of the kernel come before the application");
-        return Judgement::pass(&context.isolated.value, found).see_as("higher priorities", source).alone();
+        return Judgement::pass_for(&context.isolated.value, found).see_as("higher priorities", source).alone();
     }
     let judgement =
-        Judgement::warn(below, format!("{} of {known_ones} threads of the kernel come after it", seen.len()));
+        Judgement::warn_for(below, format!("{} of {known_ones} threads of the kernel come after it", seen.len()));
     seen.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, source)).alone()
 }
 

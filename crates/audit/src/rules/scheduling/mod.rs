@@ -18,7 +18,7 @@ pub(super) use groups::{is_of_kubernetes, judge_quotas};
 pub const RULES: &[&[Rule]] =
     &[workqueues::RULES, kernel_threads::RULES, application::RULES, groups::RULES, scheduler::RULES, tracing::RULES];
 
-/// Threads of users that may run on isolated CPUs alone: the application, as far as a host shows it.
+/// Threads of users that may run only on isolated CPUs. As far as a host shows it, these are the application.
 pub(super) fn application<'a>(facts: &'a Facts, context: &'a Context) -> impl Iterator<Item = &'a Task> {
     let isolated = &context.isolated.value;
     facts.tasks().filter(move |task| {
@@ -26,12 +26,12 @@ pub(super) fn application<'a>(facts: &'a Facts, context: &'a Context) -> impl It
     })
 }
 
-/// `l1app (4711)`.
+/// Formats `l1app (4711)`.
 pub(super) fn named(task: &Task) -> String {
     format!("{} ({})", task.comm, task.tid)
 }
 
-/// How often a thread was switched away from, whether it waited or another ran.
+/// How often a thread was switched out, either to wait or because another thread ran.
 fn switches(counts: &TaskCounts) -> u64 {
     counts.voluntary_switches.unwrap_or(0) + counts.involuntary_switches.unwrap_or(0)
 }

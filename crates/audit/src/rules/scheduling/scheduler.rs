@@ -5,7 +5,7 @@ use host::facts::{CpuSet, KernelVersion, SchedClass, Task};
 use units::Nanos;
 
 use super::{application, named};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, settled};
 
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
@@ -15,112 +15,96 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "sched.rt-throttle",
         cause: Cause::Priorities,
-        group: Group::Scheduling,
         title: "Real-time threads that never sleep are not throttled",
         applies: Applies::LINUX.until(KernelVersion::new(6, 12)),
         judge: rt_throttle,
         why: "Real-time threads may use sched_rt_runtime_us of each sched_rt_period_us, 0.95 s of 1 s by default. A \
               polling thread under SCHED_FIFO uses all of it and is then stopped for the rest, whether another thread \
               wants the CPU or not. From Linux 6.12 on, a deadline server replaces this.",
-        magnitude: Magnitude {
-            text: "50 ms in each second with the defaults",
-            effect: crate::Effect::Late(Nanos::from_millis(50)),
-            source: RT_GROUP,
-        },
+        magnitude: Magnitude::late(Nanos::from_millis(50), "50 ms in each second with the defaults", RT_GROUP),
         fix: Fix::runtime("sysctl -w kernel.sched_rt_runtime_us=-1"),
         cost: "A runaway real-time thread takes its CPU for ever.",
         references: &[RT_GROUP, FLEXRAN, "tuned profile realtime"],
-        conflicts: &[],
     },
     Rule {
         id: "sched.stalld",
         cause: Cause::Priorities,
-        group: Group::Scheduling,
         title: "stalld serves threads that polling real-time threads starve",
         applies: Applies::LINUX.isolated(),
         judge: stalld,
         why: "Kernel threads that are bound to a CPU of a real-time thread that never sleeps no longer run. stalld \
               gives them some microseconds when they have waited too long.",
-        magnitude: Magnitude {
-            text: "20 us in each second that a thread starves, instead of a host that hangs",
-            effect: crate::Effect::Late(Nanos::from_micros(20)),
-            source: "stalld(8), options --boost_period and --boost_runtime",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(20),
+            "20 us in each second that a thread starves, instead of a host that hangs",
+            "stalld(8), options --boost_period and --boost_runtime",
+        ),
         fix: Fix::both("systemctl start stalld", "systemctl enable stalld"),
-        cost: "The boosts themselves, and stalld's thread on the housekeeping CPUs.",
+        cost: "Boosted threads delay the application, and stalld's thread runs on the housekeeping CPUs.",
         references: &["openshift/cluster-node-tuning-operator, profile for real-time kernels", "stalld(8)"],
-        conflicts: &[],
     },
     Rule {
         id: "sched.knobs",
         cause: Cause::Obsolete,
-        group: Group::Scheduling,
         title: "No scheduler setting is used that the kernel no longer has",
         applies: Applies::LINUX.since(KernelVersion::new(5, 13)),
         judge: knobs,
         why: "sched_min_granularity_ns, sched_latency_ns, sched_wakeup_granularity_ns and sched_migration_cost_ns left \
               /proc/sys in Linux 5.13 for debugfs. A host that still has them runs a patched kernel, and recipes that \
               set them do nothing elsewhere; tuned dropped them after its benchmarks.",
-        magnitude: Magnitude {
-            text: "none for threads that are alone on their CPU",
-            effect: crate::Effect::Unsized,
-            source: "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
-        },
+        magnitude: Magnitude::untimed(
+            "none for threads that are alone on their CPU",
+            "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
+        ),
         fix: Fix::boot(
-            "isolcpus=managed_irq,domain,{isolated} # leave the knobs as they are, and isolate CPUs instead",
+            "isolcpus=managed_irq,domain,{isolated} # leave these settings as they are, and isolate CPUs instead",
         ),
         cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[
             "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
             "clr-power-tweaks issue 24",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "sched.watchdog-cpumask",
         cause: Cause::Watchdogs,
-        group: Group::Scheduling,
         title: "The lockup detectors watch the housekeeping CPUs only",
         applies: Applies::LINUX.isolated(),
         judge: watchdog,
         why: "The detectors run a timer and a stopper thread on each CPU of their mask, which costs the application an \
          interrupt and a context switch. Without nohz_full the mask contains all CPUs.",
-        magnitude: Magnitude {
-            text: "some us every 4 s (two fifths of watchdog_thresh, 10 s)",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "some us every 4 s (two fifths of watchdog_thresh, 10 s)",
+            "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
+        ),
         fix: Fix::runtime("sysctl -w kernel.watchdog_cpumask={housekeeping}"),
         cost: "A hang of an application CPU is not reported.",
         references: &[
             "Linux Documentation/admin-guide/lockup-watchdogs.rst",
             "Linux Documentation/admin-guide/sysctl/kernel.rst",
         ],
-        conflicts: &[],
     },
     Rule {
         id: "sched.autogroup",
         cause: Cause::Quotas,
-        group: Group::Scheduling,
         title: "The scheduler does not group sessions automatically",
         applies: Applies::LINUX,
         judge: autogroup,
         why: "With autogroup each session is one scheduling entity. Nice values act only within it, and a \
          latency-sensitive process that was started from a shell shares the weight of one entity with all of that \
          shell's children.",
-        magnitude: Magnitude {
-            text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads that are alone on their CPU",
-            effect: crate::Effect::Unsized,
-            source: "sched(7), The autogroup feature; the figure is general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "a time slice of up to 3 ms where threads share a CPU; nothing for threads that are alone on their CPU",
+            "sched(7), The autogroup feature; the figure is general knowledge",
+        ),
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
-        cost: "Builds in the background slow interactive shells down more.",
+        cost: "Builds in the background slow down interactive shells more than before.",
         references: &["sched(7), The autogroup feature"],
-        conflicts: &[],
     },
 ];
 
-/// Real-time threads of users; deadline threads have a budget of their own.
+/// Real-time threads of users, without deadline threads, which have a budget of their own.
 fn realtime(facts: &Facts) -> Result<Vec<&Task>, Skip> {
     known(&facts.tasks)?;
     Ok(facts.tasks().filter(|task| !task.kernel && task.class.is_realtime()).collect())
@@ -130,7 +114,7 @@ fn rt_throttle(facts: &Facts, context: &Context) -> Judged {
     let fact = facts.sysctl_number("kernel.sched_rt_runtime_us");
     let runtime = *known(&fact)?;
     if runtime < 0 {
-        return Judgement::pass(Subject::Host, "real-time threads may use all the time").see(&fact).alone();
+        return Judgement::pass("real-time threads may use all the time").see(&fact).alone();
     }
     let length = facts.sysctl_number("kernel.sched_rt_period_us");
     let period = *known(&length)?;
@@ -140,7 +124,7 @@ fn rt_throttle(facts: &Facts, context: &Context) -> Judged {
         .filter(|task| matches!(task.class, SchedClass::Fifo | SchedClass::RoundRobin))
         .collect();
     let judgement = match (own.first(), threads.len()) {
-        (Some(first), _) => Judgement::fail(
+        (Some(first), _) => Judgement::fail_for(
             &context.isolated.value,
             format!(
                 "real-time threads that never sleep are stopped for {stop} of each {period} us, for example {}",
@@ -148,11 +132,10 @@ fn rt_throttle(facts: &Facts, context: &Context) -> Judged {
             ),
         )
         .takes(stop),
-        (None, 0) => Judgement::pass(Subject::Host, "no thread of a user is a real-time one"),
-        (None, n) => Judgement::pass(
-            Subject::Host,
-            format!("{n} real-time threads, but none is bound to isolated CPUs alone, where it could poll forever"),
-        ),
+        (None, 0) => Judgement::pass("no thread of a user is a real-time one"),
+        (None, n) => Judgement::pass(format!(
+            "{n} real-time threads, but none is bound to isolated CPUs alone, where it could poll forever"
+        )),
     };
     judgement
         .see(&fact)
@@ -171,11 +154,8 @@ fn stalld(facts: &Facts, context: &Context) -> Judged {
     let runs = facts.tasks().any(|task| task.comm == "stalld")
         || facts.services.running.is(|units| units.contains("stalld.service")) == Some(true);
     match runs {
-        true => Judgement::pass(Subject::Host, format!("stalld runs, and {own} real-time threads have isolated CPUs")),
-        false => Judgement::warn(
-            Subject::Host,
-            format!("{own} real-time threads have isolated CPUs, but stalld does not run"),
-        ),
+        true => Judgement::pass(format!("stalld runs, and {own} real-time threads have isolated CPUs")),
+        false => Judgement::warn(format!("{own} real-time threads have isolated CPUs, but stalld does not run")),
     }
     .see_as(if runs { "stalld" } else { "no stalld" }, facts.tasks.source())
     .alone()
@@ -195,8 +175,8 @@ fn knobs(facts: &Facts, _: &Context) -> Judged {
         }
     }
     match there.is_empty() {
-        true => Judgement::pass(Subject::Host, "none of the removed settings exists"),
-        false => Judgement::warn(Subject::Host, format!("{} of the removed settings exist", there.len())),
+        true => Judgement::pass("none of the removed settings exists"),
+        false => Judgement::warn(format!("{} of the removed settings exist", there.len())),
     }
     .see_as(if there.is_empty() { "no kernel.sched_*_ns".to_owned() } else { there.join(" ") }, "/proc/sys/kernel")
     .alone()
@@ -205,13 +185,13 @@ fn knobs(facts: &Facts, _: &Context) -> Judged {
 fn watchdog(facts: &Facts, context: &Context) -> Judged {
     let on = facts.sysctl_number("kernel.watchdog");
     if settled(&on)?.copied().unwrap_or(0) == 0 {
-        return Judgement::pass(Subject::Host, "the lockup detectors are off").see(&on).alone();
+        return Judgement::pass("the lockup detectors are off").see(&on).alone();
     }
     let mask = facts.sysctl("kernel.watchdog_cpumask").parse(|text| CpuSet::parse_list(text.trim()));
     let stray = known(&mask)?.intersection(&context.isolated.value);
     match stray.is_empty() {
-        true => Judgement::pass(Subject::Host, "the lockup detectors leave the isolated CPUs alone"),
-        false => Judgement::warn(stray, "the lockup detectors run a timer there"),
+        true => Judgement::pass("the lockup detectors leave the isolated CPUs alone"),
+        false => Judgement::warn_for(stray, "the lockup detectors run a timer there"),
     }
     .see(&on)
     .see(&mask)
@@ -221,8 +201,8 @@ fn watchdog(facts: &Facts, context: &Context) -> Judged {
 fn autogroup(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("kernel.sched_autogroup_enabled");
     match known(&fact)? {
-        0 => Judgement::pass(Subject::Host, "sessions are not grouped"),
-        _ => Judgement::warn(Subject::Host, "each session is one scheduling entity"),
+        0 => Judgement::pass("sessions are not grouped"),
+        _ => Judgement::warn("each session is one scheduling entity"),
     }
     .see(&fact)
     .alone()

@@ -3,15 +3,13 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{
-    Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
-};
+use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Magnitude, Rule, Skip, hits, known};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
-/// Interrupts from other CPUs that stop a CPU for a memory map or for code that changes.
+/// Interrupts from other CPUs that stop a CPU for a changed memory map or changed code.
 const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
-/// More of them than this in a second, on the isolated CPUs together, are no chance. An estimate: one module that is
-/// loaded asks all CPUs some ten times.
+/// More such interrupts than this per second, on all isolated CPUs together, are no coincidence. This is an estimate:
+/// loading one module interrupts all CPUs some ten times.
 const MANY_A_SECOND: u64 = 10;
 
 /// The rules of this file, in the order of the report.
@@ -19,66 +17,60 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "trace.active",
         cause: Cause::Tracing,
-        group: Group::Scheduling,
         title: "Nothing is traced",
         applies: Applies::LINUX,
         judge: tracing,
         why: "Each trace event and probe costs time whenever the code passes it, above all in the scheduler and in \
               interrupts. Switching one on or off changes code, and every CPU is stopped for that.",
-        magnitude: Magnitude {
-            text: "about 100 ns per event, about 1 us per kernel probe with a breakpoint; with a function tracer, work \
+        magnitude: Magnitude::late(
+            Nanos::from_micros(1),
+            "about 100 ns per event, about 1 us per kernel probe with a breakpoint; with a function tracer, work \
                    takes several times as long",
-            effect: crate::Effect::Late(Nanos::from_micros(1)),
-            source: "Linux Documentation/trace/kprobes.rst, sections Probe Overhead (0.5 to 1 us) and Optimized Probe Overhead (0.06 us); the function tracer's share is general knowledge",
-        },
+            "Linux Documentation/trace/kprobes.rst, sections Probe Overhead (0.5 to 1 us) and Optimized Probe Overhead (0.06 us); the function tracer's share is general knowledge",
+        ),
         fix: Fix::runtime(
             "echo nop > /sys/kernel/tracing/current_tracer\necho > /sys/kernel/tracing/set_event\necho > /sys/kernel/tracing/kprobe_events",
         ),
         cost: "Whoever uses the trace gets no more data.",
         references: &[ISOLATION, "Linux Documentation/trace/ftrace.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "trace.static-key-ipi",
         cause: Cause::Tracing,
-        group: Group::Scheduling,
         title: "A process keeps network time stamps switched on",
         applies: Applies::LINUX.isolated(),
         judge: static_key,
         why: "The kernel stamps packets only while a socket asks for it, and a static key switches the code. When the \
               first such socket opens and when the last one closes, the kernel patches code and interrupts every CPU. \
-              chrony opens and closes such sockets with every poll; a process that keeps one open stops the flapping.",
-        magnitude: Magnitude {
-            text: "three interrupts per CPU each time, some us each",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
-        },
+              chrony opens and closes such sockets with every poll; a process that keeps one open prevents this.",
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "three interrupts per CPU each time, some us each",
+            "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
+        ),
         fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),
-        cost: "One timestamp per packet, about 20 ns.",
+        cost: "Each packet gets a timestamp, which takes about 20 ns.",
         references: &["tuned plugin rtentsk", "clrkwllms/realtime-setup"],
-        conflicts: &[],
     },
     Rule {
         id: "sys.module-unload-tlb",
         cause: Cause::Tracing,
-        group: Group::Scheduling,
         title: "Other CPUs do not interrupt the isolated ones",
         applies: Applies::LINUX.isolated(),
         judge: from_others,
         why: "When a module is loaded or removed, memory of a process is unmapped or a static key changes, all CPUs \
               that may be affected get an interrupt (CAL, TLB), and the sender waits for their answers.",
-        magnitude: Magnitude {
-            text: "1 to 5 us each",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "1 to 5 us each",
+            "Linux Documentation/timers/no_hz.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::for_good(
             "load modules before the application starts; prevent its processes from unmapping memory (mallopt, huge \
              pages)",
         ),
         cost: "Processes keep memory that they no longer use.",
         references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],
-        conflicts: &[],
     },
 ];
 
@@ -104,8 +96,8 @@ fn tracing(facts: &Facts, _: &Context) -> Judged {
         known(&kernel.kprobes)?;
     }
     match active.is_empty() {
-        true => Judgement::pass(Subject::Host, "no tracer, event or kernel probe is on"),
-        false => Judgement::warn(Subject::Host, active.join(", ")),
+        true => Judgement::pass("no tracer, event or kernel probe is on"),
+        false => Judgement::warn(active.join(", ")),
     }
     .see(&kernel.tracer)
     .see_whether(&kernel.tracing_on, "tracing is on", "tracing is off")
@@ -132,12 +124,11 @@ fn static_key(facts: &Facts, _: &Context) -> Judged {
     let by_tuned = facts.services.tuned_profile.is(|profile| profile.contains("realtime")) == Some(true);
     let source = facts.tasks.source();
     match (holders.first(), by_tuned) {
-        (Some(holder), _) => Judgement::pass(Subject::Host, format!("{holder} keeps a socket with timestamps open")),
-        (None, true) => Judgement::pass(Subject::Host, "tuned's real-time profile keeps a socket with timestamps open"),
-        (None, false) => Judgement::warn(
-            Subject::Host,
-            format!("{} runs, and no process is known to keep such a socket open", flapping[0]),
-        ),
+        (Some(holder), _) => Judgement::pass(format!("{holder} keeps a socket with timestamps open")),
+        (None, true) => Judgement::pass("tuned's real-time profile keeps a socket with timestamps open"),
+        (None, false) => {
+            Judgement::warn(format!("{} runs, and no process is known to keep such a socket open", flapping[0]))
+        }
     }
     .see_as(flapping[0].clone(), source)
     .see(&facts.services.tuned_profile)
@@ -159,8 +150,8 @@ fn from_others(facts: &Facts, context: &Context) -> Judged {
     let seen: Vec<String> = ones.iter().map(|hit| format!("{} {}", hit.label, hit.total)).collect();
     let found = format!("{total} interrupts from other CPUs came in {during}");
     match u128::from(total) <= allowed {
-        true => Judgement::pass(isolated, found),
-        false => Judgement::warn(isolated, found),
+        true => Judgement::pass_for(isolated, found),
+        false => Judgement::warn_for(isolated, found),
     }
     .see_as(if seen.is_empty() { "no CAL, no TLB".into() } else { seen.join(", ") }, "/proc/interrupts")
     .alone()

@@ -3,7 +3,7 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst";
 
@@ -12,36 +12,32 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "wq.global-cpumask",
         cause: Cause::KernelWork,
-        group: Group::Scheduling,
         title: "Unbound kernel work stays on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: global_cpumask,
         why: "Work that is not bound to a CPU runs wherever the global mask of workqueues allows. On a CPU of the \
          application it occupies the CPU for as long as it takes, and restarts the tick.",
-        magnitude: Magnitude {
-            text: "microseconds to milliseconds per piece of work",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "microseconds to milliseconds per piece of work",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the figure is general knowledge",
+        ),
         fix: Fix::runtime("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask"),
         cost: "The housekeeping CPUs do all of this work.",
         references: &[WORKQUEUE, "tuned profile cpu-partitioning"],
-        conflicts: &[],
     },
     Rule {
         id: "wq.per-wq",
         cause: Cause::KernelWork,
-        group: Group::Scheduling,
         title: "Workqueues with their own mask stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
         judge: each_cpumask,
         why: "Some workqueues show a mask in sysfs: writeback flushes dirty pages, efi_runtime calls the firmware with \
               preemption off. The kernel uses the mask together with the global one.",
-        magnitude: Magnitude {
-            text: "writeback runs for milliseconds at a time; an EFI call can stop its CPU for as long",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "Linux Documentation/core-api/real-time/hardware.rst for efi_runtime; the milliseconds are an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(1),
+            "writeback runs for milliseconds at a time; an EFI call can stop its CPU for as long",
+            "Linux Documentation/core-api/real-time/hardware.rst for efi_runtime; the milliseconds are an estimate",
+        ),
         fix: Fix::runtime("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/writeback/cpumask"),
         cost: "The housekeeping CPUs do all of this work.",
         references: &[
@@ -49,7 +45,6 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/core-api/real-time/hardware.rst",
             "tuned profile cpu-partitioning",
         ],
-        conflicts: &[],
     },
 ];
 
@@ -57,8 +52,8 @@ fn global_cpumask(facts: &Facts, context: &Context) -> Judged {
     let mask = &facts.workqueues.cpumask;
     let stray = known(mask)?.intersection(&context.isolated.value);
     match stray.is_empty() {
-        true => Judgement::pass(Subject::Host, "unbound work stays off the isolated CPUs").see(mask),
-        false => Judgement::warn(stray.clone(), format!("unbound work may run on isolated CPUs {stray}")).see(mask),
+        true => Judgement::pass("unbound work stays off the isolated CPUs").see(mask),
+        false => Judgement::warn_for(stray.clone(), format!("unbound work may run on isolated CPUs {stray}")).see(mask),
     }
     .alone()
 }
@@ -74,8 +69,8 @@ fn each_cpumask(facts: &Facts, context: &Context) -> Judged {
         let place = format!("/sys/devices/virtual/workqueue/{name}/cpumask");
         let subject = Subject::Named(format!("workqueue {name}"));
         judgements.push(match stray.is_empty() {
-            true => Judgement::pass(subject, format!("{name} stays off the isolated CPUs")).see(mask),
-            false => Judgement::warn(subject, format!("{name} may run on isolated CPUs {stray}"))
+            true => Judgement::pass_for(subject, format!("{name} stays off the isolated CPUs")).see(mask),
+            false => Judgement::warn_for(subject, format!("{name} may run on isolated CPUs {stray}"))
                 .see(mask)
                 .now(format!("echo {{housekeeping-mask}} > {place}")),
         });

@@ -1,12 +1,12 @@
-//! What a guest sees of its host.
+//! What a guest can see of its host.
 
 use host::Facts;
 use host::facts::CpuSet;
 use units::Nanos;
 
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known, settled};
 
-/// What gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
+/// The remedy that gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
 pub(in crate::rules) const INVTSC: &str =
     "libvirt: <cpu mode='host-passthrough' migratable='off'><feature policy='require' name='invtsc'/></cpu>";
 pub(in crate::rules) const MIGRATION: &str = "The guest can no longer migrate to a host with another TSC frequency.";
@@ -18,87 +18,78 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.steal",
         cause: Cause::Hypervisor,
-        group: Group::Virtualisation,
         title: "The hypervisor takes no CPU time away",
         applies: Applies::LINUX.in_guest(),
         judge: steal,
         why: "Steal is time in which a virtual CPU wanted to run but the hypervisor ran something else. Packets wait \
               through all of it, and nothing in the guest can help.",
-        magnitude: Magnitude {
-            text: "a time slice of the hypervisor's scheduler each time: up to 3 ms with Linux",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
-        },
-        fix: Fix::for_good(
-            "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud: dedicated CPUs",
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice of the hypervisor's scheduler each time: up to 3 ms with Linux",
+            "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         ),
-        cost: "CPUs that only this guest can use.",
+        fix: Fix::for_good(
+            "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud, rent dedicated CPUs",
+        ),
+        cost: "Only this guest can use these CPUs.",
         references: &[FLEXRAN, "proc_stat(5)"],
-        conflicts: &[],
     },
     Rule {
         id: "vm.invtsc",
         cause: Cause::Clock,
-        group: Group::Virtualisation,
         title: "The guest sees an invariant TSC",
         applies: Applies::LINUX.in_guest(),
         judge: counter,
         why: "Without the flags constant_tsc and nonstop_tsc, the guest's kernel does not trust the TSC alone. It may \
          fall back to a clock that is read through the hypervisor or a device.",
-        magnitude: Magnitude {
-            text: "about 20 ns for the TSC, 1 us and more for a clock with a VM exit",
-            effect: crate::Effect::Unsized,
-            source: "Linux Documentation/virt/kvm/x86/timekeeping.rst; the figures are general knowledge",
-        },
+        magnitude: Magnitude::untimed(
+            "about 20 ns for the TSC, 1 us and more for a clock with a VM exit",
+            "Linux Documentation/virt/kvm/x86/timekeeping.rst; the figures are general knowledge",
+        ),
         fix: Fix::boot(INVTSC),
         cost: MIGRATION,
         references: &[FLEXRAN, "Linux Documentation/virt/kvm/x86/timekeeping.rst"],
-        conflicts: &[],
     },
     Rule {
         id: "vm.balloon-devices",
         cause: Cause::MemoryManagement,
-        group: Group::Virtualisation,
         title: "The guest has no balloon and no emulated devices",
         applies: Applies::LINUX.in_guest(),
         judge: devices,
         why: "A balloon takes memory back while the guest runs, and later accesses cause page faults. Each access to an \
          emulated device (IDE disk, e1000, VGA) exits the guest and waits for the emulator's thread, which is not a \
          real-time thread.",
-        magnitude: Magnitude {
-            text: "10 us or more for each access to an emulated device; VNC consoles took 15 of 25 ms in one report",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "xcp-ng issue 586 for VNC; FlexRAN real-time platform slides (2018) advise against emulated devices; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "10 us or more for each access to an emulated device; VNC consoles took 15 of 25 ms in one report",
+            "xcp-ng issue 586 for VNC; FlexRAN real-time platform slides (2018) advise against emulated devices; the microseconds are general knowledge",
+        ),
         fix: Fix::boot(
             "libvirt: <memballoon model='none'/>, virtio or passed-through devices instead of emulated ones, no graphics",
         ),
         cost: "The host cannot take memory back.",
         references: &[FLEXRAN, "xcp-ng issue 586"],
-        conflicts: &[],
     },
     Rule {
         id: "vm.guest-cmdline",
         cause: Cause::TimerTick,
-        group: Group::Virtualisation,
         title: "The guest's isolated CPUs stop their tick too",
         applies: Applies::LINUX.in_guest().isolated(),
         judge: tick,
         why: "A tick in the guest costs two exits: one when the guest programs the timer, one when the host's timer \
          fires. Stopping the host's tick does not stop the guest's own tick.",
-        magnitude: Magnitude {
-            text: "two exits of 1 to 2 us per tick, 100 to 1000 ticks per second",
-            effect: crate::Effect::Late(Nanos::from_micros(4)),
-            source: "FlexRAN real-time platform slides (2018), guest command line; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(4),
+            "two exits of 1 to 2 us per tick, 100 to 1000 ticks per second",
+            "FlexRAN real-time platform slides (2018), guest command line; the microseconds are general knowledge",
+        ),
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated}"),
         cost: "System calls cost more on those CPUs.",
         references: &[FLEXRAN, "tuned profile realtime-virtual-guest"],
-        conflicts: &[],
     },
 ];
 
-/// Emulated devices by their drivers: QEMU's IDE, AHCI, network cards and floppy have real models' drivers.
+/// Drivers of emulated devices. QEMU's IDE, AHCI, network cards and floppy use the drivers of real models.
 const EMULATED: [&str; 8] = ["ata_piix", "pata_acpi", "floppy", "e1000", "8139cp", "8139too", "ne2k-pci", "pcnet32"];
 
 fn steal(facts: &Facts, context: &Context) -> Judged {
@@ -115,12 +106,13 @@ fn steal(facts: &Facts, context: &Context) -> Judged {
     let all = busy + of_cpu.idle + of_cpu.iowait + most;
     // One packet in ten thousand: what is rarer no quantile up to p99.99 shows.
     match u128::from(most.as_nanos()) * 10_000 <= u128::from(all.as_nanos()) {
-        true => {
-            Judgement::pass(&cpus, format!("the hypervisor took {most} {span}, less than a ten-thousandth of the time"))
-        }
-        false => Judgement::warn(
+        true => Judgement::pass_for(
+            &cpus,
+            format!("the hypervisor took {most} {span}, less than a ten-thousandth of the time"),
+        ),
+        false => Judgement::warn_for(
             cpu,
-            format!("the hypervisor took {most} {span} from the worst of these CPUs, which worked for {busy}"),
+            format!("the hypervisor took {most} {span} from this CPU, which worked for {busy}; no CPU that matters lost more"),
         ),
     }
     .see_as(format!("steal {most} of CPU {cpu}"), "/proc/stat")
@@ -137,8 +129,8 @@ fn counter(facts: &Facts, _: &Context) -> Judged {
     let seen: Vec<&str> =
         ["constant_tsc", "nonstop_tsc", "tsc_known_freq"].into_iter().filter(|f| flags.contains(*f)).collect();
     match missing.is_empty() {
-        true => Judgement::pass(Subject::Host, "the counter is invariant"),
-        false => Judgement::warn(Subject::Host, format!("the guest's CPUs lack {}", missing.join(", "))),
+        true => Judgement::pass("the counter is invariant"),
+        false => Judgement::warn(format!("the guest's CPUs lack {}", missing.join(", "))),
     }
     .see_as(if seen.is_empty() { "none of the flags".into() } else { seen.join(" ") }, facts.cpus.flags.source())
     .see(&facts.kernel.clocksource)
@@ -158,8 +150,8 @@ fn devices(facts: &Facts, _: &Context) -> Judged {
         }
     }
     match found.is_empty() {
-        true => Judgement::pass(Subject::Host, "the guest has neither a balloon nor a known emulated device"),
-        false => Judgement::warn(Subject::Host, format!("the guest has {}", found.join(", "))),
+        true => Judgement::pass("the guest has neither a balloon nor a known emulated device"),
+        false => Judgement::warn(format!("the guest has {}", found.join(", "))),
     }
     .see_as(
         format!("{} kinds of virtio devices", virtio.map_or(0, |drivers| drivers.len())),
@@ -174,8 +166,8 @@ fn tick(facts: &Facts, context: &Context) -> Judged {
     let stopped = settled(&facts.cpus.nohz_full)?.cloned().unwrap_or_else(CpuSet::new);
     let left = isolated.difference(&stopped);
     match left.is_empty() {
-        true => Judgement::pass(isolated, "their tick can stop"),
-        false => Judgement::warn(left, "their tick continues whatever the host does"),
+        true => Judgement::pass_for(isolated, "their tick can stop"),
+        false => Judgement::warn_for(left, "their tick continues whatever the host does"),
     }
     .see(&facts.cpus.nohz_full)
     .alone()

@@ -5,7 +5,7 @@ use host::facts::{Fact, Vendor};
 use units::Nanos;
 
 use super::threads::is_dedicated;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
 const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 const REALTIME_HOST: &str = "tuned profile realtime-virtual-host";
@@ -16,101 +16,93 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.nx-huge-pages",
         cause: Cause::Mitigations,
-        group: Group::Virtualisation,
         title: "KVM does not split huge pages",
         applies: HOST,
         judge: split,
         why: "Because of a fault in older processors (CVE-2018-12207), KVM maps huge pages as not executable and \
               splits them where a guest executes code. A worker joins them again from time to time, and all virtual \
               CPUs stop for it.",
-        magnitude: Magnitude {
-            text: "about 100 us on all isolated CPUs",
-            effect: crate::Effect::Late(Nanos::from_micros(100)),
-            source: "redhat-performance/tuned pull request 363 (oslat)",
-        },
-        fix: Fix::runtime_or_boot("echo off > /sys/module/kvm/parameters/nx_huge_pages", "kvm.nx_huge_pages=off"),
+        magnitude: Magnitude::late(
+            Nanos::from_micros(100),
+            "about 100 us on all isolated CPUs",
+            "redhat-performance/tuned pull request 363 (oslat)",
+        ),
+        fix: Fix::runtime_or_boot("echo off > /sys/module/kvm/parameters/nx_huge_pages", "kvm.nx_huge_pages=off")
+            .against(&["Linux Documentation/admin-guide/hw-vuln/multihit.rst asks for it on affected processors"]),
         cost: "If the processor has the flaw, a guest can stop the host: guests must be trusted.",
         references: &[
             "redhat-performance/tuned pull request 363",
             "Linux Documentation/admin-guide/hw-vuln/multihit.rst",
         ],
-        conflicts: &["Linux Documentation/admin-guide/hw-vuln/multihit.rst asks for it on affected processors"],
     },
     Rule {
         id: "vm.kvmclock-sync",
         cause: Cause::Clock,
-        group: Group::Virtualisation,
         title: "KVM does not synchronise guests' clocks by timer",
         applies: HOST,
         judge: clock,
         why: "With kvmclock_periodic_sync KVM interrupts all virtual CPUs every 300 s to update their clocks: each \
               exits its guest for it.",
-        magnitude: Magnitude {
-            text: "an exit of each virtual CPU every 300 s, some us",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "an exit of each virtual CPU every 300 s, some us",
+            "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
+        ),
         fix: Fix::boot("kvm.kvmclock_periodic_sync=0"),
         cost: "Guests' clocks follow the host's less closely; guests with NTP or a PTP clock of KVM do not need these updates.",
         references: &[REALTIME_HOST],
-        conflicts: &[],
     },
     Rule {
         id: "vm.ple-gap",
         cause: Cause::HostOfGuests,
-        group: Group::Virtualisation,
         title: "Guests with dedicated CPUs may spin",
         applies: HOST.made_by(&[Vendor::Intel]),
         judge: pause,
         why: "With pause-loop exiting a guest that spins on a lock exits to the host, so that another virtual CPU can \
               run. If each has its own CPU, there is no other one, and a polling guest exits for nothing.",
-        magnitude: Magnitude {
-            text: "an exit and entry, 1 to 2 us, after each 4096 cycles of a loop with pause",
-            effect: crate::Effect::Late(Nanos::from_micros(2)),
-            source: "Linux arch/x86/kvm/vmx/vmx.c, ple_window; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(2),
+            "an exit and entry, 1 to 2 us, after each 4096 cycles of a loop with pause",
+            "Linux arch/x86/kvm/vmx/vmx.c, ple_window; the microseconds are general knowledge",
+        ),
         fix: Fix::boot("kvm_intel.ple_gap=0"),
         cost: "Guests that share CPUs wait longer for locks.",
         references: &[REALTIME_HOST],
-        conflicts: &[],
     },
     Rule {
         id: "vm.halt-poll",
         cause: Cause::HostOfGuests,
-        group: Group::Virtualisation,
         title: "KVM polls before it gives up a dedicated CPU, but not before it gives up a shared one",
         applies: HOST,
         judge: halt,
         why: "When a virtual CPU halts, KVM polls for halt_poll_ns before it lets another thread run or the CPU sleep. \
          On a dedicated CPU that saves the wake-up; on a shared CPU it takes time from others.",
-        magnitude: Magnitude {
-            text: "a few us per wake-up, and the exit latency of an idle state",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/virt/kvm/halt-polling.rst; the microseconds are general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(5),
+            "a few us per wake-up, and the exit latency of an idle state",
+            "Linux Documentation/virt/kvm/halt-polling.rst; the microseconds are general knowledge",
+        ),
         fix: Fix::runtime_or_boot(
-            "echo 200000 > /sys/module/kvm/parameters/halt_poll_ns # 0 where CPUs are shared",
+            "echo 200000 > /sys/module/kvm/parameters/halt_poll_ns # write 0 if CPUs are shared",
             "kvm.halt_poll_ns=200000",
         ),
         cost: "Polling CPUs use power, and the hypervisor counts them as busy.",
         references: &[HALT],
-        conflicts: &[],
     },
     Rule {
         id: "vm.posted-irq-apicv",
         cause: Cause::HostOfGuests,
-        group: Group::Virtualisation,
         title: "Interrupts reach a running guest without an exit",
         applies: HOST,
         judge: posted,
         why: "With a virtual interrupt controller (APICv of Intel, AVIC of AMD) and posted interrupts the hardware \
               delivers interrupts into a running guest. Without them each interrupt makes the virtual CPU exit to the \
               host and enter again.",
-        magnitude: Magnitude {
-            text: "an exit and an entry per interrupt, 1 to 2 us",
-            effect: crate::Effect::Late(Nanos::from_micros(2)),
-            source: "FlexRAN real-time platform slides (2018) ask for it; the figure is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(2),
+            "an exit and an entry per interrupt, 1 to 2 us",
+            "FlexRAN real-time platform slides (2018) ask for it; the figure is general knowledge",
+        ),
         fix: Fix::boot(
             "kvm_intel.enable_apicv=1 (AMD: kvm_amd.avic=1); VT-d with interrupt remapping in the firmware's settings",
         ),
@@ -119,11 +111,10 @@ pub const RULES: &[Rule] = &[
             "FlexRAN real-time platform slides (2018)",
             "Intel SDM volume 3, chapter on APIC virtualization and virtual interrupts",
         ],
-        conflicts: &[],
     },
 ];
 
-/// `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`: is it on?
+/// Whether a module parameter is on: `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`.
 fn is_on(text: &str) -> Result<bool, Skip> {
     match text.trim() {
         "Y" | "y" | "1" | "on" | "force" => Ok(true),
@@ -137,11 +128,11 @@ fn split(facts: &Facts, _: &Context) -> Judged {
     let on = is_on(known(&fact)?)?;
     let affected = facts.cpus.vulnerabilities.value().and_then(|all| all.get("itlb_multihit"));
     let judgement = match (on, affected) {
-        (false, _) => Judgement::pass(Subject::Host, "huge pages of guests stay whole"),
+        (false, _) => Judgement::pass("huge pages of guests stay whole"),
         (true, Some(state)) if state.starts_with("Not affected") => {
-            Judgement::warn(Subject::Host, "huge pages are split, although the processor does not have the flaw")
+            Judgement::warn("huge pages are split, although the processor does not have the flaw")
         }
-        (true, _) => Judgement::warn(Subject::Host, "huge pages are split where guests execute"),
+        (true, _) => Judgement::warn("huge pages are split where guests execute"),
     };
     let judgement = judgement.see(&fact);
     match affected {
@@ -154,8 +145,8 @@ fn split(facts: &Facts, _: &Context) -> Judged {
 fn clock(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("kvm.kvmclock_periodic_sync");
     match is_on(known(&fact)?)? {
-        false => Judgement::pass(Subject::Host, "clocks of guests are not synchronised by timer"),
-        true => Judgement::warn(Subject::Host, "every 300 s all virtual CPUs are stopped to update their clocks"),
+        false => Judgement::pass("clocks of guests are not synchronised by timer"),
+        true => Judgement::warn("every 300 s all virtual CPUs are stopped to update their clocks"),
     }
     .see(&fact)
     .alone()
@@ -169,11 +160,11 @@ fn pause(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("kvm_intel.ple_gap");
     let gap = number(&fact)?;
     if gap == 0 {
-        return Judgement::pass(Subject::Host, "guests may spin").see(&fact).alone();
+        return Judgement::pass("guests may spin").see(&fact).alone();
     }
     match is_dedicated(facts)? {
-        true => Judgement::warn(Subject::Host, "guests exit when they spin, although no other thread needs their CPUs"),
-        false => Judgement::pass(Subject::Host, "guests exit when they spin, and other threads need their CPUs"),
+        true => Judgement::warn("guests exit when they spin, although no other thread needs their CPUs"),
+        false => Judgement::pass("guests exit when they spin, and other threads need their CPUs"),
     }
     .see(&fact)
     .alone()
@@ -183,17 +174,12 @@ fn halt(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("kvm.halt_poll_ns");
     let time = Nanos::from_nanos(number(&fact)?);
     match (time == Nanos::ZERO, is_dedicated(facts)?) {
-        (true, true) => Judgement::warn(
-            Subject::Host,
-            "KVM does not poll before a CPU sleeps, although no other thread needs that CPU",
-        ),
-        (true, false) => Judgement::pass(Subject::Host, "KVM does not poll on shared CPUs"),
-        (false, true) => {
-            Judgement::pass(Subject::Host, format!("KVM polls for up to {time} on CPUs that no other thread needs"))
+        (true, true) => {
+            Judgement::warn("KVM does not poll before a CPU sleeps, although no other thread needs that CPU")
         }
-        (false, false) => {
-            Judgement::warn(Subject::Host, format!("KVM polls for up to {time} on CPUs that other threads need"))
-        }
+        (true, false) => Judgement::pass("KVM does not poll on shared CPUs"),
+        (false, true) => Judgement::pass(format!("KVM polls for up to {time} on CPUs that no other thread needs")),
+        (false, false) => Judgement::warn(format!("KVM polls for up to {time} on CPUs that other threads need")),
     }
     .see(&fact)
     .alone()
@@ -205,8 +191,8 @@ fn posted(facts: &Facts, _: &Context) -> Judged {
         _ => facts.parameter("kvm_intel.enable_apicv"),
     };
     match is_on(known(&fact)?)? {
-        true => Judgement::pass(Subject::Host, "the hardware delivers interrupts into running guests"),
-        false => Judgement::warn(Subject::Host, "each interrupt causes an exit of its virtual CPU"),
+        true => Judgement::pass("the hardware delivers interrupts into running guests"),
+        false => Judgement::warn("each interrupt causes an exit of its virtual CPU"),
     }
     .see(&fact)
     .alone()

@@ -6,9 +6,8 @@ use host::Facts;
 use host::facts::{CpuSet, Fact, Guest, Task};
 use units::Nanos;
 
-use crate::rules::common::skipped;
 use crate::rules::scheduling::named;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), virtual machine";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
@@ -20,94 +19,86 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.vcpu-pin",
         cause: Cause::ApplicationThreads,
-        group: Group::Virtualisation,
         title: "Each virtual CPU has a dedicated CPU, and the emulator runs elsewhere",
         applies: HOST,
         judge: pinning,
         why: "A virtual CPU is a thread. One that may run on several CPUs is moved and loses its caches; one that \
               shares its CPU waits for the other. The emulator's own threads serve disks, consoles and migration, and \
               interrupt whatever runs on their CPU.",
-        magnitude: Magnitude {
-            text: "in a virtual machine, 112 us on average and 7210 us at most before pinning and the other settings, \
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "in a virtual machine, 112 us on average and 7210 us at most before pinning and the other settings, \
                    20 and 35 us after",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
-        },
+            "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
+        ),
         fix: Fix::for_good(
             "libvirt: <cputune> with one <vcpupin> for each virtual CPU and <emulatorpin cpuset='{housekeeping}'/>; KubeVirt: isolateEmulatorThread",
         ),
         cost: "Each virtual CPU occupies a CPU, whether it is busy or not.",
         references: &[SLIDES, FLEXRAN],
-        conflicts: &[],
     },
     Rule {
         id: "vm.vcpu-sched",
         cause: Cause::Priorities,
-        group: Group::Virtualisation,
         title: "Virtual CPUs of real-time guests are real-time threads, below the kernel's own",
         applies: HOST,
         judge: class,
         why: "Any real-time thread preempts a virtual CPU of the normal class, which also shares its CPU by time slices. \
          If its priority is above that of the kernel's threads, it starves ksoftirqd, ktimers and RCU on its CPU \
          until the guest halts.",
-        magnitude: Magnitude {
-            text: "a time slice of up to 3 ms; a stall of the host where the kernel's threads starve",
-            effect: crate::Effect::Late(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_millis(3),
+            "a time slice of up to 3 ms; a stall of the host where the kernel's threads starve",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
+        ),
         fix: Fix::for_good("libvirt: <cputune> with <vcpusched scheduler='fifo' priority='1'/> for all virtual CPUs"),
         cost: "A guest that spins occupies its CPU forever.",
         references: &[FLEXRAN, HARDWARE],
-        conflicts: &[],
     },
     Rule {
         id: "vm.hugepages-mlock",
         cause: Cause::HugePages,
-        group: Group::Virtualisation,
         title: "Guest memory uses huge pages, or is locked",
         applies: HOST,
         judge: memory,
         why: "With small pages, each TLB miss of the guest costs deeper walks of two page tables. The host may also \
               swap, merge or migrate the pages: the next access is then a fault that the guest cannot see.",
-        magnitude: Magnitude {
-            text: "24 instead of 15 memory accesses for a walk of two tables; a fault takes some us, from disk ms",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "24 instead of 15 memory accesses for a walk of two tables; a fault takes some us, from disk ms",
+            "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
+        ),
         fix: Fix::boot("libvirt: <memoryBacking><hugepages/><locked/><nosharepages/></memoryBacking>"),
         cost: "Nothing else can use this memory.",
         references: &[FLEXRAN],
-        conflicts: &[],
     },
     Rule {
         id: "vm.vhost-ovs",
         cause: Cause::ApplicationThreads,
-        group: Group::Virtualisation,
         title: "Threads that process guests' packets have dedicated CPUs",
         applies: HOST.isolated(),
         judge: carriers,
         why: "vhost threads copy each packet of a guest; threads of Open vSwitch (pmd-cN) poll for packets. A vhost \
          thread on the CPU of a virtual CPU takes time from it for each packet. A polling thread that may run on \
          several CPUs is moved by the scheduler.",
-        magnitude: Magnitude {
-            text: "some us per packet, up to a time slice of 3 ms",
-            effect: crate::Effect::Late(Nanos::from_micros(10)),
-            source: "FlexRAN real-time platform slides (2018) name the mechanism; the figure is an estimate",
-        },
+        magnitude: Magnitude::late(
+            Nanos::from_micros(10),
+            "some us per packet, up to a time slice of 3 ms",
+            "FlexRAN real-time platform slides (2018) name the mechanism; the figure is an estimate",
+        ),
         fix: Fix::both(
             "for p in $(pgrep ^vhost-); do taskset -pc {housekeeping} $p; done",
             "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={isolated-mask} # or some of them",
         ),
         cost: "These threads take CPUs of their own.",
         references: &[FLEXRAN],
-        conflicts: &[],
     },
 ];
 
-/// From this priority on threads of the kernel come after a virtual CPU: interrupt threads have 50 (kernel/irq/manage.c,
+/// From this priority on, a virtual CPU delays threads of the kernel: interrupt threads have 50 (kernel/irq/manage.c,
 /// `sched_set_fifo`).
 const TOO_HIGH: u32 = 50;
-/// This many are named.
+/// Number of threads that are named.
 const NAMED: usize = 5;
 
 fn guests(facts: &Facts) -> Result<&[Guest], Skip> {
@@ -126,7 +117,7 @@ fn thread(facts: &Facts, tid: u32) -> Result<&Task, Skip> {
     facts.tasks().find(|task| task.tid == tid).ok_or_else(|| Skip::unknown(format!("thread {tid} was not recorded")))
 }
 
-/// The CPU that each thread of a virtual CPU has alone; the threads that may run on several.
+/// The CPU that each virtual CPU's thread has alone, and the threads that may run on several CPUs.
 fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>), Skip> {
     let (mut own, mut loose) = (BTreeMap::new(), Vec::new());
     for (vcpu, tid) in &guest.vcpus {
@@ -141,7 +132,7 @@ fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>)
     Ok((own, loose))
 }
 
-/// Has each virtual CPU of all guests a CPU that no other one has?
+/// Whether each virtual CPU of all guests has a physical CPU that no other virtual CPU uses.
 pub(super) fn is_dedicated(facts: &Facts) -> Result<bool, Skip> {
     let mut taken = CpuSet::new();
     let mut all = true;
@@ -188,12 +179,14 @@ fn pinning(facts: &Facts, context: &Context) -> Judged {
             ));
         }
         let judgement = match wrong.is_empty() {
-            true => Judgement::pass(name(guest), format!("its {} virtual CPUs have dedicated CPUs {cpus}", own.len())),
-            false => Judgement::fail(name(guest), wrong.join("; ")),
+            true => {
+                Judgement::pass_for(name(guest), format!("its {} virtual CPUs have dedicated CPUs {cpus}", own.len()))
+            }
+            false => Judgement::fail_for(name(guest), wrong.join("; ")),
         };
         Ok(judgement.see_as(format!("{} virtual CPUs at {cpus}", guest.vcpus.len()), facts.tasks.source()))
     };
-    Ok(guests.iter().map(|guest| one(guest).unwrap_or_else(|skip| skipped(name(guest), skip))).collect())
+    Ok(guests.iter().map(|guest| one(guest).unwrap_or_else(|skip| Judgement::skipped(name(guest), skip))).collect())
 }
 
 fn class(facts: &Facts, context: &Context) -> Judged {
@@ -204,23 +197,26 @@ fn class(facts: &Facts, context: &Context) -> Judged {
         let high: Vec<&&Task> =
             tasks.iter().filter(|task| task.class.is_realtime() && task.rt_priority >= TOO_HIGH).collect();
         let judgement = match (high.first(), normal) {
-            (Some(first), _) => Judgement::warn(
+            (Some(first), _) => Judgement::warn_for(
                 name(guest),
                 format!("{} has priority {}, and threads of the kernel come after it", named(first), first.rt_priority),
             ),
             (None, n) if n > 0 && real_time => {
-                Judgement::warn(name(guest), format!("{n} of its virtual CPUs are in the normal class"))
+                Judgement::warn_for(name(guest), format!("{n} of its virtual CPUs are in the normal class"))
             }
             (None, 0) => {
-                Judgement::pass(name(guest), "its virtual CPUs are real-time threads, below those of the kernel")
+                Judgement::pass_for(name(guest), "its virtual CPUs are real-time threads, below those of the kernel")
             }
-            (None, n) => Judgement::pass(name(guest), format!("{n} of its virtual CPUs are in the normal class")),
+            (None, n) => Judgement::pass_for(name(guest), format!("{n} of its virtual CPUs are in the normal class")),
         };
         let seen =
             tasks.iter().take(NAMED).map(|task| format!("{}: {:?} {}", named(task), task.class, task.rt_priority));
         Ok(judgement.see_as(seen.collect::<Vec<_>>().join(", "), facts.tasks.source()))
     };
-    Ok(guests(facts)?.iter().map(|guest| one(guest).unwrap_or_else(|skip| skipped(name(guest), skip))).collect())
+    Ok(guests(facts)?
+        .iter()
+        .map(|guest| one(guest).unwrap_or_else(|skip| Judgement::skipped(name(guest), skip)))
+        .collect())
 }
 
 fn memory(facts: &Facts, _: &Context) -> Judged {
@@ -234,16 +230,19 @@ fn memory(facts: &Facts, _: &Context) -> Judged {
                 // Nothing locked is known; whether there are huge pages must be, too.
                 known(&task.huge_bytes)?;
                 known(&task.locked_bytes)?;
-                Judgement::warn(name(guest), "its memory has no huge pages and is not locked")
+                Judgement::warn_for(name(guest), "its memory has no huge pages and is not locked")
             }
-            _ => Judgement::pass(
+            _ => Judgement::pass_for(
                 name(guest),
                 format!("{} MiB are huge pages, {} MiB are locked", huge >> 20, locked >> 20),
             ),
         };
         Ok(judgement.see(&task.huge_bytes).see(&task.locked_bytes))
     };
-    Ok(guests(facts)?.iter().map(|guest| one(guest).unwrap_or_else(|skip| skipped(name(guest), skip))).collect())
+    Ok(guests(facts)?
+        .iter()
+        .map(|guest| one(guest).unwrap_or_else(|skip| Judgement::skipped(name(guest), skip)))
+        .collect())
 }
 
 fn carriers(facts: &Facts, context: &Context) -> Judged {
@@ -279,11 +278,8 @@ fn carriers(facts: &Facts, context: &Context) -> Judged {
         ));
     }
     match wrong.is_empty() {
-        true => Judgement::pass(
-            Subject::Host,
-            format!("{} vhost threads and {} polling threads are placed", vhost.len(), pmd.len()),
-        ),
-        false => Judgement::warn(isolated, wrong.join("; ")),
+        true => Judgement::pass(format!("{} vhost threads and {} polling threads are placed", vhost.len(), pmd.len())),
+        false => Judgement::warn_for(isolated, wrong.join("; ")),
     }
     .see_as(format!("{} vhost, {} pmd", vhost.len(), pmd.len()), facts.tasks.source())
     .alone()

@@ -15,10 +15,10 @@ pub struct Goals {
     /// Named set of cases to compare.
     #[arg(long, value_parser = one_of::<Grid>(), default_value_t = Grid::Quick)]
     pub grid: Grid,
-    /// Judge only N cases, drawn at random from the grid [default: all].
+    /// Simulate and judge only N cases, drawn at random from the grid [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sample: Option<u32>,
-    /// Random seed of the draw. The same seed draws the same cases.
+    /// Random seed of that draw: the same seed draws the same cases.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
     pub sample_seed: u64,
     /// Machine: a name or FILE.toml. If the machine has no network controller, add one after a +, such as
@@ -42,22 +42,23 @@ pub struct Goals {
     /// [default: the states of the grid].
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
-    /// Highest packet rate that adaptive is told to expect (comma-separated; goal.peak of a scenario): told (the true
-    /// peak of the traffic; not for files), untold (none), or a rate such as 1Mpps [default: that of the grid].
+    /// Highest packet rate that adaptive is told to expect, as with goal.peak in a scenario (comma-separated). `told`:
+    /// the true peak of the traffic, not for files; `untold`: nothing, so adaptive assumes line rate; or a rate, such
+    /// as 1Mpps [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
-    /// Rivals (comma-separated): poll, l3fwd-power, hybrid300, interrupt or backoff=50us. Add @1GHz to fix the
-    /// frequency [default: the rivals of the grid].
+    /// Rivals (comma-separated): poll, hybrid300, l3fwd-power (hybrid300 with DPDK's own frequency scaling), interrupt
+    /// or backoff=50us. Add @1GHz to fix the frequency [default: the rivals of the grid].
     #[arg(long, value_name = "MODE", value_delimiter = ',')]
     pub rival: Vec<Way>,
-    /// Also run each rival that stays at the base frequency at N lower fixed frequencies, from the lowest to just below
-    /// the base frequency [default: as many as in the grid].
+    /// Also run each rival at N fixed frequencies, from the lowest to just below the base frequency. l3fwd-power is
+    /// excepted, because it changes the frequency itself [default: as many as in the grid].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub frequencies: Option<u32>,
-    /// Simulated time before the counted window [default: 1s; for the classic grid: 2s].
+    /// Simulated time before the measured window [default: 1s; for the classic grid: 2s].
     #[arg(long, value_name = "TIME")]
     pub warm_up: Option<Nanos>,
-    /// Simulated length of the counted window [default: chosen by rate and quantile; for the classic grid: 1s].
+    /// Simulated length of the measured window [default: chosen by rate and quantile; for the classic grid: 1s].
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// First random seed of the simulation. The same seed gives byte-identical output.
@@ -69,7 +70,7 @@ pub struct Goals {
     /// Number of cases to simulate at the same time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// List all cases, not only those that adaptive loses.
+    /// List all cases, not only those that adaptive loses or misses.
     #[arg(long)]
     pub all: bool,
     /// List all cases, with the result of each mode.

@@ -23,38 +23,38 @@ pub enum Sim {
     Compare(Compare),
     /// Simulates a scenario once for each combination of values, on all cores.
     ///
-    /// With -o, the sweep writes one row per finished case to a CSV file. If the file exists, the same command
-    /// simulates only the cases that the file lacks. An empty cell means unknown. The exit status is 0 even if cases
-    /// miss their goal, and 1 if Ctrl-C stops the sweep early.
+    /// With -o, the sweep writes one row per finished case to a CSV file. If the file exists, the command simulates
+    /// only the cases that the file lacks. An empty cell means that the value is unknown. The exit status is 0 even if
+    /// cases miss their goal, and 1 if Ctrl-C stops the sweep early.
     ///
     /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: mean and median,
     /// each with its 95 % confidence interval (Student's t, from 2 seeds; order statistics, from 6 seeds). These
     /// statistics go to FILE.seeds.csv next to FILE.csv, or to standard output without -o, and into the plots of
     /// --report.
     Sweep(Sweep),
-    /// Compares published figures with what the simulator computes for them.
+    /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the two.
     ///
-    /// Each number is marked as simulated, arithmetic, assumption or calibrated. A simulated average agrees with the
-    /// published one if it is within 15 % of it, an extreme within a factor of 2, and a bound if it holds as stated;
-    /// every difference is explained. Each prediction is compared with a one-line rule of thumb (the null model).
-    /// Below each table you see how its rows change if a parameter changes by 20 %.
+    /// Each number is marked as simulated, arithmetic, assumption or calibrated. A simulated value agrees with the
+    /// published one in these cases: an average if it is within 15 %; an extreme if it is within a factor of 2; a bound
+    /// if the simulation keeps it. Every disagreement is explained. Each prediction is compared with a one-line rule of
+    /// thumb (the null model). Below each table, the command shows how the rows change if a parameter changes by 20 %.
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///
     /// With FILE.toml, the command checks your own machine file. For each mistake it prints the line, the key and the
     /// allowed values, and exits with status 2.
     Machines(Machines),
-    /// Compares adaptive with other waiting modes: which meets a latency goal with the least power?
+    /// Compares the waiting mode `adaptive` with the others: which one meets a latency goal with the least power?
     ///
-    /// Simulates adaptive and its rivals on the same frames, for every combination of machine, traffic, load, idle
-    /// limit and goal. The rivals are poll, l3fwd-power, backoff and interrupt at their own settings, and each of
-    /// them at fixed frequencies chosen in hindsight. Lists every goal that adaptive misses while a rival meets it,
-    /// and every goal that a rival meets with less power; then counts wins, ties and losses. Exit status 1 if any
-    /// goal is listed.
+    /// Simulates `adaptive` and its rivals, the other modes, on the same frames, for every combination of machine,
+    /// traffic, load, deepest idle state and goal. The rivals are poll, l3fwd-power, backoff and interrupt at their own
+    /// settings, and each of them except l3fwd-power also at fixed frequencies chosen in hindsight. The command lists
+    /// every goal that `adaptive` misses while a rival meets it, and every goal that a rival meets with less power.
+    /// Then it counts wins, ties and losses. Exit status 1 if any goal is listed.
     ///
-    /// --grid selects what to compare: quick (takes a few minutes), classic (48 goals with Poisson traffic, a few
-    /// minutes) or full (9,240 goals, takes days; use --sample to draw some of them). The other options replace parts
-    /// of the grid.
+    /// --grid selects what to compare: quick (takes a few minutes), classic (48 goals with Poisson traffic; takes a few
+    /// minutes) or full (9,240 goals; takes days, so use --sample to draw some of them). The other options replace
+    /// parts of the grid.
     Goals(Box<Goals>),
 }
 
@@ -178,7 +178,8 @@ fn csv_file(text: &str) -> Result<PathBuf, String> {
 /// Arguments of `apus sim figures`.
 #[derive(Args, Debug)]
 pub struct Figures {
-    /// Figures to show, such as s0.4 or s3.5-native [default: all].
+    /// Figures to show: s0.4, s0.5, s0.6, s0.7, s1-idle, s1-latency, s2.4, s3.5-native, s3.5-vm, s4.1 or s4.3 [default:
+    /// all].
     #[arg(value_name = "FIGURE", value_parser = figure)]
     pub figures: Vec<&'static str>,
     /// Random seed. The same seed gives byte-identical output.

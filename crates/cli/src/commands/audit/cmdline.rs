@@ -1,4 +1,4 @@
-//! `apus audit cmdline`.
+//! `apus audit cmdline`: judges a kernel command line, or suggests one.
 
 use std::io::Write as _;
 

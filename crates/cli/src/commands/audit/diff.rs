@@ -1,4 +1,4 @@
-//! `apus audit diff`.
+//! `apus audit diff`: compares two audits.
 
 use std::io::Write as _;
 use std::path::Path;

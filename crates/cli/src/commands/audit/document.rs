@@ -1,4 +1,4 @@
-//! A report as a document.
+//! Converts a report into the JSON document of `apus audit`.
 
 use audit::{Advised, Caused, Doing, Goal, How, Intended, Level, Report, Unlock, advise};
 use host::Facts;
@@ -98,14 +98,14 @@ fn action(action: &Advised<'_>) -> documents::Action {
             Doing::Set(..) => ActionKind::Set,
             Doing::Boot { .. } => ActionKind::Boot,
             Doing::People(..) => ActionKind::People,
-            Doing::Ask => ActionKind::Ask,
+            Doing::Ask { .. } => ActionKind::Ask,
         }
         .into(),
         causes: action.causes().into_iter().map(Name::from).collect(),
         lines: action.lines(),
         changes: action.changes(),
         gain: documents::Gain {
-            text: super::text::gain(&gain),
+            text: super::wording::gain(&gain),
             effect_ns: gain.effect.map(units::Nanos::as_nanos),
             of_this_host: gain.of_this_host,
             finding: gain.finding.key(),
@@ -150,7 +150,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
     let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
     Finding {
         id: rule.id.to_owned(),
-        group: rule.group.into(),
+        group: finding.group.into(),
         cause: finding.cause().into(),
         title: rule.title.to_owned(),
         verdict: (&judgement.verdict).into(),

@@ -1,4 +1,4 @@
-//! `apus audit`.
+//! `apus audit`: judges a host, and shows the result in one of several forms.
 
 mod cmdline;
 mod diff;
@@ -7,6 +7,7 @@ mod page;
 mod read;
 mod sarif;
 mod text;
+mod wording;
 
 use std::fs;
 use std::io::Write as _;
@@ -126,8 +127,8 @@ fn list(markdown: bool) -> anyhow::Result<Status> {
         out.write_all(audit::markdown().as_bytes())?;
         return Ok(Status::Good);
     }
-    for rule in rules::all() {
-        writeln!(out, "{:<28} {:<15} {}", rule.id, rule.group.name(), rule.title)?;
+    for (group, rule) in rules::by_group() {
+        writeln!(out, "{:<28} {:<15} {}", rule.id, group.name(), rule.title)?;
     }
     Ok(Status::Good)
 }
@@ -154,7 +155,7 @@ fn contents(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| {
         Failure::wrong(
             format!("cannot read the baseline {}", path.display()),
-            error.to_string(),
+            error,
             "give a file that apus audit --write-baseline wrote",
         )
     })
@@ -164,7 +165,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     terminal::file(path, text).map_err(|error| {
         Failure::wrong(
             format!("cannot write {}", path.display()),
-            error.to_string(),
+            error,
             "choose a file in an existing folder that you can write to",
         )
     })

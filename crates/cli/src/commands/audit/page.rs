@@ -1,11 +1,11 @@
-//! A report as one HTML file that needs nothing else.
+//! Writes a report as one self-contained HTML file.
 
 use std::fmt::Write as _;
 
 use audit::spaced;
 use tester::document::Name;
 
-use super::text::{SIZES, capital, delay, once};
+use super::wording::{SIZES, capital, delay, once};
 use crate::documents::audit::{Document, Finding};
 
 /// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.

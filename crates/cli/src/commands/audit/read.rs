@@ -1,4 +1,4 @@
-//! What is judged: the host, and what it is for.
+//! Reads what is judged: the host, and what it is for.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, F
         Some(path) => Root::open(path).map_err(|error| {
             Failure::wrong(
                 format!("cannot read {}", path.display()),
-                error.to_string(),
+                error,
                 "give a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
             )
         })?,

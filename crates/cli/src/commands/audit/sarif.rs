@@ -1,6 +1,6 @@
-//! A report as SARIF (Static Analysis Results Interchange Format 2.1.0, OASIS Standard, 27 March 2020).
+//! Writes a report as SARIF (Static Analysis Results Interchange Format 2.1.0, OASIS Standard, 27 March 2020).
 
-use audit::{Finding, Level, Report, Rule, Step, Verdict};
+use audit::{Finding, Level, Report, Step, Verdict};
 use serde_json::{Value, json};
 
 use crate::documents::VERSION;
@@ -8,11 +8,11 @@ use crate::documents::VERSION;
 /// Converts a report to one SARIF run, with the findings of `level` and above.
 pub(super) fn of(report: &Report, level: Level) -> Value {
     let findings: Vec<&Finding> = report.findings.iter().filter(|finding| finding.level() >= level).collect();
-    let mut rules: Vec<&'static Rule> = Vec::new();
+    let mut rules: Vec<&Finding> = Vec::new();
     let mut results = Vec::new();
     for finding in findings {
-        let index = rules.iter().position(|rule| rule.id == finding.rule.id).unwrap_or_else(|| {
-            rules.push(finding.rule);
+        let index = rules.iter().position(|first| first.rule.id == finding.rule.id).unwrap_or_else(|| {
+            rules.push(finding);
             rules.len() - 1
         });
         results.push(result(finding, index));
@@ -32,14 +32,16 @@ pub(super) fn of(report: &Report, level: Level) -> Value {
     })
 }
 
-fn rule(rule: &Rule) -> Value {
+/// Describes the rule of a finding.
+fn rule(finding: &Finding) -> Value {
+    let rule = finding.rule;
     json!({
         "id": rule.id,
         "shortDescription": { "text": rule.title },
         "fullDescription": { "text": rule.why },
         "help": { "text": format!("{}\nDelay: {}\nCost of the fix: {}\nReferences: {}",
             rule.why, rule.magnitude.text, rule.cost, rule.references.join("; ")) },
-        "properties": { "tags": [rule.group.name()] },
+        "properties": { "tags": [finding.group.name()] },
     })
 }
 

@@ -1,13 +1,13 @@
-//! A report for people at a terminal.
+//! Prints a report for people at a terminal.
 
 use std::io::{self, Write};
 
-use audit::{
-    Advice, Advised, ByRule, Caused, Finding, Gain, Group, Level, Report, Rule, Tally, Unlock, Verdict, spaced,
-};
+use audit::{Advice, Advised, ByRule, Caused, Finding, Group, Level, Report, Rule, Tally, Unlock, Verdict, spaced};
 use host::Facts;
+use tester::layout;
 
 use super::document::{from, show};
+use super::wording::{SIZES, capital, delay, gain, once};
 use crate::terminal::{Clean, Style};
 
 /// Width of the text in columns.
@@ -60,7 +60,7 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
         let (value, how) = match how {
             Some(how) if how == "given" => (value, String::new()),
             Some(how) => (value, format!(" (inferred from {how})")),
-            None if name == "used as" => ("not known".to_owned(), String::new()),
+            None if name == "workload" => ("not known".to_owned(), String::new()),
             None => (value, " found".to_owned()),
         };
         wrapped(out, &format!("  {name:<13}  "), "                 ", &format!("{value}{how}"))
@@ -69,7 +69,7 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     line("isolated CPUs", context.isolated.value.to_string(), from(&context.isolated))?;
     line("interfaces", names(context.nics.value.clone()), from(&context.nics))?;
     let uses = context.workloads.value.iter().map(ToString::to_string).collect();
-    line("used as", names(uses), from(&context.workloads))?;
+    line("workload", names(uses), from(&context.workloads))?;
     if let Some(goal) = context.goal {
         line("goal", show(goal), Some("given".to_owned()))?;
     }
@@ -94,6 +94,15 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
         out.styled(Style::Bold, &format!("{}. {}", n + 1, action.title()))?;
         writeln!(out)?;
         one_action(out, action)?;
+        // The commands of this step were made for the CPUs that are isolated now.
+        let earlier = advice.actions[..n].iter().position(Advised::changes_isolated);
+        if let Some(at) = earlier.filter(|_| action.is_line() || !action.changes().is_empty()) {
+            let then = format!(
+                "step {} changes the isolated CPUs, and with them this step: after it, run this audit again",
+                at + 1
+            );
+            wrapped(out, "   first ", "         ", &then)?;
+        }
     }
     if advice.more > 0 {
         let s = if advice.more == 1 { "" } else { "s" };
@@ -130,76 +139,6 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     ids.retain(|id| seen.insert(*id));
     let then = if action.is_ask() { "these rules are re-evaluated: " } else { "" };
     wrapped(out, ids_of, "         ", &format!("{then}{}", ids.join(", ")))
-}
-
-/// Says why an action is worthwhile: the worst finding that it fixes.
-pub(super) fn gain(gain: &Gain<'_>) -> String {
-    let judgement = &gain.finding.judgement;
-    let more = gain.alike - 1;
-    let subject = match more {
-        0 => judgement.subject.to_string(),
-        _ => format!("{} and {more} more", judgement.subject),
-    };
-    let found = match &judgement.subject {
-        audit::Subject::Host => capital(&judgement.found),
-        audit::Subject::Parameter(name) if judgement.found.contains(name) => judgement.found.clone(),
-        audit::Subject::Parameter(_) => format!("{subject}: {}", judgement.found),
-        _ if judgement.found.contains(&subject) => capital(&judgement.found),
-        _ => format!("{}: {}", capital(&subject), judgement.found),
-    };
-    match (gain.effect, gain.of_this_host) {
-        (Some(effect), true) => format!("Delay: up to {} on this host. {found}.", spaced(effect)),
-        (Some(effect), false) => format!("{found}. Typical delay: {}; not measured on this host.", spaced(effect)),
-        (None, _) if gain.finding.slower => {
-            format!("{found}. No packet waits because of this, but each takes longer to process.")
-        }
-        (None, _) => format!("{found}."),
-    }
-}
-
-/// Says how much delay a mechanism adds: this host's own number if known, then typical sizes with their source.
-pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> String {
-    let own = own.map(|own| format!("up to {} on this host; in general: ", spaced(own))).unwrap_or_default();
-    format!("{own}{text} ({source})")
-}
-
-/// Joins texts into one paragraph in which each sentence occurs once.
-pub(super) fn once(texts: &[impl AsRef<str>]) -> String {
-    let mut sentences: Vec<&str> = Vec::new();
-    for sentence in texts.iter().flat_map(|text| text.as_ref().split_inclusive(". ")).map(str::trim_end) {
-        if !sentences.contains(&sentence) {
-            sentences.push(sentence);
-        }
-    }
-    sentences.join(" ")
-}
-
-/// Capitalizes the first letter of a sentence, unless it starts with an identifier or the name of a program or
-/// driver.
-pub(super) fn capital(text: &str) -> String {
-    /// Programs and drivers whose names may start a finding.
-    const NAMES: [&str; 12] = [
-        "irdma",
-        "irqbalance",
-        "tuned",
-        "chronyd",
-        "ntpd",
-        "kubelet",
-        "mlockall",
-        "rcuo",
-        "khugepaged",
-        "ksmd",
-        "resctrl",
-        "bpf",
-    ];
-    let first = text.split_whitespace().next().unwrap_or_default();
-    let word = first.trim_end_matches([',', ':', ';']);
-    let is_plain = word.chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '-' | '\''));
-    if !is_plain || NAMES.contains(&word) {
-        return text.to_owned();
-    }
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// Prints lines to be copied; these are not wrapped.
@@ -294,10 +233,6 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     }
 }
 
-/// Explains the sizes of the delays that are compared with a goal.
-pub(super) const SIZES: &str = "this host's worst case where it reports one, otherwise a typical value; \
-                                do not add them up, as several may have the same cause";
-
 /// Prints the known delays compared with the goal, the largest first; nothing without a goal.
 fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     let Some(goal) = report.context.goal else { return Ok(()) };
@@ -319,18 +254,34 @@ fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints the number of each verdict: one line per group in which something was judged, and the total.
+/// Prints the number of each verdict: one line per group in which something was judged, one for all other groups, and
+/// the total.
 fn counts(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     writeln!(out)?;
-    for group in Group::ALL {
-        let tally = report.tally(Some(group));
-        let Tally { pass, warn, fail, sources_disagree, accepted, .. } = tally;
-        if pass + warn + fail + sources_disagree + accepted > 0 {
-            mark(out, &worst(&tally))?;
-            writeln!(out, " {:<38} {}", group.title(), sum(&tally))?;
-        }
+    for (title, tally) in rows(report) {
+        mark(out, &worst(&tally))?;
+        writeln!(out, " {title:<38} {}", sum(&tally))?;
     }
-    writeln!(out, "{}", sum(&report.tally(None)))
+    writeln!(out, "in total: {}", sum(&report.tally(None)))
+}
+
+/// The lines of [`counts`]. Their numbers add up to the total.
+fn rows(report: &Report) -> Vec<(&'static str, Tally)> {
+    let is_judged = |tally: &Tally| {
+        let Tally { pass, warn, fail, sources_disagree, accepted, .. } = tally;
+        pass + warn + fail + sources_disagree + accepted > 0
+    };
+    let groups = Group::ALL.into_iter().map(|group| (group.title(), report.tally(Some(group))));
+    let (mut rows, others): (Vec<_>, Vec<_>) = groups.partition(|(_, tally)| is_judged(tally));
+    let mut other = Tally::default();
+    for (_, tally) in others {
+        other.unknown += tally.unknown;
+        other.not_applicable += tally.not_applicable;
+    }
+    if other.unknown + other.not_applicable > 0 {
+        rows.push(("All other areas (nothing was judged)", other));
+    }
+    rows
 }
 
 /// Says how to find out what is unknown.
@@ -373,7 +324,7 @@ pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report)
     for reference in rule.references {
         wrapped(out, "reference   ", "            ", reference)?;
     }
-    for conflict in rule.conflicts {
+    for conflict in rule.fix.conflicts {
         wrapped(out, "against it  ", "            ", conflict)?;
     }
     writeln!(out, "\non this host:")?;
@@ -401,21 +352,7 @@ fn sum(tally: &Tally) -> String {
 /// Prints text wrapped at [`WIDTH`] columns.
 fn wrapped(out: &mut Clean<impl Write>, first: &str, rest: &str, text: &str) -> io::Result<()> {
     let rest = if rest.is_empty() { first } else { rest };
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            writeln!(out, "{line}")?;
-            line = rest.to_owned();
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    writeln!(out, "{line}")
+    layout::wrapped(first, rest, text, WIDTH).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// Prints a verdict as a mark that is readable without colors.
@@ -449,22 +386,6 @@ fn worst(tally: &Tally) -> Verdict {
 mod tests {
     use super::*;
 
-    /// icx2s0: two settings of the same CPUs cost the same in part.
-    #[test]
-    fn a_sentence_stands_once_in_a_paragraph() {
-        let costs = ["More power. Also changes CPUs 6-7.", "Less is saved. Also changes CPUs 6-7."];
-        assert_eq!(once(&costs), "More power. Also changes CPUs 6-7. Less is saved.");
-    }
-
-    #[test]
-    fn identifiers_keep_their_case() {
-        for kept in ["skew_tick=1 is given twice", "irqbalance runs", "idle=poll: no", "0 of 3"] {
-            assert_eq!(capital(kept), kept);
-        }
-        assert_eq!(capital("the governor is powersave"), "The governor is powersave");
-        assert_eq!(capital("uncore package_00_die_00: low"), "Uncore package_00_die_00: low");
-    }
-
     /// adl0: 27 unknown and 2 pass are not "all is well".
     #[test]
     fn a_tick_stands_where_most_was_judged() {
@@ -472,6 +393,26 @@ mod tests {
         assert_eq!(worst(&tally(2, 27)), Verdict::Unknown("".into()));
         assert_eq!(worst(&tally(27, 2)), Verdict::Pass);
         assert_eq!(worst(&Tally { warn: 1, ..tally(2, 27) }), Verdict::Warn);
+    }
+
+    /// emr0: the lines added up to 45 unknown, and the total said 163.
+    #[test]
+    fn the_lines_of_the_counts_add_up_to_the_total() {
+        let facts = Facts { cmdline: known_line("quiet isolcpus=2-3 isolcpus=2-3"), ..Facts::default() };
+        for facts in [Facts::default(), facts] {
+            let report = audit::audit(&facts, &audit::Intent::default());
+            let rows = rows(&report);
+            let total = report.tally(None);
+            let of = |count: fn(&Tally) -> u32| rows.iter().map(|(_, tally)| count(tally)).sum::<u32>();
+            assert!(total.unknown > 0, "{total:?}");
+            assert_eq!((of(|row| row.unknown), of(|row| row.not_applicable)), (total.unknown, total.not_applicable));
+            assert_eq!((of(|row| row.pass), of(|row| row.warn)), (total.pass, total.warn));
+            assert!(rows.iter().all(|(title, _)| title.len() <= 38), "{rows:?}");
+        }
+    }
+
+    fn known_line(text: &str) -> host::Fact<host::facts::CommandLine> {
+        host::Fact::known(host::facts::CommandLine::parse(text), "/proc/cmdline")
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The tester's port, opened; and what is watched of the device under test meanwhile.
+//! Opens the tester's port, and watches the device under test during a trial.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -44,8 +44,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Opens the port and moves to its CPU. With `all`, every frame is taken from the kernel, as a capture may
-    /// contain any kind.
+    /// Opens the port and moves to its CPU. If `all` is true, every frame is taken from the kernel, because a capture
+    /// may contain frames of any kind.
     pub fn open(typed: &Typed, all: bool) -> anyhow::Result<Self> {
         // Before any thread is started: they inherit the mask.
         let signals = Signals::hold()?;
@@ -99,7 +99,7 @@ impl Bed {
     }
 
     /// Runs `trial` on its own thread, on the tester's CPU, while this thread listens for signals and fetches gaps.
-    /// Returns the result of the trial and what was seen of the tested device.
+    /// Returns the result of the trial and what was observed of the device under test.
     pub fn watch<T: Send>(
         &mut self,
         typed: &Typed,
@@ -152,7 +152,7 @@ fn fits(typed: &Typed, mtu: u32) -> Result<(), Failure> {
     Err(Failure::wrong(format!("--frame {}", typed.frame.octets()), why, fix))
 }
 
-/// What was seen of the device under test during a trial, or why it was not seen.
+/// What was observed of the device under test during a trial, or why nothing was observed.
 pub struct Seen {
     pub gaps: Result<Vec<Gap>, String>,
     pub cpu: Result<CpuUse, String>,
@@ -160,7 +160,7 @@ pub struct Seen {
 
 /// The device under test, as far as this host can see it.
 pub enum Tested {
-    /// Not on this host, or not given on the command line.
+    /// The device is not on this host, or was not named on the command line.
     Unnamed,
     /// A process or a thread.
     Process { pid: u32, threads: Threads },

@@ -1,4 +1,4 @@
-//! `apus bench`: [`bed`] opens the port and watches the other end, [`mod@say`] prints.
+//! `apus bench`: [`bed`] opens the port and watches the device under test, [`mod@say`] prints the results.
 
 mod bed;
 mod say;
@@ -168,7 +168,7 @@ impl Outputs {
             let make = |path: &Path| {
                 fs::File::create(path).map_err(|e| {
                     let fix = "choose a file in a folder that you can write to";
-                    Failure::lacking(format!("cannot write {}", path.display()), e.to_string(), fix)
+                    Failure::lacking(format!("cannot write {}", path.display()), e, fix)
                 })
             };
             path.map(make).transpose()

@@ -1,4 +1,4 @@
-//! Results for people.
+//! Prints results for people.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Recorded calls, as CSV.
+//! Reads recorded calls of DIM from CSV.
 
 use std::fs::File;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub struct Step {
     pub apply: bool,
     /// Kernel clock at the call, as 64 bits, whether the kernel reads them as signed or not.
     pub time_ns: u64,
-    /// Kernel clock if a new window begins during the call.
+    /// Kernel clock at the beginning of the next window, if one begins during the call.
     pub restart_time_ns: u64,
     /// Events, packets and bytes, or completions.
     pub counters: Counters,
@@ -78,9 +78,8 @@ impl Row {
 /// Reads a file of calls, for a network queue or for RDMA.
 pub fn read(path: &Path, rdma: bool) -> Result<Vec<Row>, Failure> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|e| {
-        Failure::wrong(format!("cannot open {name}"), e.to_string(), "give a CSV file with recorded calls")
-    })?;
+    let file = File::open(path)
+        .map_err(|e| Failure::wrong(format!("cannot open {name}"), e, "give a CSV file with recorded calls"))?;
     parse(file, rdma).map_err(|invalid| invalid.in_file(&name))
 }
 

@@ -1,4 +1,4 @@
-//! `apus dim`.
+//! `apus dim`: replays recorded samples through DIM.
 
 mod calls;
 

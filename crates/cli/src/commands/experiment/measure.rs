@@ -1,4 +1,4 @@
-//! One run: a command is started, and a number is taken from what it says.
+//! One run: starts a command, and takes a number from its output.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! `apus experiment`: the tester says what to try next, the host's settings are changed and taken back, and a command
-//! measures.
+//! `apus experiment`: the tester says which settings to try next; this module changes them, starts the command that
+//! measures, and rolls them back.
 
 mod measure;
 mod plan;
@@ -30,7 +30,7 @@ const COMMAND: &str = "apus experiment";
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let plan = Plan::load(&typed.plan)?;
     let experiment = Experiment::new(plan.settings.clone())
-        .map_err(|e| Failure::wrong("cannot use the plan", e.to_string(), "correct the plan"))?;
+        .map_err(|e| Failure::wrong("cannot use the plan", e, "correct the plan"))?;
     let root = Path::new("/");
     let access = Access::below(root)?;
     if typed.dry_run {

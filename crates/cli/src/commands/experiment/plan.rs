@@ -1,6 +1,6 @@
-//! The plan of an experiment: TOML, with nothing in it that is not known.
+//! The plan of an experiment: TOML in which every key must be known.
 //!
-//! A factor and the baseline are profiles, as `apus tune` has them; a factor's name is its summary.
+//! The baseline and each factor are profiles, as for `apus tune`. The name of a factor is its summary.
 
 use std::path::Path;
 
@@ -76,9 +76,8 @@ impl Plan {
     /// Reads and checks a plan file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let what = || format!("cannot read the plan {}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            Failure::wrong(what(), e.to_string(), "give a TOML file; docs/experiment.md has an example")
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::wrong(what(), e, "give a TOML file; docs/experiment.md has an example"))?;
         Self::parse(path, &text)
     }
 

@@ -1,4 +1,4 @@
-//! The counters as OpenMetrics text. All are cumulative since their worker was made, in base units.
+//! Writes the counters as OpenMetrics text. All counters are cumulative since their worker started, in base units.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `apus metrics`: [`exposition`] writes the counters as text, [`server`] gives it to who asks.
+//! `apus metrics`: [`exposition`] writes the counters as text, [`server`] answers requests with it.
 
 mod exposition;
 mod server;
@@ -43,7 +43,7 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
         io::ErrorKind::PermissionDenied => "use a port from 1024 to 65535".to_owned(),
         _ => "choose another address with --listen".to_owned(),
     };
-    Failure::lacking(format!("cannot serve metrics on {address}"), error.to_string(), fix)
+    Failure::lacking(format!("cannot serve metrics on {address}"), error, fix)
 }
 
 fn shown_ip(address: SocketAddr) -> String {

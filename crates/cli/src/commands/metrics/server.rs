@@ -1,12 +1,13 @@
-//! Just enough HTTP/1.1 (RFC 9112) for a scraper: one GET a connection. Everything is bounded: the
-//! request's size, the time for it, the time to take the answer, the connections at a time.
+//! As much HTTP/1.1 (RFC 9112) as a scraper needs: one GET per connection. Everything is bounded: the size of the
+//! request, the time for it, the time to take the answer, and the number of connections.
 //!
 //! ```text
 //!             whole head, or too long, or too slow            all sent            closed, or late
 //!   Reading ─────────────────────────────────────► Sending ─────────────► Ending ─────────────────► gone
 //! ```
-//! One thread serves all connections, and none of them waits for another. When all places are taken, the connection that
-//! was accepted first gives up its own: a scrape takes a millisecond, so that is one which holds its place.
+//! One thread serves all connections, and none of them waits for another. If the largest number of connections is
+//! reached, the oldest one is closed for a new one. A scrape takes a millisecond, so the oldest connection is one that
+//! is held open without need.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

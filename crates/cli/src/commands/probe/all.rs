@@ -1,4 +1,5 @@
-//! `apus probe all`: the platform profile.
+//! `apus probe all`: runs every probe in short rounds, and writes the results as a platform profile (not ACPI's), with
+//! which hosts can be compared.
 
 use std::io::Write as _;
 

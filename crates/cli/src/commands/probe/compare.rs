@@ -1,4 +1,4 @@
-//! `apus probe compare`: two profiles, term by term.
+//! `apus probe compare`: compares two profiles, term by term.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `apus probe import`: what other tools measured, as results of ours.
+//! `apus probe import`: converts what other tools measured into probe results.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ pub fn run(typed: &Import) -> anyhow::Result<Status> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|e| {
             let fix = "give the output of cyclictest --json, oslat --json or rtla hist";
-            Failure::wrong(format!("cannot read {name}"), e.to_string(), fix)
+            Failure::wrong(format!("cannot read {name}"), e, fix)
         })?;
         let imported = probe::import::read(&name, &text)?;
         hosts.push(imported.host);

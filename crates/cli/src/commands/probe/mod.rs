@@ -1,4 +1,4 @@
-//! `apus probe`: from what was typed to a probe, from what it measured to documents.
+//! `apus probe`: makes a probe from the arguments, and documents from its results.
 
 mod all;
 mod compare;
@@ -20,8 +20,8 @@ use probe::idle::Idle;
 use probe::interrupt::{Bed, Interrupt, Wait};
 use probe::jitter::{Jitter, Traffic};
 use probe::load::Load;
+use probe::mark::{Mark, MarkKind};
 use probe::measured::Name;
-use probe::measured::{Mark, MarkKind};
 use probe::report::Set;
 use probe::switch::{Switch, Via};
 use probe::timer::Timer;
@@ -302,7 +302,7 @@ fn can_write(path: &Path) -> Result<(), Failure> {
     let new = !path.exists();
     fs::OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
         let fix = "choose a file in a folder that you can write to";
-        Failure::lacking(format!("cannot write {}", path.display()), e.to_string(), fix)
+        Failure::lacking(format!("cannot write {}", path.display()), e, fix)
     })?;
     if new {
         // A run that fails leaves no empty file.

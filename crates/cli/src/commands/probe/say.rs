@@ -1,14 +1,16 @@
-//! Measurements for people.
+//! Prints measurements for people.
 
 use std::io::{self, Write};
 
 use probe::Measured;
-use probe::clock::ClockDetail;
-use probe::frequency::FrequencyDetail;
-use probe::idle::IdleDetail;
-use probe::interrupt::InterruptDetail;
-use probe::jitter::{CauseTotal, JitterCpu, JitterDetail};
-use probe::measured::{Detail, Mark, MarkKind, Term};
+use probe::detail::Detail;
+use probe::detail::clock::ClockDetail;
+use probe::detail::frequency::FrequencyDetail;
+use probe::detail::idle::IdleDetail;
+use probe::detail::interrupt::InterruptDetail;
+use probe::detail::jitter::{CauseTotal, JitterCpu, JitterDetail};
+use probe::mark::{Mark, MarkKind};
+use probe::measured::Term;
 use tester::document::Distribution;
 use tester::host::Reading;
 use units::{Nanos, PacketRate};

@@ -1,11 +1,11 @@
-//! Looking on while a probe runs: signals, and on a terminal a histogram that grows.
+//! Follows a running probe: handles signals, and shows a growing histogram on a terminal.
 
 use crate::terminal;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use live::os::Signals;
-use probe::measured::{Mark, MarkKind};
+use probe::mark::{Mark, MarkKind};
 use probe::{Control, Measured, Probe};
 use tester::histogram::Histogram;
 use units::Nanos;

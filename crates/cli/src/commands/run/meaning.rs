@@ -1,4 +1,5 @@
-//! What was typed, as what it means; what does not fit together is an error here.
+//! Converts the arguments of `apus run` into an instance's configuration. Arguments that do not fit together are errors
+//! here.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ const TRACED_CALLS: usize = 100_000;
 /// Everything that a run needs.
 pub struct Meaning {
     pub instance: InstanceConfig,
-    /// The same as JSON, for the document.
+    /// The configuration in the form of the JSON document.
     pub config: Config,
     pub netns: Option<String>,
     /// Interrupt deferral of the interfaces' NAPI instances; None leaves it unchanged.

@@ -1,4 +1,4 @@
-//! `apus run`: [`meaning`] turns what was typed into an instance, [`say`] prints what came of it.
+//! `apus run`: [`meaning`] makes an instance from the arguments, [`say`] prints its results.
 
 mod meaning;
 mod platform;
@@ -153,7 +153,7 @@ impl Outputs {
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::lacking(
         format!("cannot write {}", path.display()),
-        error.to_string(),
+        error,
         "choose a file in a folder that you can write to",
     )
 }

@@ -1,10 +1,11 @@
-//! `--platform`: what `apus probe all` measured, as costs that `adaptive` starts from.
+//! `--platform`: reads what `apus probe all` measured, as the costs from which `adaptive` starts.
 
 use std::path::Path;
 
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use probe::Measured;
-use probe::measured::{Detail, Name};
+use probe::detail::Detail;
+use probe::measured::Name;
 use tester::document::Distribution;
 use tester::histogram::{HIGHEST_NS, Histogram};
 use tester::host::{HostState, Reading};

@@ -1,4 +1,4 @@
-//! What an instance turned out to be and to have done, for people and as a document.
+//! Shows the properties and the results of an instance, for people and as a document.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `apus sim compare`.
+//! `apus sim compare`: simulates several scenarios.
 
 use std::io::Write as _;
 

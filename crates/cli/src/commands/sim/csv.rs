@@ -1,7 +1,7 @@
-//! The file that keeps a sweep's finished cases, and the one beside it with what their seeds have in common.
+//! The CSV file that keeps a sweep's finished cases, and the file next to it with the statistics over their seeds.
 //!
-//! Each row begins with its case's number: a digest of all that the case's outcome is a function of. A row
-//! that is there is not made again, and a file with rows of anything else is not touched. Text as in RFC
+//! Each row begins with the number of its case: a digest of everything on which the outcome of the case depends. A case
+//! whose row exists is not simulated again. A file with rows of any other sweep is not touched. The text follows RFC
 //! 4180. What is not known is empty.
 
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<
     let mut text = Vec::new();
     let written = write_line(&mut text, head).and_then(|()| rows.iter().try_for_each(|row| write_line(&mut text, row)));
     written.and_then(|()| terminal::file(path, &String::from_utf8_lossy(&text))).map_err(|error| {
-        Failure::lacking(format!("cannot write {}", path.display()), error.to_string(), "choose another file with -o")
+        Failure::lacking(format!("cannot write {}", path.display()), error, "choose another file with -o")
     })
 }
 
@@ -116,9 +116,8 @@ impl Kept {
     /// Opens or creates the file of a sweep with this head, whose cases have these numbers.
     pub fn open(path: &Path, head: &[String], cases: &[String]) -> Result<Self, Failure> {
         let name = path.display().to_string();
-        let lacking = |error: io::Error| {
-            Failure::lacking(format!("cannot write {name}"), error.to_string(), "choose another file with -o")
-        };
+        let lacking =
+            |error: io::Error| Failure::lacking(format!("cannot write {name}"), error, "choose another file with -o");
         let mut line = Vec::new();
         write_line(&mut line, head).map_err(lacking)?;
         let first = String::from_utf8_lossy(&line).into_owned();
@@ -126,11 +125,7 @@ impl Kept {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => {
-                return Err(Failure::wrong(
-                    format!("cannot read {name}"),
-                    error.to_string(),
-                    "choose another file with -o",
-                ));
+                return Err(Failure::wrong(format!("cannot read {name}"), error, "choose another file with -o"));
             }
         };
         // A row without its end is one that was being written when the program ended.
@@ -170,7 +165,7 @@ impl Kept {
         write_line(&mut line, cells).and_then(|()| self.file.write_all(&line)).map_err(|error| {
             Failure::lacking(
                 format!("cannot write {}", self.name),
-                error.to_string(),
+                error,
                 "free some disk space, and run the same command again",
             )
         })

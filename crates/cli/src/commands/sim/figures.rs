@@ -1,4 +1,4 @@
-//! `apus sim figures`: as a table, a document, a report.
+//! `apus sim figures`: shows the figures as a table, a document or a report.
 
 use std::io::{self, Write};
 
@@ -7,6 +7,7 @@ use sim::figures::{
     EXTREME_FACTOR, Figure, FigureError, Kind, Role, Row, Sensitivity, Share, Shift, TYPICAL_PERCENT, Tally, Theirs,
     Verdict,
 };
+use tester::layout::{self, aligned};
 use tester::report::model::{
     Axis, Cell, Column, Estimate, Fact, Goal, Report, Scale, Scatter, ScatterPanel, ScatterPoint, Section, Table,
 };
@@ -20,7 +21,7 @@ use crate::{Failure, Status, terminal};
 /// Runs `apus sim figures`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let figures = make(typed).map_err(|error| {
-        Failure::wrong("cannot compute the figures", error.to_string(), "this is a bug in Apus, please report it")
+        Failure::wrong("cannot compute the figures", error, "this is a bug in Apus, please report it")
     })?;
     if let Some(path) = &typed.output {
         tester::report::write(&report(typed.seed, &figures)?, path)?;
@@ -73,7 +74,8 @@ fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::
             lines.push(line(row, note));
         }
         let verdicts = figure.rows.iter().map(Row::verdict);
-        for (line, verdict) in aligned(&lines).into_iter().zip(std::iter::once(None).chain(verdicts.map(Some))) {
+        for (line, verdict) in aligned(&lines, is_text).into_iter().zip(std::iter::once(None).chain(verdicts.map(Some)))
+        {
             let style = match verdict {
                 Some(Verdict::Differs) => Style::Yellow,
                 Some(Verdict::Calibrated | Verdict::NotCompared) => Style::Dim,
@@ -94,7 +96,7 @@ fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::
         if !figure.sensitivity.is_empty() {
             let mut lines = vec![SENSITIVITY.map(str::to_owned)];
             lines.extend(figure.sensitivity.iter().flat_map(turned));
-            for (number, line) in aligned(&lines).into_iter().enumerate() {
+            for (number, line) in aligned(&lines, is_text).into_iter().enumerate() {
                 write!(out, "  ")?;
                 out.styled(if number == 0 { Style::Underlined } else { Style::Dim }, &line)?;
                 writeln!(out)?;
@@ -193,37 +195,16 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Aligns columns at the width of their widest cell: text left, numbers right.
-fn aligned(lines: &[[String; 8]]) -> Vec<String> {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let cell = |(column, text): (usize, &String)| {
-        let width = widths[column];
-        if (2..6).contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
-    };
-    lines
-        .iter()
-        .map(|line| line.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned())
-        .collect()
+/// Whether a column holds text; the others hold numbers.
+fn is_text(column: usize) -> bool {
+    !(2..6).contains(&column)
 }
 
-/// Wraps text at 110 characters, with the first `indent` columns empty.
+/// The text with each line `indent` columns in.
 fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 110;
     let margin = " ".repeat(indent);
-    let mut lines = vec![margin.clone()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("there is always one");
-        if last.chars().count() + 1 + word.chars().count() > WIDTH && last.trim() != "" {
-            lines.push(format!("{margin}{word}"));
-        } else {
-            if last.len() > margin.len() {
-                last.push(' ');
-            }
-            last.push_str(word);
-        }
-    }
-    lines.join("\n")
+    layout::wrapped(&margin, &margin, text, WIDTH).join("\n")
 }
 
 fn told(tally: Tally) -> String {

@@ -1,4 +1,4 @@
-//! `apus sim machines`: what a scenario can name, and where each value is from.
+//! `apus sim machines`: shows the machines that a scenario can name, and the source of each value.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -41,7 +41,7 @@ fn read(name: &str) -> Result<(Machine, String), Failure> {
         fs::read_to_string(name).map_err(|error| {
             Failure::wrong(
                 format!("cannot read the machine {name}"),
-                error.to_string(),
+                error,
                 "give a TOML file that describes a machine",
             )
         })?
@@ -57,7 +57,7 @@ fn failure(name: &str, error: &MachineError) -> Failure {
     let what = format!("read the machine {name}");
     match error.in_file() {
         Some(error) => Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix),
-        None => Failure::wrong(what, error.to_string(), "choose one that apus sim machines lists"),
+        None => Failure::wrong(what, error, "choose one that apus sim machines lists"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `apus sim`: one file a subcommand; [`mod@read`] reads scenarios, [`say`] and [`report`] show cases,
-//! [`csv`] keeps those of a sweep, and [`seeds`] says what they have in common.
+//! `apus sim`: one file per subcommand. [`mod@read`] reads scenarios, [`say`] and [`report`] show cases, [`csv`] keeps
+//! those of a sweep, and [`seeds`] computes statistics over their seeds.
 
 mod compare;
 mod csv;

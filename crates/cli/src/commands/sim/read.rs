@@ -1,4 +1,4 @@
-//! Scenarios from files, and what comes of them.
+//! Reads scenarios from files, and simulates them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,11 +23,7 @@ impl Source {
     /// Reads the file.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(path).map_err(|error| {
-            Failure::wrong(
-                format!("cannot read {}", path.display()),
-                error.to_string(),
-                "give a TOML file with a scenario",
-            )
+            Failure::wrong(format!("cannot read {}", path.display()), error, "give a TOML file with a scenario")
         })?;
         Ok(Self { path: path.into(), text })
     }
@@ -61,7 +57,7 @@ pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) ->
     let outcome = world::run(scenario, seed).map_err(|error: ModelError| {
         Failure::wrong(
             format!("cannot simulate {}", scenario.name),
-            error.to_string(),
+            error,
             "change the machine or the setting named above",
         )
     })?;

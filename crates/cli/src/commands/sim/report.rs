@@ -1,4 +1,4 @@
-//! Cases as a report.
+//! Shows cases as a report.
 
 use sim::outcome::Term;
 use tester::report::model::{

@@ -1,4 +1,4 @@
-//! `apus sim run`.
+//! `apus sim run`: simulates one scenario.
 
 use std::io::Write as _;
 

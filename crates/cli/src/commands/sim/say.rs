@@ -1,8 +1,9 @@
-//! Cases as text.
+//! Prints cases as text.
 
 use std::fmt::Write as _;
 
 use sim::outcome::Term;
+use tester::layout::aligned;
 use units::{Nanos, Quantile};
 
 use crate::documents::sim::{Case, GoalDocument, Least};
@@ -94,17 +95,7 @@ pub fn several(cases: &[Case]) -> String {
         ["CASE", "POLICIES", "OFFERED/s", "LOSS %", "p50 us", "p99 us", "p99.9 us", "MAX us", "CORES W", "GOAL"];
     let mut lines = vec![HEADINGS.map(str::to_owned)];
     lines.extend(cases.iter().map(line));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 10] = std::array::from_fn(width);
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
-            // Text to the left, numbers to the right.
-            if (2..9).contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-        });
-        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    text
+    aligned(&lines, |column| !(2..9).contains(&column)).join("\n") + "\n"
 }
 
 fn line(case: &Case) -> [String; 10] {

@@ -1,6 +1,6 @@
-//! What the seeds of a combination have in common: each number's mean and median, with their intervals.
+//! Statistics over the seeds of a combination: mean and median of each number, with their intervals.
 //!
-//! A seed is one independent replication, and the sample of which the intervals speak; the packets within one are not
+//! Each seed is one independent replication, and the intervals are over seeds. The packets of one seed are not
 //! independent of each other. The numbers are the columns of a sweep's table.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! `apus sim sweep`: all combinations of values, each simulated by itself, on all cores.
+//! `apus sim sweep`: simulates all combinations of values, each independently, on all cores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! `apus top`: [`sample`] reads and computes, [`table`] and [`screen`] show.
+//! `apus top`: [`sample`] reads telemetry and computes rates, [`table`] and [`screen`] show them.
 
 mod sample;
 mod screen;

@@ -1,4 +1,4 @@
-//! From telemetry to a [`Document`]: two samples make a rate.
+//! Converts telemetry to a [`Document`]. Two samples give a rate.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

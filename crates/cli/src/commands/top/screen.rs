@@ -1,4 +1,4 @@
-//! The live view.
+//! The live view on a terminal.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,9 @@
-//! `apus top --once`, and the texts that the live view shares.
+//! Prints `apus top --once`, and the texts that the live view uses too.
 
 use std::fmt::Write as _;
 
 use tester::document::Distribution;
+use tester::layout::aligned;
 use units::{Nanos, PacketRate};
 
 use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
@@ -44,8 +45,11 @@ pub fn render(document: &Document) -> String {
             }
         }
     }
-    let mut text =
-        if rows.len() == 1 { "no instance of Apus is running\n".to_owned() } else { aligned(&rows) + &notes };
+    let mut text = match rows.len() {
+        1 => "no instance of Apus is running\n".to_owned(),
+        // The first four columns are text.
+        _ => aligned(&rows, |column| column < 4).join("\n") + "\n" + &notes,
+    };
     for leftover in &document.leftovers {
         let _ = writeln!(text, "leftover file {}: {}", line(&leftover.path), line(&leftover.why));
     }
@@ -64,22 +68,6 @@ fn row(name: &str, worker: &Worker) -> Vec<String> {
         }
     }
     row
-}
-
-/// Aligns columns at the width of their widest cell: the first four left, numbers right.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = if column < 4 { write!(line, "{cell:<width$}  ") } else { write!(line, "{cell:>width$}  ") };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 /// Mode and goal: `adaptive p99.9=50us`.

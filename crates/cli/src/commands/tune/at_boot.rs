@@ -1,4 +1,4 @@
-//! What a reboot undoes is done again: `enable`, `disable`.
+//! `apus tune enable` and `disable`: a unit that applies a profile again at each boot.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

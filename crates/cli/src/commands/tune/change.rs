@@ -1,4 +1,4 @@
-//! What changes the machine: `apply`, `rollback`, `power set`.
+//! The subcommands that change the machine: `apply`, `rollback`, `power set`.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use host::privilege;
 use host::profile::Power;
 use host::transaction::{
     Applied, ApplyOptions, Became, Meets, Plan, RollbackOptions, Transaction, Which, apply as apply_plan,
-    rollback as take_back, transactions,
+    rollback as take_back, rollback_ours, transactions,
 };
 use live::os::Signals;
 
@@ -125,11 +125,8 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
         decide: &mut decide,
     };
     let rolled_back = take_back(&access, which, &mut options)?;
-    let said = if typed.json {
-        print_json(&RollbackDocument::of(&rolled_back))
-    } else {
-        say::rolled_back(&rolled_back, &mut terminal::out()).map_err(Into::into)
-    };
+    let document = RollbackDocument::of(&rolled_back);
+    let said = terminal::print(typed.json, &document, |out| say::rolled_back(&rolled_back, out));
     unless_said(said, "the rollback is done; apus tune status shows whether anything is left")?;
     Ok(if rolled_back.iter().all(|one| one.closed) { Status::Good } else { Status::Findings })
 }
@@ -176,15 +173,8 @@ fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow:
 
 /// Rolls back the transaction just made; returns whether nothing of it is left.
 fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-    let mut options = RollbackOptions {
-        command: command_line(),
-        patience: Duration::from_secs(10),
-        damaged: false,
-        forget: false,
-        decide: &mut decide,
-    };
-    Ok(take_back(access, Which::One(id), &mut options)?.iter().all(|one| one.closed))
+    let back = rollback_ours(access, Which::One(id), &command_line(), Duration::from_secs(10))?;
+    Ok(back.iter().all(|one| one.closed))
 }
 
 /// Turns a failed output (a full disk, a closed pipe) into an error that says what was changed all the same.

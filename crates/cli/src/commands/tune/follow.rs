@@ -1,7 +1,8 @@
-//! `apus tune follow`: a profile for what is there, and for what comes.
+//! `apus tune follow`: applies a profile to existing devices and threads, and to those that appear later.
 //!
-//! Each look resolves the profile anew. What it means that was not there before (a device, a thread, an interrupt) is
-//! applied as a transaction of its own. What someone else changed is not set again: only what is new, and what was refused.
+//! Each pass resolves the profile again. What it newly matches (a device, a thread, an interrupt) is applied as a
+//! separate transaction. A setting that someone else has changed is not set again; only new settings and refused ones
+//! are.
 //!
 //! ```text
 //!   resolve ─► new settings? ─► apply ─► refused before, and due? ─► apply, device by device ─► wait ─┐
@@ -15,8 +16,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use host::journal::Lease;
-use host::knob::{Access, AnySetting, Setting as _, Theirs, Thread, Value};
-use host::transaction::{Applied, ApplyOptions, Became, Plan, RollbackOptions, RolledBack, Which, apply, rollback};
+use host::knob::{Access, AnySetting, Setting as _, Thread};
+use host::transaction::{Applied, ApplyOptions, Became, Plan, RolledBack, Which, apply, rollback_ours};
 use live::os::Signals;
 
 use super::{command_line, machine_to_change, resolve, say};
@@ -193,16 +194,7 @@ impl Tried {
 }
 
 fn roll_back(access: &Access, id: u32) -> anyhow::Result<Vec<RolledBack>> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-    let mut options = RollbackOptions {
-        command: command_line(),
-        patience: Duration::from_secs(10),
-        damaged: false,
-        // What a device took with it when it went needs nobody to restore it.
-        forget: false,
-        decide: &mut decide,
-    };
-    Ok(rollback(access, Which::One(id), &mut options)?)
+    Ok(rollback_ours(access, Which::One(id), &command_line(), Duration::from_secs(10))?)
 }
 
 /// Rolls back everything applied. A failure does not keep the rest from being rolled back.

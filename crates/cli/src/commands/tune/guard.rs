@@ -1,9 +1,9 @@
-//! The guardian: a small process that takes a transaction back in time.
+//! The guardian: a small process that rolls a transaction back at the right time.
 //!
-//! It is started before anything is changed, and told on its standard input which transaction it is for. If that input
-//! ends without a number, the process that applied it died, or nothing came of it: then what is unfinished is taken back
-//! at once. If the guardian itself is killed, the transaction counts as abandoned, and the next apply or rollback takes it
-//! back.
+//! It is started before anything is changed, and reads from its standard input the number of the transaction that it
+//! guards. If the input ends without a number, the process that applied the transaction died or did not succeed; then
+//! the guardian rolls unfinished changes back at once. If the guardian itself is killed, the transaction counts as
+//! abandoned, and the next apply or rollback rolls it back.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use host::journal::Lease;
-use host::knob::{Access, AnySetting, Theirs, Value, process_started};
+use host::knob::{Access, process_started};
 use host::privilege;
-use host::transaction::{RollbackOptions, Which, rollback, transactions};
+use host::transaction::{Which, rollback_ours, transactions};
 use live::os::Signals;
 use units::Nanos;
 
@@ -95,6 +95,11 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     take_back(&access, Which::One(id))
 }
 
+fn take_back(access: &Access, which: Which) -> anyhow::Result<Status> {
+    rollback_ours(access, which, &command_line(), Duration::from_secs(60))?;
+    Ok(Status::Good)
+}
+
 /// Waits until the time is up, the process has ended, or a signal asks for it.
 fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
     /// Time between two checks of the process.
@@ -113,17 +118,4 @@ fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-}
-
-fn take_back(access: &Access, which: Which) -> anyhow::Result<Status> {
-    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-    let mut options = RollbackOptions {
-        command: command_line(),
-        patience: Duration::from_secs(60),
-        damaged: false,
-        forget: false,
-        decide: &mut decide,
-    };
-    rollback(access, which, &mut options)?;
-    Ok(Status::Good)
 }

@@ -1,4 +1,4 @@
-//! `apus tune`, `apus power`.
+//! `apus tune` and `apus power`: one file per kind of subcommand.
 
 mod at_boot;
 mod change;
@@ -93,8 +93,8 @@ fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(P
 
 /// Refuses an interface that the host does not have. A recording may not list its interfaces; then any is allowed.
 fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
-    let Some(known) = host::knob::interfaces(access)
-        .map_err(|e| Failure::lacking("cannot list the interfaces", e.to_string(), "run as root"))?
+    let Some(known) =
+        host::knob::interfaces(access).map_err(|e| Failure::lacking("cannot list the interfaces", e, "run as root"))?
     else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! Plans, changes and states for people.
+//! Prints plans, changes and states for people.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What only reads: `plan`, `status`, `verify`, `diff`, `export`.
+//! The subcommands that only read: `plan`, `status`, `verify`, `diff`, `export`.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,13 +17,12 @@ use units::Nanos;
 use super::{machine, resolve, say};
 use crate::args::tune::{Export, PlanArgs, RecommendArgs, Show, Target, Verify};
 use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
-use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus tune plan`.
 pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
-    let mut out = terminal::out();
     let Some(profile) = &typed.profile else {
+        let mut out = terminal::out();
         for (name, summary) in Library::below(&typed.target.root).list() {
             match summary {
                 Ok(summary) => writeln!(out, "{name:<12}{summary}")?,
@@ -36,22 +35,14 @@ pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     let (_, resolved) = resolve(&access, profile, &typed.target)?;
     let previews = resolved.plan.preview(&access);
-    if typed.json {
-        print_json(&Plan::of(&resolved, &previews))?;
-    } else {
-        say::plan(&resolved, &previews, &mut out)?;
-    }
+    terminal::print(typed.json, &Plan::of(&resolved, &previews), |out| say::plan(&resolved, &previews, out))?;
     Ok(Status::Good)
 }
 
 /// Runs `apus tune status`.
 pub fn status(typed: &Show) -> anyhow::Result<Status> {
     let document = read(typed)?;
-    if typed.json {
-        print_json(&document)?;
-    } else {
-        say::status(&document, &mut terminal::out())?;
-    }
+    terminal::print(typed.json, &document, |out| say::status(&document, out))?;
     let wrong = document.transactions.iter().any(|one| one.abandoned || one.damage.is_some());
     Ok(if wrong { Status::Findings } else { Status::Good })
 }
@@ -73,11 +64,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
         None => Vec::new(),
     };
     let document = StatusDocument::of(&access, &known, None).with_effects(effects);
-    if typed.json {
-        print_json(&document)?;
-    } else {
-        say::verify(&document, &mut terminal::out())?;
-    }
+    terminal::print(typed.json, &document, |out| say::verify(&document, out))?;
     // A profile that is gone (after a reboot, or a rollback by someone else) is no success.
     if document.transactions.is_empty() {
         return Ok(Status::Findings);
@@ -104,11 +91,7 @@ fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Res
             };
         }
     }
-    if typed.json {
-        print_json(&Plan::of(&resolved, &previews))?;
-    } else {
-        say::verify_profile(&resolved, &previews, &mut terminal::out())?;
-    }
+    terminal::print(typed.json, &Plan::of(&resolved, &previews), |out| say::verify_profile(&resolved, &previews, out))?;
     let there: Vec<_> = previews.iter().filter(|preview| preview.meets != Meets::NotThere).collect();
     let good = there.iter().all(|preview| matches!(preview.meets, Meets::AsWanted { .. }));
     Ok(if good && !there.is_empty() { Status::Good } else { Status::Findings })
@@ -118,11 +101,7 @@ fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Res
 pub fn recommend(typed: &RecommendArgs) -> anyhow::Result<Status> {
     let access = machine(&typed.root)?;
     let found = host::profile::recommend(&access)?;
-    if typed.json {
-        print_json(&Recommend::of(&found))?;
-    } else {
-        say::recommendation(&found, &mut terminal::out())?;
-    }
+    terminal::print(typed.json, &Recommend::of(&found), |out| say::recommendation(&found, out))?;
     Ok(Status::Good)
 }
 
@@ -155,11 +134,7 @@ fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<
 /// Runs `apus tune diff`.
 pub fn diff(typed: &Show) -> anyhow::Result<Status> {
     let document = read(typed)?;
-    if typed.json {
-        print_json(&document)?;
-    } else {
-        say::diff(&document, &mut terminal::out())?;
-    }
+    terminal::print(typed.json, &document, |out| say::diff(&document, out))?;
     Ok(Status::Good)
 }
 

@@ -18,11 +18,7 @@ fn archives() -> Vec<PathBuf> {
 /// The recording as a folder, in memory where there is a file system for that: some have 50,000 files, which take minutes
 /// to make and remove on a disk that others use.
 fn unpacked(archive: &Path, name: &str) -> Machine {
-    let memory = Path::new("/dev/shm").join(format!("apus-it-{name}-{}", std::process::id()));
-    let machine = match std::fs::create_dir(&memory) {
-        Ok(()) => Machine(memory),
-        Err(_) => Machine::new(name, &[]),
-    };
+    let machine = Machine::for_a_recording(name);
     let status = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(&machine.0).status().unwrap();
     assert!(status.success());
     machine

@@ -29,15 +29,27 @@ pub struct Machine(pub PathBuf);
 impl Machine {
     /// One with these files.
     pub fn new(name: &str, files: &[(&str, &str)]) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tune-{name}-{}-{number}", std::process::id());
-        let machine = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        let machine = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(Self::unique(name)));
         std::fs::create_dir_all(&machine.0).unwrap();
         for (path, text) in files {
             machine.put(path, text);
         }
         machine
+    }
+
+    /// An empty one for the ten thousand small files of a recorded host: in memory where there is such a folder, which takes
+    /// them in a fraction of a second instead of several.
+    pub fn for_a_recording(name: &str) -> Self {
+        let folder = Path::new("/dev/shm").join(Self::unique(name));
+        match std::fs::create_dir(&folder) {
+            Ok(()) => Self(folder),
+            Err(_) => Self::new(name, &[]),
+        }
+    }
+
+    fn unique(name: &str) -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        format!("tune-{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A small one, with settings that the profiles know.

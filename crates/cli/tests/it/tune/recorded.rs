@@ -11,7 +11,7 @@ fn recorded(host: &str) -> Option<Machine> {
         testkit::skip(format!("there is no {}", archive.display()));
         return None;
     }
-    let machine = Machine::new(host, &[]);
+    let machine = Machine::for_a_recording(host);
     let status = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(&machine.0).status().unwrap();
     assert!(status.success());
     Some(machine)

@@ -342,6 +342,6 @@ fn deferral_is_taken_back_at_a_good_end_and_refused_without_a_napi() {
 /// Software interrupt moderation, and how the command is told.
 pub(super) const DEFERRAL: &[&str] = &["--defer", "2,200us"];
 
-pub(super) fn deferred(before: &[(u32, u32, u32)]) -> Vec<(u32, u32, u32)> {
+pub(super) fn deferred(before: &[(u32, u32, u64)]) -> Vec<(u32, u32, u64)> {
     before.iter().map(|(id, _, _)| (*id, 2, 200_000)).collect()
 }

@@ -1,4 +1,3 @@
-use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -174,20 +173,13 @@ pub fn public_copy(directory: &Path) -> PathBuf {
 
 /// (NAPI id, defer-hard-irqs, gro-flush-timeout in ns) of each NAPI of an interface: napi-get of
 /// Documentation/netlink/specs/netdev.yaml.
-pub fn napis(bed: &Bed, role: &str, interface: &str) -> Vec<(u32, u32, u32)> {
+pub fn napis(bed: &Bed, role: &str, interface: &str) -> Vec<(u32, u32, u64)> {
     bed.inside(role, || {
-        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-        let ifindex = rustix::net::netdevice::name_to_index(&socket, interface).unwrap();
-        let mut netlink = netlink_socket2::NetlinkSocket::new();
-        let mut request = netlink_bindings::netdev::Request::new().op_napi_get_dump();
-        request.encode().push_ifindex(ifindex);
-        let mut reply = netlink.request(&request).unwrap();
-        let mut napis = Vec::new();
-        while let Some(napi) = reply.recv() {
-            let napi = napi.unwrap();
-            let (id, defer) = (napi.get_id().unwrap(), napi.get_defer_hard_irqs().unwrap());
-            napis.push((id, defer, napi.get_gro_flush_timeout().unwrap()));
-        }
-        napis
+        let mut client = host::nic::Client::new();
+        let interface = client.interface(interface).unwrap();
+        let setting = |napi: host::nic::Napi| {
+            (napi.id, napi.settings.defer_hard_irqs.unwrap(), napi.settings.gro_flush_timeout_ns.unwrap())
+        };
+        client.napis(&interface).unwrap().into_iter().map(setting).collect()
     })
 }

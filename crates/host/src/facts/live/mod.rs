@@ -1,8 +1,7 @@
-//! What only a live host can be asked: registers, device files, netlink, ioctls.
+//! What only a live host can be asked: registers, device files, interfaces.
 
-mod netlink;
+mod links;
 mod place;
-mod sys;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +12,7 @@ use units::Nanos;
 
 use super::{CpuSet, Fact, Source, Why, msr as register};
 
-pub(crate) use netlink::Netlink;
+pub(crate) use links::{ethtool, queues, statistics};
 pub use place::Housekeeping;
 
 /// Documentation/power/pm_qos_interface.rst.
@@ -182,11 +181,6 @@ pub(crate) fn thread_files() -> Vec<(&'static str, String)> {
         }
     }
     vec![("stat", stats), ("status", statuses), ("cgroup", groups)]
-}
-
-/// The driver's own counters; empty where it has none.
-pub(crate) fn statistics(name: &str) -> BTreeMap<String, u64> {
-    sys::Ethtool::open(name).and_then(|ethtool| ethtool.statistics()).unwrap_or_default()
 }
 
 #[cfg(test)]

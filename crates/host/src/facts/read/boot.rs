@@ -1,4 +1,4 @@
-//! Command lines of the next boot: the Boot Loader Specification's entries and grub's settings.
+//! The command lines of the next boot: entries of the Boot Loader Specification, and grub's settings.
 
 use crate::facts::{CommandLine, Fact, Root, Source};
 
@@ -6,8 +6,8 @@ const ENTRIES: &str = "boot/loader/entries";
 /// More entries than this are not read.
 const MAX_ENTRIES: usize = 256;
 
-/// Those that belong to the running release, or all where none says which release it boots; each with
-/// its file. Where the boot loader's files may not be read or were not recorded, the one fact says so.
+/// The command lines of the running release, or all if nothing says which release they boot; each with its file. If the
+/// boot loader's files are not readable or not recorded, the only fact says so.
 pub(super) fn command_lines(root: &Root, release: &Fact<String>) -> Vec<Fact<CommandLine>> {
     let entries = root.list(ENTRIES);
     let names = entries.value().into_iter().flatten().filter(|name| name.ends_with(".conf")).take(MAX_ENTRIES);

@@ -2,7 +2,7 @@
 
 use crate::facts::{Cgroup, Cgroups, Context, CpuSet, Fact, Root};
 
-/// No more groups than this are read, and none deeper.
+/// The largest number of groups that are read. Deeper groups are not read.
 const MAX_GROUPS: usize = 5_000;
 const MAX_DEPTH: usize = 16;
 const UNIFIED: &str = "sys/fs/cgroup";
@@ -122,7 +122,7 @@ fn throttled(text: &str, place: &str, time: &str, divisor: u64) -> Fact<(u64, u6
     }
 }
 
-/// The union of all groups that are isolated partitions.
+/// The CPUs of all groups that are isolated partitions.
 impl Cgroups {
     /// CPUs of cpuset partitions that are isolated and valid.
     pub fn isolated(&self) -> CpuSet {

@@ -1,12 +1,12 @@
-//! What every reader needs: the place, and which CPUs must be left alone.
+//! What every reader needs: where the files are, and which CPUs must not be interrupted.
 
 use crate::facts::{CommandLine, CpuSet, Fact, Kind, Reading, Root, Why};
 
-/// A place, with the manners for reading it.
+/// The place to read from, and which CPUs must be spared.
 pub(crate) struct Context<'a> {
     pub root: &'a Root,
     pub reading: Reading,
-    /// CPUs of the live host that no reading may interrupt; empty for recordings, and when it was asked for.
+    /// CPUs of the live host that no reading may interrupt. Empty for recordings, and if the user asked for registers.
     pub spared: CpuSet,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Context<'a> {
         self.root.kind() == Kind::Live
     }
 
-    /// Reads a file whose reading interrupts a CPU, unless that CPU is to be left alone.
+    /// Reads a file whose reading interrupts a CPU, unless that CPU must be spared.
     pub(crate) fn on<T>(&self, cpu: u32, path: &str, read: impl FnOnce(&Root, &str) -> Fact<T>) -> Fact<T> {
         if self.spared.contains(cpu) {
             return Fact::missing(Why::NotAsked, format!("/{path}").as_str());

@@ -1,4 +1,4 @@
-//! Everything that counts: at one time, and the difference of two.
+//! All counters, at one time, and the difference between two times.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::facts::{
     Context, Counters, CpuSet, CpuTimes, Fact, IdleCounts, Interval, Root, Softnet, Source, Task, Throttles, live, msr,
 };
 
-/// Memory events that rules look at (`/proc/vmstat`).
+/// The memory events that rules use (`/proc/vmstat`).
 const VMSTAT: [&str; 12] = [
     "compact_stall",
     "numa_hint_faults",
@@ -210,7 +210,7 @@ fn vmstat(text: &str) -> BTreeMap<String, u64> {
     text.lines().filter_map(pair).collect()
 }
 
-/// What counted between two readings; unknown if one of them has no time, or time stood still.
+/// The counts between two readings. Unknown if one of them has no time, or if no time passed.
 pub(super) fn interval(first: &Sample, second: &Sample) -> Fact<Interval> {
     let times = second.at.clone().zip(first.at.clone());
     times.and_then(|(second_at, first_at)| match second_at.checked_sub(first_at).filter(|span| span.as_nanos() > 0) {

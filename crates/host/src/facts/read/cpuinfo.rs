@@ -6,7 +6,7 @@ use units::Hertz;
 
 use crate::facts::{Context, CpuSet, Fact, Generation, KernelVersion, MAX_CPUS, Root, Vendor, Why};
 
-/// What is said of one CPU.
+/// What /proc/cpuinfo says of one CPU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Processor {
     pub id: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Processor {
     pub core: Option<u32>,
 }
 
-/// All CPUs, and the features that every one has.
+/// All CPUs, and the features that all of them have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CpuInfo {
     pub processors: Vec<Processor>,
@@ -40,7 +40,7 @@ pub(super) fn read(context: &Context) -> Fact<CpuInfo> {
     root.text_up_to("proc/cpuinfo", crate::facts::root::TABLE_LIMIT).parse(|text| parse(&text))
 }
 
-/// Does opening the file leave these CPUs alone?
+/// Whether opening the file leaves these CPUs undisturbed.
 pub(crate) fn is_quiet(root: &Root, spared: &CpuSet) -> bool {
     if spared.is_empty() {
         return true;

@@ -55,7 +55,7 @@ pub(super) fn read(context: &Context) -> Cpus {
     }
 }
 
-/// The kernel prints `(null)` where nothing is in the set (drivers/base/cpu.c, `print_cpus_nohz_full`).
+/// The kernel prints `(null)` if the set is empty (drivers/base/cpu.c, `print_cpus_nohz_full`).
 fn nohz_full(root: &Root) -> Fact<CpuSet> {
     root.text(&format!("{CPUS}/nohz_full")).parse(|text| match text.as_str() {
         "(null)" => Ok(CpuSet::new()),
@@ -71,7 +71,7 @@ fn vulnerabilities(root: &Root) -> Fact<BTreeMap<String, String>> {
     })
 }
 
-/// What /proc/cpuinfo says of a CPU; a line that is not there is not recorded (an architecture without it).
+/// What /proc/cpuinfo says of a CPU. A missing line counts as not recorded, because some architectures do not have it.
 fn said<T>(processor: &Fact<&Processor>, get: impl FnOnce(&Processor) -> Option<T>) -> Fact<T> {
     processor.clone().and_then(|processor| match get(processor) {
         Some(value) => Fact::known(value, "/proc/cpuinfo"),
@@ -128,7 +128,7 @@ fn cpu(context: &Context, id: u32, info: &Fact<&Processor>, policies: &frequency
     }
 }
 
-/// The third level, whatever its index; caches of the first two levels have indexes 0 to 2 on x86.
+/// The third-level cache, whatever its index. On x86 the caches of the first two levels have the indexes 0 to 2.
 fn last_level_cache(root: &Root, place: &str) -> Fact<CpuSet> {
     root.cpu_list(&format!("{place}/cache/index3/shared_cpu_list"))
 }
@@ -147,8 +147,8 @@ fn resume_latency(text: &str) -> Result<ResumeLatency, std::num::ParseIntError> 
     }
 }
 
-/// Where nobody says whether SMT is active (before Linux 4.19, or not recorded), the threads of the cores do: by the
-/// topology, or by `core id` and `physical id` of /proc/cpuinfo.
+/// Derives whether SMT is active from the threads of the cores, if no file says so (before Linux 4.19, or not
+/// recorded): from the topology, or from `core id` and `physical id` of /proc/cpuinfo.
 fn shared_cores(list: &[Cpu], online: Option<&CpuSet>) -> Fact<bool> {
     let runs = |cpu: u32| online.is_none_or(|online| online.contains(cpu));
     let mut source = None;
@@ -167,7 +167,7 @@ fn shared_cores(list: &[Cpu], online: Option<&CpuSet>) -> Fact<bool> {
     }
 }
 
-/// Where the siblings were not recorded, threads of the same core of the same socket are siblings.
+/// Fills in siblings that were not recorded: threads of the same core of the same socket.
 fn siblings_by_core(list: &mut [Cpu]) {
     let mut cores: BTreeMap<(u32, u32), CpuSet> = BTreeMap::new();
     for cpu in list.iter() {

@@ -1,5 +1,4 @@
-//! What ethtool(8) says of an interface: asked of the kernel on a live host, or read from the tool's
-//! output in a recording.
+//! What ethtool(8) shows of an interface. On a live host the kernel is asked; in a recording the tool's output is read.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +33,7 @@ pub(crate) struct Ethtool {
     pub qdisc: Fact<String>,
 }
 
-/// From the outputs in a recording.
+/// Reads the outputs that a recording contains.
 pub(super) fn recorded(root: &Root, name: &str) -> Ethtool {
     let said = |option: &str| {
         let separator = if option.is_empty() { "" } else { " " };
@@ -63,8 +62,8 @@ pub(super) fn recorded(root: &Root, name: &str) -> Ethtool {
                 .collect(),
             Fact::Missing { .. } => BTreeMap::new(),
         },
-        rings: understood(said("-g"), text::rings),
-        channels: understood(said("-l"), text::channels),
+        rings: understood(said("-g"), text::sizes),
+        channels: understood(said("-l"), text::sizes),
         features: understood(said("-k"), text::features),
         pause: understood(said("-a"), text::pause),
         private_flags: understood(said("--show-priv-flags"), text::private_flags),
@@ -96,7 +95,7 @@ fn field(output: &Fact<String>, key: &str) -> Fact<String> {
     })
 }
 
-/// What the tool printed; where there is nothing of what was asked for, it is the driver's refusal.
+/// What the tool printed. If the output lacks what was asked for, the driver does not support it.
 fn understood<T>(output: Fact<String>, parse: impl FnOnce(&str) -> Option<T>) -> Fact<T> {
     let source = output.source().clone();
     output.and_then(|text| match parse(&text) {
@@ -105,7 +104,7 @@ fn understood<T>(output: Fact<String>, parse: impl FnOnce(&str) -> Option<T>) ->
     })
 }
 
-/// The line that says why, or the first one.
+/// The line with the reason, or the first line.
 fn refusal(text: &str) -> String {
     let says_why = |line: &&str| ["not supported", "annot", "rror", "No such"].iter().any(|part| line.contains(part));
     let line = text.lines().find(says_why).or(text.lines().next()).unwrap_or("no answer");

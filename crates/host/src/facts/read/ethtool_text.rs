@@ -1,11 +1,12 @@
-//! The output of ethtool(8), option by option. A function gives `None` where the text has nothing of
-//! what it looks for: then the driver refused.
+//! Parses the output of ethtool(8), option by option. A function returns `None` if the text does not contain what it
+//! looks for, which means that the driver does not support it.
 
 use std::collections::BTreeMap;
 
 use units::BitRate;
 
-use crate::facts::{Channels, Coalescing, DimLevel, Feature, Pause, Rings, TimeStamping};
+use crate::facts::{Coalescing, DimLevel, Feature, Pause, TimeStamping};
+use crate::nic::{Field, Numbers};
 
 /// More lines than this are not read.
 const MAX_LINES: usize = 100_000;
@@ -46,8 +47,9 @@ pub(crate) fn coalesce(text: &str) -> Option<Coalescing> {
             "Adaptive RX" => (all.adaptive_rx, all.adaptive_tx) = both(value),
             "CQE mode RX" => (all.cqe_mode_rx, all.cqe_mode_tx) = both(value),
             _ => {
-                if let Some(field) = all.field(key) {
-                    *field = number;
+                let field = Coalescing::FIELDS.iter().find(|field| printed(field).as_deref() == Some(key));
+                if let Some((field, number)) = field.zip(number) {
+                    all.fill(field, number.into());
                 }
             }
         }
@@ -69,33 +71,15 @@ fn state(text: &str) -> Option<bool> {
     }
 }
 
-impl Coalescing {
-    /// The field that the tool prints under this name.
-    pub(crate) fn field(&mut self, name: &str) -> Option<&mut Option<u32>> {
-        Some(match name {
-            "stats-block-usecs" => &mut self.stats_block_usecs,
-            "sample-interval" => &mut self.sample_interval,
-            "pkt-rate-low" => &mut self.pkt_rate_low,
-            "pkt-rate-high" => &mut self.pkt_rate_high,
-            "rx-usecs" => &mut self.rx_usecs,
-            "rx-frames" => &mut self.rx_frames,
-            "rx-usecs-irq" => &mut self.rx_usecs_irq,
-            "rx-frames-irq" => &mut self.rx_frames_irq,
-            "tx-usecs" => &mut self.tx_usecs,
-            "tx-frames" => &mut self.tx_frames,
-            "tx-usecs-irq" => &mut self.tx_usecs_irq,
-            "tx-frames-irq" => &mut self.tx_frames_irq,
-            "rx-usecs-low" => &mut self.rx_usecs_low,
-            "rx-frame-low" => &mut self.rx_frames_low,
-            "tx-usecs-low" => &mut self.tx_usecs_low,
-            "tx-frame-low" => &mut self.tx_frames_low,
-            "rx-usecs-high" => &mut self.rx_usecs_high,
-            "rx-frame-high" => &mut self.rx_frames_high,
-            "tx-usecs-high" => &mut self.tx_usecs_high,
-            "tx-frame-high" => &mut self.tx_frames_high,
-            _ => return None,
-        })
-    }
+/// The name under which the tool prints a number. `None` for switches, of which it prints two a line.
+pub(crate) fn printed(field: &Field) -> Option<String> {
+    Some(match field.name {
+        "adaptive-rx" | "adaptive-tx" | "cqe-mode-rx" | "cqe-mode-tx" => return None,
+        "rate-sample-interval" => "sample-interval".to_owned(),
+        name if name.starts_with("tx-aggr-") => name.to_owned(),
+        name if name.ends_with("-low") || name.ends_with("-high") => name.replace("max-frames", "frame"),
+        name => name.replace("max-frames", "frames"),
+    })
 }
 
 /// The levels of `rx-profile:` in `ethtool -c`: `{.usec =   8, .pkts = 256, .comp = n/a,},` a line.
@@ -127,39 +111,45 @@ fn halves(text: &str) -> Option<(&str, &str)> {
     rest.split_once("Current hardware settings:")
 }
 
-fn number(half: &str, key: &str) -> Option<u32> {
-    field(half, key)?.parse().ok()
+/// The name under which `-g` and `-l` print a field.
+pub(crate) fn printed_size(field: &Field) -> &'static str {
+    match field.name {
+        "rx" => "RX",
+        "rx-mini" => "RX Mini",
+        "rx-jumbo" => "RX Jumbo",
+        "tx" => "TX",
+        "other" => "Other",
+        "combined" => "Combined",
+        "rx-buf-len" => "RX Buf Len",
+        "tcp-data-split" => "TCP data split",
+        "cqe-size" => "CQE Size",
+        "tx-push" => "TX Push",
+        "rx-push" => "RX Push",
+        "tx-push-buf-len" => "TX push buff len",
+        "hds-thresh" => "HDS thresh",
+        name => name,
+    }
 }
 
-/// `ethtool -g`.
-pub(crate) fn rings(text: &str) -> Option<Rings> {
+/// `ethtool -g` and `ethtool -l`.
+pub(crate) fn sizes<G: Numbers>(text: &str) -> Option<G> {
     let (max, now) = halves(text)?;
-    Some(Rings {
-        rx: number(now, "RX"),
-        rx_max: number(max, "RX"),
-        tx: number(now, "TX"),
-        tx_max: number(max, "TX"),
-        rx_mini: number(now, "RX Mini"),
-        rx_jumbo: number(now, "RX Jumbo"),
-        rx_buf_len: number(now, "RX Buf Len"),
-        cqe_size: number(now, "CQE Size"),
-        tx_push: field(now, "TX Push").and_then(state),
-    })
-}
-
-/// `ethtool -l`.
-pub(crate) fn channels(text: &str) -> Option<Channels> {
-    let (max, now) = halves(text)?;
-    Some(Channels {
-        rx: number(now, "RX"),
-        rx_max: number(max, "RX"),
-        tx: number(now, "TX"),
-        tx_max: number(max, "TX"),
-        combined: number(now, "Combined"),
-        combined_max: number(max, "Combined"),
-        other: number(now, "Other"),
-        other_max: number(max, "Other"),
-    })
+    let mut all = G::default();
+    for size in G::FIELDS {
+        let said = |half| {
+            let value = field(half, printed_size(size))?;
+            // Split into header and data: 1 is off, 2 is on (include/uapi/linux/ethtool.h).
+            let on = |on| u64::from(on) + u64::from(size.name == "tcp-data-split");
+            value.parse().ok().or_else(|| state(value).map(on))
+        };
+        if let Some(number) = said(now) {
+            all.fill(size, number);
+        }
+        if let Some((most, number)) = size.most.zip(said(max)) {
+            all.put(most, number);
+        }
+    }
+    Some(all)
 }
 
 /// `ethtool -k`, with the kernel's names.
@@ -167,7 +157,9 @@ pub(crate) fn features(text: &str) -> Option<BTreeMap<String, Feature>> {
     let feature = |line: &str| {
         let (name, value) = line.trim().split_once(':')?;
         let name = OLD_NAMES.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
-        Some((name.to_owned(), Feature { on: state(value)?, fixed: value.contains("[fixed]") }))
+        let on = state(value)?;
+        let wanted = if value.contains("[requested o") { !on } else { on };
+        Some((name.to_owned(), Feature { on, wanted, fixed: value.contains("[fixed]") }))
     };
     let mut all = BTreeMap::new();
     for (name, feature) in text.lines().take(MAX_LINES).filter_map(feature) {
@@ -260,6 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::facts::{Channels, Rings};
 
     #[test]
     fn moderation() {
@@ -291,13 +284,13 @@ mod tests {
     fn rings_and_channels() {
         let text = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t8160\nRX Mini:\tn/a\nTX:\t\t8160\n\
             Current hardware settings:\nRX:\t\t512\nRX Mini:\tn/a\nTX:\t\t1024\nTX Push:\toff\n";
-        let all = rings(text).unwrap();
+        let all: Rings = sizes(text).unwrap();
         assert_eq!(
             (all.rx, all.rx_max, all.tx, all.rx_mini, all.tx_push),
             (Some(512), Some(8160), Some(1024), None, Some(false))
         );
         let text = "Pre-set maximums:\nRX: n/a\nCombined: 63\nCurrent hardware settings:\nRX: n/a\nCombined: 8\n";
-        let all = channels(text).unwrap();
+        let all: Channels = sizes(text).unwrap();
         assert_eq!((all.combined, all.combined_max, all.rx), (Some(8), Some(63), None));
     }
 
@@ -309,7 +302,7 @@ mod tests {
         )
         .unwrap();
         assert!(all["rx-gro"].on && all["rx-checksum"].on && all["tx-tcp-segmentation"].on);
-        assert_eq!((all["rx-lro"], all["rx-gro-hw"].on), (Feature { on: false, fixed: true }, false));
+        assert_eq!((all["rx-lro"], all["rx-gro-hw"].on), (Feature { on: false, wanted: false, fixed: true }, false));
     }
 
     #[test]
@@ -339,7 +332,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "((Queue|RX|Adaptive RX|Pre-set maximums|Current hardware settings|Total |qdisc |Capabilities|[0-9]{1,3}): ?\\PC{0,12}\n){0,9}") {
-            let _ = (coalesce(&text), rx_profile(&text), rings(&text), channels(&text), features(&text), pause(&text));
+            let _ = (coalesce(&text), rx_profile(&text), sizes::<Rings>(&text), sizes::<Channels>(&text), features(&text), pause(&text));
             let _ = (private_flags(&text), time_stamping(&text), fec(&text), eee(&text), indirection(&text));
             let _ = (flow_rules(&text), qdisc(&text, "eth0"), statistics(&text), queue_coalesce(&text), speed(&text));
         }

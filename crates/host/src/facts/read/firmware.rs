@@ -1,4 +1,4 @@
-//! What the firmware says: `/sys/class/dmi/id`. Serial numbers and UUIDs are not read.
+//! The firmware's description of the machine: `/sys/class/dmi/id`. Serial numbers and UUIDs are not read.
 
 use crate::facts::{Context, Dmi};
 

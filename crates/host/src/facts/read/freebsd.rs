@@ -30,7 +30,7 @@ pub(super) fn read(context: &Context, os: Os) -> Fact<FreeBsd> {
     Fact::known(facts, "a FreeBSD snapshot")
 }
 
-/// The operating system of a place: what its manifest or `uname` says; FreeBSD's loader settings tell too.
+/// The operating system of a host, from its manifest or from `uname`, or from FreeBSD's loader settings.
 pub(super) fn operating_system(root: &Root) -> Os {
     let said = root.text("apus-snapshot").or_else(|| root.command("uname -s")).or_else(|| root.command("uname -a"));
     let named = said.value().is_some_and(|text| text.contains("FreeBSD"));
@@ -38,7 +38,7 @@ pub(super) fn operating_system(root: &Root) -> Os {
     if named || settings() { Os::FreeBsd } else { Os::Linux }
 }
 
-/// Settings of files; later ones win. Known if one of them is.
+/// Settings from several files; later files override earlier ones. Known if one of the files is.
 fn settings(root: &Root, files: &[&str], folder: &str) -> Fact<BTreeMap<String, String>> {
     let more = root.list(folder).into_value().unwrap_or_default();
     let more = more.into_iter().filter(|name| name.ends_with(".conf")).take(512).map(|name| format!("{folder}/{name}"));

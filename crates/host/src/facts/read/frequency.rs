@@ -43,7 +43,7 @@ impl Policies {
         Self { of }
     }
 
-    /// The frequency of one CPU. Where it has no policy, the reason is looked for at the one of its number.
+    /// The frequency of one CPU. If it has no policy, the policy with the CPU's number gives the reason.
     pub(super) fn of(&self, context: &Context, cpu: u32) -> Frequency {
         let root = context.root;
         let policy = self.of.get(&cpu).map_or(cpu, |(policy, _)| *policy);

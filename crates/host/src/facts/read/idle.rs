@@ -1,4 +1,4 @@
-//! Idle states: `cpuidle` of sysfs, and what processes demand of them.
+//! Idle states: `cpuidle` of sysfs, and the latency limits that processes request.
 
 use units::Nanos;
 

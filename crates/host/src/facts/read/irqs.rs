@@ -7,7 +7,7 @@ use crate::facts::{CountTable, Fact, Irq, Irqs, Root, Source};
 
 /// More than this are not read.
 const MAX_IRQS: usize = 1 << 17;
-/// What `/proc/interrupts` says of one interrupt: chip with hardware number, and users.
+/// What `/proc/interrupts` shows of one interrupt: its chip with the hardware number, and its users.
 type Named = (String, Vec<String>);
 
 pub(super) fn read(root: &Root, table: &Fact<CountTable>) -> Irqs {
@@ -54,7 +54,8 @@ fn irq(root: &Root, table: &Fact<CountTable>, named: Option<&Named>, number: u32
     }
 }
 
-/// The state that debugfs shows, where it is mounted (kernel/irq/debugfs.c); else the names tell of some.
+/// Whether the kernel manages the interrupt: from debugfs, if it is mounted (kernel/irq/debugfs.c), otherwise from the
+/// users' names where these show it.
 fn managed(root: &Root, number: u32, actions: &Fact<Vec<String>>) -> Fact<bool> {
     if let Fact::Known { value, source } = actions
         && value.iter().any(|user| is_managed(user))

@@ -14,7 +14,7 @@ const TRACING: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 const CLOCK: &str = "sys/devices/system/clocksource/clocksource0";
 const SCHED: &str = "sys/kernel/debug/sched";
 
-/// Modules' parameters that rules look at.
+/// The parameters of modules that rules use.
 pub(crate) const PARAMETERS: [&str; 26] = [
     "haltpoll.guest_halt_poll_allow_shrink",
     "haltpoll.guest_halt_poll_grow",
@@ -74,7 +74,7 @@ pub(super) fn read(context: &Context, cmdline: &Fact<CommandLine>, cpus: &Cpus) 
     }
 }
 
-/// From /proc, or the name of the image that was booted, or the tools' output.
+/// The kernel's release: from /proc, from the name of the booted image, or from the tools' output.
 pub(crate) fn release(root: &Root, cmdline: &Fact<CommandLine>) -> Fact<String> {
     let third_word = |text: String| match text.split_ascii_whitespace().nth(2) {
         Some(word) => Ok(word.to_owned()),
@@ -146,7 +146,7 @@ fn config(root: &Root, release: &Fact<String>) -> Fact<KernelConfig> {
     packed.or_else(installed)
 }
 
-/// `CONFIG_NO_HZ_FULL=y`; what is commented out is not set.
+/// Parses lines such as `CONFIG_NO_HZ_FULL=y`. Options in comments are not set.
 pub(crate) fn parse_config(text: &str) -> KernelConfig {
     let option = |line: &str| {
         let (name, value) = line.strip_prefix("CONFIG_")?.split_once('=')?;

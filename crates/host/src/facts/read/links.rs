@@ -1,4 +1,4 @@
-//! Network interfaces: `/sys/class/net`, and what ethtool says of them.
+//! Network interfaces: `/sys/class/net`, and what ethtool shows of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +8,7 @@ use super::ethtool::{self, Ethtool};
 use super::queue_irqs;
 use crate::facts::pci::is_address;
 use crate::facts::{Context, Fact, Irqs, Link, Root, RxQueue, Source, TxQueue, Why, is_interface_name, live};
+use crate::nic::{Client, Interface};
 
 const PLACE: &str = "sys/class/net";
 /// More interfaces than this are not read.
@@ -24,8 +25,8 @@ pub(super) fn read(context: &Context, irqs: &Irqs) -> Fact<Vec<Link>> {
     names.remove("bonding_masters");
     names.retain(|name| is_interface_name(name));
     let links = |names: BTreeSet<String>| -> Vec<Link> {
-        let mut netlink = context.is_live().then(live::Netlink::open);
-        names.into_iter().take(MAX_LINKS).map(|name| link(context, netlink.as_mut(), irqs, name)).collect()
+        let mut client = context.is_live().then(Client::new);
+        names.into_iter().take(MAX_LINKS).map(|name| link(context, client.as_mut(), irqs, name)).collect()
     };
     match listed {
         Fact::Missing { why, source } if names.is_empty() => Fact::missing(why, source),
@@ -34,13 +35,16 @@ pub(super) fn read(context: &Context, irqs: &Irqs) -> Fact<Vec<Link>> {
     }
 }
 
-fn link(context: &Context, netlink: Option<&mut live::Netlink>, irqs: &Irqs, name: String) -> Link {
+fn link(context: &Context, client: Option<&mut Client>, irqs: &Irqs, name: String) -> Link {
     let root = context.root;
     let place = format!("{PLACE}/{name}");
     let text = |file: &str| root.text(&format!("{place}/{file}"));
     let index = root.number::<u32>(&format!("{place}/ifindex"));
-    let (ethtool, queues) = match (netlink, index.get()) {
-        (Some(netlink), Some(index)) => (netlink.ethtool(&name, index), netlink.queues(index)),
+    let (ethtool, queues) = match (client, index.get()) {
+        (Some(client), Some(index)) => {
+            let interface = Interface::new(name.as_str(), index);
+            (live::ethtool(client, &interface), live::queues(client, &interface))
+        }
         _ => (ethtool::recorded(root, &name), queue_irqs::recorded(root, &name)),
     };
     let Ethtool {
@@ -124,7 +128,7 @@ fn numa_node(root: &Root, place: &str, pci: &Fact<String>) -> Fact<Option<u32>> 
     read(format!("{place}/device/numa_node")).or_else(below)
 }
 
-/// -1 and values that no link has stand for "unknown" (net/ethtool: `SPEED_UNKNOWN`).
+/// -1, and values that no link has, mean "unknown" (net/ethtool: `SPEED_UNKNOWN`).
 fn megabits(text: Fact<String>) -> Fact<BitRate> {
     let source = text.source().clone();
     match text.parse(|text| text.parse::<i64>()) {
@@ -140,7 +144,7 @@ fn megabits(text: Fact<String>) -> Fact<BitRate> {
     }
 }
 
-/// The PCI device under an interface: from where its link leads, or from the driver's bus information.
+/// The PCI device under an interface: from its device link, or from the driver's bus information.
 fn pci(root: &Root, place: &str, device: &Fact<String>, bus: &Fact<String>) -> Fact<String> {
     let source = Source::new(format!("/{place}"));
     let on_way = |target: &String| target.rsplit('/').find(|part| is_address(part)).map(str::to_owned);
@@ -182,6 +186,7 @@ fn tx_queues(root: &Root, place: &str) -> Vec<TxQueue> {
 pub(super) fn statistics(context: &Context, place: &str) -> BTreeMap<String, BTreeMap<String, u64>> {
     let root = context.root;
     let names = root.list(&format!("{place}{PLACE}")).into_value().unwrap_or_default();
+    let mut client = Client::new();
     let mut all = BTreeMap::new();
     for name in names.into_iter().filter(|name| name != "bonding_masters").take(MAX_LINKS) {
         let folder = format!("{place}{PLACE}/{name}/statistics");
@@ -190,8 +195,10 @@ pub(super) fn statistics(context: &Context, place: &str) -> BTreeMap<String, BTr
             .into_iter()
             .filter_map(|file| Some((file.clone(), root.number(&format!("{folder}/{file}")).get()?)))
             .collect();
-        let driver =
-            if context.is_live() { live::statistics(&name) } else { ethtool::recorded_statistics(root, place, &name) };
+        let driver = match context.is_live() {
+            true => live::statistics(&mut client, &name),
+            false => ethtool::recorded_statistics(root, place, &name),
+        };
         counts.extend(driver.into_iter().map(|(counter, n)| (format!("ethtool.{counter}"), n)));
         all.insert(name, counts);
     }

@@ -1,4 +1,4 @@
-//! PCI devices as `lspci -vv` prints them, for reports that hold no sysfs.
+//! PCI devices as `lspci -vv` prints them, for recordings that contain no sysfs.
 
 use crate::facts::pci::{is_address, megatransfers};
 use crate::facts::{Aspm, Fact, PciDevice, Root};

@@ -117,7 +117,7 @@ pub(crate) fn modules(root: &Root) -> Fact<Vec<MemoryModule>> {
     table.map(|table| smbios::modules(&table)).or_else(recorded)
 }
 
-/// Corrected errors of all controllers, where there is one.
+/// Corrected errors of all controllers, if there is a controller.
 pub(super) fn corrected_errors(root: &Root, place: &str) -> Fact<u64> {
     let edac = format!("{place}{EDAC}");
     root.list(&edac).and_then(|names| {

@@ -1,13 +1,13 @@
-//! The kernel's messages that rules look at.
+//! The kernel messages that the rules use.
 
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{Context, Fact, live};
 
-/// No more messages than this are kept, the last ones.
+/// The largest number of messages that are kept; the oldest are dropped.
 const MAX_MESSAGES: usize = 20_000;
 
-/// Parts of the messages that matter; others are not kept, for they can name users' disks, networks and
-/// programs. Compared without regard to case.
+/// Parts of messages that rules use. Other messages are not kept, because they can contain names of users' disks,
+/// networks and programs. Compared without regard to case.
 pub(crate) const OF_INTEREST: [&str; 41] = [
     "aer:",
     "aspm",
@@ -66,7 +66,7 @@ pub(super) fn read(context: &Context) -> Fact<Vec<String>> {
     })
 }
 
-/// Does a rule look at such a message?
+/// Whether a rule uses such a message.
 pub(crate) fn matters(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
     OF_INTEREST.iter().any(|part| line.contains(part))

@@ -1,4 +1,4 @@
-//! How facts are read: one file a group, from a [`Root`] into the group's type.
+//! Reads the facts. Each file reads one group of facts from a [`Root`].
 
 mod boot;
 mod cgroups;
@@ -41,6 +41,7 @@ use super::{CommandLine, Facts, Kind, Origin, Reading, Root};
 pub(crate) use context::{Context, isolated};
 pub(crate) use cpuinfo::is_quiet as cpuinfo_is_quiet;
 pub(crate) use ethtool::Ethtool;
+pub(crate) use ethtool_text::{printed, printed_size};
 #[cfg(test)]
 pub(crate) use kernel::PARAMETERS;
 pub(crate) use kernel::release;

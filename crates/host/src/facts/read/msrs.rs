@@ -1,4 +1,4 @@
-//! Model-specific registers: of a recording (`msr/0xADDRESS`), or of the live host where asked for.
+//! Model-specific registers: from a recording (`msr/0xADDRESS`), or from the live host if the user asked for them.
 
 use std::collections::BTreeMap;
 

@@ -10,9 +10,9 @@ use crate::facts::{Context, Fact, Pci, PciDevice, Root, Source, Why};
 
 const PLACE: &str = "sys/bus/pci/devices";
 const IOMMU: &str = "sys/kernel/iommu_groups";
-/// More devices or groups than this are not read.
+/// The largest number of devices and of groups that are read.
 const MAX_DEVICES: usize = 16_384;
-/// The states of the link that drivers/pci/pcie/aspm.c lets one switch.
+/// The states of the link that can be switched separately (drivers/pci/pcie/aspm.c).
 const LINK_STATES: [&str; 6] = ["clkpm", "l0s_aspm", "l1_1_aspm", "l1_1_pcipm", "l1_2_aspm", "l1_aspm"];
 
 pub(super) fn read(context: &Context) -> Pci {
@@ -95,7 +95,7 @@ fn part<T>(express: &Fact<Express>, get: impl FnOnce(&Express) -> Option<T>) -> 
     })
 }
 
-/// `8.0 GT/s PCIe` in megatransfers; `Unknown` where there is no link.
+/// `8.0 GT/s PCIe` in megatransfers. `Unknown` means that there is no link.
 fn speed(text: &str, place: &str) -> Fact<u32> {
     match megatransfers(text) {
         Some(speed) => Fact::known(speed, format!("/{place}/*_link_speed").as_str()),
@@ -123,7 +123,7 @@ fn total(text: &str) -> Option<u64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// The port above a device, from where its link leads: `../../../devices/pci0000:00/0000:00:02.0/0000:01:00.0`.
+/// The port above a device, from the target of its link: `../../../devices/pci0000:00/0000:00:02.0/0000:01:00.0`.
 fn upstream(target: &str) -> Option<String> {
     let parent = target.rsplit('/').nth(1)?;
     is_address(parent).then(|| parent.to_owned())

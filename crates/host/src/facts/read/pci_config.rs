@@ -3,7 +3,7 @@
 
 use crate::facts::{Aspm, Fact, Source, Why};
 
-/// What the capability says.
+/// The content of the PCI Express capability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Express {
     pub aspm: Aspm,
@@ -18,13 +18,13 @@ pub(crate) struct Express {
     pub max_width: Option<u32>,
 }
 
-/// Status register, and in it the bit that says that there are capabilities.
+/// Offset of the status register; one of its bits says that there are capabilities.
 const STATUS: usize = 0x06;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const CAPABILITIES: usize = 0x34;
 /// Number of the PCI Express capability.
 const EXPRESS: u8 = 0x10;
-/// What users without privilege see of the space.
+/// Number of bytes of the space that users without privilege can read.
 const VISIBLE_TO_ALL: usize = 64;
 
 /// Finds and decodes the capability; absent for devices without it (conventional PCI, many virtual ones).

@@ -1,8 +1,9 @@
 //! Which interrupt belongs to which queue.
 
-use crate::facts::{Fact, Irqs, Napi, QueueIrq, Root, Source};
+use crate::facts::{Fact, Irqs, Napi, NapiSettings, QueueIrq, Root, Source};
+use crate::nic::Numbers as _;
 
-/// What is known of an interface's queues.
+/// The queues of an interface, as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     pub irqs: Vec<QueueIrq>,
@@ -17,26 +18,20 @@ pub(super) fn recorded(root: &Root, name: &str) -> Queues {
     Queues { irqs: queues.irqs, napi: Fact::known(queues.napi, Source::new(format!("netdev {name}"))) }
 }
 
-/// What [`write()`] wrote.
+/// The lines that [`write()`] writes, read back.
 pub(crate) struct Parsed {
     pub irqs: Vec<QueueIrq>,
     pub napi: Vec<Napi>,
 }
 
-/// As text, for snapshots.
+/// Writes the queues as text, for snapshots.
 pub(crate) fn write(queues: &Queues) -> String {
     let mut text = String::new();
     for napi in queues.napi.value().into_iter().flatten() {
-        let fields = [
-            ("irq", napi.irq.map(u64::from)),
-            ("pid", napi.pid.map(u64::from)),
-            ("defer-hard-irqs", napi.defer_hard_irqs.map(u64::from)),
-            ("gro-flush-timeout", napi.gro_flush_timeout_ns),
-            ("irq-suspend-timeout", napi.irq_suspend_timeout_ns),
-            ("threaded", napi.threaded.map(u64::from)),
-        ];
+        let own = [("irq", napi.irq.map(u64::from)), ("pid", napi.pid.map(u64::from))];
+        let settings = NapiSettings::FIELDS.iter().map(|field| (field.name, napi.settings.get(field)));
         text.push_str(&format!("napi id={}", napi.id));
-        for (key, value) in fields.iter().filter_map(|(key, value)| Some((key, (*value)?))) {
+        for (key, value) in own.into_iter().chain(settings).filter_map(|(key, value)| Some((key, value?))) {
             text.push_str(&format!(" {key}={value}"));
         }
         text.push('\n');
@@ -49,7 +44,7 @@ pub(crate) fn write(queues: &Queues) -> String {
     text
 }
 
-/// Reads the lines back; those that are none are left out.
+/// Reads the lines back. Lines of another form are ignored.
 pub(crate) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed { irqs: Vec::new(), napi: Vec::new() };
     for line in text.lines() {
@@ -59,15 +54,11 @@ pub(crate) fn parse(text: &str) -> Parsed {
         if line.starts_with("napi ")
             && let Some(id) = short("id")
         {
-            parsed.napi.push(Napi {
-                id,
-                irq: short("irq"),
-                pid: short("pid"),
-                defer_hard_irqs: short("defer-hard-irqs"),
-                gro_flush_timeout_ns: value("gro-flush-timeout"),
-                irq_suspend_timeout_ns: value("irq-suspend-timeout"),
-                threaded: value("threaded").map(|n| n != 0),
-            });
+            let mut settings = NapiSettings::default();
+            for field in NapiSettings::FIELDS {
+                value(field.name).map(|number| settings.fill(field, number));
+            }
+            parsed.napi.push(Napi { id, irq: short("irq"), pid: short("pid"), settings });
         }
         if let Some(rest) = line.strip_prefix("queue ")
             && let (Some(Ok(queue)), Some(irq)) = (rest.split(' ').next().map(str::parse), short("irq"))
@@ -79,8 +70,8 @@ pub(crate) fn parse(text: &str) -> Parsed {
     parsed
 }
 
-/// By the names that drivers give their interrupts: `i40e-ens1f0-TxRx-3`, `ens1f0-rx-3`, `mlx5_comp3@pci:0000:3b:00.0`,
-/// `virtio1-input.0`.
+/// Finds the queues by the names that drivers give their interrupts: `i40e-ens1f0-TxRx-3`, `ens1f0-rx-3`,
+/// `mlx5_comp3@pci:0000:3b:00.0`, `virtio1-input.0`.
 pub(super) fn by_names(irqs: &Irqs, name: &str, pci: Option<&str>, virtio: Option<&str>) -> Vec<QueueIrq> {
     let mut queues = Vec::new();
     for irq in irqs.iter() {
@@ -150,13 +141,9 @@ mod tests {
 
     #[test]
     fn written_and_read_they_are_the_same() {
-        let napi = Napi {
-            id: 8193,
-            irq: Some(71),
-            gro_flush_timeout_ns: Some(20_000),
-            threaded: Some(false),
-            ..Napi::default()
-        };
+        let settings =
+            NapiSettings { gro_flush_timeout_ns: Some(20_000), threaded: Some(2), ..NapiSettings::default() };
+        let napi = Napi { id: 8193, irq: Some(71), pid: None, settings };
         let irqs = vec![QueueIrq { queue: 0, rx: true, tx: false, irq: 71 }];
         let text = write(&Queues { irqs: irqs.clone(), napi: Fact::known(vec![napi], "netlink") });
         let parsed = parse(&text);

@@ -1,4 +1,4 @@
-//! Services: which run, which start by themselves, and the settings of those that matter.
+//! Services: which of them run, which start at boot, and the settings of those that affect latency.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,8 @@ fn first(root: &Root, paths: &[&str]) -> Fact<String> {
     fact
 }
 
-/// A service of systemd runs if its group has processes; recordings can hold systemctl's list instead.
+/// The running services. A service of systemd runs if its control group has processes; a recording can have systemctl's
+/// list instead.
 fn running(root: &Root, cgroups: &Cgroups) -> Fact<BTreeSet<String>> {
     let from_groups = cgroups.groups.as_ref().and_then(|groups| {
         let alive: BTreeSet<String> = groups
@@ -52,7 +53,7 @@ fn running(root: &Root, cgroups: &Cgroups) -> Fact<BTreeSet<String>> {
     })
 }
 
-/// The hierarchy that systemd keeps for itself beside the old ones.
+/// The hierarchy that systemd keeps for itself on hosts with control groups of version 1.
 fn old_hierarchy(root: &Root) -> Fact<BTreeSet<String>> {
     let place = "sys/fs/cgroup/systemd/system.slice";
     root.directories(place).map(|names| {
@@ -64,7 +65,7 @@ fn old_hierarchy(root: &Root) -> Fact<BTreeSet<String>> {
     })
 }
 
-/// Where systemd does not run, this directory is not there (sd_booted(3)).
+/// On hosts that do not run systemd, this directory does not exist (sd_booted(3)).
 fn without_systemd(root: &Root) -> Fact<BTreeSet<String>> {
     match root.list("run/systemd/system") {
         Fact::Known { source, .. } => Fact::not_recorded(source),
@@ -72,7 +73,7 @@ fn without_systemd(root: &Root) -> Fact<BTreeSet<String>> {
     }
 }
 
-/// `  irqbalance.service   loaded active running   irqbalance daemon`; failed ones begin with a dot.
+/// `  irqbalance.service   loaded active running   irqbalance daemon`; lines of failed units begin with a dot.
 fn units(text: &str) -> BTreeSet<String> {
     let unit = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| !word.contains('.'));
@@ -82,7 +83,7 @@ fn units(text: &str) -> BTreeSet<String> {
     text.lines().filter_map(unit).collect()
 }
 
-/// Links that units are started by (systemd.unit(5), `*.wants/`, `*.requires/`).
+/// The links by which units are started (systemd.unit(5), `*.wants/`, `*.requires/`).
 fn enabled(root: &Root) -> Fact<BTreeSet<String>> {
     let place = "etc/systemd/system";
     root.directories(place).map(|folders| {
@@ -126,8 +127,8 @@ fn cpu_affinity(root: &Root) -> Fact<CpuSet> {
     result.unwrap_or_else(|| main.and_then(|_| Fact::absent("/etc/systemd/system.conf CPUAffinity=")))
 }
 
-/// The `key: value` pairs of YAML that are not indented; JSON, which YAML contains, likewise. Only plain
-/// words and numbers are kept, so that no secret is.
+/// The `key: value` pairs of YAML that are not indented; The same works for JSON, which is part of YAML. Only plain
+/// words and numbers are kept, so that no secret is kept.
 fn top_level(text: &str) -> BTreeMap<String, String> {
     let pair = |line: &str| {
         let indented = line.starts_with([' ', '\t', '-', '#']) && !line.trim_start().starts_with('"');
@@ -151,7 +152,7 @@ fn cpu_manager(text: &str) -> Result<(String, CpuSet), String> {
     Ok((policy.to_owned(), set))
 }
 
-/// The lines on locked memory and real-time priority.
+/// The lines for locked memory and real-time priority.
 fn limits(root: &Root) -> Fact<Vec<String>> {
     let folder = "etc/security/limits.d";
     let names = root.list(folder).into_value().unwrap_or_default();

@@ -5,10 +5,10 @@ use crate::facts::MemoryModule;
 
 /// Structure type of a memory device.
 const MEMORY_DEVICE: u8 = 17;
-/// A host has not more places than this.
+/// The largest number of modules that are read; no host has more slots.
 const MAX_MODULES: usize = 4096;
 
-/// The memory devices in a table; a damaged table gives those before the damage.
+/// The memory devices in a table. Of a damaged table, those before the damage.
 pub(crate) fn modules(table: &[u8]) -> Vec<MemoryModule> {
     let mut modules = Vec::new();
     let mut rest = table;
@@ -27,7 +27,7 @@ pub(crate) fn modules(table: &[u8]) -> Vec<MemoryModule> {
     modules
 }
 
-/// The fields by their offsets (table 76 of the specification).
+/// Reads the fields at their offsets (table 76 of the specification).
 fn module(fixed: &[u8], strings: &[&[u8]]) -> Option<MemoryModule> {
     let word = |at: usize| Some(u16::from_le_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_le_bytes(fixed.get(at..at + 4)?.try_into().ok()?));

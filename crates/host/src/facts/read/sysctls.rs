@@ -1,10 +1,10 @@
-//! Values under `/proc/sys` that rules look at.
+//! Values under `/proc/sys` that the rules use.
 
 use std::collections::BTreeMap;
 
 use crate::facts::{Fact, Root, Source};
 
-/// Their dotted names. Nothing here holds a secret or an address.
+/// The dotted names of the sysctls that are read. None of them contains a secret or an address.
 pub(crate) const SYSCTLS: [&str; 73] = [
     "kernel.dmesg_restrict",
     "kernel.hung_task_timeout_secs",

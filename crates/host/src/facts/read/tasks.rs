@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{Context, CpuSet, Fact, Root, SchedClass, Source, Task, TaskCounts, Why};
 
-/// More threads than this are not read; what is left out is said by the fact of the rest being unknown.
+/// The largest number of threads that are read. If there are more, the fact for the others is unknown.
 pub(crate) const MAX_TASKS: usize = 1 << 16;
 /// Kernel thread; bound thread (include/linux/sched.h, `PF_KTHREAD`, `PF_NO_SETAFFINITY`).
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -16,7 +16,7 @@ const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 /// include/asm-generic/param.h).
 pub(super) const TICK: Nanos = Nanos::from_millis(10);
 
-/// The threads and what they did, of the first or of the second reading.
+/// The threads and what they did, at the first or the second reading.
 pub(super) fn read(context: &Context, place: &str) -> Fact<Vec<(Task, TaskCounts)>> {
     let root = context.root;
     // Snapshots of the script hold the files of all threads one after the other.
@@ -67,7 +67,7 @@ fn process(context: &Context, place: &str, tasks: &mut Vec<(Task, TaskCounts)>) 
     name_processes(&mut tasks[first..], place.rsplit('/').next().and_then(|pid| pid.parse().ok()));
 }
 
-/// Threads carry their process' number and name: those of the thread that has the process' number.
+/// Gives each thread the number and the name of its process, which are those of the thread with the process's number.
 fn name_processes(tasks: &mut [(Task, TaskCounts)], pid: Option<u32>) {
     let Some(pid) = pid else { return };
     let name = tasks.iter().find(|(task, _)| task.tid == pid).map(|(task, _)| task.comm.clone());
@@ -106,7 +106,7 @@ fn recorded(root: &Root, place: &str, stats: &Fact<String>) -> Fact<Vec<(Task, T
     })
 }
 
-/// Blocks of `status` by thread, each with its process' number.
+/// The blocks of `status` by thread, each with the number of its process.
 fn blocks(text: &str) -> BTreeMap<u32, (u32, &str)> {
     let mut starts: Vec<usize> = text.match_indices("Name:\t").map(|(at, _)| at).collect();
     starts.retain(|at| *at == 0 || text.as_bytes()[at - 1] == b'\n');

@@ -7,9 +7,10 @@ use crate::facts::{Context, Cpus, Fact, PowerLimit, PowerZone, Root, Uncore, Why
 
 const UNCORE: &str = "sys/devices/system/cpu/intel_uncore_frequency";
 const POWERCAP: &str = "sys/class/powercap";
-/// More entries than this are not read: a host has some dies, each with some domains.
+/// The largest number of entries that are read. A host has some dies, each with some domains.
 const MAX_ENTRIES: usize = 4096;
-/// The kernel knows at most this many limits of a zone (drivers/powercap/powercap_sys.c, `MAX_CONSTRAINTS_PER_ZONE`).
+/// The largest number of limits that the kernel has for a zone (drivers/powercap/powercap_sys.c,
+/// `MAX_CONSTRAINTS_PER_ZONE`).
 const MAX_LIMITS: u32 = 10;
 
 pub(super) fn domains(context: &Context, cpus: &Cpus) -> Fact<Vec<Uncore>> {
@@ -55,7 +56,7 @@ fn domain(context: &Context, cpus: &Cpus, name: String) -> Uncore {
     }
 }
 
-/// May the first CPU of a package be interrupted? It is the one that package-wide registers are read on.
+/// Whether the first CPU of a package may be interrupted. Registers of the package are read on this CPU.
 fn quiet(context: &Context, cpus: &Cpus, package: Option<u32>) -> bool {
     let online = cpus.all();
     let in_package = |id: &u32| match (package, cpus.cpu(*id).and_then(|cpu| cpu.package.get())) {

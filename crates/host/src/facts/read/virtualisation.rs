@@ -1,4 +1,4 @@
-//! Virtualisation: which hypervisor is below, and which guests are above.
+//! Virtualisation: the hypervisor on which this host runs, and the guests that run on this host.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,8 @@ pub(super) fn read(
     }
 }
 
-/// By /sys/hypervisor, or the firmware's names (as systemd-detect-virt does, src/basic/virt.c `dmi_vendor_table`);
-/// absent on a machine of its own.
+/// The hypervisor, from /sys/hypervisor or from the firmware's names (as in systemd-detect-virt, src/basic/virt.c
+/// `dmi_vendor_table`). Absent on a host that is not a guest.
 fn hypervisor(context: &Context, guest: &Fact<bool>, dmi: &Dmi, kernel: &Kernel) -> Fact<String> {
     const BY_VENDOR: [(&str, &str); 11] = [
         ("KVM", "kvm"),

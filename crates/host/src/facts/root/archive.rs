@@ -1,4 +1,4 @@
-//! A tar archive, taken into memory: bounded, and never trusted.
+//! Reads a tar archive into memory. Its size is bounded, and its content is never trusted.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,16 +9,16 @@ use super::TABLE_LIMIT;
 use super::compression::unpacked;
 use super::tree::{MAX_DEPTH, Tree};
 
-/// Bounds on what is read and kept.
+/// Limits on what is read and kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Entries.
+    /// The largest number of entries.
     pub entries: usize,
-    /// Bytes after unpacking, kept or not.
+    /// The largest number of bytes after unpacking, whether they are kept or not.
     pub unpacked: u64,
-    /// Bytes kept.
+    /// The largest number of bytes that are kept.
     pub kept: usize,
-    /// Bytes of one file.
+    /// The largest number of bytes of one file.
     pub file: usize,
 }
 
@@ -26,12 +26,12 @@ impl Limits {
     const USUAL: Self = Self { entries: 2_000_000, unpacked: 2 << 30, kept: 192 << 20, file: TABLE_LIMIT };
 }
 
-/// Paths, and headers that say how a path goes on, are not longer than this (twice `PATH_MAX`).
+/// The longest path, and the longest header that continues a path (twice `PATH_MAX`).
 const PATH_LIMIT: u64 = 8192;
-/// Notes beyond these say nothing new.
+/// The largest number of notes; further notes would say nothing new.
 const MAX_NOTES: usize = 20;
 
-/// What is kept: the first part of a path below the host's root, and for some, the second.
+/// The paths that are kept: the first part below the host's root, and for some also the second.
 const KEPT: [&str; 10] =
     ["again", "apus-snapshot", "bundle", "commands", "denied", "msr", "proc", "sys", "tasks", "unasked"];
 const KEPT_BELOW: [(&str, &[&str]); 5] = [
@@ -67,12 +67,12 @@ const KEPT_BELOW: [(&str, &[&str]); 5] = [
 pub(super) struct Unpacked {
     pub tree: Tree,
     pub notes: Vec<String>,
-    /// Did it end before its end?
+    /// Whether the archive ended too early.
     pub cut_short: bool,
 }
 
-/// Reads an archive, packed or not. What is too long, too much or leads outside is left out and noted; an
-/// archive that breaks off gives what came before.
+/// Reads an archive, packed or not. Entries that are too long, too many or lead outside are left out with a note. An
+/// archive that ends too early gives the entries before its end.
 pub(super) fn unpack(file: File) -> Result<Unpacked, String> {
     unpack_within(file, Limits::USUAL)
 }
@@ -191,7 +191,7 @@ impl Reader {
     }
 }
 
-/// Is a path one that a reader asks for? The host's root may lie some folders down.
+/// Whether a reader asks for this path. The host's root may be some folders down.
 fn is_kept(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     (0..parts.len().min(MAX_DEPTH + 1)).any(|at| {
@@ -203,7 +203,7 @@ fn is_kept(path: &str) -> bool {
     })
 }
 
-/// The contents of a header that holds a name.
+/// The contents of a header that contains a name.
 fn long<R: Read>(entry: &mut Entry<R>) -> io::Result<Vec<u8>> {
     if entry.header().entry_size()? > PATH_LIMIT {
         return Err(io::Error::other(format!("a name is longer than {PATH_LIMIT} bytes")));
@@ -237,7 +237,7 @@ fn extended(records: &[u8]) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     (path, link)
 }
 
-/// A stream that ends with an error when more came out of it than is allowed.
+/// A stream that ends with an error if more bytes come out of it than are allowed.
 struct Counted {
     stream: Box<dyn Read>,
     left: u64,

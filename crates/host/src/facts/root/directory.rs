@@ -1,4 +1,4 @@
-//! A host's files in a directory: `/` for the live host, or a folder out of which no path leads.
+//! The files of a host in a directory: `/` for the live host, or another folder. No path leads out of the folder.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use super::Look;
 use crate::below;
 
-/// At most this many names of one directory are read.
+/// The largest number of names of one directory that are read.
 const MAX_NAMES: usize = 1 << 17;
 
 /// An opened directory that stands for a host's `/`.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// `None` is the live host: its links lead where they lead; those of a folder stay inside.
+    /// `None` for the live host, whose links are followed normally; links of a folder stay inside it.
     top: Option<OwnedFd>,
 }
 

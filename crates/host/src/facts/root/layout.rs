@@ -7,9 +7,9 @@ use super::directory::Directory;
 use super::tree::{MAX_DEPTH, SIGNS};
 use super::{Files, Kind, Root, RootError, archive};
 
-/// The archive that a must-gather holds for each node.
+/// The archive that a must-gather contains for each node.
 const SYSINFO: &str = "sysinfo.tgz";
-/// No more folders than this are looked through for one.
+/// The largest number of folders that are searched for one.
 const MAX_FOLDERS: usize = 5_000;
 
 pub(super) fn open(path: &Path) -> Result<Root, RootError> {
@@ -48,7 +48,7 @@ fn archived(path: &Path) -> Result<Root, RootError> {
     Ok(root)
 }
 
-/// Says what kind of recording it is.
+/// Determines the kind of the recording.
 fn finished(root: Root) -> Root {
     let mut root = root.prepared();
     if root.manifest.is_there {
@@ -59,7 +59,7 @@ fn finished(root: Root) -> Root {
     root
 }
 
-/// The folder that holds the signs: the given one, or the one below it, as long as there is just one.
+/// The folder that contains the signs of a host's root: the given one, or its only subfolder, and so on.
 fn host_root(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..=MAX_DEPTH {
@@ -76,7 +76,7 @@ fn host_root(path: &Path) -> Option<PathBuf> {
     None
 }
 
-/// The one node's archive in a must-gather, or an error that names those that there are.
+/// The archive of the only node in a must-gather, or an error that names the nodes.
 fn must_gather(path: &Path, real: &Path) -> Result<Root, RootError> {
     let mut found = Vec::new();
     let mut folders = vec![real.to_owned()];

@@ -1,15 +1,15 @@
-//! What a snapshot says of itself.
+//! The manifest of a snapshot, in which it describes itself.
 
-/// The file `apus-snapshot`: `key: value` lines behind a first line with the format's number.
+/// The file `apus-snapshot`: a first line with the number of the format, then `key: value` lines.
 #[derive(Debug, Default)]
 pub(crate) struct Manifest {
-    /// Is there one?
+    /// Whether there is a manifest.
     pub is_there: bool,
     /// When the recording was taken. `None` if the manifest does not say.
     pub taken: Option<String>,
-    /// Was it cut short, so that what is missing says nothing?
+    /// Whether the snapshot was cut short. A missing file then says nothing about the host.
     pub cut_short: bool,
-    /// Paths that were looked at, part by part; `*` stands for any part, or for the rest of one.
+    /// Paths that were looked at, part by part. `*` stands for any part, or for the rest of a part.
     looked: Vec<Vec<String>>,
 }
 
@@ -33,7 +33,7 @@ impl Manifest {
         manifest
     }
 
-    /// Was this path, or one below it, looked at in either reading?
+    /// Whether this path, or one below it, was looked at in either reading.
     pub(super) fn looked_for(&self, path: &str) -> bool {
         if self.cut_short || self.looked.is_empty() {
             return false;

@@ -1,4 +1,4 @@
-//! The source of facts: one way to read a file, whatever contains it.
+//! The source of facts: one way to read a file, whether it is on a live host, in a folder or in an archive.
 
 mod archive;
 mod bundle;
@@ -233,20 +233,20 @@ impl Root {
 
     /// The names in a directory, sorted.
     pub(crate) fn list(&self, path: &str) -> Fact<Vec<String>> {
-        let look = match &self.files {
-            Files::Directory(directory) => directory.list(path, false),
-            Files::Tree(tree) => tree.list(path, false),
-        };
-        self.fact(path, merged(look, || self.overlay.list(path, false)))
+        self.names(path, false)
     }
 
     /// The names of the subdirectories of a directory, sorted. Links to directories are not included.
     pub(crate) fn directories(&self, path: &str) -> Fact<Vec<String>> {
+        self.names(path, true)
+    }
+
+    fn names(&self, path: &str, directories: bool) -> Fact<Vec<String>> {
         let look = match &self.files {
-            Files::Directory(directory) => directory.list(path, true),
-            Files::Tree(tree) => tree.list(path, true),
+            Files::Directory(directory) => directory.list(path, directories),
+            Files::Tree(tree) => tree.list(path, directories),
         };
-        self.fact(path, merged(look, || self.overlay.list(path, true)))
+        self.fact(path, merged(look, || self.overlay.list(path, directories)))
     }
 
     /// The target of a symbolic link.
@@ -332,8 +332,8 @@ fn merged(look: Look<Vec<String>>, other: impl FnOnce() -> Look<Vec<String>>) ->
     }
 }
 
-/// A command as a file's name, in the way of sos (`sos.utilities`, `mangle_command`): what is no word
-/// character, dash or dot becomes one underscore, a slash a dot.
+/// A command as a file name, in the form that sos uses (`sos.utilities`, `mangle_command`): each run of characters
+/// other than word characters, dashes and dots becomes one underscore, and a slash becomes a dot.
 pub(crate) fn mangled(command: &str) -> String {
     let mut name = String::with_capacity(command.len());
     for c in command.chars() {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::Look;
 
-/// What stands at a host's root, and says so.
+/// Files and folders that only a host's root contains.
 pub(super) const SIGNS: [&str; 5] = ["apus-snapshot", "sos_commands", "proc", "sys", "boot"];
-/// A host's root is looked for at most this deep.
+/// The greatest depth at which a host's root is searched.
 pub(super) const MAX_DEPTH: usize = 4;
 /// Links are followed at most this often on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
@@ -15,7 +15,7 @@ const MAX_LINKS: usize = 40;
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     top: BTreeMap<Box<str>, Node>,
-    /// Links that are known apart from the tree, in which their targets' files stand below them.
+    /// Links that were recorded separately; in the tree, the files of their targets are below them.
     links: BTreeMap<String, String>,
 }
 
@@ -24,21 +24,21 @@ enum Node {
     Directory(BTreeMap<Box<str>, Node>),
     File(Box<[u8]>),
     Link(Box<str>),
-    /// The file was there, and the recorder had no permission to read it.
+    /// The file existed, but the recorder was not permitted to read it.
     Denied,
     /// Reading the file would have disturbed the host.
     Unasked,
-    /// The file was there, and gave nothing, or is too long to keep.
+    /// The file existed, but could not be read or was too long to keep.
     Refused,
 }
 
 impl Tree {
-    /// Puts a file in place of what is there; folders on the way are made.
+    /// Inserts a file, replacing what was there. Missing folders are created.
     pub(crate) fn insert_file(&mut self, path: &str, contents: &[u8]) {
         self.insert(path, Node::File(contents.into()));
     }
 
-    /// Puts a symbolic link.
+    /// Inserts a symbolic link.
     pub(crate) fn insert_link(&mut self, path: &str, target: &str) {
         self.insert(path, Node::Link(target.into()));
     }
@@ -53,18 +53,18 @@ impl Tree {
         self.insert(path, Node::Unasked);
     }
 
-    /// Notes a file that gave nothing when it was read, or is too long.
+    /// Notes a file that was empty when it was read, or is too long.
     pub(crate) fn insert_refused(&mut self, path: &str) {
         self.insert(path, Node::Refused);
     }
 
-    /// Notes where a link leads, beside the tree.
+    /// Notes the target of a link, separately from the tree.
     pub(crate) fn note_link(&mut self, path: &str, target: &str) {
         self.links.insert(clean(path), target.to_owned());
     }
 
-    /// Makes the folder that holds one of the [`SIGNS`] the tree's top: the top itself, or the one below it,
-    /// as long as there is just one, at most [`MAX_DEPTH`] deep. Was one found?
+    /// Makes the folder that contains one of the [`SIGNS`] the top of the tree: the top itself, or its only subfolder,
+    /// and so on, at most [`MAX_DEPTH`] deep. Returns whether one was found.
     pub(crate) fn descend(&mut self) -> bool {
         for _ in 0..=MAX_DEPTH {
             if SIGNS.iter().any(|sign| self.top.contains_key(*sign)) {
@@ -82,7 +82,7 @@ impl Tree {
         false
     }
 
-    /// Makes a folder, empty if it is new.
+    /// Inserts a folder, empty if it is new.
     pub(crate) fn insert_directory(&mut self, path: &str) {
         self.directory_at(path);
     }
@@ -96,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// A folder, made with those above it where missing; `None` where a file or link stands in the way.
+    /// A folder, created with those above it if they are missing. `None` if a file or a link is in its place.
     fn directory_at(&mut self, path: &str) -> Option<&mut BTreeMap<Box<str>, Node>> {
         let mut directory = &mut self.top;
         for name in parts(path) {
@@ -152,7 +152,7 @@ impl Tree {
         }
     }
 
-    /// Walks a path as if the tree's top were `/`; the last part's link is followed if `follow`.
+    /// Follows a path as if the tree's top were `/`. If `follow` is true, a link at its end is followed.
     fn find(&self, path: &str, follow: bool) -> Found<'_> {
         let mut rest: Vec<String> = parts(path).rev().map(str::to_owned).collect();
         let mut way: Vec<&Node> = Vec::new();

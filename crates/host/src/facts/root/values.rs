@@ -7,12 +7,12 @@ use super::Root;
 use crate::facts::{CpuSet, Fact, MAX_CPUS};
 
 impl Root {
-    /// A number.
+    /// A file that contains a number.
     pub(crate) fn number<T: FromStr<Err: Display>>(&self, path: &str) -> Fact<T> {
         self.text(path).parse(|text| text.parse())
     }
 
-    /// `0` or `1`, `N` or `Y`.
+    /// A file that contains `0` or `1`, or `N` or `Y`.
     pub(crate) fn switch(&self, path: &str) -> Fact<bool> {
         self.text(path).parse(|text| match text.as_str() {
             "0" | "N" | "n" => Ok(false),
@@ -21,12 +21,12 @@ impl Root {
         })
     }
 
-    /// A CPU list.
+    /// A file that contains a CPU list.
     pub(crate) fn cpu_list(&self, path: &str) -> Fact<CpuSet> {
         self.text(path).parse(|text| CpuSet::parse_list(&text))
     }
 
-    /// A mask of CPUs.
+    /// A file that contains a mask of CPUs.
     pub(crate) fn cpu_mask(&self, path: &str) -> Fact<CpuSet> {
         self.text(path).parse(|text| CpuSet::parse_mask(&text))
     }

@@ -4,16 +4,12 @@
 //! the driver refuses to change a fixed field.
 
 mod coalesce;
-mod message;
 mod switches;
-mod sys;
 
-use rustix::net::{AddressFamily, SocketType, socket};
 use serde::{Deserialize, Serialize};
 
-use message::Message;
-
 use super::{Access, Error, Setting, Value};
+use crate::nic::{self, Client, EthtoolGroup, Field, Interface, Numbers};
 
 pub use coalesce::{Coalesce, CoalesceQueue};
 pub use switches::{Features, PrivateFlags, is_offload};
@@ -45,172 +41,132 @@ pub struct Pause {
     pub interface: String,
 }
 
-/// A field of a group: its name, its attribute's number, and whether that has 8 bits rather than 32.
-struct Field(&'static str, u16, bool);
-
-/// A group of numbers.
-struct Group {
-    what: &'static str,
-    get: u8,
-    set: u8,
-    fields: &'static [Field],
-    /// Attributes that tell how far a field goes, with that field's number.
-    most: &'static [(u16, u16)],
+/// The fields of a group that have a value; `None` if none has.
+pub(super) fn shown<G: Numbers>(group: &G, fields: &[Field]) -> Option<Value> {
+    let known: Vec<_> = fields.iter().filter_map(|field| Some((field.name, group.get(field)?))).collect();
+    (!known.is_empty()).then(|| Value::fields(known))
 }
 
-const RINGS: Group = Group {
-    what: "rings",
-    get: 15,
-    set: 16,
-    fields: &[
-        Field("rx", 6, false),
-        Field("rx-mini", 7, false),
-        Field("rx-jumbo", 8, false),
-        Field("tx", 9, false),
-        Field("rx-buf-len", 10, false),
-        Field("tcp-data-split", 11, true),
-        Field("cqe-size", 12, false),
-        Field("tx-push", 13, true),
-        Field("rx-push", 14, true),
-        Field("tx-push-buf-len", 15, false),
-        Field("hds-thresh", 17, false),
-    ],
-    most: &[(2, 6), (3, 7), (4, 8), (5, 9), (16, 15), (18, 17)],
-};
-
-const CHANNELS: Group = Group {
-    what: "channels",
-    get: 17,
-    set: 18,
-    fields: &[Field("rx", 6, false), Field("tx", 7, false), Field("other", 8, false), Field("combined", 9, false)],
-    most: &[(2, 6), (3, 7), (4, 8), (5, 9)],
-};
-
-const PAUSE: Group = Group {
-    what: "flow control",
-    get: 21,
-    set: 22,
-    fields: &[Field("autoneg", 2, true), Field("rx", 3, true), Field("tx", 4, true)],
-    most: &[],
-};
-
-impl Group {
-    fn label(&self, interface: &str) -> String {
-        format!("{} of {interface}", self.what)
-    }
-
-    fn read(&self, access: &Access, interface: &str) -> Result<Option<Value>, Error> {
-        let Some(answer) = get(access, self.get, interface, self.what)? else { return Ok(None) };
-        let fields = self.fields.iter().filter_map(|Field(name, number, _)| Some((*name, answer.number(*number)?)));
-        let fields: Vec<_> = fields.collect();
-        Ok((!fields.is_empty()).then(|| Value::fields(fields)))
-    }
-
-    fn write(&self, access: &Access, interface: &str, value: &Value) -> Result<(), Error> {
-        let mut message = Message::new(self.set, interface);
-        let now = self.read(access, interface)?;
-        let lacking = now.map_or(Vec::new(), |now| unshown(&now, value));
-        for (name, text) in value.as_fields().into_iter().flatten() {
-            let number = text.parse().map_err(|_| self.wrong(interface, name, text))?;
-            // It is so already; and a kernel that does not know the attribute refuses the whole request for it.
-            if number == 0 && lacking.contains(name) {
-                continue;
-            }
-            match self.fields.iter().find(|field| field.0 == name) {
-                Some(Field(_, attribute, true)) => message.byte(*attribute, number as u8),
-                Some(Field(_, attribute, false)) => message.number(*attribute, number),
-                None => return Err(self.wrong(interface, name, text)),
-            }
-        }
-        message.set(access, &format!("set {} of {interface} to {value}", self.what))
-    }
-
-    fn check(&self, access: &Access, interface: &str, value: &Value) -> Result<(), Error> {
-        let fields = value.as_fields().filter(|fields| !fields.is_empty());
-        let fields = fields.ok_or_else(|| Error::invalid(self.label(interface), "expected fields such as rx=512"))?;
-        let answer = get(access, self.get, interface, self.what)?;
-        let shown = |number| answer.as_ref().is_none_or(|answer| answer.number(number).is_some());
-        let mut lacking = Vec::new();
-        for (name, text) in fields {
-            let wrong = || self.wrong(interface, name, text);
-            let Field(_, number, byte) = self.fields.iter().find(|field| field.0 == name).ok_or_else(wrong)?;
-            let wanted: u32 = text.parse().map_err(|_| wrong())?;
-            if *byte && wanted > u8::MAX.into() {
-                return Err(wrong());
-            }
-            if wanted != 0 && !shown(*number) {
-                lacking.push(name.clone());
-            }
-            let most = self.most.iter().find(|(_, of)| of == number).map(|(most, _)| *most);
-            let most = most.and_then(|most| answer.as_ref()?.number(most));
-            if let Some(most) = most.filter(|most| wanted > *most) {
-                return Err(Error::Refused {
-                    what: format!("set {name}={text} in the {}", self.label(interface)),
-                    why: format!("the driver allows at most {most}"),
-                    fix: "choose a smaller number".into(),
-                });
-            }
-        }
-        match lacking.is_empty() {
-            true => Ok(()),
-            false => Err(lacks(&self.label(interface), &lacking)),
+/// The group that a value describes, of these fields.
+pub(super) fn parse<G: Numbers>(what: &str, value: &Value, fields: &[Field], unit: &str) -> Result<G, Error> {
+    let example = fields.first().map_or("", |field| field.name);
+    let named = value.as_fields().filter(|fields| !fields.is_empty());
+    let named = named.ok_or_else(|| Error::invalid(what, format!("expected fields such as {example}=1")))?;
+    let mut group = G::default();
+    for (name, text) in named {
+        let number = text.parse::<u32>().ok().map(u64::from);
+        let field = fields.iter().find(|field| field.name == name);
+        let taken = field.zip(number).is_some_and(|(field, number)| group.fill(field, number));
+        if !taken {
+            let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
+            let why = format!("{name}={text}: expected one of {}, with a whole number{unit}", known.join(", "));
+            return Err(Error::invalid(what, why));
         }
     }
+    Ok(group)
+}
 
-    fn wrong(&self, interface: &str, name: &str, text: &str) -> Error {
-        let known: Vec<&str> = self.fields.iter().map(|field| field.0).collect();
-        Error::invalid(
-            self.label(interface),
-            format!("{name}={text}: expected one of {}, with a whole number", known.join(", ")),
-        )
+/// Reads a group of an interface; `None` if the interface, the group or every field of it is not there.
+fn read<G: EthtoolGroup>(access: &Access, interface: &str, what: &str) -> Result<Option<Value>, Error> {
+    let group = ask(access, interface, what, |client, interface| client.get::<G>(interface))?;
+    Ok(group.and_then(|group| shown(&group, G::FIELDS)))
+}
+
+/// Sends what is named, without what is 0 because the driver lacks it: the kernel refuses a whole request for one field
+/// that the driver does not declare, whatever its value (net/ethtool/coalesce.c, `ethnl_set_coalesce_validate`), and for
+/// one that the kernel does not know.
+fn write<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &Value) -> Result<(), Error> {
+    let wanted: G = parse(&format!("{what} of {interface}"), value, G::FIELDS, "")?;
+    let now = ask(access, interface, what, |client, interface| client.get::<G>(interface))?;
+    let mut sent = G::default();
+    for field in G::FIELDS {
+        let lacks = now.as_ref().is_some_and(|now| !now.is_empty() && now.get(field).is_none());
+        if let Some(number) = wanted.get(field).filter(|number| *number != 0 || !lacks) {
+            sent.fill(field, number);
+        }
     }
-}
-
-/// The fields of `value` that `now` does not show.
-fn unshown(now: &Value, value: &Value) -> Vec<String> {
-    let fields = value.as_fields().into_iter().flatten();
-    fields.filter(|(field, _)| now.field(field).is_none()).map(|(field, _)| field.clone()).collect()
-}
-
-/// The error of fields that the driver does not have.
-fn lacks(label: &str, fields: &[String]) -> Error {
-    Error::Refused {
-        what: format!("set {} in the {label}", fields.join(", ")),
-        why: "the driver does not support it".into(),
-        fix: "remove it for this interface".into(),
+    if sent.is_empty() {
+        return Ok(());
     }
+    change(access, "netlink", interface, &format!("set {what} of {interface} to {value}"), |client, interface| {
+        client.set(interface, &sent)
+    })
 }
 
-/// Asks for a group; `None` if the interface or the group is not there.
-fn get(access: &Access, command: u8, interface: &str, what: &str) -> Result<Option<message::Attributes>, Error> {
-    if !access.is_live() || index(interface).is_none() {
+/// Refuses what is no field or no number of it, what the driver lacks, and more than it allows.
+fn check<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &Value) -> Result<(), Error> {
+    let label = format!("{what} of {interface}");
+    let wanted: G = parse(&label, value, G::FIELDS, "")?;
+    let Some(now) = ask(access, interface, what, |client, interface| client.get::<G>(interface))? else {
+        return Ok(());
+    };
+    let mut lacking = Vec::new();
+    for field in G::FIELDS {
+        let Some(number) = wanted.get(field) else { continue };
+        if number != 0 && now.get(field).is_none() {
+            lacking.push(field.name);
+        }
+        if let Some(most) = now.most(field).filter(|most| number > *most) {
+            return Err(Error::Refused {
+                what: format!("set {}={number} in the {label}", field.name),
+                why: format!("the driver allows at most {most}"),
+                fix: "choose a smaller number".into(),
+            });
+        }
+    }
+    if !lacking.is_empty() {
+        return Err(Error::Refused {
+            what: format!("set {} in the {label}", lacking.join(", ")),
+            why: "the driver does not support it".into(),
+            fix: "remove it for this interface".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Asks about an interface; `None` if it, or what is asked for, is not there.
+pub(super) fn ask<T>(
+    access: &Access,
+    interface: &str,
+    what: &str,
+    ask: impl FnOnce(&mut Client, &Interface) -> Result<T, nic::Error>,
+) -> Result<Option<T>, Error> {
+    if !access.is_live() {
         return Ok(None);
     }
-    absent_if_unsupported(Message::new(command, interface).ask(&format!("read the {what} of {interface}")))
-}
-
-/// A driver that does not support a group has none.
-fn absent_if_unsupported<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
-    match result {
+    let said = access.nic(|client| client.interface(interface).and_then(|interface| ask(client, &interface)));
+    match said.map_err(|error| Error::nic(format!("read the {what} of {interface}"), &error)) {
         Ok(answer) => Ok(Some(answer)),
+        // A driver that does not support a group has none.
         Err(Error::NotThere { .. } | Error::Refused { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
+/// Changes an interface.
+pub(super) fn change(
+    access: &Access,
+    operation: &'static str,
+    interface: &str,
+    what: &str,
+    change: impl FnOnce(&mut Client, &Interface) -> Result<(), nic::Error>,
+) -> Result<(), Error> {
+    let change = |client: &mut Client| client.interface(interface).and_then(|interface| change(client, &interface));
+    access.act(operation, what, || access.nic(change)).map_err(|error| Error::nic(what, &error))
+}
+
 /// The number of an interface; `None` if there is none of that name in the thread's network namespace.
-pub(super) fn index(interface: &str) -> Option<u32> {
-    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
-    rustix::net::netdevice::name_to_index(socket, interface).ok()
+pub(super) fn index(access: &Access, interface: &str) -> Option<u32> {
+    access.nic(|client| client.interface(interface)).ok().map(|interface| interface.index())
 }
 
 /// An interface that comes back gets a new number.
 pub(super) fn identity(access: &Access, interface: &str) -> Option<String> {
-    if access.is_live() { index(interface).map(|index| format!("ifindex {index}")) } else { None }
+    if access.is_live() { index(access, interface).map(|index| format!("ifindex {index}")) } else { None }
 }
 
 macro_rules! groups {
-    ($($kind:ident => $group:expr,)*) => {
+    ($($kind:ident => $what:literal,)*) => {
         $(impl $kind {
             /// Makes the setting for an interface.
             pub fn new(interface: impl Into<String>) -> Self {
@@ -220,16 +176,16 @@ macro_rules! groups {
 
         impl Setting for $kind {
             fn label(&self) -> String {
-                $group.label(&self.interface)
+                format!("{} of {}", $what, self.interface)
             }
             fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-                $group.read(access, &self.interface)
+                read::<nic::$kind>(access, &self.interface, $what)
             }
             fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
-                $group.write(access, &self.interface, value)
+                write::<nic::$kind>(access, &self.interface, $what, value)
             }
             fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
-                $group.check(access, &self.interface, value)
+                check::<nic::$kind>(access, &self.interface, $what, value)
             }
             /// What the driver does not have is not shown, and is 0.
             fn unshown(&self, _: &str) -> Option<&'static str> {
@@ -243,9 +199,9 @@ macro_rules! groups {
 }
 
 groups! {
-    Rings => RINGS,
-    Channels => CHANNELS,
-    Pause => PAUSE,
+    Rings => "rings",
+    Channels => "channels",
+    Pause => "flow control",
 }
 
 #[cfg(test)]

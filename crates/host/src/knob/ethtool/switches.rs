@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::get;
-use super::message::{Attributes, Bits, Message};
+use super::{ask, change};
 use crate::knob::{Access, Error, Setting, Value};
+use crate::nic::Feature;
 
 /// Offloads of a device by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, as `ethtool -k` shows them indented):
 /// `on` or `off`; or for example `off (wanted on)` while another setting overrides it.
@@ -25,17 +25,6 @@ pub struct PrivateFlags {
     /// The interface's name.
     pub interface: String,
 }
-
-const FEATURES_GET: u8 = 11;
-const FEATURES_SET: u8 = 12;
-const FEATURES_HW: u16 = 2;
-const FEATURES_WANTED: u16 = 3;
-const FEATURES_ACTIVE: u16 = 4;
-const FEATURES_NOCHANGE: u16 = 5;
-
-const FLAGS_GET: u8 = 13;
-const FLAGS_SET: u8 = 14;
-const FLAGS: u16 = 2;
 
 /// The short names of ethtool(8), and the kernel's names that each stands for; `*` is any text (ethtool.c, `off_flag_def`).
 const ALIASES: [(&str, &str); 12] = [
@@ -83,10 +72,6 @@ impl Features {
         let all = fields.iter().flat_map(|(name, text)| names(name).into_iter().map(move |name| (name, text)));
         Ok(Value::fields(all))
     }
-
-    fn ask(&self, access: &Access) -> Result<Option<Attributes>, Error> {
-        get(access, FEATURES_GET, &self.interface, "features")
-    }
 }
 
 impl PrivateFlags {
@@ -123,28 +108,20 @@ impl Setting for Features {
 
     /// Those that can be changed.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        let Some(answer) = self.ask(access)? else { return Ok(None) };
-        let bits = |number| answer.nest(number).map(|set| Bits::of(&set));
-        let Some(((able, fixed), (wanted, active))) =
-            bits(FEATURES_HW).zip(bits(FEATURES_NOCHANGE)).zip(bits(FEATURES_WANTED).zip(bits(FEATURES_ACTIVE)))
-        else {
-            return Ok(None);
-        };
-        let changeable = able.listed.iter().filter(|(name, able)| *able && fixed.is_on(name) != Some(true));
-        let shown = changeable.map(|(name, _)| {
-            let on = |bits: &Bits| bits.is_on(name) == Some(true);
-            let (active, wanted) = (on(&active), on(&wanted));
-            let text = word(active).to_owned();
-            (name, if active == wanted { text } else { format!("{text} (wanted {})", word(wanted)) })
-        });
-        Ok(Some(Value::fields(shown)))
+        let features = ask(access, &self.interface, "features", |client, interface| client.features(interface))?;
+        let changeable = features.map(|all| all.into_iter().filter(|(_, feature)| !feature.fixed));
+        Ok(changeable.map(|all| {
+            Value::fields(all.map(|(name, Feature { on, wanted, .. })| {
+                let text = word(on).to_owned();
+                (name, if on == wanted { text } else { format!("{text} (wanted {})", word(wanted)) })
+            }))
+        }))
     }
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let wishes = wishes(&self.label(), value)?;
-        let mut message = Message::new(FEATURES_SET, &self.interface);
-        Bits::push(&mut message, FEATURES_WANTED, wishes.into_iter());
-        message.set(access, &format!("set offloads of {} to {value}", self.interface))
+        let what = format!("set offloads of {} to {value}", self.interface);
+        change(access, "netlink", &self.interface, &what, |client, interface| client.set_features(interface, wishes))
     }
 
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
@@ -190,16 +167,16 @@ impl Setting for PrivateFlags {
     }
 
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
-        let Some(answer) = get(access, FLAGS_GET, &self.interface, "private flags")? else { return Ok(None) };
-        let Some(flags) = answer.nest(FLAGS).map(|set| Bits::of(&set)) else { return Ok(None) };
-        Ok((!flags.listed.is_empty()).then(|| Value::fields(flags.listed.iter().map(|(name, on)| (name, word(*on))))))
+        let flags = ask(access, &self.interface, "private flags", |client, interface| client.private_flags(interface))?;
+        Ok(flags.map(|flags| Value::fields(flags.into_iter().map(|(name, on)| (name, word(on))))))
     }
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let wishes = wishes(&self.label(), value)?;
-        let mut message = Message::new(FLAGS_SET, &self.interface);
-        Bits::push(&mut message, FLAGS, wishes.into_iter());
-        message.set(access, &format!("set private flags of {} to {value}", self.interface))
+        let what = format!("set private flags of {} to {value}", self.interface);
+        change(access, "netlink", &self.interface, &what, |client, interface| {
+            client.set_private_flags(interface, wishes)
+        })
     }
 
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {

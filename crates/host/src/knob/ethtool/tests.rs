@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::knob::{AnySetting, Knob, Napi, Restored, Theirs, napi_queues};
-use crate::testing::in_own_namespace;
+use crate::testing::{in_own_namespace, tap};
 
 fn back_and_forth(setting: impl Into<AnySetting>, wanted: &Value) {
     let (access, knob) = (Access::live().unwrap(), Knob(setting.into()));
@@ -29,6 +29,25 @@ fn veth_takes_and_gives_back() {
             ("threaded", 1),
         ];
         back_and_forth(Napi::new("v0", 0), &Value::fields(wanted));
+    });
+}
+
+#[test]
+fn a_tap_takes_moderation_and_gives_it_back() {
+    in_own_namespace(|| {
+        if !tap() {
+            return;
+        }
+        // A field that the driver lacks may be named if it is to be 0.
+        back_and_forth(Coalesce::new("t0"), &Value::fields([("rx-max-frames", 8), ("tx-usecs", 0)]));
+        let access = Access::live().unwrap();
+        let set = |name: &str, value| {
+            Knob(AnySetting::from(Coalesce::new("t0"))).set(&access, &Value::fields([(name, value)]))
+        };
+        let change = set("rx-max-frames", 1000).unwrap();
+        assert!(!change.verdict.is_good() && change.verdict.now().is_some(), "the driver took 64: {change:?}");
+        let error = set("tx-usecs", 4).unwrap_err();
+        assert!(error.to_string().contains("set tx-usecs in the coalescing of t0: refused"), "{error}");
     });
 }
 
@@ -65,5 +84,7 @@ fn what_veth_does_not_have_is_not_there() {
         Knob(Features::new("v0")).set(&access, &Value::fields([("rx-gro", "on")])).unwrap();
         let error = refused(Napi::new("v0", 0).into(), "threaded", "7");
         assert!(matches!(error, Error::Refused { .. }), "{error}");
+        // In the words of the kernel's extended acknowledgement, with the field's name and range.
+        assert!(error.to_string().contains("integer out of range: threaded, 0 to "), "{error}");
     });
 }

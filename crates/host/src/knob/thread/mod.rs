@@ -35,8 +35,8 @@ pub struct ThreadAffinity {
     pub thread: Thread,
 }
 
-/// A thread's scheduling class: `other NICE`, `batch NICE`, `idle NICE`, `fifo PRIORITY`, `rr PRIORITY`,
-/// `deadline RUNTIME/DEADLINE/PERIOD` (ns), with ` reset-on-fork` where that is set.
+/// A thread's scheduling class: `other NICE`, `batch NICE`, `idle NICE`, `fifo PRIORITY`, `rr PRIORITY`, `deadline
+/// RUNTIME/DEADLINE/PERIOD` (ns), followed by ` reset-on-fork` if that flag is set.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 pub struct ThreadClass {
     /// The thread.
@@ -52,7 +52,8 @@ pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> 
     Ok(stat.filter(|stat| !stat.ended || stat.threads > 1).map(|stat| stat.started))
 }
 
-/// All threads that stand on fewer CPUs than are online and may be moved, of all processes; none below another root.
+/// All threads of all processes that may run on fewer CPUs than are online, and that can be moved. None below another
+/// root.
 pub(super) fn pinned(access: &Access) -> Result<Vec<Thread>, Error> {
     /// include/linux/sched.h, `PF_NO_SETAFFINITY`: bound to its CPU by the kernel.
     const NO_SETAFFINITY: u64 = 0x0400_0000;
@@ -93,11 +94,11 @@ fn threads_if(access: &Access, which: impl Fn(&Stat) -> bool) -> Result<Vec<Thre
     Ok(found)
 }
 
-/// What /proc/PID/stat says (proc_pid_stat(5)).
+/// The content of /proc/PID/stat (proc_pid_stat(5)).
 #[derive(PartialEq, Eq, Debug)]
 struct Stat {
     name: String,
-    /// A zombie, or dead: states Z and X.
+    /// Whether the process is a zombie or dead: states Z and X.
     ended: bool,
     flags: u64,
     threads: u64,
@@ -105,7 +106,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// The name stands in parentheses and may hold anything; the state, field 3, is the first after it.
+    /// The name is in parentheses and may contain anything. The state, field 3, is the first field after it.
     fn parse(stat: &str) -> Option<Self> {
         let (before, after) = stat.rsplit_once(')')?;
         let name = before.split_once('(')?.1.to_owned();
@@ -124,7 +125,7 @@ impl Thread {
         Ok(stat.map(|stat| Self { tid, started: stat.started, name: stat.name }))
     }
 
-    /// Whether it still lives. Settings of threads exist on the running machine alone.
+    /// Whether the thread still exists. Settings of threads exist only on the running machine.
     fn lives(&self, access: &Access) -> Result<bool, Error> {
         Ok(access.is_live() && Self::find(access, self.tid)?.is_some_and(|now| now.started == self.started))
     }

@@ -1,4 +1,4 @@
-//! A playbook of Ansible, with modules of ansible-core alone.
+//! A playbook for Ansible that needs only modules of ansible-core.
 //!
 //! Source: Ansible documentation, modules ansible.builtin.shell, copy, stat and command; "Unsafe or raw strings".
 
@@ -11,7 +11,8 @@ use crate::knob::{Access, BootFragment, Error, Setting as _};
 use crate::profile::Resolved;
 use crate::transaction::OnRefusal;
 
-/// Ansible does not take `{{ }}` in such a text for a template (Ansible documentation, "Unsafe or raw strings").
+/// Ansible does not interpret `{{ }}` in a text with this tag as a template (Ansible documentation, "Unsafe or raw
+/// strings").
 const TAG: &str = "!unsafe";
 
 pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Result<Export, Error> {
@@ -53,7 +54,7 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
     Ok(out)
 }
 
-/// A task that changes something only if it is not so yet, and says whether it did.
+/// A task that makes a change only if it is needed, and reports whether it did.
 fn task(label: &str, command: &Command, on_refusal: OnRefusal) -> String {
     use super::shell::quoted as word;
     let Command { subject, show, set, wanted } = command;
@@ -86,7 +87,7 @@ fn boot(arguments: &str) -> String {
     )
 }
 
-/// A name, which is a template of Jinja's: without what begins one.
+/// A name, which Jinja interprets as a template: without the characters that begin an expression.
 fn plain(text: &str) -> String {
     text.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
 }

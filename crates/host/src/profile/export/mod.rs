@@ -1,4 +1,4 @@
-//! Exports a plan for other configuration engines, so that a fleet can keep its own.
+//! Exports a plan for other configuration engines, so that hosts that use another engine can keep it.
 //!
 //! Settings that an engine cannot express are listed, never omitted silently.
 

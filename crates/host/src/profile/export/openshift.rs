@@ -1,9 +1,9 @@
 //! A PerformanceProfile of OpenShift's node tuning operator (`performance.openshift.io/v2`).
 //!
-//! Source: openshift/cluster-node-tuning-operator, docs/performanceprofile/performance_profile.md; `balanceIsolated`, true
-//! by default, decides between `isolcpus=managed_irq,LIST` and `isolcpus=domain,managed_irq,LIST`
-//! (assets/performanceprofile/tuned/openshift-node-performance, `isolated_cores`). The operator sets
-//! sysctls, workqueues and interrupts of its own accord; what it has no field for goes into a Tuned object.
+//! Source: openshift/cluster-node-tuning-operator, docs/performanceprofile/performance_profile.md; `balanceIsolated`,
+//! true by default, decides between `isolcpus=managed_irq,LIST` and `isolcpus=domain,managed_irq,LIST`
+//! (assets/performanceprofile/tuned/openshift-node-performance, `isolated_cores`). The operator itself sets sysctls,
+//! workqueues and interrupts. Settings for which a PerformanceProfile has no field go into a Tuned object.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::{Export, ExportedFile, quoted};
 use crate::knob::{AnySetting, Setting as _};
 use crate::profile::Resolved;
 
-/// Arguments that the operator sets from `spec.cpu`.
+/// Arguments that the operator itself sets from `spec.cpu`.
 const ITS_OWN: [&str; 6] = ["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "skew_tick", "tuned.non_isolcpus"];
 
 pub(super) fn export(resolved: &Resolved, summary: &str) -> Export {

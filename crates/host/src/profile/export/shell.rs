@@ -1,21 +1,21 @@
-//! A step as a command of the shell, for engines that run commands.
+//! A step as a shell command, for engines that run commands.
 
 use super::steps::Step;
 
-/// What the shell needs to know of a step.
+/// A step in the form that a shell needs.
 pub(super) struct Command {
-    /// What must exist for the step to mean anything here: a file, an interface's folder.
+    /// What must exist for the step to have a meaning on this machine: a file, or an interface's folder.
     pub(super) subject: String,
-    /// Prints how it stands.
+    /// A command that prints the present state.
     pub(super) show: String,
-    /// Sets it.
+    /// A command that makes the setting.
     pub(super) set: String,
-    /// The text that is shown where the step has nothing to do; `None` if only its effect tells.
+    /// The text that `show` prints if the step has nothing to do. `None` if only the setting's effect shows this.
     pub(super) wanted: Option<String>,
 }
 
 impl Command {
-    /// `None` for what is no command.
+    /// The command of a step. `None` if the step is no command.
     pub(super) fn of(step: &Step) -> Option<Self> {
         let file = |path: &str, text: &str| Self {
             subject: path.into(),
@@ -46,7 +46,7 @@ impl Command {
     }
 }
 
-/// A word for the shell (POSIX, Shell Command Language, 2.2.2): as it is, whatever is in it.
+/// Quotes a word for the shell (POSIX, Shell Command Language, 2.2.2), whatever is in it.
 pub(super) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,+@".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,11 +1,11 @@
-//! What a setting is outside of Apus: a file that is written, or a command.
+//! How a setting is made outside of Apus: by writing a file, or by running a command.
 
 use crate::knob::{Access, AnySetting, Error, Setting, Value};
 
 /// A step that another engine can take.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A kernel parameter.
+    /// A kernel parameter is set.
     Sysctl {
         /// Its name.
         name: String,
@@ -14,34 +14,34 @@ pub(super) enum Step {
         /// Its file.
         path: String,
     },
-    /// A file that is written.
+    /// A file is written.
     Write {
         /// Its path.
         path: String,
-        /// What.
+        /// The text to write.
         text: String,
     },
-    /// A command on an interface.
+    /// A command is run for an interface.
     Run {
-        /// The command.
+        /// The command with its arguments.
         words: Vec<String>,
-        /// The command that shows what it sets.
+        /// The command that shows what the other one sets.
         show: Vec<String>,
         /// The interface.
         interface: String,
     },
-    /// A folder that is made.
+    /// A folder is created.
     Folder(String),
-    /// Arguments of the kernel's command line.
+    /// Arguments are added to the kernel's command line.
     Arguments(String),
-    /// A request for an exit latency, in microseconds, that must be held.
+    /// An exit latency in microseconds is requested. A process must hold the request.
     Latency(String),
-    /// There is no step outside of Apus.
+    /// Outside of Apus the setting cannot be made; the text gives the reason.
     None(&'static str),
 }
 
 impl Step {
-    /// Why an engine that runs commands cannot take it.
+    /// Why an engine that runs commands cannot carry out the step.
     pub(super) fn why_not(&self, label: &str) -> String {
         match self {
             Self::Latency(micros) => {
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// What to do for `setting` to be `wanted`, in this order.
+/// The steps that give `setting` the value `wanted`, in this order.
 pub(super) fn steps(access: &Access, setting: &AnySetting, wanted: &Value) -> Result<Vec<Step>, Error> {
     let text = || wanted.as_text().unwrap_or_default().to_owned();
     Ok(match setting {
@@ -103,7 +103,7 @@ pub(super) fn steps(access: &Access, setting: &AnySetting, wanted: &Value) -> Re
     })
 }
 
-/// The names of ethtool(8)'s own words for fields of netlink.
+/// The words that ethtool(8) uses for fields of netlink.
 fn word(option: &str, field: &str) -> String {
     match (option, field) {
         ("-C" | "--coalesce", "rx-max-frames") => "rx-frames".into(),
@@ -114,7 +114,7 @@ fn word(option: &str, field: &str) -> String {
     }
 }
 
-/// A command of ethtool(8): the first option is followed by the interface.
+/// A command of ethtool(8). The interface follows the first option.
 fn ethtool(set: &[&str], show: &[&str], interface: &str, wanted: &Value) -> Step {
     let line = |options: &[&str]| {
         let (first, others) = options.split_first().expect("there is an option");
@@ -139,7 +139,7 @@ fn ethtool(set: &[&str], show: &[&str], interface: &str, wanted: &Value) -> Step
     Step::Run { words, show: line(show), interface: interface.into() }
 }
 
-/// Fields of coalescing that ethtool(8) takes as on and off.
+/// Fields of coalescing that ethtool(8) accepts as on and off.
 fn is_switch(field: &str) -> bool {
     field.starts_with("adaptive-") || field.starts_with("cqe-mode-")
 }

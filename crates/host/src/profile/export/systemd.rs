@@ -1,7 +1,7 @@
-//! A file for sysctl.d(5), and a unit (systemd.service(5)) that does the rest at boot.
+//! A file for sysctl.d(5), and a unit (systemd.service(5)) that makes the other settings at boot.
 //!
-//! Each line of the unit does one thing, and says so where the machine does not have it. What is refused stops nothing: it
-//! is written down, and the last line fails the unit with the list.
+//! Each line of the unit makes one setting, and says so if the machine does not have the setting. A refused setting
+//! does not stop the unit: it is written down, and the last line fails the unit with a list of all refused ones.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,9 @@
-//! A profile of tuned: `/etc/tuned/NAME/tuned.conf`; and the same as a Tuned object.
+//! A profile for tuned: `/etc/tuned/NAME/tuned.conf`. The same profile is also used in a Tuned object.
 //!
-//! Source: tuned-profiles(7), tuned.conf(5), and the plugins of redhat-performance/tuned 2.20 and 2.28: sysctl, sysfs, cpu,
-//! net, irqbalance, bootloader, script. The plugin sysfs writes below /sys alone; a `#` after a blank begins a comment, and
-//! `${` an expansion (profiles/loader.py, profiles/variables.py): what has either goes into the script.
+//! Source: tuned-profiles(7), tuned.conf(5), and the plugins of redhat-performance/tuned 2.20 and 2.28: sysctl, sysfs,
+//! cpu, net, irqbalance, bootloader, script. The plugin sysfs writes only below /sys. A `#` after a blank begins a
+//! comment, and `${` begins an expansion (profiles/loader.py, profiles/variables.py), so settings that contain one of
+//! these go into the script.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,9 +19,9 @@ use crate::profile::Resolved;
 pub(super) struct Parts {
     /// Sections, with their lines.
     sections: BTreeMap<String, String>,
-    /// What no plugin does: the setting's label, and the command.
+    /// Steps that no plugin can carry out: the label of the setting, and the command.
     pub(super) commands: Vec<(String, Step, Command)>,
-    /// What cannot be expressed.
+    /// Settings that cannot be expressed.
     pub(super) left_out: Vec<String>,
 }
 
@@ -92,7 +93,7 @@ impl Parts {
         }
     }
 
-    /// Adds a line, if tuned reads it as it is meant.
+    /// Adds a line, if tuned would read it in the intended meaning.
     fn line(&mut self, section: &str, key: &str, value: &str) -> bool {
         let trap = |text: &str| text.contains(['#', '$', '\\']) || text.chars().any(char::is_control);
         if trap(key) || trap(value) || key.contains(['=', ' ']) || value.trim() != value || value.is_empty() {
@@ -130,7 +131,7 @@ const SHOWN: [(&str, &str, &str); 8] = [
     ("tx-vlan-hw-insert", "tx-vlan-offload", "txvlan"),
 ];
 
-/// Saves features, and the lines that restore them.
+/// Commands that save features, and those that restore them.
 fn features(n: usize, interface: &str, words: &[String]) -> (String, String) {
     let (mut save, mut restore) = (String::new(), String::new());
     let there = quoted(&format!("/sys/class/net/{interface}"));
@@ -148,8 +149,8 @@ fn features(n: usize, interface: &str, words: &[String]) -> (String, String) {
     (save, restore)
 }
 
-/// Files are saved and restored by the functions that tuned has for that, and features with them; for the rest of what
-/// ethtool sets it has none.
+/// Files and features are saved and restored by tuned's own functions. tuned has none for the other settings of
+/// ethtool.
 fn script(commands: &[(String, Step, Command)]) -> String {
     let (mut start, mut stop, mut verify) = (String::new(), String::new(), String::new());
     for (n, (label, step, Command { subject, set, show, wanted })) in commands.iter().enumerate() {
@@ -186,7 +187,7 @@ fn script(commands: &[(String, Step, Command)]) -> String {
     )
 }
 
-/// What the plugin net has an option for (plugins/plugin_net.py): the option, and its parameters.
+/// The settings for which the plugin net has an option (plugins/plugin_net.py): the option, and its parameters.
 fn plugin(setting: &AnySetting, words: &[String]) -> Option<(&'static str, String)> {
     const COALESCE: [&str; 22] = [
         "adaptive-rx",

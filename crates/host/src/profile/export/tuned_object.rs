@@ -1,8 +1,8 @@
 //! A Tuned object of OpenShift's node tuning operator (`tuned.openshift.io/v1`).
 //!
-//! Source: openshift/cluster-node-tuning-operator, README, "Custom tuning specification". It carries a profile of tuned as
-//! text, and no files beside it: what needs a script is named. What a PerformanceProfile sets of its own accord
-//! (interrupts, workqueues, kernel arguments for isolation) is best left to one: `--format openshift`.
+//! Source: openshift/cluster-node-tuning-operator, README, "Custom tuning specification". The object contains a tuned
+//! profile as text, but no other files. So settings that need a script are listed as left out. Interrupts, workqueues
+//! and kernel arguments for isolation are set by a PerformanceProfile itself: for these use `--format openshift`.
 
 use super::tuned::Parts;
 use super::{Export, ExportedFile, quoted};

@@ -1,4 +1,4 @@
-//! Sections about CPUs and the uncore.
+//! Resolves the sections about CPUs and the uncore.
 
 use toml::Spanned;
 use units::{Hertz, Nanos};
@@ -149,7 +149,7 @@ impl Work<'_> {
     }
 }
 
-/// `min`, `max`, `base`, or a frequency; in kHz. `None` if the machine does not say.
+/// Converts `min`, `max`, `base` or a frequency to kHz. `None` if the machine does not say.
 fn kilohertz(text: &Spanned<String>, hardware: Option<(u64, u64)>, base: Option<u64>) -> Result<Option<u64>, String> {
     Ok(match text.get_ref().as_str() {
         "min" => hardware.map(|(min, _)| min),

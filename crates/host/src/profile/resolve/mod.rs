@@ -77,7 +77,7 @@ pub(super) fn isolated(access: &Access) -> Result<CpuSet, KnobError> {
     list.parse().map_err(|_| KnobError::unreadable(PATH, &list, "a list of CPUs"))
 }
 
-/// What is being made.
+/// A plan that is being made.
 struct Work<'a> {
     access: &'a Access,
     purpose: &'a Purpose,
@@ -86,7 +86,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The split of the CPUs must leave some for the rest of the machine.
+    /// Checks that the division of the CPUs leaves some for the rest of the machine.
     fn sound(&self, name: &str) -> Result<(), Error> {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let wrong = |why: String| Err(Error { place: name.to_owned(), why });
@@ -128,7 +128,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Adds a wish; a value that no machine takes is an error of the profile.
+    /// Adds a wanted setting. A value that no machine accepts is an error of the profile.
     fn add<T>(
         &mut self,
         layer: &Layer,
@@ -168,7 +168,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Fills in the lists of CPUs that the machine has.
+    /// Fills in the machine's lists of CPUs.
     fn fill(&self, text: &str) -> String {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let text = text.replace("{isolated}", &isolated.to_list());
@@ -192,7 +192,7 @@ impl Work<'_> {
         }
     }
 
-    /// The CPUs that a value names; `None`, with a note, if that is none.
+    /// The CPUs that a value names. `None`, with a note, if it names none.
     fn cpus(&mut self, layer: &Layer, text: &Spanned<String>) -> Result<Option<CpuSet>, Error> {
         let cpus = self.select(text.get_ref()).map_err(|why| layer.wrong(text, why))?;
         if cpus.is_empty() {
@@ -311,8 +311,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// A partition of its own for the application: version 2 with `cpuset.cpus.partition`, version 1 without load
-    /// balancing in it.
+    /// Plans a partition for the application: with `cpuset.cpus.partition` in version 2, without load balancing in
+    /// version 1.
     fn cpuset(&mut self, layer: &Layer) -> Result<(), Error> {
         let Some(section) = &layer.file.cpuset else { return Ok(()) };
         let name = section.name.get_ref();
@@ -361,7 +361,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The arguments go into one fragment.
+    /// Puts all arguments into one fragment.
     fn arguments(&mut self) {
         if self.resolved.arguments.is_empty() {
             return;

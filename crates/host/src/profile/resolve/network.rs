@@ -1,4 +1,4 @@
-//! Sections about interfaces.
+//! Resolves the sections about interfaces.
 
 use toml::Spanned;
 
@@ -16,7 +16,7 @@ use crate::transaction::OnRefusal;
 const FOLDER: &str = "/sys/class/net";
 
 impl Work<'_> {
-    /// One interface by its name; several by a pattern, or by their driver (`driver:ice`).
+    /// Plans a section for one interface, by its name, or for several, by a pattern or their driver (`driver:ice`).
     pub(super) fn network_section(&mut self, layer: &Layer, name: &str, section: &NetworkSection) -> Result<(), Error> {
         let driver = name.strip_prefix("driver:");
         if driver.is_none() && !pattern::is_pattern(name) {
@@ -42,7 +42,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Those that were named; or else all, or all with a device behind them.
+    /// The interfaces that were named, or else all, or all that have a device.
     fn interfaces(&mut self, layer: &Layer, with_device: bool) -> Result<Vec<String>, Error> {
         if !self.purpose.interfaces.is_empty() {
             return Ok(self.purpose.interfaces.clone());
@@ -61,8 +61,9 @@ impl Work<'_> {
         Ok(found)
     }
 
-    /// `one_of_many`: found by a pattern; then what its driver does not have is left out and noted, and what it refuses is
-    /// reported. Of an interface that was named, both are errors.
+    /// `one_of_many` says that the interface was found by a pattern. Settings that its driver does not support are then
+    /// left out with a note, and settings that it refuses are reported. For an interface that was named, both are
+    /// errors.
     fn interface(
         &mut self,
         layer: &Layer,
@@ -112,7 +113,7 @@ impl Work<'_> {
         self.steering(layer, name, section)
     }
 
-    /// Adds a group of fields; of one of many interfaces, those that it has.
+    /// Adds a group of fields. For one of many interfaces, only those that its driver supports.
     fn group(
         &mut self,
         layer: &Layer,
@@ -165,7 +166,8 @@ impl Work<'_> {
     }
 }
 
-/// A switch is on or off, and a number is one, however it is written: ethtool(8) says `autoneg off`, netlink 0.
+/// A switch is `on` or `off`, and a number is a number, however it is written: where ethtool(8) writes `autoneg off`,
+/// netlink writes 0.
 fn word(value: &Scalar, switch: bool) -> String {
     match (value, switch) {
         (Scalar::Boolean(yes), true) => if *yes { "on" } else { "off" }.into(),

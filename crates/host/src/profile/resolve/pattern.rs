@@ -1,6 +1,6 @@
-//! Names that stand for several: `*` is any text, `?` any character, as in a shell.
+//! Patterns for names: `*` is any text, `?` any character, as in a shell.
 
-/// Whether a name stands for several.
+/// Whether a name is a pattern for several names.
 pub(super) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?'])
 }

@@ -2,13 +2,14 @@
 
 use super::{MASK, keeps, scrub};
 
-/// What says nothing of anybody, whatever it stands behind.
+/// Words that identify nobody, whatever parameter they belong to.
 const SMALL_WORDS: [&str; 17] = [
     "", "auto", "disable", "disabled", "enable", "enabled", "false", "force", "n", "N", "no", "none", "off", "on",
     "true", "y", "yes",
 ];
 
-/// The line, word by word as the kernel takes it apart (`next_arg`, lib/cmdline.c). What stands behind `--` is for init.
+/// Masks the line word by word, as the kernel splits it (`next_arg`, lib/cmdline.c). The words after `--` belong to
+/// init.
 pub fn command_line(line: &str) -> String {
     let mut out = Vec::new();
     for word in words(line) {
@@ -54,7 +55,7 @@ fn parameter(word: &str) -> String {
     }
 }
 
-/// The name of a kernel's file, without its folders.
+/// The file name of a kernel image, without its folders.
 pub fn image(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or_default();
     if is_public(file) { file.to_owned() } else { MASK.to_owned() }
@@ -64,18 +65,18 @@ fn dashed(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// A word or a number that nobody keeps secret.
+/// Whether the value is a word or a number that nobody keeps secret.
 fn is_small(value: &str) -> bool {
     SMALL_WORDS.contains(&value) || value.len() < 3 && value.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Characters of lists, sizes and words: no path, no space, no address, no key.
+/// Whether the value has only characters of lists, sizes and words, so that it cannot be a path, an address or a key.
 pub fn is_public(value: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"_,.:;+*()!^%@$#-=".contains(&c);
     value.bytes().all(plain) && value.split([',', ';', '=']).all(|part| scrub::prose(part) == part)
 }
 
-/// The name of a parameter, and nothing else that a `=` may stand behind: `c2VjcmV0cGFzcw==`, `AKIA…=`.
+/// Whether the text is the name of a parameter, and not another text before a `=`: `c2VjcmV0cGFzcw==`, `AKIA…=`.
 fn is_name(name: &str) -> bool {
     let digits = name.bytes().filter(u8::is_ascii_digit).count();
     let lower = name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"_.-:".contains(&c));
@@ -84,7 +85,7 @@ fn is_name(name: &str) -> bool {
     starts && (lower || upper) && digits < 5 && digits < name.len() && name.len() < 48
 }
 
-/// The command lines of a boot loader's file, and the kernel's name.
+/// Masks a boot loader's file: keeps its command lines (masked) and the name of the kernel image.
 pub fn loader(text: &str) -> String {
     text.lines().filter_map(entry).collect()
 }

@@ -1,7 +1,7 @@
-//! What is not for others. Of a text that can hold a secret, what is known to be none is kept (`kept.txt`), and the
-//! rest is masked: nobody can list all names of passwords.
+//! Masks what others must not see. From a text that can contain a secret, only parts that are known to be harmless are
+//! kept (`kept.txt`), and the rest is masked, because nobody can list all names of passwords.
 //!
-//! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs has both tried on the same texts.
+//! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs tries both on the same texts.
 
 mod line;
 mod printed;
@@ -21,7 +21,7 @@ pub(super) use settings::{
 
 const MASK: &str = "MASKED";
 
-/// The list: a kind, and names.
+/// The list of what is kept: kinds, each with names.
 static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
     let lines = include_str!("../kept.txt").lines().filter(|line| !line.starts_with('#'));
     let of_line = |line: &'static str| {
@@ -32,13 +32,13 @@ static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
     lines.flat_map(of_line).collect()
 });
 
-/// Is it known to be no secret?
+/// Whether the name is known to be harmless.
 fn keeps(kind: &str, name: &str) -> bool {
     KEPT.contains(&(kind, name))
 }
 
-/// Does a snapshot keep the value of this kernel parameter, or the word if it has none? Dashes and underscores are the
-/// same.
+/// Whether a snapshot keeps the value of this kernel parameter, or the word itself if it has no value. Dashes and
+/// underscores are equal.
 pub fn keeps_parameter(name: &str) -> bool {
     let name = name.replace('-', "_");
     keeps("parameter", &name) || keeps("flag", &name)

@@ -5,8 +5,8 @@ use super::settings::{memory_modules, path, thread};
 use super::{MASK, prose};
 use crate::facts::THREAD_STATUS;
 
-/// Of the file `name` in the folder `commands`, `tasks` or `msr` what is kept; `None` of one that no rule reads. Messages
-/// are not among them.
+/// Masks the file `name` of the folder `commands`, `tasks` or `msr`. `None` if no rule reads this file. Messages are
+/// not handled here.
 pub fn recorded(folder: &str, name: &str, text: &str) -> Option<String> {
     let key = |line: &str| line.split_once(':').is_some_and(|(key, _)| THREAD_STATUS.contains(&key));
     match (folder, name) {
@@ -34,9 +34,9 @@ fn register(line: &str) -> bool {
     line.split_once(' ').is_some_and(|(cpu, value)| cpu.parse::<u32>().is_ok() && is_hexadecimal(value))
 }
 
-/// What a command printed.
+/// Masks the output of a command.
 fn output(name: &str, text: &str) -> Option<String> {
-    /// Those whose whole output is read, as `ethtool OPTION INTERFACE`.
+    /// The commands `ethtool OPTION INTERFACE` whose whole output is kept.
     const ETHTOOL: [&str; 10] =
         ["-i", "-c", "-g", "-l", "-k", "-a", "-T", "--show-priv-flags", "--show-fec", "--show-eee"];
     let number = |line: &str| line.rsplit(' ').next().is_some_and(|value| value.parse::<u64>().is_ok());

@@ -1,20 +1,20 @@
-//! What names a host or its owner wherever it stands: hardware addresses in every notation, GUIDs, UUIDs, IDs of
-//! containers; and, in texts that people or programs write, network addresses, URLs, mail addresses and keys.
+//! Masks what identifies a host or its owner in any text: hardware addresses in every notation, GUIDs, UUIDs and IDs of
+//! containers. In texts that people or programs write, it also masks network addresses, URLs, mail addresses and keys.
 //!
-//! What is replaced here must stay the same for the same text, and differ for others: names of interfaces and groups
-//! refer to each other.
+//! The same text always gets the same replacement, and different texts get different ones, because names of interfaces
+//! and groups refer to each other.
 
 use super::MASK;
 
 /// The fewest hexadecimal digits in a row that are an address or an ID: a MAC address without separators.
 const ADDRESS: usize = 12;
-/// An ID of a container, a machine or a partition.
+/// Number of hexadecimal digits of the ID of a container, a machine or a partition.
 const ID: usize = 32;
-/// The fewest characters of a key, a token or a packed text that are told from words.
+/// The fewest characters by which a key, a token or a packed text can be distinguished from a word.
 const KEY: usize = 16;
 
-/// Masks addresses and IDs, in names too: of `enx001122334455` the last three digits stay, of longer ones more, so
-/// that two stay two.
+/// Masks addresses and IDs, also inside names. The last three digits of `enx001122334455` stay, and more digits of
+/// longer names, so that two names stay different.
 pub fn identifiers(text: &str) -> String {
     let octets = text.as_bytes();
     let mut out = String::with_capacity(text.len());
@@ -38,7 +38,7 @@ pub fn identifiers(text: &str) -> String {
     out
 }
 
-/// The address that begins here: its length, and what takes its place.
+/// The address that begins at this place: its length, and its replacement.
 fn address(text: &str, at: usize) -> Option<(usize, String)> {
     let rest = &text.as_bytes()[at..];
     let groups = |separator: u8| {
@@ -105,10 +105,10 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
     Some((run, format!("masked{}", &digits[run - tail..])))
 }
 
-/// Prefixes of names that are made of an address (systemd.net-naming-scheme(7)).
+/// Prefixes of names that contain an address (systemd.net-naming-scheme(7)).
 const INTERFACES: [&str; 5] = ["enx", "ibx", "slx", "wlx", "wwx"];
 
-/// Masks, in a text for people, also what is no identifier of hardware.
+/// Masks a text for people, including what does not identify hardware.
 pub fn prose(text: &str) -> String {
     let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | '=' | '[' | ']' | '(' | ')' | '"' | '\'' | ';');
     let text = identifiers(text);
@@ -121,12 +121,12 @@ pub fn prose(text: &str) -> String {
     out
 }
 
-/// Is a word an address, a URL, a person at a place, or a key?
+/// Whether a word is an address, a URL, a person at a host (`user@host`), or a key.
 pub fn is_private(word: &str) -> bool {
     word.contains("://") || at_place(word) || is_address(word) || has_key(word)
 }
 
-/// `user@host`; a size at an address, as `memmap=64M@0x18000000` has it, is none.
+/// Whether the word is `user@host`. A size at an address, as in `memmap=64M@0x18000000`, is not.
 fn at_place(word: &str) -> bool {
     let number = |place: &str| {
         let digits = place.strip_prefix("0x").unwrap_or(place).trim_end_matches(['K', 'M', 'G', 'T']);
@@ -135,7 +135,7 @@ fn at_place(word: &str) -> bool {
     word.split_once('@').is_some_and(|(user, place)| !user.is_empty() && !number(place))
 }
 
-/// An IPv4 or IPv6 address, with a port or a length of its prefix.
+/// Whether the word is an IPv4 or IPv6 address, with or without a port or a prefix length.
 fn is_address(word: &str) -> bool {
     let word = word.trim_end_matches(['.', ':', ',']);
     // Three colons or more: `::` and shorter texts are times, or PCI devices.
@@ -144,7 +144,7 @@ fn is_address(word: &str) -> bool {
     v6 || word.split([':', '/', '@']).any(|word| word.parse::<std::net::Ipv4Addr>().is_ok())
 }
 
-/// Does a word hold a run of characters as keys, tokens and packed texts have them, and words do not?
+/// Whether a word contains a run of characters that looks like a key, a token or a packed text.
 fn has_key(word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '_');
     word.split(|c| !is_part(c)).any(|run| {

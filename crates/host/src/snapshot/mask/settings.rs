@@ -1,4 +1,4 @@
-//! Files of settings, tables and messages: what rules read of them, and no more.
+//! Masks files of settings, tables and messages: keeps only what the rules read.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,7 +6,8 @@ use super::line::{command_line, is_public};
 use super::scrub::{self, identifiers};
 use super::{MASK, keeps, prose};
 
-/// `NAME=value` lines of an environment file or of systemd: names are kept, values if they are known to be no secret.
+/// Masks `NAME=value` lines of an environment file or of systemd: names are kept, values only if they are known to be
+/// harmless.
 pub fn settings(text: &str) -> String {
     text.lines().filter_map(setting).map(|line| line + "\n").collect()
 }
@@ -40,7 +41,7 @@ fn setting(line: &str) -> Option<String> {
     Some(format!("{name}={}", words.join(" ")))
 }
 
-/// A number, a list or a mask of CPUs, a switch, or a known option.
+/// Whether the word is a number, a list or a mask of CPUs, a switch, or a known option.
 fn is_setting(word: &str) -> bool {
     const SWITCHES: [&str; 8] = ["yes", "no", "true", "false", "on", "off", "0", "1"];
     let numbers = |text: &str| text.len() < 400 && text.bytes().all(|c| c.is_ascii_hexdigit() || b",-x".contains(&c));
@@ -54,14 +55,15 @@ fn is_setting(word: &str) -> bool {
     SWITCHES.contains(&word) || list(word) || is_option && (list(option.1) || is_plain_word(option.1))
 }
 
-/// `exact`, `subset`, `static`: a word of few small letters.
+/// Whether the word has only few lower-case letters: `exact`, `subset`, `static`.
 fn is_plain_word(word: &str) -> bool {
     const WORDS: [&str; 9] =
         ["exact", "subset", "ignore", "none", "static", "restricted", "best-effort", "single-numa-node", "debug"];
     WORDS.contains(&word)
 }
 
-/// Of the kubelet's settings those known, which stand at the top: `key: value`, or `"key": "value",` of JSON.
+/// Keeps the known settings at the top level of the kubelet's configuration: `key: value`, or `"key": "value",` in
+/// JSON.
 pub fn kubelet(text: &str) -> String {
     let line = |line: &str| {
         let is_nested = line.starts_with([' ', '\t', '-']) && !line.trim_start().starts_with('"');
@@ -77,7 +79,7 @@ pub fn kubelet(text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// Of the kubelet's state of CPUs the policy and the default set; the rest names containers.
+/// Keeps the policy and the default CPU set of the kubelet's CPU manager state. The rest of the file names containers.
 pub fn cpu_manager(text: &str) -> String {
     let value = |key: &str| {
         let (_, rest) = text.split_once(&format!("\"{key}\""))?;
@@ -92,7 +94,7 @@ pub fn cpu_manager(text: &str) -> String {
     format!("{{{}}}\n", pairs.join(","))
 }
 
-/// `key : value` lines, whose known keys keep their values.
+/// Masks `key : value` lines: known keys keep their values.
 fn table(kind: &str, text: &str) -> String {
     let line = |line: &str| {
         let Some((key, value)) = line.split_once(':') else {
@@ -109,24 +111,25 @@ fn table(kind: &str, text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// What a CPU can do, by the kernel's own names: some look like keys (avx512_vp2intersect).
+/// Keeps CPU features by the kernel's own names, although some look like keys (avx512_vp2intersect).
 fn features(value: &str) -> String {
     let is_name = |word: &str| word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
     let word = |word: &str| if is_name(word) { word.to_owned() } else { prose(word) };
     value.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// `/proc/cpuinfo`: boards and mainframes print their serial numbers there.
+/// Masks `/proc/cpuinfo`, in which boards and mainframes print their serial numbers.
 pub fn cpu_info(text: &str) -> String {
     table("cpuinfo", text)
 }
 
-/// `dmidecode -t 17`, without serial numbers, asset tags and parts' numbers.
+/// Masks the output of `dmidecode -t 17`: removes serial numbers, asset tags and part numbers.
 pub fn memory_modules(text: &str) -> String {
     table("dmidecode", text)
 }
 
-/// The kernel's configuration: switches and numbers; few texts, for its command line and its keys are there too.
+/// Masks the kernel's configuration: keeps switches and numbers, but only few texts, because its command line and its
+/// keys are texts too.
 pub fn config(text: &str) -> String {
     let line = |line: &str| {
         let (name, value) = line.strip_prefix("CONFIG_")?.split_once('=')?;
@@ -143,7 +146,7 @@ pub fn config(text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// The same, packed with gzip; `None` if it cannot be unpacked.
+/// Masks the kernel's configuration in gzip form. `None` if it cannot be unpacked.
 pub fn packed_config(octets: &[u8]) -> Option<Vec<u8>> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(octets).take(super::super::SIZE_LIMIT as u64).read_to_string(&mut text).ok()?;
@@ -152,14 +155,14 @@ pub fn packed_config(octets: &[u8]) -> Option<Vec<u8>> {
     encoder.finish().ok()
 }
 
-/// `/proc/modules` without the addresses, which only root may know.
+/// Removes from `/proc/modules` the addresses, which only root may know.
 pub fn modules(text: &str) -> String {
     let word = |word: &str| if word.starts_with("0x") { "0x0".to_owned() } else { word.to_owned() };
     let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n";
     text.lines().map(line).collect()
 }
 
-/// `/proc/swaps`: devices of the kernel keep their names.
+/// Masks `/proc/swaps`. Devices of the kernel keep their names.
 pub fn swaps(text: &str) -> String {
     let line = |(n, line): (usize, &str)| {
         let (path, rest) = line.split_at(line.find([' ', '\t']).unwrap_or(line.len()));
@@ -172,7 +175,8 @@ pub fn swaps(text: &str) -> String {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Mounts of the kernel's own kinds, and that there is one for `/`: it shows that the table is whole.
+/// Keeps the mounts of the kernel's own file systems, and the fact that `/` has a line, which shows that the table is
+/// complete.
 pub fn mounts(text: &str) -> String {
     const KINDS: [&str; 7] = ["hugetlbfs", "resctrl", "cgroup", "cgroup2", "debugfs", "tracefs", "bpf"];
     const PLACES: [&str; 6] = ["/dev/", "/sys/", "/proc/", "/run/", "/mnt/huge", "/hugepages"];
@@ -197,7 +201,7 @@ pub fn mounts(text: &str) -> String {
     text.lines().filter_map(line).collect()
 }
 
-/// Limits of locked memory and real-time priority; for whom they are is theirs.
+/// Keeps the limits of locked memory and real-time priority, without the names of users and groups.
 pub fn limits(text: &str) -> String {
     let line = |line: &str| {
         let mut words: Vec<&str> = line.split_whitespace().collect();
@@ -222,8 +226,8 @@ pub fn counted(text: &str) -> String {
     text.lines().map(|_| format!("{MASK}\n")).collect()
 }
 
-/// A message of the kernel; `None` if a program wrote it (`name[pid]: …`). Command lines that it repeats are masked as
-/// such; of `name=value` numbers are kept, and what the kernel says of an error's kind.
+/// Masks a message of the kernel. `None` if a program wrote it (`name[pid]: …`). A command line in it is masked as a
+/// command line. Of `name=value`, only numbers and the kernel's words for kinds of errors are kept.
 pub fn message(line: &str) -> Option<String> {
     const WORDS: [&str; 3] = ["severity", "type", "id"];
     // `dmesg --raw` has the priority before it: that of a program is one with a facility.
@@ -259,7 +263,7 @@ pub fn message(line: &str) -> Option<String> {
     Some(format!("{time}{}", prose(&text.join(" "))))
 }
 
-/// A file's contents at the end: names of groups, threads and interfaces in it.
+/// Masks names of groups, threads and interfaces in a file's contents. It is the last step.
 pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
     // What is no text is a packed configuration, masked before, or a PCI configuration space.
     if path_of.ends_with(".gz") || path_of.starts_with("sys/bus/pci/") && path_of.ends_with("/config") {
@@ -288,7 +292,7 @@ pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
     masked.into_bytes()
 }
 
-/// A thread's name, which a program gives itself.
+/// Masks the name of a thread, which a program chooses itself.
 pub(super) fn thread(name: &str) -> String {
     match name.split_once('=') {
         Some((name, _)) => format!("{name}={MASK}"),
@@ -297,8 +301,8 @@ pub(super) fn thread(name: &str) -> String {
     }
 }
 
-/// A path, or a line with paths: names of units lose what an administrator calls an instance, and names that stand for
-/// others' things.
+/// Masks a path, or a line with paths: removes the instance part of unit names, and names that stand for other people's
+/// things.
 pub fn path(path: &str) -> String {
     let part = |part: &str| -> String {
         let (stem, kind) = part.rsplit_once('.').unwrap_or((part, ""));
@@ -324,13 +328,13 @@ pub fn path(path: &str) -> String {
     identifiers(&masked.collect::<String>())
 }
 
-/// Instances that every host has: a user's number, a terminal.
+/// Whether every host has this instance: a user's number, a terminal.
 fn is_usual(instance: &str) -> bool {
     let digits = instance.trim_start_matches("tty").trim_start_matches('S');
     digits.len() <= 5 && digits.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Tells two names apart, and does not tell what they were.
+/// A number that distinguishes two names but does not reveal them.
 fn sum(text: &str) -> u32 {
     text.bytes().fold(0, |sum, octet| (sum * 31 + u32::from(octet)) % 997)
 }

@@ -25,7 +25,7 @@ impl Sum {
         Self(sum)
     }
 
-    /// The sum that consists of one 16-bit word.
+    /// The sum of one 16-bit word.
     #[inline]
     pub const fn word(word: u16) -> Self {
         Self(word.to_be() as u64)

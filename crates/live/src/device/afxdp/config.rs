@@ -16,7 +16,7 @@ pub struct InterfaceConfig {
 }
 
 impl InterfaceConfig {
-    /// Queue 0 of `name`, all frames, and native XDP with generic XDP as a fallback.
+    /// Makes a configuration for queue 0 of `name`: all frames, and native XDP with generic XDP as a fallback.
     pub fn new(name: impl Into<String>) -> Self {
         let (mode, filter) = (XdpMode::Auto, Filter::All);
         Self { name: name.into(), queues: vec![0], mode, filter }
@@ -50,7 +50,7 @@ units::named! {
         Native = "native",
         /// In the kernel's network stack, on each frame's skb. Works with any driver, but costs more.
         Generic = "generic",
-        /// In the driver if it supports XDP, otherwise in the network stack; `apus run` prints which.
+        /// In the driver if it supports XDP, otherwise in the network stack.
         Auto = "auto",
     }
 }
@@ -151,11 +151,11 @@ units::named! {
     /// Whether the driver receives directly into the pool.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum ZeroCopy {
-        /// If the driver supports it; `apus run` prints `zero-copy` or `copying` for each port.
+        /// Zero copy if the driver supports it.
         Auto = "auto",
-        /// Yes; opening fails if the driver does not support it.
+        /// Always zero copy; opening fails if the driver does not support it.
         Force = "force",
-        /// No; frames are copied.
+        /// Never zero copy; frames are copied.
         Off = "off",
     }
 }

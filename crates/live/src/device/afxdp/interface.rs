@@ -15,13 +15,12 @@ use crate::device::Health;
 
 use super::config::{Filter, InterfaceConfig, XdpMode};
 use super::explain::{self, errno_of};
-use super::netdev::rx_queues;
 use super::sys;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
-/// An interface with Apus's XDP program on it. A clone shares the attachment. The program is detached with the last
-/// clone; each device holds one.
+/// An interface with Apus's XDP program on it. A clone shares the attachment. The program is detached when the last
+/// clone is dropped; each device holds a clone.
 ///
 /// The attachment belongs to the network namespace of the thread that made it.
 #[derive(Clone)]
@@ -70,7 +69,7 @@ impl Interface {
         let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
             .map_err(|e| Error::system("open a socket to query interfaces", e))?;
         let ifindex = netdevice::name_to_index(&control, name).map_err(|e| explain::unknown_interface(name, e))?;
-        let available = rx_queues(ifindex);
+        let available = sys::rx_queues(control.as_fd(), name);
         if let (Some(available), Some(queue)) = (available, config.queues.iter().max())
             && *queue >= available
         {

@@ -19,7 +19,6 @@ mod context;
 mod explain;
 mod index;
 mod interface;
-mod netdev;
 mod parts;
 mod queue;
 mod refusals;

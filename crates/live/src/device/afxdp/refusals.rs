@@ -1,8 +1,8 @@
 //! Pauses sending while the driver's queue is full, because each attempt would lose a frame.
 //!
 //! In copy mode the only sign of a full queue is that a frame is taken and dropped. On veth with deferred interrupts
-//! the peer empties its ring of 256 frames once per `gro_flush_timeout`. If a burst meets a full ring, each further
-//! frame would be lost at the price of a system call. So it stays in the TX ring instead.
+//! the peer empties its ring of 256 frames once per `gro_flush_timeout`. If a burst finds that ring full, each further
+//! frame would cost a system call and be lost. So the remaining frames stay in the TX ring instead.
 
 use units::{Instant, Monotonic, Nanos};
 
@@ -16,7 +16,7 @@ const LONGEST: Nanos = Nanos::from_micros(80);
 /// What to do when a frame is refused during a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OnRefusal {
-    /// End the kick, and make no other for a while.
+    /// End this attempt to send, and make no other for a while.
     Pause,
     /// Continue: the remaining frames are sent now or lost.
     GoOn,

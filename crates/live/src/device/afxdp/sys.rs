@@ -125,6 +125,35 @@ pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
 
 /// The interface's flags, `SIOCGIFFLAGS` in netdevice(7), seen from the namespace of `socket`.
 pub(super) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<c_int> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFFLAGS takes and fills a `struct ifreq`, which lives through the call.
+    let failed = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFFLAGS filled the member `ifru_flags`.
+    Ok(c_int::from(unsafe { request.ifr_ifru.ifru_flags }))
+}
+
+/// Values of include/uapi/linux/sockios.h and ethtool.h.
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// Number of receive queues in use, of channels that receive and of those that do both (`struct ethtool_channels`: the
+/// command, four maxima, then rx, tx, other, combined). `None` if the driver does not say.
+pub(super) fn rx_queues(socket: BorrowedFd<'_>, name: &str) -> Option<u32> {
+    let mut channels = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut request = request(name).ok()?;
+    request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
+    // SAFETY: SIOCETHTOOL takes a `struct ifreq` whose data points to a whole structure of the command; both live through
+    // the call.
+    let failed = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    let queues = channels[5].saturating_add(channels[8]);
+    (failed == 0 && queues > 0).then_some(queues)
+}
+
+/// A request about the interface `name`.
+fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: `ifreq` is plain numbers; all zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -133,13 +162,7 @@ pub(super) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: SIOCGIFFLAGS takes and fills a `struct ifreq`, which lives through the call.
-    let failed = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
-    if failed != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: SIOCGIFFLAGS filled the member `ifru_flags`.
-    Ok(c_int::from(unsafe { request.ifr_ifru.ifru_flags }))
+    Ok(request)
 }
 
 /// Prefetches the cache line at `offset` from `base`. Any address is allowed.

@@ -29,7 +29,7 @@ pub struct FaultRates {
     /// Rate at which frames are held back for [`hold_polls`](Self::hold_polls) polls of their queue.
     pub delay_ppm: u32,
     /// Rate at which frames are overtaken by the next frame. If none arrives within [`hold_polls`](Self::hold_polls)
-    /// polls, the frame goes on in its place.
+    /// polls, the frame is delivered in its place.
     pub reorder_ppm: u32,
     /// Number of polls (calls of `rx`) for which a frame is held back.
     pub hold_polls: u32,

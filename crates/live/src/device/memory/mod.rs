@@ -1,10 +1,10 @@
 //! A port without a kernel, for measurements and tests.
 //!
 //! [`MemoryDevice`] comes in two kinds:
-//! - a **source** ([`MemoryDevice::source`]): an endless supply of one frame, to measure the loop without the kernel's
-//!   cost. Receiving takes slots and sets their length, and sending gives them back. The data are written once, before
-//!   the first frame, as in DPDK's `net_null` (drivers/net/null/rte_eth_null.c, `eth_null_rx` and `eth_null_tx`).
-//!   Applications read and write real memory;
+//! - a **source** ([`MemoryDevice::source`]): an endless supply of one frame, to measure the loop without the
+//!   kernel's cost. Receiving takes slots and sets their length; sending gives them back. The data are written once,
+//!   before the first frame, as in DPDK's `net_null` (drivers/net/null/rte_eth_null.c, `eth_null_rx` and
+//!   `eth_null_tx`). Applications still read and write real memory;
 //! - a **link** ([`MemoryDevice::pair`], [`MemoryDevice::scripted`]): rings that can overflow, connected to another
 //!   port or to a test's [`MemoryHandle`]. Frames are copied between the pools.
 

@@ -61,8 +61,8 @@ impl<C> NetDim<C> {
         })
     }
 
-    /// Ports `net_dim()`. When the kernel begins a new window, it reads the clock again: `restart` is the result.
-    /// Without a kernel, pass the sample's own time.
+    /// Ports `net_dim()`. `restart` is the start of the next window, for which the kernel reads the clock again.
+    /// Without a kernel, pass `end.time`.
     pub fn step(&mut self, end: &DimSample<C>, restart: Instant<C>) -> Outcome {
         let outcome = match self.state {
             State::ApplyNewProfile => return Outcome::Applying,

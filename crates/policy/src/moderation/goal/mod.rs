@@ -43,7 +43,7 @@ mod window;
 
 use units::{Instant, Nanos};
 
-use super::{Decision, Direction, ModerationPolicy, Profile, Reason, Sample};
+use super::{Decision, Delays, Direction, ModerationPolicy, Profile, Reason, Sample};
 use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
 use window::{Growth, Totals, Window};
@@ -436,6 +436,13 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
 
     fn applied(&mut self, now: Instant<C>) {
         self.applied(now);
+    }
+
+    fn observe(&mut self, delays: Delays) {
+        // What came before the first sample of a profile may belong to another.
+        if self.start.is_some() && !matches!(self.phase, Phase::Fixed | Phase::Applying(_)) {
+            self.window.add(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
+        }
     }
 }
 

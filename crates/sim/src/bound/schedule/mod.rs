@@ -1,8 +1,8 @@
 //! The clairvoyant's schedule: the least cost of being awake in time for packets whose arrivals are all known.
 //!
 //! A core is either awake or at rest. Each packet has a release, before which nobody sees it, and a deadline, after
-//! which it is late. It is punctual if the core is awake at any moment between the two. A rest costs its `wake` once
-//! and its `slope` per nanosecond. Being awake costs [`Prices::awake`] per nanosecond, and the packets' work is done in
+//! which it is late. It is in time if the core is awake at any moment between the two. A rest costs its `wake` once and
+//! its `slope` per nanosecond. Being awake costs [`Prices::awake`] per nanosecond, and the packets' work is done in
 //! that time.
 //!
 //! **Duality.** Take any price m ≥ 0 of a late packet. The least cost with at most A late packets is at least
@@ -25,7 +25,7 @@
 //!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + m · (late from R(v) to X(u)) ,
 //!                min over v < u of              S(v) + max(0, awake (u − v) − work of the packets between) )
 //! ```
-//! Only the work of punctual packets counts. There are at least `packets − A` of them.
+//! Only the work of packets that are in time counts. There are at least `packets − A` of them.
 //!
 //! Every term splits into one for v and one for u. So a running minimum replaces the inner search, and each m takes
 //! O(packets).

@@ -1,4 +1,4 @@
-//! What requests a core's frequency if no policy of Apus does: Linux's cpufreq governors, and NMAP.
+//! The governors that request a core's frequency if no policy of Apus does: Linux's cpufreq governors, and NMAP.
 //!
 //! ```text
 //!   the core wakes, works ──► Load: time, time idle, packets ──► Governor::decide ──► a request, or none
@@ -52,7 +52,7 @@ units::named! {
         Conservative(ConservativeModel) = "conservative",
         /// Follows the scheduler's utilisation.
         Schedutil(SchedutilModel) = "schedutil",
-        /// Follows NAPI's mode.
+        /// Follows NAPI's mode: polling or interrupts.
         Nmap(NmapModel) = "nmap",
     }
 }

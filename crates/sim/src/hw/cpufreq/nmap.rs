@@ -1,4 +1,4 @@
-//! NMAP: the highest frequency once NAPI polls for long, otherwise ondemand.
+//! NMAP: requests the highest frequency once NAPI polls for long, and otherwise follows ondemand.
 //!
 //! ```text
 //!   by utilisation (ondemand) ── more than ni_threshold packets polled since the interrupt ──► network-intensive

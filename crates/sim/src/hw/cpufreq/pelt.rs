@@ -2,7 +2,7 @@
 //!
 //! It is a geometric series over periods of 1,024 us, whose weight halves after 32 periods. Source: Linux
 //! `kernel/sched/pelt.c`, `pelt.h`, `sched-pelt.h`. Time passes more slowly for a core below its highest frequency, so
-//! that its work counts by what it achieves (`update_rq_clock_pelt()`). The missing time passes when the core goes
+//! that its utilisation is measured in work done (`update_rq_clock_pelt()`). The missing time passes when the core goes
 //! idle.
 
 use units::{Hertz, Nanos};

@@ -1,4 +1,4 @@
-//! schedutil: the frequency that the scheduler's utilisation requires, plus a quarter as a reserve.
+//! schedutil: requests the frequency that the scheduler's utilisation needs, plus a quarter as a reserve.
 
 use policy::frequency::PStates;
 use units::{Hertz, Nanos};

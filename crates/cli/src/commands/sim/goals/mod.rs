@@ -1,5 +1,5 @@
-//! `apus sim goals`: who holds a goal with the least power? [`plan`] makes the grid of what was typed, [`say`] and
-//! [`report`] show what came of it, [`rows`] is its CSV.
+//! `apus sim goals`: which waiting mode meets a goal with the least power? [`plan`] makes the grid from the arguments,
+//! [`say`] and [`report`] show the results, [`rows`] writes them as CSV.
 
 mod plan;
 mod report;
@@ -40,7 +40,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             PlanError::Empty => "give other values of --idle, --load, --peak or --traffic",
             _ => "choose machines that apus sim machines lists, with a network controller after a +",
         };
-        Failure::wrong("cannot plan the runs", error.to_string(), fix)
+        Failure::wrong("cannot plan the runs", error, fix)
     })?;
     let settings: Vec<Arc<Setting>> = settings.into_iter().map(Arc::new).collect();
     if let Some(folder) = &typed.scenarios {
@@ -77,11 +77,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
 /// Writes the scenario of each run to `folder`, for `apus sim run`, with the files that it uses.
 fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), Failure> {
     let failed = |error: io::Error| {
-        Failure::wrong(
-            format!("cannot write scenarios to {}", folder.display()),
-            error.to_string(),
-            "choose another folder",
-        )
+        Failure::wrong(format!("cannot write scenarios to {}", folder.display()), error, "choose another folder")
     };
     fs::create_dir_all(folder).map_err(failed)?;
     for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
@@ -127,7 +123,7 @@ fn simulate(
             Ok((number, cases)) => {
                 let name = || format!("simulate {}", settings[number].name());
                 let fix = "change --warm-up, --duration, --traffic or --rival";
-                done[number] = cases.map_err(|error| Failure::wrong(name(), error.to_string(), fix))?;
+                done[number] = cases.map_err(|error| Failure::wrong(name(), error, fix))?;
                 judged += done[number].len();
                 left -= 1;
             }

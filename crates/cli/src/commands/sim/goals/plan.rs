@@ -1,4 +1,4 @@
-//! The grid that was asked for: a named one, with what was typed in place of its parts.
+//! The requested grid: a named one, in which the arguments replace parts.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Cases as a report: power against the best rival's beside lateness against the allowed, and the cases that are lost.
+//! Shows cases as a report: it plots power, relative to the best rival, against lateness, relative to the allowed
+//! lateness, and lists the lost cases.
 
 use tester::report::model::{
     Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter, ScatterPanel,

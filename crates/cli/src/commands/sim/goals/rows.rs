@@ -1,4 +1,4 @@
-//! Cases as CSV, one row each. What is not known is empty.
+//! Writes cases as CSV, one row each. An unknown value is empty.
 
 use crate::documents::goals::Case;
 

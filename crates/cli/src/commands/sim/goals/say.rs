@@ -1,9 +1,10 @@
-//! Cases as text: those that adaptive loses, then how many of each verdict there are.
+//! Prints cases as text: those that `adaptive` loses, then the number of cases of each verdict.
 
 use std::fmt::Write as _;
 
 use sim::goals::Because;
 use tester::document::Name;
+use tester::layout::aligned;
 use units::Nanos;
 
 use super::super::say::{micros, watts};
@@ -134,7 +135,7 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
     }
     let left = move |column| column < texts || column == texts + 2 || Some(column) == because || column == last;
     let note = "LATE x: share of late packets, divided by the share that the goal allows. POWER x: power of adaptive, divided by the rival's.\n";
-    format!("{}{note}", aligned(&lines, left))
+    format!("{}\n{note}", aligned(&lines, left).join("\n"))
 }
 
 /// The share of late packets, as a multiple of what the goal allows.
@@ -212,27 +213,12 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
         }
     }
     let last = texts + 4;
-    aligned(&lines, move |column| column < texts || column > last)
-        + "DELAY: latency at the quantile of the goal; with several seeds, the median seed.\n"
+    aligned(&lines, move |column| column < texts || column > last).join("\n")
+        + "\nDELAY: latency at the quantile of the goal; with several seeds, the median seed.\n"
 }
 
 fn percent(part: u64, all: u64) -> String {
     if all == 0 { "-".to_owned() } else { format!("{:.3}", part as f64 * 100.0 / all as f64) }
-}
-
-/// Aligns columns at equal width; `left` marks those with text.
-fn aligned(lines: &[Vec<String>], left: impl Fn(usize) -> bool) -> String {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| lines.iter().filter_map(|l| Some(l.get(column)?.chars().count())).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for line in lines {
-        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            if left(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    text
 }
 
 const MEANINGS: [(&str, &str); 7] = [

@@ -1,77 +1,14 @@
-//! What leaves the program besides the distributions.
+//! The details of a measurement: each case compared with the first, and the guest's own polling.
 
 use std::fs;
 use std::path::Path;
 
 use host::knob::State;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tester::document::Name;
 use tester::host::Reading;
 use units::Nanos;
 
-use super::{Done, How, Source, name};
-
-/// Results of the probe `idle` that are not distributions.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct IdleDetail {
-    /// How one state was had.
-    pub how: Name<How>,
-    /// Idle states of the CPU, the shallowest first; empty in a guest that halts.
-    pub states: Vec<IdleFacts>,
-    /// The cases, each with a term of its name.
-    pub cases: Vec<IdleCase>,
-    /// Whether the guest itself polls before it halts, and for how long.
-    pub guest_halt_polling: Reading<HaltPolling>,
-}
-
-/// An idle state as its driver describes it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct IdleFacts {
-    /// Number of the state.
-    pub number: u32,
-    /// Name of the state.
-    pub name: String,
-    /// Exit latency according to the driver; null if it gives none.
-    pub claimed_exit_ns: Option<u64>,
-    /// Whether the state was disabled before the measurement; null if that is not readable.
-    pub was_disabled: Option<bool>,
-}
-
-/// One combination of idle state, idle time and source.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct IdleCase {
-    /// Name of its term.
-    pub term: String,
-    /// Number of the state; null if the CPU halted.
-    pub state: Option<u32>,
-    /// What ended the sleep: `timer`, `cpu` or `frame`.
-    pub source: Name<Source>,
-    /// Approximate time that the CPU was idle.
-    pub sleep_ns: u64,
-    /// Number of wake-ups.
-    pub wakeups: u64,
-    /// How often the kernel requested the state meanwhile; if far fewer than wake-ups, the figures do not describe
-    /// this state.
-    pub entered: Reading<u64>,
-    /// Median above that of the first state with this source (after the same sleep, if it had one that long): the
-    /// cost of the state itself. Without states, as in a guest, above that after the first sleep. Null without
-    /// samples.
-    pub median_above_first_ns: Option<u64>,
-    /// Median above the exit latency according to the driver (negative: below it); null if it gives none.
-    pub median_above_claim_ns: Option<i64>,
-}
-
-/// Parameters of the guest's own halt polling (kernel documentation, virt/guest-halt-polling).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct HaltPolling {
-    /// Longest time that a CPU polls before it halts.
-    pub guest_halt_poll_ns: u64,
-}
+use super::{Done, name};
+use crate::detail::idle::{HaltPolling, How, IdleCase, IdleDetail, IdleFacts};
 
 impl HaltPolling {
     /// Reads the parameters below `root`. They exist as soon as the module is loaded, but take effect only under the
@@ -139,6 +76,7 @@ pub(super) fn detail(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detail::idle::Source;
     use crate::record::Recorder;
 
     fn done(state: u32, source: Source, micros: u64) -> Done {

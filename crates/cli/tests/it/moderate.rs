@@ -1,0 +1,219 @@
+use std::net::UdpSocket;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use host::knob::{Access, Napi, Setting as _, Value};
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use tester::lab::{Guard, Lab, in_namespace, spawn};
+
+use crate::run::wait_for;
+use crate::schemas::validate;
+use crate::support::{BIND, Running, bare, text, turn};
+
+const DUT: &str = "192.0.2.1";
+const TX: &str = "192.0.2.2";
+
+/// Two hosts on one link, whose kernels talk; `None`, with a printed line, without the privilege.
+fn lab(name: &str) -> Option<Guard> {
+    if !rustix::process::geteuid().is_root() {
+        testkit::skip("making network namespaces needs root");
+        return None;
+    }
+    let ip = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    let lab = Lab::pair(&format!("{name}{}", std::process::id()));
+    Some(lab.address("dut", "dut0", ip(DUT), 24).address("tx", "tx0", ip(TX), 24).up().unwrap())
+}
+
+/// `apus moderate` in the namespace of the device under test, with a journal of its own.
+fn start(lab: &Guard, journal: &std::path::Path, words: &[&str]) -> Running {
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", BIND]).arg(journal);
+    command.arg(env!("CARGO_BIN_EXE_apus")).arg("moderate").args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running(spawn(&lab.namespace("dut"), &mut command).unwrap())
+}
+
+/// A folder for the journal, removed on drop.
+struct Journal(std::path::PathBuf);
+
+impl Journal {
+    fn new(name: &str) -> Self {
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn output(mut running: Running) -> (Option<i32>, String, String) {
+    let child: &mut Child = &mut running.0;
+    let (mut out, mut err) = (String::new(), String::new());
+    std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut out).unwrap();
+    std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut err).unwrap();
+    (child.wait().unwrap().code(), out, err)
+}
+
+/// The deferral of the first queue of the device under test.
+fn deferral(lab: &Guard) -> Value {
+    in_namespace(&lab.namespace("dut"), || Napi::new("dut0", 0).read(&Access::live().unwrap()).unwrap().unwrap())
+        .unwrap()
+}
+
+fn timeout(value: &Value) -> u64 {
+    value.field("gro-flush-timeout").unwrap().parse().unwrap()
+}
+
+/// Runs `during` while datagrams go to an application of the device under test, each 50 us or as the machine can.
+fn with_traffic<T>(lab: &Guard, during: impl FnOnce() -> T) -> T {
+    let end = AtomicBool::new(false);
+    let (dut, tx) = (lab.namespace("dut"), lab.namespace("tx"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            in_namespace(&dut, || {
+                let socket = UdpSocket::bind((DUT, 7_000)).unwrap();
+                socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+                let mut octets = [0; 200];
+                while !end.load(Ordering::Relaxed) {
+                    let _ = socket.recv(&mut octets); // or nothing came
+                }
+            })
+        });
+        scope.spawn(|| {
+            in_namespace(&tx, || {
+                let socket = UdpSocket::bind((TX, 0)).unwrap();
+                let mut due = Instant::now();
+                while !end.load(Ordering::Relaxed) {
+                    let _ = socket.send_to(&[0; 100], (DUT, 7_000)); // refused as long as nobody listens
+                    due += Duration::from_micros(50);
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                }
+            })
+        });
+        let result = during();
+        end.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Runs the command beside traffic, and returns its status and its only queue; everything must be as before.
+fn steered(lab: &Guard, journal: &Journal, words: &[&str]) -> (Option<i32>, Json) {
+    let before = deferral(lab);
+    assert_eq!(timeout(&before), 0);
+    let (status, out, err) = with_traffic(lab, || {
+        let mut all = vec!["dut0", "--duration", "4s", "--json"];
+        all.extend(words);
+        let running = start(lab, &journal.0, &all);
+        wait_for("the deferral", || timeout(&deferral(lab)) > 0);
+        output(running)
+    });
+    let document: Json = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    validate(&document);
+    assert_eq!((&document["restored"], deferral(lab)), (&Json::Bool(true), before), "{document:#}");
+    (status, document["queues"][0].clone())
+}
+
+fn number(queue: &Json, key: &str) -> u64 {
+    queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {queue:#}"))
+}
+
+/// How busy the machine is decides how late packets are, and not what the timer makes of their polls: one that brings
+/// packets, and at most one that finds none, for each time that the timer runs.
+#[test]
+fn a_queue_is_polled_by_its_timer_and_not_for_each_packet() {
+    let _turn = turn();
+    let Some(lab) = lab("mods") else { return };
+    let journal = Journal::new("moderate-static");
+    let (status, queue) = steered(&lab, &journal, &["--policy", "static:5000us"]);
+    assert_eq!((status, number(&queue, "timer_ns"), number(&queue, "changes")), (Some(0), 5_000_000, 1), "{queue:#}");
+    let most = 2 * number(&queue, "span_ns") / 5_000_000 + 10;
+    assert!(number(&queue, "polls") <= most, "{queue:#}");
+    assert!(number(&queue, "packets") > 0 && number(&queue, "measured") > 0, "{queue:#}");
+}
+
+#[test]
+fn a_goal_is_steered_for_and_everything_is_as_before() {
+    let _turn = turn();
+    let Some(lab) = lab("mod") else { return };
+    let journal = Journal::new("moderate");
+    let (status, queue) = steered(&lab, &journal, &["--goal", "p99=20ms"]);
+    let (timer, read) = (number(&queue, "timer_ns"), number(&queue, "reception_to_read_ns"));
+    assert_eq!(timer, number(&queue, "arrival_to_reception_bound_ns"), "{queue:#}");
+    // On a machine so busy that the application alone is late, the goal is missed, and that is said.
+    let held = timer + read <= 20_000_000;
+    assert_eq!((queue["verdict"] == "held", status == Some(0)), (held, held), "{queue:#}");
+    assert!(read < 20_000_000 || timer < 10_000_000, "no timer on top of that: {queue:#}");
+}
+
+#[test]
+fn a_killed_one_is_restored_by_the_next_and_a_dry_one_changes_nothing() {
+    let _turn = turn();
+    let Some(lab) = lab("modk") else { return };
+    let journal = Journal::new("moderate-killed");
+    let before = deferral(&lab);
+    let mut running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || timeout(&deferral(&lab)) == 300_000);
+    // unshare and sh have become apus: it is the child itself.
+    assert_eq!(running.end(Signal::KILL), None);
+    assert_eq!(timeout(&deferral(&lab)), 300_000, "nobody was left to restore it");
+    let (status, out, err) = output(start(&lab, &journal.0, &["dut0", "--dry-run", "--duration", "1s"]));
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(out.contains("dut0 queue 0: timer 50us (the first setting)"), "{out}");
+    assert!(out.contains("Nothing was changed (--dry-run)."), "{out}");
+    assert_eq!(deferral(&lab), before, "{err}");
+    let left: Vec<_> =
+        std::fs::read_dir(journal.0.join("apus/tune")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"]);
+}
+
+#[test]
+fn what_somebody_else_sets_is_theirs_and_ctrl_c_restores() {
+    let _turn = turn();
+    let Some(lab) = lab("modt") else { return };
+    let journal = Journal::new("moderate-theirs");
+    let mut running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || timeout(&deferral(&lab)) == 300_000);
+    running.signal(Signal::INT);
+    let (status, out, _) = output(running);
+    assert_eq!((status, timeout(&deferral(&lab))), (Some(0), 0), "{out}");
+    assert!(out.contains("The original settings are restored."), "{out}");
+    running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || timeout(&deferral(&lab)) == 300_000);
+    // Somebody else, by the device's file, which sets all of its NAPI instances.
+    let theirs = "mount -t sysfs none /sys && echo 77000 > /sys/class/net/dut0/gro_flush_timeout";
+    let mut other = std::process::Command::new("unshare");
+    other.args(["--mount", "--propagation", "private", "sh", "-c", theirs]);
+    assert!(spawn(&lab.namespace("dut"), &mut other).unwrap().wait().unwrap().success());
+    // Its only loop has ended, and so does the command.
+    let (status, out, err) = output(running);
+    assert!(out.contains("no longer steered: somebody else set it to"), "{out}{err}");
+    assert_eq!((status, timeout(&deferral(&lab))), (Some(1), 77_000), "{out}{err}");
+}
+
+#[test]
+fn wrong_use_is_said() {
+    for (words, code, why) in [
+        (&["moderate"][..], 2, "INTERFACE"),
+        (&["moderate", "lo", "--policy", "dim"], 2, "choose goal, net-dim or static:TIME"),
+        (&["moderate", "lo", "--goal", "100us"], 2, "p99"),
+        (&["moderate", "lo", "--duration", "0s"], 2, "duration"),
+        (&["moderate", "typo0"], 2, "no such network interface"),
+    ] {
+        let output = bare(words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
+    if rustix::process::geteuid().is_root() {
+        let output = bare(&["moderate", "lo"]);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("no NAPI instance"));
+    }
+}

@@ -1,0 +1,124 @@
+//! What the kernel and the driver say of an interface, as facts.
+
+use std::collections::BTreeMap;
+
+use super::attempt;
+use crate::facts::read::{Ethtool, Queues};
+use crate::facts::{Channels, Fact, Pause, QueueIrq, Rings, Source, Why};
+use crate::nic::{self, Client, Direction, Interface};
+
+/// No interface has more queues that are asked for one by one than this.
+const MAX_QUEUES: u32 = 4096;
+
+/// The fact that a request gave.
+fn asked<T>(result: Result<T, nic::Error>, source: impl Into<Source>) -> Fact<T> {
+    attempt(result.map_err(|error| error.as_io()), source)
+}
+
+/// What ethtool says of an interface.
+pub(crate) fn ethtool(client: &mut Client, interface: &Interface) -> Ethtool {
+    let name = interface.name();
+    let named = |option: &str| Source::new(format!("ethtool {option} {name}"));
+    let info = asked(client.driver(interface), named("-i"));
+    let part = |get: fn(&nic::Driver) -> &str| {
+        info.as_ref().and_then(|info| match get(info) {
+            "" | "N/A" => Fact::absent(named("-i")),
+            text => Fact::known(text.to_owned(), named("-i")),
+        })
+    };
+    let channels = asked(client.get::<Channels>(interface), named("-l"));
+    let of_queues = queues_of(&channels).map(|queues| client.queues_coalescing(interface, queues));
+    let of_queues = of_queues.and_then(Result::ok).unwrap_or_default();
+    Ethtool {
+        driver: part(|info| &info.name),
+        driver_version: part(|info| &info.version),
+        firmware: part(|info| &info.firmware),
+        bus: part(|info| &info.bus),
+        speed: Fact::not_recorded(named("")),
+        duplex: Fact::not_recorded(named("")),
+        autoneg: asked(client.autoneg(interface), named("")),
+        coalesce: asked(client.get(interface), named("-c")),
+        rx_profile: match client.rx_profile(interface) {
+            Ok(levels) if levels.is_empty() => {
+                Fact::missing(Why::Unsupported("not supported: no levels are told".into()), named("-c"))
+            }
+            levels => asked(levels, named("-c")),
+        },
+        queue_coalesce: (0..).zip(of_queues.into_iter().map(|all| Fact::known(all, named("--per-queue")))).collect(),
+        rings: asked(client.get(interface), named("-g")).map(shown),
+        channels,
+        features: asked(client.features(interface), named("-k")),
+        pause: asked(client.get(interface), named("-a")).and_then(|pause: nic::Pause| match pause {
+            nic::Pause { autoneg, rx: Some(rx), tx: Some(tx) } => {
+                Fact::known(Pause { autoneg: autoneg.unwrap_or(false), rx, tx }, named("-a"))
+            }
+            _ => Fact::missing(Why::Unsupported("not supported".into()), named("-a")),
+        }),
+        private_flags: asked(client.private_flags(interface), named("--show-priv-flags")),
+        time_stamping: asked(client.time_stamping(interface), named("-T")),
+        fec: asked(client.fec(interface), named("--show-fec")).and_then(|mode| match mode {
+            Some(mode) => Fact::known(mode, named("--show-fec")),
+            None => Fact::absent(named("--show-fec")),
+        }),
+        eee: asked(client.eee(interface), named("--show-eee")),
+        rss_table: asked(client.rss_table(interface), named("-x")),
+        flow_rules: asked(client.flow_rules(interface), named("-n")),
+        qdisc: asked(client.qdisc(interface), Source::new(format!("ip link show {name}"))),
+    }
+}
+
+/// A size or a mode of 0 is one that the driver does not have.
+fn shown(rings: Rings) -> Rings {
+    Rings {
+        rx_buf_len: rings.rx_buf_len.filter(|len| *len > 0),
+        cqe_size: rings.cqe_size.filter(|size| *size > 0),
+        tcp_data_split: rings.tcp_data_split.filter(|split| *split > 0),
+        ..rings
+    }
+}
+
+/// How many queues a driver can be asked about one by one.
+fn queues_of(channels: &Fact<Channels>) -> Option<u32> {
+    let channels = channels.get()?;
+    let count = |n: Option<u32>| n.unwrap_or(0);
+    let queues = count(channels.combined).saturating_add(count(channels.rx).max(count(channels.tx)));
+    (1..=MAX_QUEUES).contains(&queues).then_some(queues)
+}
+
+/// The queues of an interface, with their NAPI instances and interrupts.
+pub(crate) fn queues(client: &mut Client, interface: &Interface) -> Queues {
+    let napis = client.napis(interface);
+    let irq = |id: u32| napis.as_ref().ok()?.iter().find(|napi| napi.id == id)?.irq;
+    let mut irqs: BTreeMap<(u32, u32), QueueIrq> = BTreeMap::new();
+    for queue in client.queues(interface).unwrap_or_default() {
+        let Some(irq) = queue.napi.and_then(irq) else { continue };
+        let new = QueueIrq { queue: queue.number, irq, rx: false, tx: false };
+        let entry = irqs.entry((queue.number, irq)).or_insert(new);
+        match queue.direction {
+            Direction::Rx => entry.rx = true,
+            Direction::Tx => entry.tx = true,
+        }
+    }
+    Queues { irqs: irqs.into_values().collect(), napi: asked(napis, "netlink netdev napi-get") }
+}
+
+/// The driver's own counters; empty where it has none.
+pub(crate) fn statistics(client: &mut Client, name: &str) -> BTreeMap<String, u64> {
+    client.interface(name).and_then(|interface| client.driver_statistics(&interface)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The loopback stamps in software; the answer is understood only if the question was the right one.
+    #[test]
+    fn the_loopback_says_how_it_stamps() {
+        let mut client = Client::new();
+        let loopback = client.interface("lo").unwrap();
+        let said = ethtool(&mut client, &loopback);
+        let stamps = said.time_stamping.value().unwrap_or_else(|| panic!("{:?}", said.time_stamping));
+        assert!(!stamps.hardware_tx && !stamps.hardware_rx && stamps.phc.is_none());
+        assert!(matches!(said.coalesce.why(), Some(Why::Unsupported(why)) if why.starts_with("Operation not")));
+    }
+}

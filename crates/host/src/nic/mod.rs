@@ -1,0 +1,210 @@
+//! One client for all that netlink and the ethtool ioctl say of a network interface and take from it.
+//!
+//! A [`Client`] keeps its sockets open. A question costs one send and one receive into a buffer that stays, a dump one
+//! more receive for every 32 KiB, so that a NIC can be read hundreds of times a second. What is said in numbers is a
+//! group of [`Numbers`], whose fields are declared once with their attributes, names and bounds.
+//!
+//! ```text
+//! facts::live ──┐            ┌── ethtool.rs  family `ethtool`, and the ioctl where that is missing or says more
+//! knob ─────────┼─► Client ──┼── netdev.rs   family `netdev`: NAPI instances, queues and their counters
+//! controllers ──┘            └── socket.rs, message.rs; sys.rs: the system calls, and what only the ioctl says
+//! ```
+//!
+//! **Sources.** Documentation/netlink/specs/ethtool.yaml and netdev.yaml, Documentation/networking/ethtool-netlink.rst and
+//! napi.rst, include/uapi/linux/ethtool.h, ethtool_netlink.h and netdev.h.
+//!
+//! **Units and ranges** are in the docs of the fields. Everything is per interface, and concerns the network namespace of
+//! the thread that used the client first.
+//!
+//! **Errors** say whether the interface is gone, a capability is missing, the driver does not support it, the kernel does
+//! not know it, or the value is refused; with the text, the field and the range of the kernel's extended acknowledgement.
+
+mod error;
+mod ethtool;
+mod message;
+mod netdev;
+mod numbers;
+mod shared;
+mod socket;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+use message::{Attributes, Message};
+use socket::{Socket, Wants};
+
+pub use error::{Error, Said};
+pub use ethtool::{DimLevel, Driver, EthtoolGroup, Feature, TimeStamping};
+pub use netdev::{Direction, Napi, Queue, QueueStatistics};
+pub use numbers::{Channels, Coalescing, Field, NapiSettings, Numbers, Pause, QueueCounts, Rings};
+pub(crate) use shared::Shared;
+
+/// A network interface. Netlink finds it by its number, so also when it was renamed; the ioctl by its name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Interface {
+    name: String,
+    index: u32,
+}
+
+impl Interface {
+    /// An interface with a name and a number that are known.
+    pub fn new(name: impl Into<String>, index: u32) -> Self {
+        Self { name: name.into(), index }
+    }
+
+    /// Its name when it was found.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number. No other interface of the namespace ever gets it.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+/// A generic netlink family of the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Family {
+    name: &'static str,
+    id: u16,
+    /// A bit for each command.
+    commands: [u64; 4],
+}
+
+/// Asks network interfaces and sets them. Sockets are opened when they are first needed, in the calling thread's network
+/// namespace; a change needs CAP_NET_ADMIN both then and when it is made.
+#[derive(Debug, Default)]
+pub struct Client {
+    generic: Option<Socket>,
+    route: Option<Socket>,
+    /// For the ioctl.
+    control: Option<OwnedFd>,
+    families: Vec<Family>,
+}
+
+/// The family of families, its one command used, and its attributes (include/uapi/linux/genetlink.h).
+const GENL_ID_CTRL: u16 = 0x10;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const CTRL_ATTR_OPS: u16 = 6;
+const CTRL_ATTR_OP_ID: u16 = 1;
+/// include/uapi/linux/rtnetlink.h, if_link.h.
+const RTM_GETLINK: u16 = 18;
+const IFLA_QDISC: u16 = 6;
+/// Bytes of `struct ifinfomsg`, and where the interface's number is in it.
+const IFINFOMSG: usize = 16;
+const IFI_INDEX: usize = 4;
+
+impl Client {
+    /// A client that has not asked anything yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The interface with this name.
+    pub fn interface(&mut self, name: &str) -> Result<Interface, Error> {
+        let index = netdevice::name_to_index(self.control()?, name)?;
+        Ok(Interface::new(name, index))
+    }
+
+    /// The interface with this number, under the name that it has now.
+    pub fn interface_numbered(&mut self, index: u32) -> Result<Interface, Error> {
+        let name = netdevice::index_to_name(self.control()?, index)?;
+        Ok(Interface { name, index })
+    }
+
+    /// The name of the root queueing discipline.
+    pub fn qdisc(&mut self, interface: &Interface) -> Result<String, Error> {
+        let mut own = [0; IFINFOMSG];
+        own[IFI_INDEX..IFI_INDEX + 4].copy_from_slice(&interface.index.to_ne_bytes());
+        let mut name = None;
+        let socket = match &mut self.route {
+            Some(socket) => socket,
+            none => none.insert(Socket::route()?),
+        };
+        socket.request(&mut Message::new(&own), RTM_GETLINK, Wants::One, |body| {
+            name = Attributes(body.get(IFINFOMSG..).unwrap_or_default()).text(IFLA_QDISC);
+        })?;
+        name.ok_or_else(Error::unsaid)
+    }
+
+    fn control(&mut self) -> Result<&OwnedFd, Error> {
+        Ok(match &mut self.control {
+            Some(control) => control,
+            none => none.insert(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?),
+        })
+    }
+
+    /// Asks a generic family, and gives the attributes of each answer.
+    fn ask(
+        &mut self,
+        family: &'static str,
+        mut message: Message,
+        wants: Wants,
+        mut each: impl FnMut(Attributes<'_>),
+    ) -> Result<(), Error> {
+        let Family { id, commands, .. } = self.family(family)?;
+        let command = message.of_command();
+        if commands[usize::from(command / 64)] >> (command % 64) & 1 == 0 {
+            return Err(Error::no_command(command, family));
+        }
+        self.request(&mut message, id, wants, |body| each(attributes(body)))
+    }
+
+    fn request(
+        &mut self,
+        message: &mut Message,
+        kind: u16,
+        wants: Wants,
+        each: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let socket = match &mut self.generic {
+            Some(socket) => socket,
+            none => none.insert(Socket::generic()?),
+        };
+        let asked = socket.request(message, kind, wants, each);
+        // A dump that was not taken to its end would stay in the socket's way.
+        if matches!(asked, Err(Error::System(_))) {
+            self.generic = None;
+        }
+        asked
+    }
+
+    /// The family with this name, which keeps its number as long as the kernel runs.
+    fn family(&mut self, name: &'static str) -> Result<Family, Error> {
+        if let Some(known) = self.families.iter().find(|family| family.name == name) {
+            return Ok(*known);
+        }
+        let mut message = Message::command(CTRL_CMD_GETFAMILY);
+        message.text(CTRL_ATTR_FAMILY_NAME, name);
+        let mut found = None;
+        let asked = self.request(&mut message, GENL_ID_CTRL, Wants::One, |body| {
+            let said = attributes(body);
+            let mut commands = [0; 4];
+            for (_, operation) in said.nest(CTRL_ATTR_OPS).iter().flat_map(|all| all.iter()) {
+                if let Some(command) = Attributes(operation).number(CTRL_ATTR_OP_ID).filter(|command| *command < 256) {
+                    commands[(command / 64) as usize] |= 1 << (command % 64);
+                }
+            }
+            found = said.number(CTRL_ATTR_FAMILY_ID).map(|id| Family { name, id: id as u16, commands });
+        });
+        match asked {
+            Err(Error::NoDevice(_)) => return Err(Error::no_family(name)),
+            asked => asked?,
+        }
+        let family = found.ok_or_else(|| Error::torn(format!("the netlink family {name} has no number")))?;
+        self.families.push(family);
+        Ok(family)
+    }
+}
+
+/// Behind `struct genlmsghdr`.
+fn attributes(body: &[u8]) -> Attributes<'_> {
+    Attributes(body.get(4..).unwrap_or_default())
+}

@@ -1,0 +1,144 @@
+//! The family `netdev` (Documentation/netlink/specs/netdev.yaml, include/uapi/linux/netdev.h): NAPI instances, queues,
+//! their counters.
+
+use super::message::{Attributes, Message};
+use super::numbers::{NapiSettings, Numbers as _, QueueCounts, push, read};
+use super::socket::Wants;
+use super::{Client, Error, Interface};
+
+const FAMILY: &str = "netdev";
+
+/// Commands (`NETDEV_CMD_*`).
+const QUEUE_GET: u8 = 10;
+const NAPI_GET: u8 = 11;
+const QSTATS_GET: u8 = 12;
+const NAPI_SET: u8 = 14;
+
+const NAPI_IFINDEX: u16 = 1;
+const NAPI_ID: u16 = 2;
+const NAPI_IRQ: u16 = 3;
+const NAPI_PID: u16 = 4;
+const QUEUE_ID: u16 = 1;
+const QUEUE_IFINDEX: u16 = 2;
+const QUEUE_TYPE: u16 = 3;
+const QUEUE_NAPI_ID: u16 = 4;
+const QSTATS_IFINDEX: u16 = 1;
+const QSTATS_QUEUE_TYPE: u16 = 2;
+const QSTATS_QUEUE_ID: u16 = 3;
+const QSTATS_SCOPE: u16 = 4;
+/// A row for each queue (`NETDEV_QSTATS_SCOPE_QUEUE`).
+const SCOPE_QUEUE: u32 = 1;
+
+/// One NAPI instance. An instance gets a new number whenever the interface goes up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Napi {
+    /// The number of the instance.
+    pub id: u32,
+    /// The number of its interrupt. `None` if it has none, or the driver does not say.
+    pub irq: Option<u32>,
+    /// The number of its thread. `None` if softirqs poll it.
+    pub pid: Option<u32>,
+    /// What can be set.
+    pub settings: NapiSettings,
+}
+
+/// Which way packets go through a queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Direction {
+    /// Received.
+    Rx,
+    /// Sent.
+    Tx,
+}
+
+/// One queue. Receive and transmit queues are counted apart, each from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// The number of the queue.
+    pub number: u32,
+    /// Which way packets go.
+    pub direction: Direction,
+    /// The number of the NAPI instance that serves it. `None` if the driver does not say (veth).
+    pub napi: Option<u32>,
+}
+
+/// The kernel's counters of one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueStatistics {
+    /// The number of the queue.
+    pub number: u32,
+    /// Which way packets go.
+    pub direction: Direction,
+    /// What has been counted.
+    pub counts: QueueCounts,
+}
+
+/// `enum netdev_queue_type`; `None` for a kind that is not known here.
+fn direction(said: Attributes<'_>, attribute: u16) -> Option<Direction> {
+    match said.number(attribute)? {
+        0 => Some(Direction::Rx),
+        1 => Some(Direction::Tx),
+        _ => None,
+    }
+}
+
+fn napi(said: Attributes<'_>) -> Option<Napi> {
+    let id = said.word(NAPI_ID)?;
+    Some(Napi { id, irq: said.word(NAPI_IRQ), pid: said.word(NAPI_PID), settings: read(said) })
+}
+
+impl Client {
+    /// The NAPI instances of an interface, by their numbers; none if it is down. From Linux 6.8 on.
+    pub fn napis(&mut self, interface: &Interface) -> Result<Vec<Napi>, Error> {
+        let mut message = Message::command(NAPI_GET);
+        message.number(NAPI_IFINDEX, interface.index());
+        let mut all = Vec::new();
+        self.ask(FAMILY, message, Wants::Each, |said| all.extend(napi(said)))?;
+        all.sort_unstable_by_key(|napi| napi.id);
+        Ok(all)
+    }
+
+    /// One NAPI instance by its number, of whichever interface.
+    pub fn napi(&mut self, id: u32) -> Result<Napi, Error> {
+        let mut message = Message::command(NAPI_GET);
+        message.number(NAPI_ID, id);
+        let mut found = None;
+        self.ask(FAMILY, message, Wants::One, |said| found = napi(said))?;
+        found.ok_or_else(Error::unsaid)
+    }
+
+    /// Sets the fields that have a value for one NAPI instance. From Linux 6.13 on.
+    pub fn set_napi(&mut self, id: u32, settings: &NapiSettings) -> Result<(), Error> {
+        let mut message = Message::command(NAPI_SET).named(NapiSettings::FIELDS);
+        message.number(NAPI_ID, id);
+        push(settings, &mut message);
+        self.ask(FAMILY, message, Wants::Done, |_| {})
+    }
+
+    /// The queues in use; none if the interface is down. From Linux 6.8 on.
+    pub fn queues(&mut self, interface: &Interface) -> Result<Vec<Queue>, Error> {
+        let mut message = Message::command(QUEUE_GET);
+        message.number(QUEUE_IFINDEX, interface.index());
+        let mut all = Vec::new();
+        self.ask(FAMILY, message, Wants::Each, |said| {
+            if let (Some(number), Some(direction)) = (said.word(QUEUE_ID), direction(said, QUEUE_TYPE)) {
+                all.push(Queue { number, direction, napi: said.word(QUEUE_NAPI_ID) });
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// The kernel's counters of each queue, from Linux 6.9 on. [`Error::Unsupported`] if the driver does not count by
+    /// queue: [`Client::driver_statistics`] may have something, under names of its own.
+    pub fn queue_statistics(&mut self, interface: &Interface) -> Result<Vec<QueueStatistics>, Error> {
+        let mut message = Message::command(QSTATS_GET);
+        message.number(QSTATS_IFINDEX, interface.index());
+        message.number(QSTATS_SCOPE, SCOPE_QUEUE);
+        let mut all = Vec::new();
+        self.ask(FAMILY, message, Wants::Each, |said| {
+            let queue = said.word(QSTATS_QUEUE_ID).zip(direction(said, QSTATS_QUEUE_TYPE));
+            all.extend(queue.map(|(number, direction)| QueueStatistics { number, direction, counts: read(said) }));
+        })?;
+        Ok(all)
+    }
+}

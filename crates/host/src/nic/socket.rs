@@ -1,0 +1,173 @@
+//! A netlink socket: one send and one receive for each request, into a buffer that stays.
+//!
+//! Not netlink-socket2 (0.3.5): it indexes past its buffer of 8 KiB when a reply is longer, and the offloads of a card
+//! take 3 to 9 KiB; it asks for an acknowledgement of every question, which is a second receive.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::error::Error;
+use super::message::{Attributes, HEAD, Message};
+use super::sys;
+
+/// The longest part of a dump that the kernel makes (net/netlink/af_netlink.c, `netlink_recvmsg`).
+const ROOM: usize = 32 << 10;
+
+/// Message types and flags of include/uapi/linux/netlink.h.
+const NLMSG_NOOP: u16 = 1;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLMSG_OVERRUN: u16 = 4;
+const NLM_F_REQUEST: u16 = 0x01;
+const NLM_F_MULTI: u16 = 0x02;
+const NLM_F_ACK: u16 = 0x04;
+const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLM_F_DUMP: u16 = 0x300;
+
+/// What a request wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// One answer.
+    One,
+    /// An answer for each object.
+    Each,
+    /// That it is done.
+    Done,
+}
+
+/// A socket of the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(super) struct Socket {
+    socket: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+/// What a message is to a request.
+enum Part<'a> {
+    Other,
+    Answer { body: &'a [u8], last: bool },
+    End(Result<(), Error>),
+}
+
+impl Socket {
+    /// For generic netlink families.
+    pub(super) fn generic() -> Result<Self, Error> {
+        Self::open(Some(netlink::GENERIC))
+    }
+
+    /// For links: NETLINK_ROUTE is 0, the protocol of a socket without one.
+    pub(super) fn route() -> Result<Self, Error> {
+        Self::open(None)
+    }
+
+    fn open(protocol: Option<Protocol>) -> Result<Self, Error> {
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        sys::acknowledge_at_length(&socket)?;
+        // Port 0 is the kernel; a connected socket takes messages from nobody else.
+        rustix::net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
+        Ok(Self { socket, sequence: 0, buffer: vec![0; ROOM] })
+    }
+
+    /// Sends a request of type `kind` (a generic family's number), and gives each answer, from the family's own head on.
+    ///
+    /// The kernel carries a request out while it is being sent, and makes the next part of a dump when one is taken
+    /// (net/netlink/af_netlink.c, `netlink_unicast_kernel`, `netlink_dump`): nothing is ever waited for.
+    pub(super) fn request(
+        &mut self,
+        message: &mut Message,
+        kind: u16,
+        wants: Wants,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let flags = match wants {
+            Wants::One => NLM_F_REQUEST,
+            Wants::Each => NLM_F_REQUEST | NLM_F_DUMP,
+            Wants::Done => NLM_F_REQUEST | NLM_F_ACK,
+        };
+        rustix::net::send(&self.socket, message.sealed(kind, flags, self.sequence), SendFlags::empty())?;
+        let mut changed = false;
+        loop {
+            let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+            let (_, length) = rustix::net::recv(&self.socket, &mut self.buffer[..], flags)?;
+            let mut rest = self.buffer.get(..length).ok_or_else(|| {
+                Error::torn(format!("a reply of {length} bytes, and none longer than {ROOM} was expected"))
+            })?;
+            while !rest.is_empty() {
+                match part(&mut rest, self.sequence, message, &mut changed)? {
+                    Part::Other => {}
+                    Part::Answer { body, last } => {
+                        each(body);
+                        if last && wants == Wants::One {
+                            return Ok(());
+                        }
+                    }
+                    Part::End(Ok(())) if changed => {
+                        return Err(Error::torn("what the kernel listed changed meanwhile; ask again"));
+                    }
+                    Part::End(end) => return end,
+                }
+            }
+        }
+    }
+}
+
+/// Takes the first message off.
+fn part<'a>(rest: &mut &'a [u8], sequence: u32, request: &Message, changed: &mut bool) -> Result<Part<'a>, Error> {
+    let torn = || Error::torn("a message that ends too early");
+    let head = rest.first_chunk::<HEAD>().ok_or_else(torn)?;
+    let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let half = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+    let (length, kind, flags) = (word(0) as usize, half(4), half(6));
+    let body = rest.get(HEAD..length).ok_or_else(torn)?;
+    *rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    if word(8) != sequence {
+        return Ok(Part::Other);
+    }
+    *changed |= flags & NLM_F_DUMP_INTR != 0;
+    // Both begin with an error number; behind it an error has the request's head, and both may have attributes.
+    let end = |behind: usize| {
+        let number = body.first_chunk().map(|octets| i32::from_ne_bytes(*octets)).ok_or_else(torn)?;
+        let added = Attributes(body.get(behind..).unwrap_or_default());
+        Ok(Part::End(if number == 0 { Ok(()) } else { Err(request.explained(-number, added)) }))
+    };
+    match kind {
+        NLMSG_NOOP => Ok(Part::Other),
+        NLMSG_ERROR => end(4 + HEAD),
+        NLMSG_DONE => end(4),
+        NLMSG_OVERRUN => Err(Error::torn("the kernel lost data")),
+        _ => Ok(Part::Answer { body, last: flags & NLM_F_MULTI == 0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nic::numbers::{NapiSettings, Numbers as _};
+
+    /// What Linux 6.18 answered to `threaded=7` (request 5).
+    const REFUSAL: &[u8] = include_bytes!("recorded/napi_set_threaded_7.bin");
+
+    #[test]
+    fn a_recorded_refusal_is_understood_and_no_part_of_it_is_trusted() {
+        let mut message = Message::command(14).named(NapiSettings::FIELDS);
+        message.number(2, 8193);
+        message.number(8, 7);
+        let mut all = REFUSAL;
+        let Part::End(Err(error)) = part(&mut all, 5, &message, &mut false).unwrap() else {
+            panic!("it is no refusal");
+        };
+        assert!(all.is_empty());
+        assert_eq!(
+            error.to_string(),
+            "Numerical result out of range (os error 34): integer out of range: threaded, 0 to 1"
+        );
+        assert!(matches!(part(&mut &REFUSAL[..], 6, &message, &mut false), Ok(Part::Other)), "of another request");
+        for length in 0..REFUSAL.len() {
+            assert!(part(&mut &REFUSAL[..length], 5, &message, &mut false).is_err(), "{length}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! `SIOCETHTOOL`, for what netlink does not offer (settings of one queue), not in replies of bounded size (names), or not
+//! on kernels before 5.6 (ioctl_netdevice(2), include/uapi/linux/ethtool.h); options of netlink sockets.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::{Client, Driver, Error, Feature, Interface};
+
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETHTOOL_GPFLAGS: u32 = 0x27;
+const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GRXFHINDIR: u32 = 0x38;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_PERQUEUE: u32 = 0x4b;
+pub(super) const ETHTOOL_GCOALESCE: u32 = 0x0e;
+pub(super) const ETHTOOL_SCOALESCE: u32 = 0x0f;
+pub(super) const ETHTOOL_GRINGPARAM: u32 = 0x10;
+pub(super) const ETHTOOL_GPAUSEPARAM: u32 = 0x12;
+pub(super) const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// Sets of names (`enum ethtool_stringset`).
+const ETH_SS_STATS: u32 = 1;
+const ETH_SS_PRIV_FLAGS: u32 = 2;
+const ETH_SS_FEATURES: u32 = 4;
+/// Bytes of a name (`ETH_GSTRING_LEN`).
+const NAME: usize = 32;
+/// More names than this are refused. Drivers of the largest cards have some ten thousand counters.
+const MAX_NAMES: usize = 1 << 16;
+/// What is lent to the kernel for names and counters: twice what [`MAX_NAMES`] take, so that counters
+/// that appear between the question for their number and the one for themselves have room.
+const ROOM: usize = 8 + 2 * MAX_NAMES * NAME;
+/// Queues that one request can name (`MAX_NUM_QUEUE`).
+pub(super) const MAX_QUEUES: u32 = 4096;
+/// 32-bit fields of `struct ethtool_coalesce`, with the command.
+pub(super) const COALESCE: usize = 23;
+
+/// Has the kernel explain errors, and not repeat the request in them (`NETLINK_EXT_ACK`, `NETLINK_CAP_ACK`; netlink(7)).
+pub(super) fn acknowledge_at_length(socket: &OwnedFd) -> io::Result<()> {
+    for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
+        let on: libc::c_int = 1;
+        let length = size_of_val(&on) as libc::socklen_t;
+        // SAFETY: `on` has `length` bytes and lives through the call, which only reads it.
+        let set =
+            unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const on).cast(), length) };
+        if set != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+impl Client {
+    /// Asks with a buffer of words, of which the first is the command, and which the answer overwrites.
+    ///
+    /// The buffer must have room for all that the command writes: each caller says why it has.
+    fn ioctl(&mut self, interface: &Interface, buffer: &mut [u32]) -> Result<(), Error> {
+        // SAFETY: ifreq is plain data, for which all zeroes is a value.
+        let mut request: libc::ifreq = unsafe { zeroed() };
+        if interface.name.is_empty() || interface.name.len() >= request.ifr_name.len() {
+            return Err(Error::refused("an interface name has 1 to 15 bytes"));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(interface.name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
+        // SAFETY: `request` lives through the call and has a terminated name; `buffer` is exclusively ours
+        // and, as each caller argues, as long as what the command writes.
+        match unsafe { libc::ioctl(self.control()?.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error().into()),
+        }
+    }
+
+    /// The driver and its versions.
+    pub fn driver(&mut self, interface: &Interface) -> Result<Driver, Error> {
+        // The structure has 196 bytes: command, five texts of 32, twelve reserved, five numbers.
+        let mut buffer = [0; 49];
+        buffer[0] = ETHTOOL_GDRVINFO;
+        self.ioctl(interface, &mut buffer)?;
+        let octets = octets(&buffer);
+        let field = |n: usize| text(&octets[4 + n * NAME..4 + (n + 1) * NAME]);
+        Ok(Driver { name: field(0), version: field(1), firmware: field(2), bus: field(3) })
+    }
+
+    /// How many names a set has.
+    fn count(&mut self, interface: &Interface, set: u32) -> Result<usize, Error> {
+        // Command, reserved, a mask of 64 bits, and one number for the one bit set.
+        let mut buffer = [ETHTOOL_GSSET_INFO, 0, 1 << set, 0, 0];
+        self.ioctl(interface, &mut buffer)?;
+        let count = if buffer[2] & 1 << set == 0 { 0 } else { buffer[4] as usize };
+        if count > MAX_NAMES { Err(Error::torn(format!("the driver has {count} names"))) } else { Ok(count) }
+    }
+
+    fn names(&mut self, interface: &Interface, set: u32) -> Result<Vec<String>, Error> {
+        let count = self.count(interface, set)?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        // Command, set, number, names; room for twice as many as can be counted.
+        let mut buffer = vec![0; ROOM / 4 + 3];
+        buffer[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, set, count as u32]);
+        self.ioctl(interface, &mut buffer)?;
+        let said = (buffer[2] as usize).min(MAX_NAMES);
+        let octets = octets(&buffer[3..3 + said * NAME / 4]);
+        Ok(octets.chunks_exact(NAME).map(text).collect())
+    }
+
+    /// The driver's own counters, by its names (`ethtool -S`); empty where it has none. What they count, and whether by
+    /// queue, is the driver's choice: the kernel's own are in [`Client::queue_statistics`].
+    pub fn driver_statistics(&mut self, interface: &Interface) -> Result<BTreeMap<String, u64>, Error> {
+        let names = self.names(interface, ETH_SS_STATS)?;
+        if names.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        // Command, number, counters of 64 bits: a quarter of what their names take.
+        let mut buffer = vec![0; ROOM / 4];
+        buffer[..2].copy_from_slice(&[ETHTOOL_GSTATS, names.len() as u32]);
+        self.ioctl(interface, &mut buffer)?;
+        let said = (buffer[1] as usize).min(names.len());
+        let counts = octets(&buffer[2..2 + said * 2]);
+        let counts = counts.chunks_exact(8).map(|octets| octets.try_into().map_or(0, u64::from_ne_bytes));
+        Ok(names.into_iter().zip(counts).collect())
+    }
+
+    /// The driver's private flags, by its names: at most 32.
+    pub fn private_flags(&mut self, interface: &Interface) -> Result<BTreeMap<String, bool>, Error> {
+        let names = self.names(interface, ETH_SS_PRIV_FLAGS)?;
+        if names.is_empty() {
+            return Err(Error::unsaid());
+        }
+        let mut buffer = [ETHTOOL_GPFLAGS, 0];
+        self.ioctl(interface, &mut buffer)?;
+        let flag = |(bit, name): (usize, String)| (name, buffer[1] >> bit & 1 == 1);
+        Ok(names.into_iter().take(32).enumerate().map(flag).collect())
+    }
+
+    /// Offloads and other features, by the kernel's names (`rx-gro`).
+    pub fn features(&mut self, interface: &Interface) -> Result<BTreeMap<String, Feature>, Error> {
+        let names = self.names(interface, ETH_SS_FEATURES)?;
+        // Command, number of blocks, and of each 32 features: available, requested, active, never changed. The
+        // kernel writes no more blocks than the number says.
+        let blocks = names.len().div_ceil(32);
+        let mut buffer = vec![0; 2 + blocks * 4];
+        buffer[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
+        self.ioctl(interface, &mut buffer)?;
+        let feature = |(n, name): (usize, String)| {
+            let bit = |word: usize| buffer[2 + n / 32 * 4 + word] >> (n % 32) & 1 == 1;
+            // Like ethtool(8): fixed is what is not available for change, or never changes.
+            let (on, fixed) = (bit(2), bit(3) || !bit(0));
+            (name, Feature { on, wanted: if fixed { on } else { bit(1) }, fixed })
+        };
+        Ok(names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()).map(feature).collect())
+    }
+
+    /// The queue of each entry of the indirection table of receive side scaling.
+    pub fn rss_table(&mut self, interface: &Interface) -> Result<Vec<u32>, Error> {
+        // Command and size: with the size 0 the kernel tells the size and writes no table.
+        let mut buffer = vec![ETHTOOL_GRXFHINDIR, 0];
+        self.ioctl(interface, &mut buffer)?;
+        let size = buffer[1] as usize;
+        if size == 0 || size > MAX_NAMES {
+            return Err(Error::unsaid());
+        }
+        // The kernel refuses a size that is not the table's, so that it never writes more than there is room for.
+        buffer = vec![0; 2 + size];
+        buffer[..2].copy_from_slice(&[ETHTOOL_GRXFHINDIR, size as u32]);
+        self.ioctl(interface, &mut buffer)?;
+        Ok(buffer.split_off(2))
+    }
+
+    /// Number of n-tuple rules.
+    pub fn flow_rules(&mut self, interface: &Interface) -> Result<u32, Error> {
+        // `struct ethtool_rxnfc` has 192 bytes; the number of rules is at 184.
+        let mut buffer = [0; 48];
+        buffer[0] = ETHTOOL_GRXCLSRLCNT;
+        self.ioctl(interface, &mut buffer)?;
+        Ok(buffer[46])
+    }
+
+    /// The words of a structure, of which the first is the command. The longest that is asked for so is that of coalescing.
+    pub(super) fn words(&mut self, interface: &Interface, command: u32) -> Result<[u32; COALESCE], Error> {
+        let mut buffer = [0; COALESCE];
+        buffer[0] = command;
+        self.ioctl(interface, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Reads or writes moderation of these queues, a structure for each.
+    pub(super) fn queue_structures(
+        &mut self,
+        interface: &Interface,
+        command: u32,
+        queues: std::ops::Range<u32>,
+        structures: &mut [[u32; COALESCE]],
+    ) -> Result<(), Error> {
+        if queues.end > MAX_QUEUES || structures.len() != queues.len() {
+            return Err(Error::refused(format!("a queue's number is below {MAX_QUEUES}")));
+        }
+        // Command, subcommand, a mask of 4096 bits, and a structure for each bit set.
+        let mask = (MAX_QUEUES / 32) as usize;
+        let mut buffer = vec![0; 2 + mask];
+        buffer[..2].copy_from_slice(&[ETHTOOL_PERQUEUE, command]);
+        queues.for_each(|queue| buffer[2 + (queue / 32) as usize] |= 1 << (queue % 32));
+        structures.iter_mut().for_each(|structure| structure[0] = command);
+        buffer.extend(structures.as_flattened());
+        self.ioctl(interface, &mut buffer)?;
+        structures.as_flattened_mut().copy_from_slice(&buffer[2 + mask..]);
+        Ok(())
+    }
+}
+
+fn octets(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// A text up to its end or the field's.
+fn text(octets: &[u8]) -> String {
+    let end = octets.iter().position(|octet| *octet == 0).unwrap_or(octets.len());
+    String::from_utf8_lossy(&octets[..end]).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_has_features_and_no_driver_flags() {
+        let (mut client, lo) = (Client::new(), Interface::new("lo", 1));
+        let features = client.features(&lo).unwrap();
+        assert!(features.len() > 30, "{features:?}");
+        assert!(features["loopback"].on && features["loopback"].fixed);
+        assert!(client.private_flags(&lo).is_err());
+        assert!(client.rss_table(&lo).is_err() && client.flow_rules(&lo).is_err());
+        for wrong in ["", "a_name_that_is_too_long"] {
+            assert!(matches!(client.driver(&Interface::new(wrong, 1)), Err(Error::Refused(_))));
+        }
+        assert!(matches!(client.driver(&Interface::new("nosuchlink", 1)), Err(Error::NoDevice(_))));
+        let many = client.queue_structures(&lo, ETHTOOL_GCOALESCE, 4096..4097, &mut [[0; COALESCE]]);
+        assert!(matches!(many, Err(Error::Refused(_))));
+    }
+}

@@ -1,0 +1,404 @@
+//! Settings that a controller moves again and again, and that still go back.
+//!
+//! ```text
+//!   announce: original ─► journal, synced        (once, before the first move)
+//!
+//!   move: read ── as we left it ──► slot: moving ─► write ─► read back ─► slot: this value is ours
+//!           │
+//!           └──── somebody else's ──► let go: from now on the setting is theirs
+//!
+//!   release, drop, or after a kill the next apus: what is still ours gets its original value
+//! ```
+//!
+//! A move costs no fsync: where a setting was left stands in a file that survives the process
+//! (`/var/lib/apus/tune/NNNNNN.moves`). A reboot needs no file: settings that would outlive it are not accepted.
+
+use super::apply::Announced;
+use super::rollback::RolledBack;
+use super::{Error, Held};
+use crate::journal::moves::Moves;
+use crate::knob::interface::{self, Place};
+use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Lasts, Setting as _, Value, Verdict};
+use crate::vault::Vault;
+
+/// Settings that a controller moves. Their original values are recorded durably before this value exists, and restored
+/// when it is dropped. If the process is killed, the next `apus tune apply`, `apus tune rollback`, `apus run` or
+/// `apus moderate` of any user restores them.
+#[derive(Debug)]
+pub struct Steered {
+    access: Access,
+    vault: Vault,
+    moves: Moves,
+    slots: Vec<Slot>,
+    held: Held,
+}
+
+/// A setting, and where it was left.
+#[derive(Debug)]
+struct Slot {
+    setting: AnySetting,
+    identity: Option<String>,
+    /// The number of its intent in the journal.
+    number: u32,
+    original: Value,
+    /// The value that is ours: the original one, and what our moves made of it.
+    ours: Value,
+    hold: Hold,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Hold {
+    Ours,
+    /// Somebody else set it to this value.
+    Theirs(Value),
+    Gone,
+}
+
+/// The result of a move.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Moved {
+    /// The setting has the wanted value.
+    AsWanted {
+        /// The value that was read back.
+        now: Value,
+    },
+    /// The machine made something else of it: the driver rounded or limited the value.
+    Otherwise {
+        /// The value that was read back.
+        now: Value,
+        /// The reason. `None` if the machine does not report it.
+        why: Option<String>,
+    },
+    /// The write was accepted but changed nothing.
+    Unmoved {
+        /// The value that was read back.
+        now: Value,
+        /// The reason. `None` if the machine does not report it.
+        why: Option<String>,
+    },
+    /// Somebody else has set it since the last move. Nothing was written; the setting is theirs from now on.
+    LetGo {
+        /// The value that they set.
+        now: Value,
+    },
+    /// The setting, or the device to which it belonged, is gone.
+    Gone,
+}
+
+impl Moved {
+    /// Whether the setting has the wanted value.
+    pub fn is_good(&self) -> bool {
+        matches!(self, Self::AsWanted { .. })
+    }
+
+    /// Whether the setting can be moved again.
+    pub fn is_held(&self) -> bool {
+        !matches!(self, Self::LetGo { .. } | Self::Gone)
+    }
+}
+
+impl Steered {
+    /// Records the current values of `settings` durably. Changes nothing yet.
+    ///
+    /// `name` names the transaction in `apus tune status`; `command` and `version` are those of the process. Returns an
+    /// error if a setting does not exist, could not be restored, or would outlive a reboot.
+    pub fn new(
+        access: &Access,
+        name: &str,
+        settings: &[AnySetting],
+        command: &str,
+        version: &str,
+    ) -> Result<Self, Error> {
+        for (place, setting) in settings.iter().enumerate() {
+            if setting.lasts() == Lasts::AcrossReboots {
+                let why = "a controller moves only settings that a reboot resets";
+                return Err(KnobError::invalid(setting.label(), why).into());
+            }
+            if settings[..place].contains(setting) {
+                return Err(KnobError::invalid(setting.label(), "it is named twice").into());
+            }
+        }
+        let (held, announced) = Held::announced(access, name, settings, command, version)?;
+        let id = held.applied().id.ok_or_else(|| KnobError::invalid(name, "it names no setting"))?;
+        let vault = Vault::create(access)?;
+        let mut moves = Moves::create(&vault, id)?;
+        let slots = slots(access, settings, announced)?;
+        for (place, slot) in slots.iter().enumerate() {
+            moves.end(&vault, place, slot.number, &slot.ours)?;
+        }
+        Ok(Self { access: access.clone(), vault, moves, slots, held })
+    }
+
+    /// The value that setting number `place` of the list had, and will get back.
+    pub fn original(&self, place: usize) -> Option<&Value> {
+        self.slots.get(place).map(|slot| &slot.original)
+    }
+
+    /// The transaction's number.
+    pub fn id(&self) -> Option<u32> {
+        self.held.applied().id
+    }
+
+    /// Whether somebody else has changed setting number `place` of the list since the last move, or it is gone. If so,
+    /// it is let go of.
+    pub fn look(&mut self, place: usize) -> Result<Option<Moved>, KnobError> {
+        let access = self.access.clone();
+        let slot = self.slot(place)?;
+        let wanted = slot.ours.clone();
+        match slot.now(&access, &wanted)? {
+            Ok(_) => Ok(None),
+            Err(lost) => Ok(Some(lost)),
+        }
+    }
+
+    /// Moves setting number `place` of the list to `wanted`, unless somebody else has changed it since the last move.
+    ///
+    /// A value of several fields may name some of them only; then changes of the other fields are nobody's concern.
+    /// After an error the setting can be moved again.
+    pub fn steer(&mut self, place: usize, wanted: &Value) -> Result<Moved, KnobError> {
+        let access = self.access.clone();
+        let slot = self.slot(place)?;
+        let (setting, before) = match slot.now(&access, wanted)? {
+            Ok(found) => found,
+            Err(lost) => return Ok(lost),
+        };
+        let knob = Knob(&setting);
+        if knob.holds(&before, wanted) {
+            return Ok(Moved::AsWanted { now: before });
+        }
+        setting.admit()?;
+        setting.check(&access, wanted)?;
+        let number = slot.number;
+        self.moves.begin(&self.vault, place, number)?;
+        let changed = knob.change(&access, wanted, &before);
+        // A write that was refused may have done a part of it.
+        let now = match &changed {
+            Ok(verdict) => verdict.now().cloned(),
+            Err(_) => knob.read(&access)?,
+        };
+        let slot = &mut self.slots[place];
+        let Some(now) = now else {
+            slot.hold = Hold::Gone;
+            return Ok(Moved::Gone);
+        };
+        slot.ours = left(&slot.ours, &before, &now);
+        let ours = slot.ours.clone();
+        self.moves.end(&self.vault, place, number, &ours)?;
+        Ok(match changed? {
+            Verdict::AsWanted { now } => Moved::AsWanted { now },
+            Verdict::Otherwise { now, why } => Moved::Otherwise { now, why },
+            Verdict::Unmoved { now, why } => Moved::Unmoved { now, why },
+            Verdict::Gone => Moved::Gone,
+        })
+    }
+
+    /// Restores the original values of what is still ours. `None` if that has been done already.
+    pub fn release(self) -> Result<Option<RolledBack>, Error> {
+        self.held.release()
+    }
+
+    fn slot(&mut self, place: usize) -> Result<&mut Slot, KnobError> {
+        let many = self.slots.len();
+        let none = || KnobError::invalid(format!("setting {place}"), format!("{many} settings are steered"));
+        self.slots.get_mut(place).ok_or_else(none)
+    }
+}
+
+impl Slot {
+    /// The setting where it is now, with its value. `Err` if it is not ours any more, judged by the fields of `wanted`.
+    fn now(&mut self, access: &Access, wanted: &Value) -> Result<Result<(AnySetting, Value), Moved>, KnobError> {
+        match &self.hold {
+            Hold::Ours => {}
+            Hold::Theirs(now) => return Ok(Err(Moved::LetGo { now: now.clone() })),
+            Hold::Gone => return Ok(Err(Moved::Gone)),
+        }
+        let found = match interface::find(access, &self.setting, self.identity.as_deref())? {
+            Place::Here(setting) => setting.read(access)?.map(|now| (setting, now)),
+            Place::Another => None,
+        };
+        let Some((setting, now)) = found else {
+            self.hold = Hold::Gone;
+            return Ok(Err(Moved::Gone));
+        };
+        let knob = Knob(&setting);
+        let ours = match (&self.ours, wanted) {
+            (Value::Fields(ours), Value::Fields(wanted)) => {
+                Value::Fields(ours.iter().filter(|(field, _)| wanted.contains_key(*field)).map(pair).collect())
+            }
+            (ours, _) => ours.clone(),
+        };
+        if !knob.holds(&now, &ours) {
+            self.hold = Hold::Theirs(now.clone());
+            return Ok(Err(Moved::LetGo { now }));
+        }
+        Ok(Ok((setting, now)))
+    }
+}
+
+fn pair((field, text): (&String, &String)) -> (String, String) {
+    (field.clone(), text.clone())
+}
+
+fn slots(access: &Access, settings: &[AnySetting], announced: Announced) -> Result<Vec<Slot>, KnobError> {
+    let slot = |(setting, (number, original)): (&AnySetting, (u32, Value))| {
+        let identity = setting.identity(access)?;
+        let (setting, ours) = (setting.clone(), original.clone());
+        Ok(Slot { setting, identity, number, original, ours, hold: Hold::Ours })
+    };
+    settings.iter().zip(announced).map(slot).collect()
+}
+
+/// What is ours after a move from `before` to `now`: as it was, but for the fields that the move changed. What others
+/// changed in other fields stays theirs.
+fn left(ours: &Value, before: &Value, now: &Value) -> Value {
+    match (ours, before, now) {
+        (Value::Fields(ours), Value::Fields(before), Value::Fields(now)) => {
+            let mut left = ours.clone();
+            left.extend(now.iter().filter(|(field, text)| before.get(*field) != Some(text)).map(pair));
+            Value::Fields(left)
+        }
+        _ => now.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::{BootFragment, File, Limits};
+    use crate::testing::Folder;
+    use crate::transaction::{Outcome, State, transactions};
+
+    const MOVES: &str = "var/lib/apus/tune/000001.moves";
+    const LIMITS: &str = "sys/devices/system/cpu/cpufreq/policy0";
+
+    fn folder() -> Folder {
+        Folder::new(&[
+            ("sys/a", "1\n"),
+            ("sys/b", "2\n"),
+            (&format!("{LIMITS}/scaling_min_freq"), "800000\n"),
+            (&format!("{LIMITS}/scaling_max_freq"), "3500000\n"),
+            ("proc/sys/kernel/random/boot_id", "boot-1\n"),
+        ])
+    }
+
+    fn steered(folder: &Folder, settings: &[AnySetting]) -> Steered {
+        Steered::new(&folder.access(), "steering", settings, "a test", "0").unwrap()
+    }
+
+    fn two(folder: &Folder) -> Steered {
+        steered(folder, &[File::new("/sys/a").into(), File::new("/sys/b").into()])
+    }
+
+    #[test]
+    fn moved_often_and_restored() {
+        let folder = folder();
+        let mut it = two(&folder);
+        let journal = folder.read("var/lib/apus/tune/000001.journal");
+        assert_eq!(it.original(1), Some(&Value::text("2")));
+        for n in 10..200 {
+            assert!(it.steer(0, &Value::text(n)).unwrap().is_good());
+            assert_eq!(folder.read("sys/a"), format!("{n}\n"));
+        }
+        assert_eq!(folder.read("var/lib/apus/tune/000001.journal"), journal, "the journal does not grow");
+        assert_eq!(folder.path(MOVES).metadata().unwrap().len(), 2 * 4096);
+        let back = it.release().unwrap().unwrap();
+        assert!(back.closed);
+        assert_eq!((folder.read("sys/a"), folder.read("sys/b")), ("1\n".into(), "2\n".into()));
+        assert!(!folder.path(MOVES).exists() && transactions(&folder.access()).unwrap().is_empty());
+        drop(two(&folder));
+        assert!(transactions(&folder.access()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn somebody_elses_change_is_left_alone() {
+        let folder = folder();
+        let mut it = two(&folder);
+        assert_eq!(it.look(0).unwrap(), None);
+        it.steer(0, &Value::text(10)).unwrap();
+        folder.put("sys/a", "77\n");
+        let theirs = Moved::LetGo { now: Value::text("77") };
+        assert_eq!(it.look(0).unwrap(), Some(theirs.clone()));
+        assert_eq!(it.steer(0, &Value::text(11)).unwrap(), theirs);
+        // Not even if they set it to what we had left.
+        folder.put("sys/a", "10\n");
+        assert_eq!(it.steer(0, &Value::text(11)).unwrap(), theirs);
+        assert!(it.steer(1, &Value::text(20)).unwrap().is_good(), "the others are steered on");
+        folder.put("sys/a", "77\n");
+        let back = it.release().unwrap().unwrap();
+        let outcomes: Vec<&Outcome> = back.entries.iter().map(|(_, outcome)| outcome).collect();
+        assert_eq!(outcomes, [&Outcome::Restored, &Outcome::Theirs { now: Value::text("77") }]);
+        assert_eq!((folder.read("sys/a"), folder.read("sys/b")), ("77\n".into(), "2\n".into()));
+    }
+
+    #[test]
+    fn only_the_fields_that_are_moved_are_ours() {
+        let folder = folder();
+        let mut it = steered(&folder, &[Limits::new(0).into()]);
+        it.steer(0, &Value::fields([("max", 2_000_000)])).unwrap();
+        folder.put(&format!("{LIMITS}/scaling_min_freq"), "1000000\n");
+        assert!(it.steer(0, &Value::fields([("max", 1_500_000)])).unwrap().is_good());
+        drop(it);
+        assert_eq!(folder.read(&format!("{LIMITS}/scaling_max_freq")), "3500000\n");
+        assert_eq!(folder.read(&format!("{LIMITS}/scaling_min_freq")), "1000000\n", "theirs");
+    }
+
+    #[test]
+    fn the_journal_knows_what_is_ours_after_a_kill() {
+        let folder = folder();
+        let mut it = two(&folder);
+        it.steer(0, &Value::text(10)).unwrap();
+        it.steer(1, &Value::text(20)).unwrap();
+        let states = || -> Vec<State> {
+            let all = transactions(&folder.access()).unwrap();
+            all[0].entries.iter().map(|entry| entry.state.clone()).collect()
+        };
+        assert_eq!(states(), [State::Ours(Value::text("10")), State::Ours(Value::text("20"))]);
+        // Killed in the middle of a move: whatever it made is ours.
+        let number = it.slots[0].number;
+        it.moves.begin(&it.vault, 0, number).unwrap();
+        assert_eq!(states(), [State::InDoubt, State::Ours(Value::text("20"))]);
+        folder.put("sys/a", "11\n");
+        folder.put("sys/b", "99\n");
+        drop(it);
+        assert_eq!((folder.read("sys/a"), folder.read("sys/b")), ("1\n".into(), "99\n".into()));
+    }
+
+    #[test]
+    fn what_cannot_go_back_is_not_steered() {
+        let folder = folder();
+        let new = |settings: &[AnySetting]| Steered::new(&folder.access(), "x", settings, "a test", "0").unwrap_err();
+        let a = || AnySetting::from(File::new("/sys/a"));
+        for (settings, why) in [
+            (vec![BootFragment {}.into()], "a reboot resets"),
+            (vec![a(), a()], "twice"),
+            (vec![a(), File::new("/sys/none").into()], "no such setting"),
+            (vec![], "names no setting"),
+        ] {
+            let error = new(&settings).to_string();
+            assert!(error.contains(why), "{error}");
+            assert!(transactions(&folder.access()).unwrap().is_empty(), "{error}");
+        }
+    }
+
+    #[test]
+    fn nobody_steers_what_another_process_holds() {
+        let folder = folder();
+        let it = two(&folder);
+        let error = Steered::new(&folder.access(), "x", &[File::new("/sys/b").into()], "a test", "0").unwrap_err();
+        assert!(error.to_string().contains(&format!("process {} holds it", std::process::id())), "{error}");
+        drop(it);
+        drop(steered(&folder, &[File::new("/sys/b").into()]));
+    }
+
+    #[test]
+    fn a_setting_that_is_gone_is_let_go_of() {
+        let folder = folder();
+        let mut it = two(&folder);
+        it.steer(0, &Value::text(10)).unwrap();
+        std::fs::remove_file(folder.path("sys/a")).unwrap();
+        assert_eq!(it.steer(0, &Value::text(11)).unwrap(), Moved::Gone);
+        folder.put("sys/a", "5\n");
+        assert_eq!(it.steer(0, &Value::text(11)).unwrap(), Moved::Gone, "another one of the same name");
+        assert!(it.steer(2, &Value::text(1)).unwrap_err().to_string().contains("2 settings are steered"));
+    }
+}

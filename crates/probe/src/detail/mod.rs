@@ -1,0 +1,45 @@
+//! Results that only one probe has. They stand below the probes, because a result has one of them, and each probe
+//! returns a result.
+
+pub mod clock;
+pub mod frequency;
+pub mod idle;
+pub mod import;
+pub mod interrupt;
+pub mod jitter;
+pub mod switch;
+pub mod timer;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use clock::ClockDetail;
+use frequency::FrequencyDetail;
+use idle::IdleDetail;
+use import::ImportDetail;
+use interrupt::InterruptDetail;
+use jitter::JitterDetail;
+use switch::SwitchDetail;
+use timer::TimerDetail;
+
+/// Results that only one probe has.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Detail {
+    /// Details of the probe `timer`.
+    Timer(TimerDetail),
+    /// Details of the probe `jitter`.
+    Jitter(JitterDetail),
+    /// Details of the probe `switch`.
+    Switch(SwitchDetail),
+    /// Details of the probe `interrupt`.
+    Interrupt(InterruptDetail),
+    /// Details of the probe `idle`.
+    Idle(IdleDetail),
+    /// Details of the probe `frequency`.
+    Frequency(FrequencyDetail),
+    /// Details of the probe `clock`.
+    Clock(ClockDetail),
+    /// Details of a result measured by another tool.
+    Imported(ImportDetail),
+}

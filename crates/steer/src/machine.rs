@@ -1,0 +1,443 @@
+//! The state machine that every control loop is.
+//!
+//! ```text
+//!   (begin) ──► WATCHING ── due: read, decide ──► keep ──┐
+//!                ▲    ▲ └──────────────────────◄─────────┘
+//!                │    │        apply
+//!                │    │          ├── in force, rounded, ignored ──► WATCHING
+//!                │    │          ├── late ──► APPLYING ── look ──► the same ways
+//!                │    │          ├── refused ──► WATCHING, the setting is asked for again after 1 s, 2 s ... 64 s
+//!                │    │          └── theirs, gone ──► LOST (the end)
+//!                │    └─ sees again
+//!                └── blind: keeps what is in force for 1 s, then applies the safe setting
+//! ```
+
+use std::ops::ControlFlow;
+
+use units::{Instant, Nanos};
+
+use crate::seam::{Acted, Actuator, Blind, Controller, Decision, Lost, Sensor};
+
+/// For how long a loop that sees nothing keeps the setting in force.
+const BLIND_FOR: Nanos = Nanos::from_secs(1);
+/// After a refusal the setting is asked for again after this time; after each further refusal, after twice the time.
+const SHORTEST_PATIENCE: Nanos = Nanos::from_secs(1);
+/// The longest time until a refused setting is asked for again.
+const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
+
+/// Time between two looks whether somebody else has changed the setting. A look costs a request to the kernel, and each
+/// change looks first anyway.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
+
+/// A control loop.
+#[derive(Debug)]
+pub struct Machine<C, S, P, A>
+where
+    P: Controller<C>,
+{
+    sensor: S,
+    controller: P,
+    actuator: A,
+    state: State<P::Setting, C>,
+    /// When to read next.
+    due: Instant<C>,
+    /// When to look next whether the setting was lost.
+    look: Instant<C>,
+    /// Since when nothing is seen, and whether the safe setting was applied for that.
+    blind: Option<(Instant<C>, bool)>,
+    /// A setting that was refused.
+    refused: Option<Refused<P, C>>,
+    begun: bool,
+}
+
+#[derive(Debug)]
+enum State<T, C> {
+    Watching,
+    Applying { wanted: T, at: Instant<C> },
+    Lost(Lost),
+}
+
+#[derive(Debug)]
+struct Refused<P: Controller<C>, C> {
+    wanted: Decision<P::Setting, P::Reason>,
+    again: Instant<C>,
+    patience: Nanos,
+}
+
+/// What a poll did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step<T, R> {
+    /// Nothing was due.
+    NotDue,
+    /// The setting in force was kept.
+    Kept {
+        /// The reason.
+        reason: R,
+    },
+    /// A setting was applied.
+    Applied {
+        /// The setting.
+        wanted: T,
+        /// The reason.
+        reason: R,
+        /// What became of it.
+        acted: Acted<T>,
+    },
+    /// A setting that was on its way has arrived, or not.
+    Arrived {
+        /// The setting.
+        wanted: T,
+        /// What became of it.
+        acted: Acted<T>,
+    },
+    /// Nothing was seen. The setting in force was kept.
+    Blind {
+        /// Why nothing is seen.
+        why: Blind,
+    },
+    /// The setting can no longer be set. The loop has ended.
+    Lost(Lost),
+}
+
+/// A control loop of any kind, for [`run`].
+pub trait Poll<C> {
+    /// Does what is due at `now`.
+    fn poll(&mut self, now: Instant<C>);
+
+    /// When it must be polled next. `None` if never: the loop has ended.
+    fn poll_at(&self) -> Option<Instant<C>>;
+}
+
+impl<C, S, P, A> Machine<C, S, P, A>
+where
+    S: Sensor<C>,
+    P: Controller<C, Seen = S::Seen>,
+    A: Actuator<C, Setting = P::Setting>,
+{
+    /// A loop that begins at the first poll.
+    pub fn new(sensor: S, controller: P, actuator: A) -> Self {
+        Self {
+            sensor,
+            controller,
+            actuator,
+            state: State::Watching,
+            due: Instant::ORIGIN,
+            look: Instant::ORIGIN,
+            blind: None,
+            refused: None,
+            begun: false,
+        }
+    }
+
+    /// When it must be polled next. `None` if never: the setting was lost.
+    pub fn poll_at(&self) -> Option<Instant<C>> {
+        match &self.state {
+            State::Watching => Some(self.due),
+            State::Applying { at, .. } => Some(*at),
+            State::Lost(_) => None,
+        }
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &P {
+        &self.controller
+    }
+
+    /// The actuator.
+    pub fn actuator(&self) -> &A {
+        &self.actuator
+    }
+
+    /// Why the loop has ended. `None` if it has not.
+    pub fn lost(&self) -> Option<&Lost> {
+        match &self.state {
+            State::Lost(lost) => Some(lost),
+            State::Watching | State::Applying { .. } => None,
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn poll(&mut self, now: Instant<C>) -> Step<P::Setting, P::Reason> {
+        match &self.state {
+            State::Lost(lost) => return Step::Lost(lost.clone()),
+            State::Applying { at, .. } if now < *at => return Step::NotDue,
+            State::Watching if now < self.due => return Step::NotDue,
+            State::Applying { wanted, .. } => {
+                let wanted = wanted.clone();
+                let acted = self.actuator.look(now);
+                return match self.settle(now, &wanted, None, &acted) {
+                    Some(lost) => Step::Lost(lost),
+                    None => Step::Arrived { wanted, acted },
+                };
+            }
+            State::Watching => {}
+        }
+        // From now on, not from when it was due: a thread that was kept from running does not catch up.
+        self.due = now + self.controller.interval();
+        if now >= self.look {
+            self.look = now + LOOK_EVERY;
+            if let Some(lost) = self.actuator.lost() {
+                self.state = State::Lost(lost.clone());
+                return Step::Lost(lost);
+            }
+        }
+        if !std::mem::replace(&mut self.begun, true)
+            && let Some(first) = self.controller.first()
+        {
+            return self.apply(now, first);
+        }
+        let reading = match self.sensor.read(now) {
+            Ok(reading) => reading,
+            Err(why) => return self.blind(now, why),
+        };
+        self.blind = None;
+        let decision = self.controller.decide(now, &reading);
+        if decision.apply.is_some() {
+            return self.apply(now, decision);
+        }
+        match self.refused.take_if(|refused| now >= refused.again) {
+            Some(Refused { wanted, patience, .. }) => {
+                let step = self.apply(now, wanted);
+                if let Some(refused) = &mut self.refused {
+                    refused.patience = (patience * 2).min(LONGEST_PATIENCE);
+                    refused.again = now + refused.patience;
+                }
+                step
+            }
+            None => Step::Kept { reason: decision.reason },
+        }
+    }
+
+    fn apply(&mut self, now: Instant<C>, decision: Decision<P::Setting, P::Reason>) -> Step<P::Setting, P::Reason> {
+        let Decision { apply: Some(wanted), reason } = decision else {
+            return Step::Kept { reason: decision.reason };
+        };
+        self.refused = None;
+        let acted = self.actuator.set(now, &wanted);
+        match self.settle(now, &wanted, Some(&reason), &acted) {
+            Some(lost) => Step::Lost(lost),
+            None => Step::Applied { wanted, reason, acted },
+        }
+    }
+
+    /// Takes in what became of a setting. `Some` if it was lost.
+    fn settle(
+        &mut self,
+        now: Instant<C>,
+        wanted: &P::Setting,
+        reason: Option<&P::Reason>,
+        acted: &Acted<P::Setting>,
+    ) -> Option<Lost> {
+        self.state = match acted {
+            Acted::Later { after } => State::Applying { wanted: wanted.clone(), at: now + *after },
+            Acted::Lost(lost) => State::Lost(lost.clone()),
+            _ => State::Watching,
+        };
+        if let (Acted::Refused { .. }, Some(reason)) = (acted, reason) {
+            let wanted = Decision { apply: Some(wanted.clone()), reason: reason.clone() };
+            self.refused = Some(Refused { wanted, again: now + SHORTEST_PATIENCE, patience: SHORTEST_PATIENCE });
+        }
+        self.controller.acted(now, wanted, acted);
+        match &self.state {
+            State::Lost(lost) => Some(lost.clone()),
+            State::Watching | State::Applying { .. } => None,
+        }
+    }
+
+    fn blind(&mut self, now: Instant<C>, why: Blind) -> Step<P::Setting, P::Reason> {
+        let (since, done) = self.blind.get_or_insert((now, false));
+        if !*done && now.since(*since).is_some_and(|blind| blind >= BLIND_FOR) {
+            *done = true;
+            if let Some(safe) = self.controller.safe() {
+                return self.apply(now, safe);
+            }
+        }
+        Step::Blind { why }
+    }
+}
+
+/// Polls all loops when they are due, until all have ended or `wait` says so.
+///
+/// `now` tells the time; `wait` waits until a time, and breaks to end it all (a signal, the end of a duration).
+pub fn run<C>(
+    loops: &mut [&mut dyn Poll<C>],
+    mut now: impl FnMut() -> Instant<C>,
+    mut wait: impl FnMut(Instant<C>) -> ControlFlow<()>,
+) {
+    while let Some(next) = loops.iter().filter_map(|one| one.poll_at()).min() {
+        if now() < next && wait(next).is_break() {
+            return;
+        }
+        let now = now();
+        for one in loops.iter_mut().filter(|one| one.poll_at().is_some_and(|at| at <= now)) {
+            one.poll(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::seam::Reading;
+    use units::Simulated;
+
+    type Time = Instant<Simulated>;
+
+    const fn at(millis: u64) -> Time {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// Sees what a test puts into it.
+    #[derive(Default)]
+    struct Eye(RefCell<VecDeque<Result<i32, Blind>>>);
+
+    impl Sensor<Simulated> for &Eye {
+        type Seen = i32;
+        fn read(&mut self, now: Time) -> Result<Reading<i32, Simulated>, Blind> {
+            let seen = self.0.borrow_mut().pop_front().unwrap_or(Ok(0))?;
+            Ok(Reading { taken: now, seen })
+        }
+    }
+
+    /// Wants what it sees, unless that is 0.
+    #[derive(Default)]
+    struct Echo {
+        acted: Vec<Acted<i32>>,
+    }
+
+    impl Controller<Simulated> for Echo {
+        type Seen = i32;
+        type Setting = i32;
+        type Reason = &'static str;
+        fn interval(&self) -> Nanos {
+            Nanos::from_millis(10)
+        }
+        fn first(&self) -> Option<Decision<i32, &'static str>> {
+            None
+        }
+        fn decide(&mut self, _: Time, reading: &Reading<i32, Simulated>) -> Decision<i32, &'static str> {
+            Decision { apply: Some(reading.seen).filter(|seen| *seen != 0), reason: "seen" }
+        }
+        fn acted(&mut self, _: Time, _: &i32, acted: &Acted<i32>) {
+            self.acted.push(acted.clone());
+        }
+        fn safe(&mut self) -> Option<Decision<i32, &'static str>> {
+            Some(Decision { apply: Some(-1), reason: "safe" })
+        }
+    }
+
+    /// Does what a test tells it to.
+    #[derive(Default)]
+    struct Hand {
+        answers: RefCell<VecDeque<Acted<i32>>>,
+        set: RefCell<Vec<(u64, i32)>>,
+        lost: RefCell<Option<Lost>>,
+    }
+
+    impl Actuator<Simulated> for &Hand {
+        type Setting = i32;
+        fn set(&mut self, now: Time, setting: &i32) -> Acted<i32> {
+            self.set.borrow_mut().push((now.as_nanos() / 1_000_000, *setting));
+            self.look(now)
+        }
+        fn look(&mut self, _: Time) -> Acted<i32> {
+            self.answers.borrow_mut().pop_front().unwrap_or(Acted::InForce)
+        }
+        fn lost(&mut self) -> Option<Lost> {
+            self.lost.borrow().clone()
+        }
+    }
+
+    impl Poll<Simulated> for Machine<Simulated, &Eye, Echo, &Hand> {
+        fn poll(&mut self, now: Time) {
+            Machine::poll(self, now);
+        }
+        fn poll_at(&self) -> Option<Time> {
+            Machine::poll_at(self)
+        }
+    }
+
+    /// Runs for `millis`.
+    fn during(machine: &mut Machine<Simulated, &Eye, Echo, &Hand>, millis: u64) {
+        let time = std::cell::Cell::new(at(0));
+        let wait = |until: Time| {
+            time.set(until);
+            if until > at(millis) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        run(&mut [machine], || time.get(), wait);
+    }
+
+    #[test]
+    fn what_is_seen_is_decided_and_applied() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(0), Ok(5), Ok(0), Ok(6)]);
+        during(&mut Machine::new(&eye, Echo::default(), &hand), 100);
+        assert_eq!(*hand.set.borrow(), [(10, 5), (30, 6)]);
+    }
+
+    #[test]
+    fn a_late_setting_is_looked_for_and_nothing_is_decided_meanwhile() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(5), Ok(6)]);
+        hand.answers
+            .borrow_mut()
+            .extend([Acted::Later { after: Nanos::from_millis(35) }, Acted::Later { after: Nanos::from_millis(15) }]);
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        assert!(matches!(machine.poll(at(0)), Step::Applied { wanted: 5, acted: Acted::Later { .. }, .. }));
+        assert_eq!(machine.poll(at(20)), Step::NotDue);
+        assert_eq!(machine.poll_at(), Some(at(35)));
+        machine.poll(at(35));
+        assert_eq!(machine.poll(at(49)), Step::NotDue);
+        assert_eq!(machine.poll(at(51)), Step::Arrived { wanted: 5, acted: Acted::InForce });
+        machine.poll(at(51));
+        assert_eq!(*hand.set.borrow(), [(0, 5), (51, 6)]);
+        assert_eq!(machine.controller().acted.len(), 4);
+    }
+
+    #[test]
+    fn a_refused_setting_is_asked_for_again_ever_more_seldom() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().push_back(Ok(5));
+        hand.answers.borrow_mut().extend((0..4).map(|_| Acted::Refused { why: "busy".into() }));
+        during(&mut Machine::new(&eye, Echo::default(), &hand), 60_000);
+        assert_eq!(*hand.set.borrow(), [(0, 5), (1_000, 5), (3_000, 5), (7_000, 5), (15_000, 5)]);
+        // What is decided meanwhile comes first.
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(5), Ok(6)]);
+        hand.answers.borrow_mut().push_back(Acted::Refused { why: "busy".into() });
+        during(&mut Machine::new(&eye, Echo::default(), &hand), 60_000);
+        assert_eq!(*hand.set.borrow(), [(0, 5), (10, 6)]);
+    }
+
+    #[test]
+    fn the_blind_keep_the_setting_for_a_second_and_then_take_the_safe_one() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        let blind = || (0..150).map(|_| Err(Blind("no permission".into())));
+        eye.0.borrow_mut().extend([Ok(5)].into_iter().chain(blind()).chain([Ok(7)]));
+        during(&mut Machine::new(&eye, Echo::default(), &hand), 3_000);
+        assert_eq!(*hand.set.borrow(), [(0, 5), (1_010, -1), (1_510, 7)]);
+    }
+
+    #[test]
+    fn a_lost_setting_ends_the_loop() {
+        let theirs = Lost::Theirs { now: "9".into() };
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(5), Ok(6)]);
+        hand.answers.borrow_mut().extend([Acted::InForce, Acted::Lost(theirs.clone())]);
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 1_000);
+        assert_eq!((machine.lost(), machine.poll_at()), (Some(&theirs), None));
+        assert_eq!(machine.poll(at(5_000)), Step::Lost(theirs.clone()));
+        // It is noticed although nothing is to be applied.
+        let (eye, hand) = (Eye::default(), Hand::default());
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 100);
+        *hand.lost.borrow_mut() = Some(Lost::Gone);
+        during(&mut machine, 1_200);
+        assert_eq!(machine.lost(), Some(&Lost::Gone));
+        assert!(hand.set.borrow().is_empty());
+    }
+}

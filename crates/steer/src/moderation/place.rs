@@ -1,0 +1,256 @@
+//! Where a queue's moderation is set: in its NAPI instance, in its own coalescing, or in the device's.
+//!
+//! | place | timer | frames | who has it |
+//! | --- | --- | --- | --- |
+//! | NAPI deferral | `gro-flush-timeout` | none | every driver with NAPI, each queue on its own |
+//! | coalescing of a queue | `rx-usecs` | `rx-max-frames` | drivers with `ethtool --per-queue` |
+//! | coalescing of the device | `rx-usecs` | `rx-max-frames` | drivers with `ethtool -C`; the strictest queue decides |
+//!
+//! NAPI deferral acts after the first packet: that one interrupts at once, and those that follow within the timer are
+//! taken together (Linux, net/core/dev.c, `napi_complete_done`). One empty poll ends it ([`EMPTY_POLLS`]).
+//!
+//! While a device's coalescing is steered, the kernel's own adaptive moderation (DIM) is off. Its setting is restored
+//! with all others.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use host::knob::{AnySetting, Coalesce, CoalesceQueue, Napi, NapiDeferral, Value};
+use host::transaction::{Moved, Steered};
+use policy::moderation::{PeriodMode, Profile};
+use units::{Instant, Nanos};
+
+use crate::seam::{Acted, Actuator, Lost};
+
+/// Number of empty polls after which the interrupt is enabled again (`defer-hard-irqs`). With one, an idle queue costs
+/// one poll more than without deferral. More of them would keep the core busy after the last packet.
+pub const EMPTY_POLLS: u32 = 1;
+
+/// A place where moderation is set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The NAPI instance of a queue.
+    Deferral {
+        /// The interface's name.
+        interface: String,
+        /// The number of the receive queue.
+        queue: u32,
+    },
+    /// The coalescing of a queue.
+    Queue {
+        /// The interface's name.
+        interface: String,
+        /// The number of the queue.
+        queue: u32,
+    },
+    /// The coalescing of a device.
+    Device {
+        /// The interface's name.
+        interface: String,
+        /// Whether the driver knows `adaptive-rx`, which must then be off.
+        has_adaptive: bool,
+        /// Whether the driver knows `rx-max-frames`.
+        counts_frames: bool,
+    },
+}
+
+impl Place {
+    /// The setting of `host` that it stands for.
+    pub fn setting(&self) -> AnySetting {
+        match self {
+            Self::Deferral { interface, queue } => Napi::new(interface, *queue).into(),
+            Self::Queue { interface, queue } => CoalesceQueue { interface: interface.clone(), queue: *queue }.into(),
+            Self::Device { interface, .. } => Coalesce::new(interface).into(),
+        }
+    }
+
+    /// The value that puts `profile` in force.
+    pub fn value(&self, profile: Profile) -> Value {
+        match self {
+            Self::Deferral { .. } => {
+                let gro_flush_timeout = profile.timer().unwrap_or(Nanos::ZERO);
+                let defer_hard_irqs = if profile.usecs == 0 { 0 } else { EMPTY_POLLS };
+                NapiDeferral { defer_hard_irqs, gro_flush_timeout }.value()
+            }
+            Self::Queue { .. } => {
+                Value::fields([("rx-usecs", profile.usecs), ("rx-max-frames", frames(profile)), ("adaptive-rx", 0)])
+            }
+            Self::Device { has_adaptive, counts_frames, .. } => {
+                let mut fields = vec![("rx-usecs", profile.usecs)];
+                fields.extend(counts_frames.then_some(("rx-max-frames", frames(profile))));
+                fields.extend(has_adaptive.then_some(("adaptive-rx", 0)));
+                Value::fields(fields)
+            }
+        }
+    }
+
+    /// The profile that a value puts in force. `None` if the value has no timer.
+    pub fn profile(&self, value: &Value) -> Option<Profile> {
+        let number = |field: &str| value.field(field)?.parse::<u64>().ok();
+        let usecs = match self {
+            Self::Deferral { .. } if number("defer-hard-irqs")? == 0 => 0,
+            Self::Deferral { .. } => number("gro-flush-timeout")?.div_ceil(1_000),
+            Self::Queue { .. } | Self::Device { .. } => number("rx-usecs")?,
+        };
+        let frames = number("rx-max-frames").unwrap_or(u64::from(usecs == 0));
+        Some(Profile { usecs: u32::try_from(usecs).ok()?, frames: u32::try_from(frames).ok()?, mode: PeriodMode::Eqe })
+    }
+}
+
+/// Frames at which the NIC interrupts. Without a timer it must be at least one, or it would never interrupt.
+fn frames(profile: Profile) -> u32 {
+    if profile.usecs == 0 { profile.frames.max(1) } else { profile.frames }
+}
+
+/// The steered settings, which the actuators of all queues share.
+pub type Shared = Arc<Mutex<Steered>>;
+
+/// Sets one place.
+#[derive(Debug)]
+pub struct Setter {
+    steered: Shared,
+    /// The number of its setting in the list of steered settings.
+    number: usize,
+    place: Place,
+}
+
+impl Setter {
+    /// Sets `place`, which is setting number `number` of the steered ones.
+    pub fn new(steered: Shared, number: usize, place: Place) -> Self {
+        Self { steered, number, place }
+    }
+
+    /// The place.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn apply(&self, profile: Profile) -> Acted<Profile> {
+        let wanted = self.place.value(profile);
+        let moved = self.steered.lock().unwrap_or_else(PoisonError::into_inner).steer(self.number, &wanted);
+        match moved {
+            Ok(Moved::AsWanted { .. }) => Acted::InForce,
+            Ok(Moved::Otherwise { now, why }) => match self.place.profile(&now) {
+                Some(now) => Acted::Rounded { now, why },
+                None => Acted::Ignored { why: Some(format!("it reads as {now}")) },
+            },
+            Ok(Moved::Unmoved { why, .. }) => Acted::Ignored { why },
+            Ok(Moved::LetGo { now }) => Acted::Lost(Lost::Theirs { now: now.to_string() }),
+            Ok(Moved::Gone) => Acted::Lost(Lost::Gone),
+            Err(error) => Acted::Refused { why: error.to_string() },
+        }
+    }
+
+    fn taken(&self) -> Option<Lost> {
+        match self.steered.lock().unwrap_or_else(PoisonError::into_inner).look(self.number) {
+            Ok(Some(Moved::LetGo { now })) => Some(Lost::Theirs { now: now.to_string() }),
+            Ok(Some(Moved::Gone)) => Some(Lost::Gone),
+            // What cannot be read now is not lost.
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+impl<C> Actuator<C> for Setter {
+    type Setting = Profile;
+
+    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile> {
+        self.apply(*profile)
+    }
+
+    /// Nothing is ever on its way: the kernel answers at once.
+    fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
+        Acted::InForce
+    }
+
+    fn lost(&mut self) -> Option<Lost> {
+        self.taken()
+    }
+}
+
+/// A place that several queues share: the strictest of them decides.
+#[derive(Debug)]
+pub struct Strictest {
+    setter: Setter,
+    wanted: Vec<Option<Profile>>,
+    in_force: Option<Profile>,
+}
+
+impl Strictest {
+    /// An actuator for each of `queues` queues.
+    pub fn of(setter: Setter, queues: usize) -> Vec<StrictestOf> {
+        let shared = Arc::new(Mutex::new(Self { setter, wanted: vec![None; queues], in_force: None }));
+        (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue }).collect()
+    }
+
+    fn strictest(&self) -> Option<Profile> {
+        self.wanted.iter().flatten().copied().min_by_key(|profile| (profile.usecs, profile.frames))
+    }
+
+    fn set(&mut self, queue: usize, profile: Profile) -> Acted<Profile> {
+        self.wanted[queue] = Some(profile);
+        let strictest = self.strictest().unwrap_or(profile);
+        let acted = match self.in_force == Some(strictest) {
+            true => Acted::InForce,
+            false => self.setter.apply(strictest),
+        };
+        self.in_force = match &acted {
+            Acted::InForce => Some(strictest),
+            _ => None,
+        };
+        match acted {
+            Acted::InForce if strictest != profile => {
+                let who = self.wanted.iter().position(|wanted| *wanted == Some(strictest)).unwrap_or(queue);
+                let why = format!("the device has one timer for all queues, and queue {who} needs this one");
+                Acted::Rounded { now: strictest, why: Some(why) }
+            }
+            acted => acted,
+        }
+    }
+}
+
+/// The actuator of one queue of a [`Strictest`].
+#[derive(Debug)]
+pub struct StrictestOf {
+    shared: Arc<Mutex<Strictest>>,
+    queue: usize,
+}
+
+impl<C> Actuator<C> for StrictestOf {
+    type Setting = Profile;
+
+    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).set(self.queue, *profile)
+    }
+
+    fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
+        Acted::InForce
+    }
+
+    fn lost(&mut self) -> Option<Lost> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).setter.taken()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_and_its_value_say_the_same() {
+        let interface = || "eth0".to_owned();
+        let deferral = Place::Deferral { interface: interface(), queue: 1 };
+        let queue = Place::Queue { interface: interface(), queue: 1 };
+        let device = Place::Device { interface: interface(), has_adaptive: true, counts_frames: true };
+        assert_eq!(deferral.value(Profile::eqe(50, 0)).to_string(), "defer-hard-irqs=1 gro-flush-timeout=50000");
+        assert_eq!(deferral.value(Profile::IMMEDIATE).to_string(), "defer-hard-irqs=0 gro-flush-timeout=0");
+        assert_eq!(queue.value(Profile::eqe(50, 32)).to_string(), "adaptive-rx=0 rx-max-frames=32 rx-usecs=50");
+        assert_eq!(device.value(Profile::eqe(0, 0)).to_string(), "adaptive-rx=0 rx-max-frames=1 rx-usecs=0");
+        let plain = Place::Device { interface: interface(), has_adaptive: false, counts_frames: false };
+        assert_eq!(plain.value(Profile::eqe(50, 32)).to_string(), "rx-usecs=50");
+        for profile in [Profile::eqe(50, 32), Profile::IMMEDIATE, Profile::eqe(1, 0)] {
+            assert_eq!(queue.profile(&queue.value(profile)), Some(profile));
+            assert_eq!(deferral.profile(&deferral.value(profile)).unwrap().timer(), profile.timer());
+        }
+        assert_eq!(queue.profile(&Value::text("x")), None);
+    }
+}
