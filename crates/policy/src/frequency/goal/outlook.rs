@@ -156,21 +156,16 @@ impl<C> Outlook<C> {
         let span = now.since(since).unwrap_or(Nanos::ZERO);
         let much_more = |than: u64, cost: u64| cost > than.saturating_add(than / 4);
         let (paid, with_late) = waiting.paid_since(then, span);
-        let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
         // What was known of it when it was in force before, is better known than what was learned at another since.
         let known = self.trusted[state] > 0 && self.settled < AGAIN;
         let least = if known {
             self.costs[state]
         } else {
             let expected = waiting.outlook(Slower::NOT);
-            let [costs, free] = [expected.costs, expected.free].map(|share| platform.power(state) * share);
-            if self.settled < SETTLES {
-                platform.power(state) * self.share(expected)
-            } else {
-                self.less = (paid.min(free) * SAME / free.max(1)).max(LEAST);
-                paid.clamp(costs * LEAST / SAME, costs)
-            }
+            let share = if self.settled < SETTLES { self.share(expected) } else { self.paid(paid, expected) };
+            platform.power(state) * share
         };
+        let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
         // A few late packets are no share of late packets, and older debts are paid at last.
         let cost = match self.settled {
             AGAIN.. if much_more(least, with_late) => with_late,
@@ -191,6 +186,13 @@ impl<C> Outlook<C> {
             }
             self.disappointed(platform, state, cost);
         }
+    }
+
+    /// Learns from the share of a polling core that was paid, and returns the share that counts: at most the expected
+    /// one.
+    fn paid(&mut self, paid: u64, expected: Prospect) -> u64 {
+        self.less = (paid.min(expected.free) * SAME / expected.free.max(1)).max(LEAST);
+        paid.clamp(expected.costs * LEAST / SAME, expected.costs)
     }
 
     /// The expected share of a polling core, where waits cost less than expected.
@@ -365,6 +367,20 @@ mod tests {
         outlook.less = SAME / 2;
         let share = |costs, free| outlook.share(Prospect { costs: POLLS / 8 * costs, free: POLLS / 8 * free });
         assert_eq!((share(2, 2), share(8, 2), share(8, 8)), (POLLS / 8, POLLS / 8 * 7, POLLS / 2));
+    }
+
+    /// Waits should cost half of a polling core, and all of it with the late packets.
+    #[test]
+    fn waits_are_cheaper_than_expected_only_if_less_was_paid_than_they_cost_without_late_packets() {
+        let expected = Prospect { costs: POLLS, free: POLLS / 2 };
+        let after = |paid: u64| {
+            let mut outlook = Outlook::<Simulated>::new();
+            (outlook.paid(paid, expected), outlook.less)
+        };
+        assert_eq!(after(POLLS / 2), (POLLS / 2, SAME), "no packet was late, and the waits cost what they should");
+        assert_eq!(after(POLLS / 8 * 3), (POLLS / 8 * 3, SAME / 4 * 3), "the waits cost less");
+        assert_eq!(after(2 * POLLS), (POLLS, SAME), "older debts are paid");
+        assert_eq!(after(0), (POLLS / 4, LEAST), "a short time shows little");
     }
 
     #[test]
