@@ -1,14 +1,26 @@
 #!/usr/bin/env python3
-"""What `apus moderate` costs and saves: sockperf between two namespaces, as root.
+"""What `apus moderate` costs and saves: unmodified servers between two namespaces, as root.
 
-    benches/moderate.py [--apus target/release/apus] [--rounds 5] [--seconds 4] [-o moderate.json]
+    benches/moderate.py [--apus target/release/apus] [--rounds 5] [--seconds 4] [--traffic udp:10000,redis] [-o moderate.json]
 
-A client sends UDP datagrams to a server at fixed rates (sockperf under-load) over a veth pair that receives through NAPI.
-Each round runs, in an order that is reversed in every other round: no moderation, fixed timers, net_dim, and the goals.
-The client's latency is half the round trip, so it has the wake-up of the client and its unmoderated way back in it; every
-row has that. CPU: of all CPUs (busy time), of the server's process, and of apus itself, in percent of one CPU.
+A client on CPU 0 loads a server on CPU 1 over a veth pair. The server's side receives through NAPI, in a kernel thread on
+CPU 1, so that its CPU time is that of a thread: this kernel does not account the time of softirqs. Traffic:
+
+    udp:RATE   sockperf under-load: UDP datagrams of 64 bytes at RATE a second, one in 20 is answered
+    pingpong   sockperf ping-pong over TCP: one request at a time
+    redis      redis-server, redis-benchmark GET over 20 connections
+    memcached  memcached, memcslap GET over 8 connections (it reports no latencies)
+
+Each round runs, in an order that is reversed in every other round: no moderation, fixed timers, net_dim, and the goals. CPU
+is that of the server, its NAPI threads and apus together, after a run that lets the policy settle, in percent of one CPU and
+in microseconds a request. The client's latency has its own wake-up in it; sockperf's is half the round trip.
+
+A fixed timer holds a goal if the timer and the measured rest at p99 are together within it. The tables print the goals that
+were lost first.
 """
 import argparse
+import csv
+import io
 import json
 import os
 import re
@@ -19,7 +31,12 @@ import tempfile
 import time
 
 CLIENT, SERVER = f"apusmc{os.getpid()}", f"apusms{os.getpid()}"
-TICKS = os.sysconf("SC_CLK_TCK")
+ADDRESS = "192.0.2.1"
+CPU_CLIENT, CPU_SERVER = "0", "1"
+# The goal's policy changes its timer once a second, so it has settled after this time.
+SETTLES = 2
+GOALS = (50, 100, 300)
+STATIC = (20, 50, 80, 150, 280)
 
 
 def sh(*words):
@@ -30,13 +47,31 @@ def up():
     for name in (CLIENT, SERVER):
         sh("ip", "netns", "add", name)
     sh("ip", "link", "add", "mc0", "netns", CLIENT, "type", "veth", "peer", "name", "ms0", "netns", SERVER)
-    for name, port, address in ((CLIENT, "mc0", "192.0.2.2/24"), (SERVER, "ms0", "192.0.2.1/24")):
+    for name, port, address in ((CLIENT, "mc0", "192.0.2.2/24"), (SERVER, "ms0", f"{ADDRESS}/24")):
         sh("ip", "-n", name, "addr", "add", address, "dev", port)
         # By that a veth receives through NAPI.
         sh("ip", "netns", "exec", name, "ethtool", "-K", port, "tso", "off", "gro", "on")
         sh("ip", "-n", name, "link", "set", port, "up")
+        sh("ip", "-n", name, "link", "set", "lo", "up")
     # Only the server's side is moderated: what the client receives goes past NAPI.
     sh("ip", "netns", "exec", CLIENT, "ethtool", "-K", "mc0", "gro", "off")
+    before = set(kernel_threads())
+    sh("ip", "netns", "exec", SERVER, "sh", "-c", "mount -t sysfs none /sys && echo 1 > /sys/class/net/ms0/threaded")
+    threads = [pid for pid in kernel_threads() if pid not in before]
+    for pid in threads:
+        sh("taskset", "-pc", CPU_SERVER, str(pid))
+    return threads
+
+
+def kernel_threads():
+    """The kernel threads that poll NAPI instances of ms0."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+                if file.read().startswith("napi/ms0-"):
+                    yield int(pid)
+        except OSError:
+            pass
 
 
 def down():
@@ -44,50 +79,114 @@ def down():
         subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def spent(pid):
-    """CPU time of a process in seconds (proc_pid_stat(5), utime and stime)."""
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def spent(pids):
+    """CPU time of processes with all their threads, in seconds (Documentation/scheduler/sched-stats, /proc/PID/schedstat)."""
+    total = 0
+    for pid in pids:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as file:
+                total += int(file.read().split()[0])
+    return total / 1e9
 
 
-def busy():
-    """Busy time of all CPUs in seconds (proc_stat(5); not idle, not waiting, not stolen)."""
-    with open("/proc/stat", encoding="ascii") as file:
-        fields = [int(field) for field in file.readline().split()[1:]]
-    return (sum(fields[:8]) - fields[3] - fields[4] - fields[7]) / TICKS
+class Sockperf:
+    """Paced UDP datagrams, or a ping-pong over TCP."""
+
+    def __init__(self, rate=None):
+        self.rate = rate
+        self.tcp = [] if rate else ["--tcp"]
+
+    def server(self):
+        return ["sockperf", "server", "-i", ADDRESS, *self.tcp]
+
+    def client(self, seconds):
+        how = ["under-load", "--mps", str(self.rate), "--reply-every", "20"] if self.rate else ["ping-pong"]
+        return ["sockperf", how[0], "-i", ADDRESS, "-p", "11111", "-t", str(seconds), "-m", "64", *how[1:], *self.tcp]
+
+    def read(self, out, _):
+        result = {}
+        for quantile in ("50.000", "99.000"):
+            found = re.search(rf"percentile {quantile} =\s+([0-9.]+)", out)
+            result[f"p{float(quantile):g}_us"] = float(found[1]) if found else None
+        sent = re.search(r"SentMessages=(\d+)", out)
+        result["requests"] = int(sent[1]) if sent else None
+        return result
 
 
-def one(apus, server, way, mps, seconds):
-    """One run: latencies of the client in us, CPU in percent, what apus says."""
-    inside = ["ip", "netns", "exec", SERVER]
-    steer = None
-    if way:
-        steer = subprocess.Popen(
-            [*inside, apus, "moderate", "ms0", *way, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        time.sleep(1.5 if "--goal" in way else 0.5)
-    began, all_before, server_before = time.monotonic(), busy(), spent(server)
-    apus_before = spent(steer.pid) if steer else 0
-    client = subprocess.run(
-        ["ip", "netns", "exec", CLIENT, "sockperf", "under-load", "-i", "192.0.2.1", "-p", "11111", "--mps", str(mps),
-         "-t", str(seconds), "-m", "64", "--reply-every", "20"],
-        capture_output=True, text=True, check=True)
-    lasted = time.monotonic() - began
-    share = lambda seconds: round(100 * seconds / lasted, 1)
-    result = {"busy_percent": share(busy() - all_before), "server_percent": share(spent(server) - server_before)}
-    if steer:
-        result["apus_percent"] = share(spent(steer.pid) - apus_before)
-        steer.send_signal(2)
-        said = json.loads(steer.communicate(timeout=30)[0])
-        queue = said["queues"][0]
-        result |= {key: queue[key] for key in ("timer_ns", "polls", "packets", "reception_to_read_ns", "verdict")}
-    for quantile in ("50.000", "99.000", "99.900"):
-        found = re.search(rf"percentile {quantile} =\s+([0-9.]+)", client.stdout)
-        result[f"p{float(quantile):g}_us"] = float(found[1]) if found else None
-    dropped = re.search(r"# dropped messages = (\d+)", client.stdout)
-    result["dropped"] = int(dropped[1]) if dropped else None
-    return result
+class Redis:
+    """A fixed number of requests: as many as take the time without moderation."""
+    rate = None
+
+    def server(self):
+        return ["redis-server", "--bind", ADDRESS, "--protected-mode", "no", "--save", "", "--port", "6379"]
+
+    def client(self, seconds):
+        requests = int((self.rate or 20_000) * seconds)
+        return ["redis-benchmark", "-h", ADDRESS, "-t", "get", "-c", "20", "-n", str(requests), "--csv"]
+
+    def read(self, out, words):
+        # "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
+        row = [row for row in csv.reader(io.StringIO(out)) if row and row[0] == "GET"][0]
+        self.rate = self.rate or float(row[1])
+        return {"p50_us": float(row[4]) * 1e3, "p99_us": float(row[6]) * 1e3, "requests": int(words[-2])}
+
+
+class Memcached:
+    def server(self):
+        return ["memcached", "-l", ADDRESS, "-u", "root", "-t", "1"]
+
+    def client(self, seconds):
+        return ["memcslap", "-s", ADDRESS, "-t", "get", "-c", "8", "-e", str(int(1_000 * seconds))]
+
+    def read(self, _, words):
+        return {"requests": 8 * int(words[-1])}
+
+
+def traffic(name):
+    if name.startswith("udp:"):
+        return Sockperf(int(name[4:]))
+    return {"pingpong": Sockperf, "redis": Redis, "memcached": Memcached}[name]()
+
+
+def one(apus, threads, name, way, seconds, kind):
+    """One run: latencies of the client in us, CPU time, what apus says."""
+    inside = ["ip", "netns", "exec", SERVER, "taskset", "-c", CPU_SERVER]
+    outside = ["ip", "netns", "exec", CLIENT, "taskset", "-c", CPU_CLIENT]
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen([*inside, *kind.server()], stdout=log, stderr=log)
+        steer = None
+        try:
+            time.sleep(0.3)
+            if way:
+                words = [*inside, apus, "moderate", "ms0", *way, "--json"]
+                steer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                time.sleep(0.7)
+            sh(*outside, *kind.client(SETTLES))
+            pids = {"server": [server.pid], "napi": threads, "apus": [steer.pid] if steer else []}
+            before, began = {key: spent(of) for key, of in pids.items()}, time.monotonic()
+            words = kind.client(seconds)
+            out = sh(*outside, *words)
+            lasted = time.monotonic() - began
+            cpu = {key: spent(of) - before[key] for key, of in pids.items()}
+            result = {"seconds": lasted, **kind.read(out, words)}
+            result |= {f"{key}_percent": round(100 * time_ / lasted, 2) for key, time_ in cpu.items()}
+            result["cpu_percent"] = round(100 * sum(cpu.values()) / lasted, 2)
+            result["cpu_us_per_request"] = round(1e6 * sum(cpu.values()) / result["requests"], 3)
+            if steer:
+                # At once: what it says is about the last full second.
+                steer.send_signal(2)
+                queue = json.loads(steer.communicate(timeout=30)[0])["queues"][0]
+                keys = ("timer_ns", "polls", "packets", "reception_to_read_ns", "judged", "late", "verdict", "reason")
+                result |= {key: queue[key] for key in keys}
+                if queue["reception_to_read_ns"] is not None:
+                    result["at_most_us"] = (queue["reception_to_read_ns"] + (queue["arrival_to_reception_bound_ns"] or 0)) / 1e3
+            return result
+        finally:
+            if steer and steer.poll() is None:
+                steer.kill()
+                steer.wait()
+            server.terminate()
+            server.wait()
 
 
 def main():
@@ -95,52 +194,82 @@ def main():
     parse.add_argument("--apus", default="target/release/apus")
     parse.add_argument("--rounds", type=int, default=5)
     parse.add_argument("--seconds", type=int, default=4)
-    parse.add_argument("--mps", default="10000,50000,90000")
+    parse.add_argument("--traffic", default="udp:10000,udp:50000,udp:90000,redis")
     parse.add_argument("-o", "--output", default="moderate.json")
     typed = parse.parse_args()
     ways = {"off": []}
-    ways |= {f"static:{us}us": ["--policy", f"static:{us}us"] for us in (0, 20, 50, 90, 200)}
+    ways |= {f"static:{us}us": ["--policy", f"static:{us}us"] for us in STATIC}
     ways["net-dim"] = ["--policy", "net-dim"]
-    ways |= {f"p99={us}us": ["--goal", f"p99={us}us"] for us in (50, 100, 300)}
+    ways |= {f"p99={us}us": ["--goal", f"p99={us}us"] for us in GOALS}
+    kinds = {name: traffic(name) for name in typed.traffic.split(",")}
     runs = []
-    up()
-    log = tempfile.TemporaryFile()
-    server = subprocess.Popen(["ip", "netns", "exec", SERVER, "sockperf", "server", "-i", "192.0.2.1"], stdout=log, stderr=log)
+    threads = up()
     try:
-        time.sleep(0.5)
         for number in range(typed.rounds):
             order = list(ways.items())
-            for mps in map(int, typed.mps.split(",")):
-                for name, way in order if number % 2 == 0 else reversed(order):
-                    result = one(typed.apus, server.pid, way, mps, typed.seconds)
-                    runs.append({"round": number, "mps": mps, "way": name, **result})
-                    print(json.dumps(runs[-1]), file=sys.stderr)
+            for name, kind in kinds.items():
+                for way, words in order if number % 2 == 0 else reversed(order):
+                    result = one(typed.apus, threads, name, words, typed.seconds, kind)
+                    runs.append({"round": number, "traffic": name, "way": way, **result})
+                    print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
     finally:
-        server.terminate()
-        server.wait()
         down()
-    with open(typed.output, "w", encoding="utf-8") as file:
-        json.dump({"runs": runs}, file, indent=1)
+        with open(typed.output, "w", encoding="utf-8") as file:
+            json.dump({"runs": runs}, file, indent=1)
+    judge(runs)
     table(runs)
 
 
+def median(chosen, key):
+    values = [run[key] for run in chosen if run.get(key) is not None]
+    return statistics.median(values) if values else float("nan")
+
+
+def of(runs, name, way):
+    return [run for run in runs if run["traffic"] == name and run["way"] == way]
+
+
+def judge(runs):
+    """For each traffic and goal: is it held, and with which CPU against the cheapest fixed timer that holds it?"""
+    lines = []
+    for name in dict.fromkeys(run["traffic"] for run in runs):
+        off = of(runs, name, "off")
+        for goal in GOALS:
+            ours = of(runs, name, f"p99={goal}us")
+            holds = lambda chosen: median(chosen, "at_most_us") <= goal
+            statics = [(median(of(runs, name, f"static:{us}us"), "cpu_us_per_request"), us) for us in STATIC
+                       if holds(of(runs, name, f"static:{us}us"))]
+            statics.append((median(off, "cpu_us_per_request"), 0))
+            best, timer = min(statics)
+            mine = median(ours, "cpu_us_per_request")
+            later = median(ours, "p99_us") - median(off, "p99_us")
+            held = sum(run["verdict"] == "held" for run in ours)
+            ratio = mine / best
+            lost = not holds(ours) or ratio > 1.1 or later > goal
+            lines.append((not lost, f"{'lost' if lost else 'ok':<5}{name:<10} p99={goal}us: held {held} of {len(ours)}, at most "
+                          f"{median(ours, 'at_most_us'):.0f} us; the client's p99 {later:+.0f} us; timer "
+                          f"{median(ours, 'timer_ns') / 1e3:.0f} us; CPU {ratio:.2f} x of the best fixed timer ({timer} us), "
+                          f"{mine / median(off, 'cpu_us_per_request'):.2f} x of off"))
+    for _, line in sorted(lines, key=lambda line: line[0]):
+        print(line)
+    print()
+
+
 def table(runs):
-    """Medians over the rounds; CPU also as a ratio to no moderation."""
-    median = lambda chosen, key: statistics.median([run[key] for run in chosen if run.get(key) is not None] or [float("nan")])
-    print(f"{'rate/s':>7} {'way':<13} {'timer us':>8} {'polls/packet':>12} {'p50 us':>7} {'p99 us':>7} {'busy %':>7} "
-          f"{'ratio':>6} {'server %':>8} {'apus %':>6}  goal")
-    for mps in sorted({run["mps"] for run in runs}):
-        off = [run for run in runs if run["mps"] == mps and run["way"] == "off"]
+    """Medians over the rounds."""
+    print(f"{'traffic':<10} {'way':<13} {'timer us':>8} {'polls/packet':>12} {'p50 us':>7} {'p99 us':>7} {'at most':>8} "
+          f"{'server %':>8} {'napi %':>7} {'apus %':>6} {'us/request':>10} {'ratio':>6}")
+    for name in dict.fromkeys(run["traffic"] for run in runs):
+        off = median(of(runs, name, "off"), "cpu_us_per_request")
         for way in dict.fromkeys(run["way"] for run in runs):
-            chosen = [run for run in runs if run["mps"] == mps and run["way"] == way]
+            chosen = of(runs, name, way)
             shares = [run["polls"] / run["packets"] for run in chosen if run.get("packets")]
-            held = [run["verdict"] for run in chosen if "verdict" in run and way.startswith("p")]
-            print(f"{mps:>7} {way:<13} {median(chosen, 'timer_ns') / 1e3:>8.0f} "
+            print(f"{name:<10} {way:<13} {median(chosen, 'timer_ns') / 1e3:>8.0f} "
                   f"{statistics.median(shares) if shares else float('nan'):>12.2f} "
-                  f"{median(chosen, 'p50_us'):>7.0f} {median(chosen, 'p99_us'):>7.0f} {median(chosen, 'busy_percent'):>7.0f} "
-                  f"{median(chosen, 'busy_percent') / median(off, 'busy_percent'):>6.2f} "
-                  f"{median(chosen, 'server_percent'):>8.0f} {median(chosen, 'apus_percent'):>6.1f}  "
-                  f"{', '.join(f'{held.count(one)} {one}' for one in dict.fromkeys(held))}")
+                  f"{median(chosen, 'p50_us'):>7.0f} {median(chosen, 'p99_us'):>7.0f} {median(chosen, 'at_most_us'):>8.0f} "
+                  f"{median(chosen, 'server_percent'):>8.1f} {median(chosen, 'napi_percent'):>7.1f} "
+                  f"{median(chosen, 'apus_percent'):>6.1f} {median(chosen, 'cpu_us_per_request'):>10.2f} "
+                  f"{median(chosen, 'cpu_us_per_request') / off:>6.2f}")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ use crate::{
 pub struct Advice<'a> {
     /// What to do first, the most effective action first. At most [`Advice::MOST`].
     pub actions: Vec<Advised<'a>>,
-    /// Number of further actions.
-    pub more: usize,
+    /// The further actions.
+    pub more: Vec<Advised<'a>>,
     /// The findings by root cause, the most important first.
     pub causes: Vec<Caused<'a>>,
 }
@@ -44,7 +44,7 @@ pub enum Doing {
         add: Vec<String>,
         /// Words to remove.
         remove: Vec<String>,
-        /// Words that occur several times, and of which only one should remain.
+        /// Words that occur several times. Only one of each should remain.
         once: Vec<String>,
         /// The cluster operator that writes the line. `None` if there is none.
         operator: Option<Operator>,
@@ -113,8 +113,7 @@ pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     };
     // The sort is stable: of two alike, the one that can be rolled back comes first.
     actions.sort_by_key(|action| std::cmp::Reverse(importance(action)));
-    let more = actions.len().saturating_sub(Advice::MOST);
-    actions.truncate(Advice::MOST);
+    let more = actions.split_off(actions.len().min(Advice::MOST));
     Advice { actions, more, causes: causes(report.at_least(level)) }
 }
 
@@ -302,8 +301,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The costs of its findings, each once. The worst finding of each cause comes first, so that every cause is
-    /// represented even if only some costs are shown.
+    /// The costs of its findings, each once: first the cost of the worst finding of each cause, then the other costs.
+    /// So every cause is represented even if only the first costs are shown.
     pub fn costs(&self) -> Vec<&'a str> {
         if self.is_ask() {
             return Vec::new();

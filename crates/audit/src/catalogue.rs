@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use host::facts::Vendor;
+
 use crate::{Fix, Group, Place, Rule, rules};
 
 /// All rules in Markdown: what `docs/rules.md` holds.
@@ -12,7 +14,7 @@ pub fn markdown() -> String {
     let count = rules::all().count();
     let _ = writeln!(text, "The {count} rules of `apus audit`. `apus audit --explain ID` prints one of them.\n");
     text.push_str(
-        "Each rule names the good state. Its delay is a typical one, with the source in parentheses. Words in braces, such as \
+        "Each rule names the good state. Its delay is a typical one, with the source in brackets. Words in braces, such as \
          `{isolated}`, stand for values of the host, which the audit fills in.\n\n",
     );
     for group in Group::ALL {
@@ -29,7 +31,7 @@ fn one(text: &mut String, rule: &Rule) {
     // What is written to a String arrives.
     let _ = writeln!(text, "### `{}`\n\n**{}.** {}\n", rule.id, rule.title, rule.why);
     let _ = writeln!(text, "- Applies to: {}", applies(rule));
-    let _ = writeln!(text, "- Delay: {} ({})", rule.magnitude.text, rule.magnitude.source);
+    let _ = writeln!(text, "- Delay: {} [{}]", rule.magnitude.text, rule.magnitude.source);
     for line in fixes(&rule.fix) {
         let _ = writeln!(text, "- {line}");
     }
@@ -70,7 +72,14 @@ pub fn applies(rule: &Rule) -> String {
         words.push(format!("workload {}", names.join(" or ")));
     }
     if !applies.vendors.is_empty() {
-        let names: Vec<String> = applies.vendors.iter().map(|vendor| format!("{vendor:?}")).collect();
+        let name = |vendor: &Vendor| match vendor {
+            Vendor::Intel => "Intel",
+            Vendor::Amd => "AMD",
+            Vendor::Hygon => "Hygon",
+            Vendor::Arm => "Arm",
+            Vendor::Other => "other makers",
+        };
+        let names: Vec<&str> = applies.vendors.iter().map(name).collect();
         words.push(format!("CPUs of {}", names.join(" or ")));
     }
     if !applies.drivers.is_empty() {

@@ -217,7 +217,7 @@ mod tests {
         let context = Context::of(&Facts::default(), &Intent::default());
         assert_eq!(context, Context::default());
     }
-    /// Bare metal of which --workload says that it is a guest: no advice for guests is given, and the reader is told.
+    /// Bare metal that --workload calls a guest: no advice for guests is given, and the reader is told.
     #[test]
     fn a_guest_that_is_none_gets_no_advice_for_guests() {
         let intent = Intent {

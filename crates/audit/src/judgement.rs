@@ -25,7 +25,7 @@ pub enum Skip {
 }
 
 impl Skip {
-    /// The answer cannot be known, for this reason.
+    /// Says that the answer cannot be known, for this reason.
     pub fn unknown(reason: impl Into<Box<str>>) -> Self {
         Self::Unknown { reason: reason.into(), source: None }
     }
@@ -129,7 +129,7 @@ impl Judgement {
         Self::new(Verdict::SourcesDisagree, subject, found)
     }
 
-    /// The answer is unknown for this subject; it may be known for others.
+    /// Says that the answer is unknown for this subject; it may be known for others.
     pub fn unknown<T>(subject: impl Into<Subject>, fact: &Fact<T>) -> Self {
         Self::skipped(subject, Skip::of(fact))
     }

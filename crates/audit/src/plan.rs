@@ -43,7 +43,7 @@ pub struct KernelLine<'a> {
     pub add: Vec<Planned<'a, Parameter>>,
     /// Words to remove. A word without a value stands for any value.
     pub remove: Vec<Planned<'a, Parameter>>,
-    /// Words that occur several times with the same value, and of which one should remain.
+    /// Words that occur several times with the same value. One of each should remain.
     pub once: Vec<Planned<'a, Parameter>>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn plan_of(report: &Report, is_asked: impl Fn(&Finding) -> bool) -> P
     Plan { settings: disjoint(settings), kernel, left, mends }
 }
 
-/// The word of which a finding says that the line has it several times with the same value.
+/// The word that the line has several times with the same value, according to a finding.
 fn repeated(finding: &Finding) -> Option<Parameter> {
     let Subject::Parameter(text) = &finding.judgement.subject else { return None };
     match &CommandLine::parse(text).parameters[..] {

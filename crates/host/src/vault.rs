@@ -40,7 +40,8 @@ impl Vault {
         Self::reach(access, &parent, true).and_then(|vault| vault.ok_or_else(|| nowhere(access, &parent)))
     }
 
-    /// Opens the folder. `None` if it does not exist. For a user without a folder this means root's, which is refused.
+    /// Opens the folder. `None` if it does not exist. For a user who has no folder, this opens root's folder, which is
+    /// refused.
     pub fn open(access: &Access) -> Result<Option<Self>, Error> {
         if is_users(access)
             && let Ok(parent) = home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
@@ -148,7 +149,7 @@ impl Vault {
         removed.map_err(|e| Error::of(format!("remove {}", self.show(name)), &e.into()))
     }
 
-    /// Makes sure that created and removed files are also on disk.
+    /// Makes the creation and removal of files durable: syncs the folder to disk.
     pub fn sync(&self) -> Result<(), Error> {
         let synced = self.access.act("fsync", self.access.show(&self.path), || rustix::fs::fsync(&self.folder));
         synced.map_err(|e| Error::of(format!("write {} to disk", self.access.show(&self.path)), &e.into()))

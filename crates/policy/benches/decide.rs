@@ -59,8 +59,8 @@ fn moderation(mut policy: Moderation<Simulated>, observed: bool) -> f64 {
         let (events, packets, bytes) = (step, step * 30, step * 3_000);
         let delays = observed.then_some(delays);
         let sample = Sample { now, events, packets, bytes, completions: 0, delays };
-        if let Action::Apply(_) = black_box(policy.decide(black_box(&sample))).action {
-            policy.applied(now);
+        if let Action::Apply(profile) = black_box(policy.decide(black_box(&sample))).action {
+            policy.applied(now, profile);
         }
     }
     (cpu_time() - began) as f64 / STEPS as f64

@@ -130,7 +130,7 @@ fn run(policy: &mut Policy, load: Load, costs: Costs, warm_up: u64, measured: u6
     while next < end {
         if let Some((at, to)) = pending.filter(|(at, _)| *at <= next) {
             profile = to;
-            policy.applied(At::from_nanos(at));
+            policy.applied(At::from_nanos(at), to);
             pending = None;
         }
         // The first packet, and those that come until the interrupt.
@@ -178,7 +178,7 @@ fn run(policy: &mut Policy, load: Load, costs: Costs, warm_up: u64, measured: u6
         packets += u64::from(count);
         if let Some((at, to)) = pending.filter(|(at, _)| *at <= now) {
             profile = to;
-            policy.applied(At::from_nanos(at));
+            policy.applied(At::from_nanos(at), to);
             pending = None;
         }
         let sample = Sample {
@@ -199,7 +199,7 @@ fn run(policy: &mut Policy, load: Load, costs: Costs, warm_up: u64, measured: u6
             pending = Some((now + costs.programming, to));
             if costs.programming == 0 {
                 profile = to;
-                policy.applied(At::from_nanos(now));
+                policy.applied(At::from_nanos(now), to);
                 pending = None;
             }
         }

@@ -45,7 +45,8 @@ impl Readings {
         }
     }
 
-    /// What happened to the clocks from these readings until `later`: reasons not to trust any quantile.
+    /// Returns what happened to the clocks between these readings and `later`. Each entry is a reason not to trust any
+    /// quantile.
     pub fn until(&self, later: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let span = later.monotonic - self.monotonic;

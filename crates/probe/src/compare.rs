@@ -221,7 +221,7 @@ fn least_p(a: u64, b: u64) -> f64 {
     (2.0 / choices).min(1.0)
 }
 
-/// Rounds in both sets that are needed to show a difference among this many tests.
+/// Number of rounds that each set needs to show a difference among this many tests, at most 60.
 pub fn rounds_needed(tests: usize) -> u64 {
     (1..60).find(|rounds| least_p(*rounds, *rounds) * tests as f64 <= SIGNIFICANT).unwrap_or(60)
 }

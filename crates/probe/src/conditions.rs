@@ -76,7 +76,7 @@ impl Conditions {
         }
     }
 
-    /// Conditions of which only the CPUs are known, with the reason.
+    /// Conditions with only the CPUs known, and the reason why the rest is unknown.
     pub fn unknown(cpus: Vec<usize>, why: &str) -> Self {
         Self {
             cpus,

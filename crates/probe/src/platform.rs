@@ -24,9 +24,8 @@ use crate::switch::{Switch, Via};
 use crate::timer::{Timer, Wait as TimerWait};
 use crate::{Control, Error, Probe, place};
 
-/// Default number of rounds: enough to show a difference among all terms of two profiles, of which a guest has more
-/// than a hundred and a host with several idle states even more; see
-/// [`rounds_needed`](crate::compare::rounds_needed).
+/// Default number of rounds: enough to show a difference among all terms of two profiles. A guest has more than a
+/// hundred terms, and a host with several idle states even more; see [`rounds_needed`](crate::compare::rounds_needed).
 pub const ROUNDS: u32 = 9;
 
 /// Intervals of the clock_nanosleep timers, in addition to the millisecond that all kinds of timer have: those that

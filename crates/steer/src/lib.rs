@@ -23,4 +23,4 @@ pub mod moderation;
 mod seam;
 
 pub use machine::{Machine, Poll, Step, run};
-pub use seam::{Acted, Actuator, Blind, Controller, Decision, Lost, Reading, Sensor};
+pub use seam::{Acted, Actuator, Away, Blind, Controller, Decision, Lost, Reading, Sensor, Standing};

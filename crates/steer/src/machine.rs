@@ -7,6 +7,7 @@
 //!                │    │          ├── in force, rounded, ignored ──► WATCHING
 //!                │    │          ├── late ──► APPLYING ── look ──► the same ways
 //!                │    │          ├── refused ──► WATCHING, the setting is asked for again after 1 s, 2 s ... 64 s
+//!                │    │          ├── away ──► AWAY ── back: the last setting is applied again ──► the same ways
 //!                │    │          └── theirs, gone ──► LOST (the end)
 //!                │    └─ sees again
 //!                └── blind: keeps what is in force for 1 s, then applies the safe setting
@@ -16,7 +17,7 @@ use std::ops::ControlFlow;
 
 use units::{Instant, Nanos};
 
-use crate::seam::{Acted, Actuator, Blind, Controller, Decision, Lost, Sensor};
+use crate::seam::{Acted, Actuator, Away, Blind, Controller, Decision, Lost, Sensor, Standing};
 
 /// For how long a loop that sees nothing keeps the setting in force.
 const BLIND_FOR: Nanos = Nanos::from_secs(1);
@@ -47,6 +48,8 @@ where
     blind: Option<(Instant<C>, bool)>,
     /// A setting that was refused.
     refused: Option<Refused<P, C>>,
+    /// The setting that was applied last, or is to be when it is back.
+    wanted: Option<Decision<P::Setting, P::Reason>>,
     begun: bool,
 }
 
@@ -54,6 +57,7 @@ where
 enum State<T, C> {
     Watching,
     Applying { wanted: T, at: Instant<C> },
+    Away,
     Lost(Lost),
 }
 
@@ -66,7 +70,7 @@ struct Refused<P: Controller<C>, C> {
 
 /// What a poll did.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step<T, R> {
+pub enum Step<T, F, R> {
     /// Nothing was due.
     NotDue,
     /// The setting in force was kept.
@@ -81,23 +85,28 @@ pub enum Step<T, R> {
         /// The reason.
         reason: R,
         /// What became of it.
-        acted: Acted<T>,
+        acted: Acted<F>,
     },
     /// A setting that was on its way has arrived, or not.
     Arrived {
         /// The setting.
         wanted: T,
         /// What became of it.
-        acted: Acted<T>,
+        acted: Acted<F>,
     },
     /// Nothing was seen. The setting in force was kept.
     Blind {
         /// Why nothing is seen.
         why: Blind,
     },
+    /// There is nothing to set now.
+    Away(Away),
     /// The setting can no longer be set. The loop has ended.
     Lost(Lost),
 }
+
+/// The steps of a loop with this controller.
+type StepOf<P, C> = Step<<P as Controller<C>>::Setting, <P as Controller<C>>::InForce, <P as Controller<C>>::Reason>;
 
 /// A control loop of any kind, for [`run`].
 pub trait Poll<C> {
@@ -112,7 +121,7 @@ impl<C, S, P, A> Machine<C, S, P, A>
 where
     S: Sensor<C>,
     P: Controller<C, Seen = S::Seen>,
-    A: Actuator<C, Setting = P::Setting>,
+    A: Actuator<C, Setting = P::Setting, InForce = P::InForce>,
 {
     /// A loop that begins at the first poll.
     pub fn new(sensor: S, controller: P, actuator: A) -> Self {
@@ -125,6 +134,7 @@ where
             look: Instant::ORIGIN,
             blind: None,
             refused: None,
+            wanted: None,
             begun: false,
         }
     }
@@ -132,7 +142,7 @@ where
     /// When it must be polled next. `None` if never: the setting was lost.
     pub fn poll_at(&self) -> Option<Instant<C>> {
         match &self.state {
-            State::Watching => Some(self.due),
+            State::Watching | State::Away => Some(self.due),
             State::Applying { at, .. } => Some(*at),
             State::Lost(_) => None,
         }
@@ -141,6 +151,19 @@ where
     /// The controller.
     pub fn controller(&self) -> &P {
         &self.controller
+    }
+
+    /// Goes on with another controller, which begins with its first setting. What is in force stays until then.
+    pub fn control_by(&mut self, controller: P) {
+        self.controller = controller;
+        self.refused = None;
+        self.wanted = None;
+        self.begun = false;
+    }
+
+    /// Goes on with another sensor.
+    pub fn see_by(&mut self, sensor: S) {
+        self.sensor = sensor;
     }
 
     /// The actuator.
@@ -152,16 +175,16 @@ where
     pub fn lost(&self) -> Option<&Lost> {
         match &self.state {
             State::Lost(lost) => Some(lost),
-            State::Watching | State::Applying { .. } => None,
+            State::Watching | State::Away | State::Applying { .. } => None,
         }
     }
 
     /// Does what is due at `now`.
-    pub fn poll(&mut self, now: Instant<C>) -> Step<P::Setting, P::Reason> {
+    pub fn poll(&mut self, now: Instant<C>) -> StepOf<P, C> {
         match &self.state {
             State::Lost(lost) => return Step::Lost(lost.clone()),
             State::Applying { at, .. } if now < *at => return Step::NotDue,
-            State::Watching if now < self.due => return Step::NotDue,
+            State::Watching | State::Away if now < self.due => return Step::NotDue,
             State::Applying { wanted, .. } => {
                 let wanted = wanted.clone();
                 let acted = self.actuator.look(now);
@@ -170,16 +193,18 @@ where
                     None => Step::Arrived { wanted, acted },
                 };
             }
-            State::Watching => {}
+            State::Watching | State::Away => {}
         }
         // From now on, not from when it was due: a thread that was kept from running does not catch up.
         self.due = now + self.controller.interval();
         if now >= self.look {
             self.look = now + LOOK_EVERY;
-            if let Some(lost) = self.actuator.lost() {
-                self.state = State::Lost(lost.clone());
-                return Step::Lost(lost);
+            if let Some(step) = self.stands(now) {
+                return step;
             }
+        }
+        if let Some(in_force) = self.actuator.shifted() {
+            self.controller.shifted(now, &in_force);
         }
         if !std::mem::replace(&mut self.begun, true)
             && let Some(first) = self.controller.first()
@@ -208,11 +233,39 @@ where
         }
     }
 
-    fn apply(&mut self, now: Instant<C>, decision: Decision<P::Setting, P::Reason>) -> Step<P::Setting, P::Reason> {
+    /// Looks how the setting stands. `Some` if that was all that there is to do.
+    fn stands(&mut self, now: Instant<C>) -> Option<StepOf<P, C>> {
+        let was_away = matches!(self.state, State::Away);
+        match self.actuator.stands() {
+            Standing::AsLeft if !was_away => None,
+            Standing::AsLeft | Standing::Fresh => {
+                self.state = State::Watching;
+                let wanted = self.wanted.clone()?;
+                Some(self.apply(now, wanted))
+            }
+            Standing::Away(away) => {
+                self.be_away();
+                Some(Step::Away(away))
+            }
+            Standing::Lost(lost) => {
+                self.state = State::Lost(lost.clone());
+                Some(Step::Lost(lost))
+            }
+        }
+    }
+
+    /// Until the next look whether it is back.
+    fn be_away(&mut self) {
+        self.state = State::Away;
+        self.due = self.look;
+    }
+
+    fn apply(&mut self, now: Instant<C>, decision: Decision<P::Setting, P::Reason>) -> StepOf<P, C> {
         let Decision { apply: Some(wanted), reason } = decision else {
             return Step::Kept { reason: decision.reason };
         };
         self.refused = None;
+        self.wanted = Some(Decision { apply: Some(wanted.clone()), reason: reason.clone() });
         let acted = self.actuator.set(now, &wanted);
         match self.settle(now, &wanted, Some(&reason), &acted) {
             Some(lost) => Step::Lost(lost),
@@ -226,13 +279,16 @@ where
         now: Instant<C>,
         wanted: &P::Setting,
         reason: Option<&P::Reason>,
-        acted: &Acted<P::Setting>,
+        acted: &Acted<P::InForce>,
     ) -> Option<Lost> {
         self.state = match acted {
             Acted::Later { after } => State::Applying { wanted: wanted.clone(), at: now + *after },
             Acted::Lost(lost) => State::Lost(lost.clone()),
             _ => State::Watching,
         };
+        if let Acted::Away(_) = acted {
+            self.be_away();
+        }
         if let (Acted::Refused { .. }, Some(reason)) = (acted, reason) {
             let wanted = Decision { apply: Some(wanted.clone()), reason: reason.clone() };
             self.refused = Some(Refused { wanted, again: now + SHORTEST_PATIENCE, patience: SHORTEST_PATIENCE });
@@ -240,11 +296,11 @@ where
         self.controller.acted(now, wanted, acted);
         match &self.state {
             State::Lost(lost) => Some(lost.clone()),
-            State::Watching | State::Applying { .. } => None,
+            State::Watching | State::Away | State::Applying { .. } => None,
         }
     }
 
-    fn blind(&mut self, now: Instant<C>, why: Blind) -> Step<P::Setting, P::Reason> {
+    fn blind(&mut self, now: Instant<C>, why: Blind) -> StepOf<P, C> {
         let (since, done) = self.blind.get_or_insert((now, false));
         if !*done && now.since(*since).is_some_and(|blind| blind >= BLIND_FOR) {
             *done = true;
@@ -306,11 +362,13 @@ mod tests {
     #[derive(Default)]
     struct Echo {
         acted: Vec<Acted<i32>>,
+        shifted: Vec<i32>,
     }
 
     impl Controller<Simulated> for Echo {
         type Seen = i32;
         type Setting = i32;
+        type InForce = i32;
         type Reason = &'static str;
         fn interval(&self) -> Nanos {
             Nanos::from_millis(10)
@@ -324,6 +382,9 @@ mod tests {
         fn acted(&mut self, _: Time, _: &i32, acted: &Acted<i32>) {
             self.acted.push(acted.clone());
         }
+        fn shifted(&mut self, _: Time, in_force: &i32) {
+            self.shifted.push(*in_force);
+        }
         fn safe(&mut self) -> Option<Decision<i32, &'static str>> {
             Some(Decision { apply: Some(-1), reason: "safe" })
         }
@@ -334,11 +395,13 @@ mod tests {
     struct Hand {
         answers: RefCell<VecDeque<Acted<i32>>>,
         set: RefCell<Vec<(u64, i32)>>,
-        lost: RefCell<Option<Lost>>,
+        stands: RefCell<VecDeque<Standing>>,
+        shifts: RefCell<Option<i32>>,
     }
 
     impl Actuator<Simulated> for &Hand {
         type Setting = i32;
+        type InForce = i32;
         fn set(&mut self, now: Time, setting: &i32) -> Acted<i32> {
             self.set.borrow_mut().push((now.as_nanos() / 1_000_000, *setting));
             self.look(now)
@@ -346,8 +409,11 @@ mod tests {
         fn look(&mut self, _: Time) -> Acted<i32> {
             self.answers.borrow_mut().pop_front().unwrap_or(Acted::InForce)
         }
-        fn lost(&mut self) -> Option<Lost> {
-            self.lost.borrow().clone()
+        fn stands(&mut self) -> Standing {
+            self.stands.borrow_mut().pop_front().unwrap_or(Standing::AsLeft)
+        }
+        fn shifted(&mut self) -> Option<i32> {
+            self.shifts.borrow_mut().take()
         }
     }
 
@@ -435,9 +501,66 @@ mod tests {
         let (eye, hand) = (Eye::default(), Hand::default());
         let mut machine = Machine::new(&eye, Echo::default(), &hand);
         during(&mut machine, 100);
-        *hand.lost.borrow_mut() = Some(Lost::Gone);
+        hand.stands.borrow_mut().push_back(Standing::Lost(Lost::Gone));
         during(&mut machine, 1_200);
         assert_eq!(machine.lost(), Some(&Lost::Gone));
         assert!(hand.set.borrow().is_empty());
+    }
+
+    #[test]
+    fn what_was_away_is_set_again_when_it_is_back() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        let away = || Away("it is down".into());
+        eye.0.borrow_mut().extend([Ok(5)]);
+        hand.stands.borrow_mut().extend([
+            Standing::AsLeft,
+            Standing::Away(away()),
+            Standing::Away(away()),
+            Standing::Fresh,
+        ]);
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 900);
+        assert_eq!(machine.poll(at(1_000)), Step::Away(away()));
+        // Nothing is read or decided meanwhile.
+        eye.0.borrow_mut().extend([Ok(6)]);
+        assert_eq!((machine.poll(at(1_500)), machine.poll_at()), (Step::NotDue, Some(at(2_000))));
+        during(&mut machine, 3_500);
+        assert_eq!(*hand.set.borrow(), [(0, 5), (3_000, 5), (3_010, 6)]);
+    }
+
+    #[test]
+    fn what_is_away_at_its_setting_is_set_when_it_is_back() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(0), Ok(5), Ok(6)]);
+        hand.answers.borrow_mut().push_back(Acted::Away(Away("it is down".into())));
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 900);
+        assert_eq!((hand.set.borrow().clone(), machine.poll_at()), (vec![(10, 5)], Some(at(1_000))));
+        during(&mut machine, 1_100);
+        assert_eq!(*hand.set.borrow(), [(10, 5), (1_000, 5), (1_010, 6)]);
+    }
+
+    #[test]
+    fn another_controller_and_another_sensor_take_over() {
+        let (eye, other, hand) = (Eye::default(), Eye::default(), Hand::default());
+        eye.0.borrow_mut().extend([Ok(5)]);
+        other.0.borrow_mut().extend([Ok(6)]);
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 100);
+        machine.control_by(Echo::default());
+        machine.see_by(&other);
+        during(&mut machine, 200);
+        assert_eq!(hand.set.borrow().iter().map(|(_, set)| *set).collect::<Vec<_>>(), [5, 6]);
+        assert_eq!(machine.controller().acted.len(), 1);
+    }
+
+    #[test]
+    fn what_another_loop_changes_is_learned() {
+        let (eye, hand) = (Eye::default(), Hand::default());
+        let mut machine = Machine::new(&eye, Echo::default(), &hand);
+        during(&mut machine, 100);
+        *hand.shifts.borrow_mut() = Some(7);
+        during(&mut machine, 200);
+        assert_eq!(machine.controller().shifted, [7]);
     }
 }

@@ -52,8 +52,10 @@ pub struct Decision<T, R> {
 pub trait Controller<C> {
     /// What it decides by.
     type Seen;
-    /// What it decides.
+    /// What it wants.
     type Setting: Clone + PartialEq + fmt::Debug;
+    /// What the machine puts in force.
+    type InForce: Clone + PartialEq + fmt::Debug;
     /// Why.
     type Reason: Clone + PartialEq + fmt::Debug;
 
@@ -67,7 +69,10 @@ pub trait Controller<C> {
     fn decide(&mut self, now: Instant<C>, reading: &Reading<Self::Seen, C>) -> Decision<Self::Setting, Self::Reason>;
 
     /// Takes in what became of a setting that it wanted.
-    fn acted(&mut self, now: Instant<C>, wanted: &Self::Setting, acted: &Acted<Self::Setting>);
+    fn acted(&mut self, now: Instant<C>, wanted: &Self::Setting, acted: &Acted<Self::InForce>);
+
+    /// Takes in that another loop, which shares the setting, has changed what is in force.
+    fn shifted(&mut self, now: Instant<C>, in_force: &Self::InForce);
 
     /// The setting that does no harm while nothing is seen, and the reason to give for it. `None`: what is in force
     /// stays.
@@ -76,13 +81,13 @@ pub trait Controller<C> {
 
 /// What became of a setting that was to be applied.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Acted<T> {
+pub enum Acted<F> {
     /// It is in force.
     InForce,
     /// Another one is in force: the machine rounded or limited it.
     Rounded {
         /// The setting in force.
-        now: T,
+        now: F,
         /// The reason. `None` if the machine does not say.
         why: Option<String>,
     },
@@ -101,8 +106,20 @@ pub enum Acted<T> {
         /// The time until then.
         after: Nanos,
     },
+    /// There is nothing to set now. It is applied when there is.
+    Away(Away),
     /// It can no longer be set.
     Lost(Lost),
+}
+
+/// Why there is nothing to set now, although its device exists. The text is for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Away(pub String);
+
+impl fmt::Display for Away {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// Why a setting can no longer be set. That is final: the loop ends.
@@ -113,7 +130,7 @@ pub enum Lost {
         /// Their value.
         now: String,
     },
-    /// The setting, or the device to which it belonged, is gone.
+    /// The device to which the setting belonged is gone.
     Gone,
 }
 
@@ -126,34 +143,59 @@ impl fmt::Display for Lost {
     }
 }
 
-impl<C, A: Actuator<C> + ?Sized> Actuator<C> for Box<A> {
-    type Setting = A::Setting;
-
-    fn set(&mut self, now: Instant<C>, setting: &A::Setting) -> Acted<A::Setting> {
-        (**self).set(now, setting)
-    }
-
-    fn look(&mut self, now: Instant<C>) -> Acted<A::Setting> {
-        (**self).look(now)
-    }
-
-    fn lost(&mut self) -> Option<Lost> {
-        (**self).lost()
-    }
+/// How a setting stands between two changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// As it was left.
+    AsLeft,
+    /// It was away and is back, with a value of the machine's own: it must be applied again.
+    Fresh,
+    /// There is nothing to set now.
+    Away(Away),
+    /// It can no longer be set.
+    Lost(Lost),
 }
 
 /// Applies settings.
 pub trait Actuator<C> {
     /// What it applies.
     type Setting;
+    /// What the machine puts in force.
+    type InForce;
 
     /// Applies a setting.
-    fn set(&mut self, now: Instant<C>, setting: &Self::Setting) -> Acted<Self::Setting>;
+    fn set(&mut self, now: Instant<C>, setting: &Self::Setting) -> Acted<Self::InForce>;
 
     /// Looks what became of a setting that was [`Acted::Later`].
-    fn look(&mut self, now: Instant<C>) -> Acted<Self::Setting>;
+    fn look(&mut self, now: Instant<C>) -> Acted<Self::InForce>;
 
-    /// Whether the setting was lost since the last look. It is asked once a second, so that a change by somebody else is
-    /// noticed although nothing is to be applied.
-    fn lost(&mut self) -> Option<Lost>;
+    /// How the setting stands. It is asked once a second, so that a change by somebody else is noticed although nothing
+    /// is to be applied.
+    fn stands(&mut self) -> Standing;
+
+    /// What is in force, if another loop that shares the setting has changed it since this loop knew it last.
+    fn shifted(&mut self) -> Option<Self::InForce> {
+        None
+    }
+}
+
+impl<C, A: Actuator<C> + ?Sized> Actuator<C> for Box<A> {
+    type Setting = A::Setting;
+    type InForce = A::InForce;
+
+    fn set(&mut self, now: Instant<C>, setting: &A::Setting) -> Acted<A::InForce> {
+        (**self).set(now, setting)
+    }
+
+    fn look(&mut self, now: Instant<C>) -> Acted<A::InForce> {
+        (**self).look(now)
+    }
+
+    fn stands(&mut self) -> Standing {
+        (**self).stands()
+    }
+
+    fn shifted(&mut self) -> Option<A::InForce> {
+        (**self).shifted()
+    }
 }

@@ -207,7 +207,7 @@ pub struct Exclusion {
     pub lost_outside_gaps: u64,
     /// (excluded + unsent) / intended.
     pub share_excluded: Reading<f64>,
-    /// Time between two passes of the tester's loop from which it counts as a gap.
+    /// Shortest time between two passes of the tester's loop that counts as a gap.
     pub gap_threshold_ns: u64,
     /// Time added to the threshold for each frame of a send call.
     pub tx_allowance_ns: u64,

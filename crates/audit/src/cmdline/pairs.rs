@@ -58,14 +58,14 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
         first: with("idle", "poll"),
         second: any("intel_idle.max_cstate"),
         why: "idle=poll disables cpuidle, so a limit on idle states has no effect",
-        fix: "remove intel_idle.max_cstate= to go on polling, or idle=poll to let idle CPUs sleep within the limit",
+        fix: "either remove intel_idle.max_cstate=, to go on polling, or remove idle=poll, to let idle CPUs sleep within the limit",
         source: IDLE,
     },
     Contradiction {
         first: with("idle", "poll"),
         second: any("processor.max_cstate"),
         why: "idle=poll disables cpuidle, so a limit on idle states has no effect",
-        fix: "remove processor.max_cstate= to go on polling, or idle=poll to let idle CPUs sleep within the limit",
+        fix: "either remove processor.max_cstate=, to go on polling, or remove idle=poll, to let idle CPUs sleep within the limit",
         source: IDLE,
     },
     Contradiction {
@@ -184,7 +184,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
 ];
 
 /// Addition to remarks on scheduling domains, because a line alone does not show cpuset partitions.
-pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition, which is not recorded, keeps it away";
+pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition keeps it away (partitions are not recorded)";
 
 /// A parameter that should stand next to others and is missing.
 pub(super) struct Companion {
@@ -201,8 +201,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("isolcpus"),
         add: "isolcpus=managed_irq,domain,{isolated}",
-        why: "without it the scheduler balances other work onto the application's CPUs, unless a cpuset partition, which is \
-              not recorded, keeps it away",
+        why: "without it the scheduler balances other work onto the application's CPUs, unless a cpuset partition keeps it away (partitions are not recorded)",
         source: "Linux Documentation/admin-guide/cpu-isolation.rst",
     },
     Companion {
@@ -212,8 +211,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
                 && flags.is_some_and(|flags| !flags.is_empty() && !flags.iter().any(|flag| flag == "domain"))
         },
         add: "isolcpus=managed_irq,domain,{isolated}",
-        why: "as soon as one flag is given, domain must be too: with managed_irq or nohz alone the scheduler still balances \
-              work onto these CPUs",
+        why: "if any flag is given, domain must be given too, because with managed_irq or nohz alone the scheduler still balances work onto these CPUs",
         source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus",
     },
     Companion {
@@ -229,7 +227,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
             isolates(line, context) && !stops_ticks(line) && !is_only(context, Workload::Interrupt)
         },
         add: "nohz_full={isolated}",
-        why: "the application's CPUs keep their tick while they are busy: 100 to 1000 interruptions per second",
+        why: "the application's CPUs keep their tick while they are busy, which means 100 to 1000 interruptions per second",
         source: "Linux Documentation/timers/no_hz.rst",
     },
     Companion {

@@ -27,7 +27,7 @@ const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator 
 /// The settings of a PerformanceProfile that keep device interrupts off the isolated CPUs. Without them, the operator's
 /// tuned profile does not change the affinities (same source, `default_irq_smp_affinity`).
 const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts that are not managed by \
-     their drivers off spec.cpu.isolated; or by pod, the annotation irq-load-balancing.crio.io: disable";
+     their drivers off spec.cpu.isolated; for single pods, the annotation irq-load-balancing.crio.io: disable does so";
 
 impl Operator {
     /// The operator of a host with this command line. Red Hat CoreOS is recognized by the word `ostree=`; a

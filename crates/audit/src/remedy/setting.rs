@@ -46,7 +46,8 @@ pub enum OfCpus {
     ResumeLatency,
 }
 
-/// A bound of a range, in the order in which they must be raised: the kernel refuses a floor above the ceiling.
+/// A bound of a range. The variants are in the order in which the bounds must be raised: the kernel refuses a floor
+/// above the ceiling.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Bound {

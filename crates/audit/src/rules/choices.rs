@@ -138,7 +138,7 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
             Judgement::pass(format!("{}, the advice for {} ({})", mine.is, uses.join(", "), mine.who))
         }
         ([], uses @ [_, ..]) => Judgement::warn(format!(
-            "{}: the advice of {}. With --workload {}, the advice is {} ({})",
+            "{}, as advised by {}. With --workload {}, the advice is {} ({})",
             mine.is,
             mine.who,
             uses.join(","),
@@ -149,7 +149,7 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
             let decides = !declared && sides.iter().any(|side| !side.of.is_empty());
             let hint = if decides { "; --workload can decide it" } else { "" };
             Judgement::disagree(format!(
-                "{}: the advice of {}. The opposite advice is {} ({}){hint}",
+                "{}, as advised by {}. The opposite advice is {} ({}){hint}",
                 mine.is, mine.who, other.want, other.who
             ))
         }
@@ -392,14 +392,14 @@ mod tests {
         let icx = |f: &mut Facts| f.cpus.generation = Fact::known(Generation::IceLake, "/proc/cpuinfo");
         assert_eq!(
             found(clx, "active\n"),
-            "intel_pstate is in use, in active mode: the advice of intel/PerfSpect. The opposite advice is intel_pstate=disable \
+            "intel_pstate is in use, in active mode, as advised by intel/PerfSpect. The opposite advice is intel_pstate=disable \
              (tuned, OpenShift node tuning operator)"
         );
-        assert!(found(icx, "active\n").contains("the advice of OpenShift node tuning operator, intel/PerfSpect."));
+        assert!(found(icx, "active\n").contains("as advised by OpenShift node tuning operator, intel/PerfSpect."));
         assert!(found(icx, "off\n").ends_with("intel_pstate=active (OpenShift node tuning operator, intel/PerfSpect)"));
         let passive = found(clx, "passive\n");
         assert!(
-            passive.contains("passive mode: the advice of OpenShift node tuning operator with perPodPowerManagement")
+            passive.contains("passive mode, as advised by OpenShift node tuning operator with perPodPowerManagement")
         );
         let unknown = found(|_| {}, "active\n");
         assert!(!unknown.contains("OpenShift"), "{unknown}");
@@ -421,7 +421,7 @@ mod tests {
         let open = iso().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert_eq!(
             open.found,
-            "timers move to busy CPUs: the advice of OpenShift node tuning operator. The opposite advice is timers that stay where \
+            "timers move to busy CPUs, as advised by OpenShift node tuning operator. The opposite advice is timers that stay where \
              they were started (tuned); --workload can decide it"
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);

@@ -99,7 +99,7 @@ const MODERATION: &[Rule] = &[
         judge: tx_reclaim,
         why: "Sent buffers are reclaimed at the transmit interrupt. A ring that fills before it comes stops the \
               sender: 4,000 interrupts a second are one every 250 us, and 1024 slots of 1500 bytes last 300 us at 40 \
-              Gbit/s, which the thread calls dangerously close.",
+              Gbit/s, which the freebsd-net thread cited below calls dangerously close.",
         magnitude: Magnitude::late(Nanos::from_micros(244), "the sender stops for the rest of the interval", THREAD),
         fix: Fix::boot("loader.conf: hw.ixl.tx_itr=\"10\" # 20 us: well within half of 256 slots, 39 us at 40 Gbit/s"),
         cost: "There are more transmit interrupts.",
@@ -215,7 +215,7 @@ const QUEUES: &[Rule] = &[
         applies: Applies::FREEBSD,
         judge: offloads,
         why: "Segmentation and receive offloads collect frames. Some drivers had bugs in them that cost more than the \
-         offloads saved. So the thread advises to turn all off on both sides, measure, and turn them on one at a \
+         offloads saved. So the freebsd-net thread cited below advises to turn all off on both sides, measure, and turn them on one at a \
          time.",
         magnitude: Magnitude::untimed("depends on driver and traffic; measure", THREAD),
         fix: Fix::both(

@@ -333,8 +333,11 @@ fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged 
     if level.is_some_and(|level| level <= 4) || level.is_none() && line.has("quiet") {
         return Err(Skip::of(printk));
     }
-    let text =
-        format!("kernel messages may go out over {}: neither quiet nor loglevel= holds them back", slow.join(" "));
+    let why = match level {
+        Some(level) => format!("loglevel={level} lets them through"),
+        None => "the command line has neither quiet nor a loglevel= of at most 4".to_owned(),
+    };
+    let text = format!("kernel messages may go out over {}: {why}", slow.join(" "));
     Judgement::warn(text).see_as(slow.join(" "), facts.cmdline.source()).see(printk).alone()
 }
 

@@ -68,7 +68,7 @@ pub struct Host {
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the delay that each of them may add,
-    /// compared with this limit.
+    /// the largest first; the report marks delays that exceed the goal by themselves.
     #[arg(long, value_name = "QUANTILE=DURATION")]
     pub goal: Option<Goal>,
     /// Also read model-specific registers. Each read interrupts the CPU it reads from, even an isolated one.

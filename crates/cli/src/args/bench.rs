@@ -22,7 +22,7 @@ pub enum Bench {
     /// Latency counts from the time at which a frame was due to be sent, so a tester that sends late does not hide
     /// latency. Exit status 1 if the goal is missed, or if the samples are too few to show that it is met.
     Latency(Latency),
-    /// Searches for the highest rate without loss and measures the latency at that rate, or floods the device under
+    /// Searches for the highest rate without loss, and measures the latency at that rate; or floods the device under
     /// test (--flood).
     Load(Load),
 }
@@ -68,10 +68,11 @@ pub struct Load {
     /// Highest rate to try; set it to what this tester can send.
     #[arg(long, value_name = "RATE", default_value = "2Mpps")]
     pub max_rate: PacketRate,
-    /// Share of frames that may be lost: 0, 100ppm or 0.1%.
+    /// Share of frames that may be lost, such as 0, 100ppm or 0.1%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "0")]
     pub loss: u32,
-    /// End the search when its lower and its upper bound differ by at most this share of the rate: 100ppm or 5%.
+    /// End the search when its lower and its upper bound differ by at most this share of the rate, such as 100ppm or
+    /// 5%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "5%")]
     pub width: u32,
     /// Follow RFC 2544: trials of 60 s, no loss allowed, and a width of 0.5 % unless --width is given.
@@ -105,7 +106,8 @@ pub struct Bed {
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's port")]
     pub fifo: Option<u8>,
     /// Defer the queue's interrupts. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its gro_flush_timeout:
-    /// `2,200us` means 2 empty polls, then a timer of 200 us [default: keep the interface's setting].
+    /// `2,200us` (COUNT 2, TIMEOUT 200us) means 2 empty polls, then a timer of 200 us [default: keep the interface's
+    /// setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
     /// Where to run the tester's XDP program.
@@ -139,8 +141,8 @@ pub struct Bed {
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,
 
-    /// Name of the Apus instance under test. Apus reads its telemetry for its CPU time, and for the times at which the
-    /// host took the CPU away from it.
+    /// Name of the Apus instance under test. From the telemetry of this instance, the tester reads how much CPU time
+    /// the instance used, and when the host took its CPU away.
     #[arg(long, value_name = "NAME", help_heading = "Device under test")]
     pub instance: Option<String>,
     /// Read the telemetry of running instances from DIR.

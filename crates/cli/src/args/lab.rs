@@ -13,8 +13,8 @@ pub enum Lab {
     /// Creates a lab; an existing lab of the same name is removed first.
     ///
     /// Preset pair, for measurements: interface tx0 in namespace tx, joined to dut0 in namespace dut. Preset wire, for
-    /// l2fwd: left0 in namespace left, joined to dutl in dut; and dutr in dut, joined to right0 in namespace right.
-    /// Preset routed, for l3fwd: the same interfaces, in two subnets.
+    /// l2fwd: namespace dut has the interfaces dutl and dutr; dutl is joined to left0 in namespace left, dutr to right0
+    /// in namespace right. Preset routed, for l3fwd: the same interfaces, in two subnets.
     Up(Up),
     /// Removes a lab; succeeds even if there is none.
     Down {
@@ -76,8 +76,8 @@ pub struct Report {
 pub struct Replay {
     /// File written by `apus run --record`.
     pub file: PathBuf,
-    /// Latency goal for which to compute the least possible CPU time, which is shown next to the run's own, such as
-    /// p99=60us [default: the goal of the recorded run].
+    /// Latency goal, such as p99=60us, for which to compute the least possible CPU time; it is shown next to the CPU
+    /// time of the run [default: the goal of the recorded run].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Print one JSON document (schema apus.replay/1).

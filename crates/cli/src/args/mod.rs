@@ -63,7 +63,7 @@ pub enum Command {
     Dim(dim::Dim),
     /// Shows the packet rates, lateness, waits and CPU time of running instances of Apus.
     Top(Top),
-    /// Serves the counters of running instances of Apus to Prometheus.
+    /// Exports the counters of running instances of Apus to Prometheus.
     ///
     /// Each counter has the label `instance`, the name of the Apus instance. Prometheus renames this label to
     /// `exported_instance` unless the scrape configuration sets `honor_labels: true`.
@@ -71,10 +71,10 @@ pub enum Command {
     /// Records this host's state in one archive, to audit it on another machine.
     ///
     /// The archive holds what `apus audit` reads, with two readings of every counter. Of texts that may hold secrets
-    /// (kernel command lines, environment files, service settings), the archive keeps only names and values known to be
-    /// harmless. Of the logs, it keeps only the kernel messages that the audit uses. MAC addresses, UUIDs and serial
-    /// numbers are masked. Only the user who runs the command can read the archive. No isolated CPU is interrupted,
-    /// unless --msrs is given.
+    /// (kernel command lines, environment files, service settings), the archive keeps only what is known to be
+    /// harmless, and replaces the rest with MASKED. Of the logs, it keeps only the kernel messages that the audit uses.
+    /// MAC addresses, UUIDs and serial numbers are masked. Only the user who runs the command can read the archive. No
+    /// isolated CPU is interrupted, unless --msrs is given.
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),
@@ -131,6 +131,14 @@ pub struct Telemetry {
     pub root: PathBuf,
 }
 
+/// Which running instances of `apus moderate` to read.
+#[derive(Arguments, Clone, Debug)]
+pub struct Moderation {
+    /// Read what running instances of `apus moderate` publish from DIR.
+    #[arg(long = "moderation", value_name = "DIR", default_value = moderate::ROOT)]
+    pub root: PathBuf,
+}
+
 /// Arguments of `apus top`.
 #[derive(Arguments, Debug)]
 pub struct Top {
@@ -148,6 +156,9 @@ pub struct Top {
     /// Which running instances to read.
     #[command(flatten)]
     pub telemetry: Telemetry,
+    /// Which running instances of `apus moderate` to read.
+    #[command(flatten)]
+    pub moderation: Moderation,
 }
 
 /// Arguments of `apus metrics`.
@@ -159,6 +170,9 @@ pub struct Metrics {
     /// Which running instances to read.
     #[command(flatten)]
     pub telemetry: Telemetry,
+    /// Which running instances of `apus moderate` to read.
+    #[command(flatten)]
+    pub moderation: Moderation,
 }
 
 /// Arguments of `apus demo`.

@@ -1,21 +1,49 @@
 //! Arguments of `apus moderate`.
 
-use clap::Args;
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use policy::Goal;
 use policy::moderation::Profile;
 use units::{Nanos, PacketRate};
 
+use super::Moderation;
 use super::values::span_with_hours;
+
+/// The configuration file of the service.
+pub const CONFIG: &str = "/etc/apus/moderate.toml";
+/// The folder in which running instances publish what they do.
+pub const ROOT: &str = "/run/apus/moderate";
+/// The goal if none is given.
+pub const GOAL: &str = "p99=100us";
 
 /// Arguments of `apus moderate`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Moderate {
-    /// Network interfaces whose receive queues are steered.
-    #[arg(required = true, value_name = "INTERFACE")]
+    /// What to do instead of steering.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Network interfaces whose receive queues are steered. Put `--` before an interface whose name is that of a
+    /// subcommand.
+    #[arg(required_unless_present = "config", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
+    /// Steer the interfaces of a configuration file, each with its own goals [default: /etc/apus/moderate.toml].
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = CONFIG,
+        conflicts_with_all = ["interfaces", "goal", "queue_goals", "policy", "place", "peak_rate"]
+    )]
+    pub config: Option<PathBuf>,
     /// Latency goal from a packet's arrival to the application's read, such as p99=100us or p99.9=1ms.
-    #[arg(long, default_value = "p99=100us")]
+    #[arg(long, default_value = GOAL)]
     pub goal: Goal,
+    /// Latency goal of one queue of each INTERFACE, such as 3:p99=50us; may be given several times.
+    #[arg(long = "queue-goal", value_name = "QUEUE:GOAL", value_parser = queue_goal)]
+    pub queue_goals: Vec<(u32, Goal)>,
     /// How to choose the time for which packets gather: goal (the longest that holds --goal), net-dim (as Linux's
     /// dynamic interrupt moderation does), or static:TIME for a fixed time, such as static:50us.
     #[arg(long, default_value = "goal", value_parser = policy)]
@@ -32,12 +60,47 @@ pub struct Moderate {
     /// End after this time, from 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
+    /// With --policy net-dim: write each call of DIM to DIR/INTERFACE-QUEUE.csv, a file that apus dim replay reads.
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
     /// Change nothing: watch the queues, and print the settings that the policy would choose.
     #[arg(long)]
     pub dry_run: bool,
     /// Print one JSON document at the end (schema apus.moderate/1), and no lines before.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What `apus moderate` does instead of steering.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Reads a configuration file, and prints what it would steer. Exit status 2 if the file is wrong.
+    ///
+    /// Changes nothing and needs no privilege. Notes the interfaces of the file that do not exist now.
+    Check(Check),
+    /// Shows the queues that running instances of `apus moderate` steer.
+    ///
+    /// Exit status 1 if a queue missed its goal in the last second, or is no longer steered.
+    Status(Show),
+}
+
+/// Arguments of `apus moderate check`.
+#[derive(Args, Debug)]
+pub struct Check {
+    /// Configuration file.
+    #[arg(default_value = CONFIG)]
+    pub file: PathBuf,
+}
+
+/// Arguments of `apus moderate status`.
+#[derive(Args, Debug)]
+pub struct Show {
+    /// Print one JSON document (schema apus.moderate-status/1).
+    #[arg(long)]
+    pub json: bool,
+    /// Which running instances to read.
+    #[command(flatten)]
+    pub moderation: Moderation,
 }
 
 /// How the time is chosen.
@@ -51,6 +114,16 @@ pub enum Policy {
     Static(Profile),
 }
 
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Goal => f.write_str("goal"),
+            Self::NetDim => f.write_str("net-dim"),
+            Self::Static(profile) => write!(f, "static:{}us", profile.usecs),
+        }
+    }
+}
+
 /// Where the time is set.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
 pub enum Place {
@@ -60,10 +133,35 @@ pub enum Place {
     Nic,
 }
 
+impl Place {
+    /// The name, as it is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Napi => "napi",
+            Self::Nic => "nic",
+        }
+    }
+}
+
 /// The longest time that NAPI deferral takes: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml, "napi").
 const LONGEST: Nanos = Nanos::from_millis(2_147);
+/// One more than the highest number that a queue can have (Linux, include/uapi/linux/ethtool.h, `MAX_NUM_QUEUE`).
+const MOST_QUEUES: u32 = 4096;
 
-fn policy(text: &str) -> Result<Policy, String> {
+/// Parses the goal of one queue: `3:p99=50us`.
+fn queue_goal(text: &str) -> Result<(u32, Goal), String> {
+    let (queue, goal) = text.split_once(':').ok_or("expected QUEUE:GOAL, such as 3:p99=50us")?;
+    Ok((queue_number(queue)?, goal.parse().map_err(|error| format!("{error}"))?))
+}
+
+/// Parses the number of a queue.
+pub fn queue_number(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number: &u32| *number < MOST_QUEUES && number.to_string() == text);
+    number.ok_or_else(|| format!("{text:?} is not the number of a queue, 0 to {}", MOST_QUEUES - 1))
+}
+
+/// Parses a policy: `goal`, `net-dim` or `static:50us`.
+pub fn policy(text: &str) -> Result<Policy, String> {
     match text.split_once(':') {
         None if text == "goal" => Ok(Policy::Goal),
         None if text == "net-dim" => Ok(Policy::NetDim),
@@ -82,6 +180,26 @@ fn policy(text: &str) -> Result<Policy, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum as _;
+
+    #[test]
+    fn goals_of_queues_are_read() {
+        assert_eq!(queue_goal("3:p99=50us"), Ok((3, "p99=50us".parse().unwrap())));
+        for wrong in ["", "p99=50us", "3", "3:", "03:p99=50us", "-1:p99=50us", "4096:p99=50us", "x:p99=50us", "3:50us"]
+        {
+            assert!(queue_goal(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_typed_is_what_is_shown() {
+        for text in ["goal", "net-dim", "static:50us", "static:0us"] {
+            assert_eq!(policy(text).unwrap().to_string(), text);
+        }
+        for place in Place::value_variants() {
+            assert_eq!(Place::from_str(place.name(), false), Ok(*place));
+        }
+    }
 
     #[test]
     fn policies_are_read() {

@@ -21,13 +21,15 @@ use super::values::{mac, span};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Probe {
-    /// Measures how late a periodic timer fires. If a stall covers several periods, each of them counts as a late one.
+    /// Measures how late a periodic timer fires. If a stall covers several periods, the expiry of each of them counts
+    /// as late.
     Timer(Timer),
     /// Measures gaps in a loop that never sleeps: what took the CPU, for how long, and the effect on packets.
     Jitter(Jitter),
     /// Measures the time to hand over from one thread to another: context switches, and wake-ups across CPUs.
     Switch(Switch),
-    /// Measures how long a frame takes to reach user space, over a veth pair or on a port whose frames come back.
+    /// Measures how long a frame takes to reach user space, over a veth pair, or through a port whose frames come back
+    /// (--port).
     Interrupt(Interrupt),
     /// Measures the time to wake from each idle state, by a timer and by other sources. Changes idle states while it
     /// runs, and rolls them back afterwards.
@@ -37,12 +39,12 @@ pub enum Probe {
     Frequency(Frequency),
     /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
-    /// Runs all probes in several short rounds, to record what waiting costs on this host: a file (-o) for `apus run
-    /// --platform`.
+    /// Runs all probes in several short rounds, and records in a file (-o) what waiting costs on this host, for `apus
+    /// run --platform`.
     All(All),
     /// Compares two platform profiles or two probe results, figure by figure, and tells differences from chance.
     ///
-    /// Exit status 1 if a figure is higher (slower) in B, the second one.
+    /// Exit status 1 if a figure is higher (slower) in B, the second set, than in A.
     Compare(Compare),
     /// Converts results of cyclictest and oslat (their --json output) and of rtla hist (text) into probe results.
     Import(Import),
@@ -71,8 +73,8 @@ pub struct Conditions {
     /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Stop at the first sample above DURATION, explain it, and exit with status 1. A sample is one measured time; of
-    /// clock, it is the mean cost of a clock reading over one batch.
+    /// Fail if a sample is over DURATION: stop at the first such sample, explain it, and exit with status 1. A sample
+    /// is one measured time; for `probe clock`, it is the mean cost of a clock reading over one batch of readings.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub fail_over: Option<Nanos>,
 }
@@ -113,7 +115,7 @@ pub struct Jitter {
     /// Time to measure.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub duration: Nanos,
-    /// Count as a gap each pass of the loop that takes longer than DURATION, which is at most 100us.
+    /// Count as a gap each pass of the loop that takes longer than DURATION (at most 100us).
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1us")]
     pub gap_over: Nanos,
     /// Explain gaps longer than DURATION. Gaps less than 5us apart are explained as one.
@@ -147,7 +149,7 @@ pub struct Switch {
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
     /// CPU of the second thread. If both threads have the same CPU, the probe measures a context switch [default:
-    /// measure both cases, on the same CPU and with the first other CPU that this process may run on].
+    /// measure both cases: the same CPU, and the first other CPU that this process may run on].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
     /// How the threads wake each other: futex, pipe or eventfd [default: all].
@@ -177,7 +179,7 @@ pub struct Interrupt {
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
     /// CPU of the sender; may be the CPU of the receiver [default: the first other CPU that this process may run on;
-    /// for block, also the CPU of the receiver].
+    /// `block` is then measured a second time, with the sender on the receiver's CPU].
     #[arg(long, value_name = "CPU", conflicts_with = "port")]
     pub sender: Option<usize>,
     /// Time from one frame to the next.
@@ -249,7 +251,7 @@ pub struct Frequency {
     /// Frequencies to request in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
     #[arg(long, value_name = "FREQUENCIES", value_delimiter = ',')]
     pub levels: Vec<Hertz>,
-    /// Size of a work item: the time that it takes at the frequency at which the measurement starts.
+    /// Size of a work item: the time that it takes at the frequency that the CPU has when the measurement starts.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub work: Nanos,
     /// Time from one request to the next, at least 4ms.

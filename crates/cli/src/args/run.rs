@@ -144,8 +144,8 @@ pub struct Common {
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
     /// Defer the queues' interrupts during the run. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its
-    /// gro_flush_timeout: `2,200us` means 2 empty polls, then a timer of 200 us [default: keep the interface's
-    /// setting].
+    /// gro_flush_timeout: `2,200us` (COUNT 2, TIMEOUT 200us) means 2 empty polls, then a timer of 200 us [default: keep
+    /// the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
     /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.
@@ -178,8 +178,8 @@ pub struct Common {
     /// worker has its own file, FILE-WORKER-PORT.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub capture: Option<PathBuf>,
-    /// Write to FILE the last 100,000 operations of each port (receive, send, arm and disarm: ask for a wake-up when a
-    /// frame comes, and no longer ask), for debugging.
+    /// For debugging, write to FILE the last 100,000 operations of each port: receive, send, arm (ask for a wake-up
+    /// when a frame comes) and disarm (cancel that request).
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub trace: Option<PathBuf>,
     /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; docs/run.md lists all faults.

@@ -82,8 +82,8 @@ pub struct Target {
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Interface to which the profile's section "*" applies; may be given several times [default: all interfaces backed
-    /// by a hardware device].
+    /// Interface to which the settings under `[network."*"]` in the profile apply; may be given several times [default:
+    /// all interfaces backed by a hardware device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
     /// Set a variable of the profile; may be given several times.
@@ -168,8 +168,8 @@ pub struct Rollback {
     /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Roll back only abandoned transactions: those whose apply was cut short, and those that were bound to a process
-    /// that has ended (such as by --while-pid).
+    /// Roll back only abandoned transactions: those whose apply was cut short, and those bound to an apus process that
+    /// has ended, such as `apus tune follow` or the guardian process of --for and --while-pid.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
     /// Also roll back settings that someone else has changed since Apus set them.

@@ -68,11 +68,15 @@ impl FromStr for PortText {
     }
 }
 
-/// Checks the name of an interface: IFNAMSIZ is 16 with the terminating zero; no slash, colon or white space
-/// (net/core/dev.c, `dev_valid_name`).
-fn interface(name: &str) -> Result<String, String> {
+/// Whether the kernel accepts the name for an interface: IFNAMSIZ is 16 with the terminating zero; no slash, colon or
+/// white space (net/core/dev.c, `dev_valid_name`).
+pub fn is_interface_name(name: &str) -> bool {
     let valid = (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
-    if valid && name != "." && name != ".." {
+    valid && name != "." && name != ".."
+}
+
+fn interface(name: &str) -> Result<String, String> {
+    if is_interface_name(name) {
         Ok(name.to_owned())
     } else {
         Err(format!("{name:?} is not an interface name; write eth0, eth0:0-3, memory:64 or pcap:FILE"))

@@ -15,6 +15,7 @@ mod probe;
 mod replay;
 mod report;
 mod run;
+mod shown;
 mod sim;
 mod snapshot;
 mod top;

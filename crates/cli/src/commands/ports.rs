@@ -9,7 +9,8 @@ use rustix::thread::CapabilitySet;
 
 use crate::documents::VERSION;
 
-/// Rolls back what killed processes of this user left behind, drops what a reboot reset, and reports it.
+/// Rolls back what killed processes of this user left behind, and drops from the journal what a reboot has reset.
+/// Reports both.
 ///
 /// Changes of other users are in their own journals, which this user may not read.
 pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {

@@ -126,7 +126,7 @@ units::named! {
 }
 
 impl EffectKind {
-    /// `None` if the effect has no known size.
+    /// The kind of a finding's effect. `None` if the effect has no known size.
     pub fn of(finding: &audit::Finding) -> Option<Self> {
         let slower = finding.slower.then_some(Self::Slower);
         finding.effect.map(|_| Self::Late).or(slower)

@@ -144,7 +144,7 @@ pub struct Row {
     pub explanation: Option<String>,
 }
 
-/// A number (with equal bounds), or the known range of one.
+/// The known range of a number. Both bounds are equal if the number is known exactly.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Bounds {
     /// Lower bound; `null` if unknown.

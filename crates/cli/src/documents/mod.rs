@@ -10,6 +10,7 @@ pub mod irqs;
 pub mod lab;
 pub mod machines;
 pub mod moderate;
+pub mod moderation;
 pub mod probe;
 pub mod replay;
 pub mod run;
@@ -61,13 +62,14 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::RECOMMEND, schema: schema_of::<tune::Recommend> },
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
     Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
+    Published { name: moderation::SCHEMA, schema: schema_of::<moderation::Document> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 
 /// The version of Apus, written to every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The file in `schemas/` of the schema called `name`: `apus.top/2` lies in `apus.top.2.json`.
+/// The file in `schemas/` of the schema called `name`: `apus.top/2` is in `apus.top.2.json`.
 pub fn schema_file(name: &str) -> String {
     format!("{}.json", name.replace('/', "."))
 }

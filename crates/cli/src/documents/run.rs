@@ -152,7 +152,7 @@ pub struct Port {
     pub rx_descriptors: u32,
     /// Peak rate assumed for the limit on waits; `null` if no frame can be lost.
     pub peak_rate_pps: Option<u64>,
-    /// Where that rate comes from; if it is assumed, it is that of 10 Gbit/s.
+    /// Where the peak rate comes from. An assumed rate is the packet rate of a 10 Gbit/s line.
     pub peak_rate_from: Option<Name<PeakRateSource>>,
 }
 

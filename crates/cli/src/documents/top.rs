@@ -10,6 +10,8 @@ use serde::Serialize;
 use tester::document::{Distribution, Name, by_name};
 use units::{Instant, Monotonic, Nanos};
 
+use super::moderation;
+
 /// The schema's name.
 pub const SCHEMA: &str = "apus.top/2";
 
@@ -23,7 +25,11 @@ pub struct Document {
     pub schema: String,
     /// The running instances, sorted by name.
     pub instances: Vec<Instance>,
-    /// Telemetry files without a running worker: of killed processes, or of other versions of Apus.
+    /// The running instances of `apus moderate`, by process identifier, with the queues that they steer. Empty if an
+    /// instance was named on the command line.
+    pub moderation: Vec<moderation::Instance>,
+    /// Files of telemetry, and of `apus moderate`, without a running worker: of killed processes, or of other versions
+    /// of Apus.
     pub leftovers: Vec<Leftover>,
 }
 

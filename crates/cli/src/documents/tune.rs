@@ -192,7 +192,7 @@ pub struct RolledBackTransaction {
     pub transaction: u32,
     /// Name of the transaction; `null` if its journal has none.
     pub name: Option<String>,
-    /// Whether nothing of it is left.
+    /// Whether nothing of the transaction is left: all its changes were rolled back or forgotten.
     pub closed: bool,
     /// Whether the last record of its journal was incomplete.
     pub torn: bool,

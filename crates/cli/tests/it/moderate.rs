@@ -147,8 +147,8 @@ fn a_goal_is_steered_for_and_everything_is_as_before() {
     let (timer, read) = (number(&queue, "timer_ns"), number(&queue, "reception_to_read_ns"));
     assert_eq!(timer, number(&queue, "arrival_to_reception_bound_ns"), "{queue:#}");
     // On a machine so busy that the application alone is late, the goal is missed, and that is said.
-    let held = timer + read <= 20_000_000;
-    assert_eq!((queue["verdict"] == "held", status == Some(0)), (held, held), "{queue:#}");
+    let share = queue["late"].as_f64().unwrap() / number(&queue, "judged") as f64;
+    assert_eq!((queue["verdict"] == "held", status == Some(0)), (share <= 0.01, share <= 0.01), "{queue:#}");
     assert!(read < 20_000_000 || timer < 10_000_000, "no timer on top of that: {queue:#}");
 }
 
@@ -195,6 +195,122 @@ fn what_somebody_else_sets_is_theirs_and_ctrl_c_restores() {
     let (status, out, err) = output(running);
     assert!(out.contains("no longer steered: somebody else set it to"), "{out}{err}");
     assert_eq!((status, timeout(&deferral(&lab))), (Some(1), 77_000), "{out}{err}");
+}
+
+/// Runs ip in the namespace of the device under test.
+fn ip(lab: &Guard, words: &[&str]) {
+    let status = spawn(&lab.namespace("dut"), std::process::Command::new("ip").args(words)).unwrap().wait().unwrap();
+    assert!(status.success(), "{words:?}");
+}
+
+/// Whether the deferral's time is this one; not if there is no instance.
+fn is_deferred(lab: &Guard, ns: u64) -> bool {
+    let value = || Napi::new("dut0", 0).read(&Access::live().unwrap()).unwrap();
+    in_namespace(&lab.namespace("dut"), value).unwrap().is_some_and(|value| timeout(&value) == ns)
+}
+
+#[test]
+fn an_interface_that_went_down_and_up_is_steered_again() {
+    let _turn = turn();
+    let Some(lab) = lab("modd") else { return };
+    let journal = Journal::new("moderate-down");
+    let running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    ip(&lab, &["link", "set", "dut0", "down"]);
+    std::thread::sleep(Duration::from_millis(1_500));
+    ip(&lab, &["link", "set", "dut0", "up"]);
+    wait_for("the deferral of the new instance", || is_deferred(&lab, 300_000));
+    running.signal(Signal::INT);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(out.contains("the interface is down"), "{out}");
+    assert!(out.contains("The original settings are restored."), "{out}");
+    assert!(is_deferred(&lab, 0));
+}
+
+#[test]
+fn a_deleted_interface_ends_it_and_leaves_nothing() {
+    let _turn = turn();
+    let Some(lab) = lab("modx") else { return };
+    let journal = Journal::new("moderate-deleted");
+    let running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    ip(&lab, &["link", "delete", "dut0"]);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(out.contains("no longer steered: it is gone"), "{out}");
+    assert!(out.contains("No setting was left to restore."), "{out}");
+    let left: Vec<_> =
+        std::fs::read_dir(journal.0.join("apus/tune")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"], "{err}");
+}
+
+#[test]
+fn one_instance_steers_a_queue() {
+    let _turn = turn();
+    let Some(lab) = lab("modi") else { return };
+    let journal = Journal::new("moderate-two");
+    let mut running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    let (status, out, err) = output(start(&lab, &journal.0, &["dut0", "--policy", "static:200us"]));
+    assert_eq!(status, Some(3), "{out}{err}");
+    assert!(err.contains("holds it"), "{err}");
+    assert!(is_deferred(&lab, 300_000));
+    assert_eq!(running.end(Signal::INT), Some(0));
+    assert!(is_deferred(&lab, 0));
+}
+
+/// The decisions of live DIM, replayed from its own samples by the port that the kernel's vectors test.
+#[test]
+fn recorded_calls_of_dim_replay_to_the_same_states() {
+    let _turn = turn();
+    let Some(lab) = lab("modr") else { return };
+    let journal = Journal::new("moderate-record");
+    let folder = journal.0.join("calls");
+    let shown = folder.to_str().unwrap().to_owned();
+    let (_, queue) = steered(&lab, &journal, &["--policy", "net-dim", "--record", &shown]);
+    assert!(number(&queue, "changes") > 1, "{queue:#}");
+    let file = folder.join("dut0-0.csv");
+    let output = bare(&["dim", "replay", file.to_str().unwrap()]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert!(said.contains("states agree with"), "{said}");
+    let calls = std::fs::read_to_string(&file).unwrap().lines().count();
+    assert!(calls > 200, "{calls} calls in 4 s");
+}
+
+#[test]
+fn a_service_waits_for_interfaces_and_reads_its_file_again() {
+    let _turn = turn();
+    let Some(lab) = lab("modh") else { return };
+    let journal = Journal::new("moderate-service");
+    let file = journal.0.join("moderate.toml");
+    let put = |text: &str| std::fs::write(&file, text).unwrap();
+    put("[interface.dut0]\npolicy = \"static:300us\"\n[interface.later0]\npolicy = \"static:400us\"\n");
+    let running = start(&lab, &journal.0, &["--config", file.to_str().unwrap()]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    put("[interface.dut0]\npolicy = \"static:200us\"\n");
+    running.signal(Signal::HUP);
+    let without = std::cell::Cell::new(0);
+    wait_for("the other time", || {
+        without.set(without.get() + u32::from(is_deferred(&lab, 0)));
+        is_deferred(&lab, 200_000)
+    });
+    assert_eq!(without.get(), 0, "the setting was let go of");
+    // A file that is wrong changes nothing.
+    put("[interface.dut0]\npolicy = \"static:maybe\"\n");
+    running.signal(Signal::HUP);
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert!(is_deferred(&lab, 200_000));
+    put("[interface.other0]\n");
+    running.signal(Signal::HUP);
+    wait_for("its original setting", || is_deferred(&lab, 0));
+    running.signal(Signal::TERM);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(err.contains("later0: not steered yet"), "{err}");
+    assert!(err.contains("the configuration stays as it was"), "{err}");
+    assert!(err.contains("dut0: no longer in the configuration"), "{err}");
 }
 
 #[test]

@@ -73,10 +73,13 @@ impl Drop for Root {
     }
 }
 
-/// The binary, with a telemetry root of its own.
+/// The binary, with a telemetry root of its own, in which also stands what `apus moderate` publishes.
 pub fn apus(root: &Root, words: &[&str]) -> Command {
     let mut command = own_journal(words);
     command.args(words).arg("--telemetry").arg(&root.0).stdin(Stdio::null());
+    if matches!(words.first(), Some(&("top" | "metrics"))) {
+        command.arg("--moderation").arg(root.0.join(".moderate"));
+    }
     command
 }
 
@@ -114,8 +117,9 @@ pub fn text(bytes: &[u8]) -> &str {
 }
 
 /// For `sh -c BIND FOLDER PROGRAM WORDS…` in a private mount namespace: the program finds FOLDER at /var/lib, and so keeps
-/// a journal of a test's own.
-pub const BIND: &str = "mount --bind \"$0\" /var/lib && exec \"$@\"";
+/// a journal of a test's own; and at /run/apus, where it publishes its state, FOLDER/run.
+pub const BIND: &str = "mkdir -p \"$0/run\" /run/apus && mount --bind \"$0/run\" /run/apus && \
+                        mount --bind \"$0\" /var/lib && exec \"$@\"";
 
 /// Tests in a lab need both CPUs of a small machine: one of them at a time, as long as this is held.
 pub fn turn() -> MutexGuard<'static, ()> {

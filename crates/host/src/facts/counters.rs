@@ -119,6 +119,16 @@ pub struct CpuTimes {
     pub guest_nice: Nanos,
 }
 
+/// What a CPU spent on softirqs since boot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Softirqs {
+    /// Time in softirqs of all kinds, from `/proc/stat`, at the resolution of USER_HZ. Without
+    /// CONFIG_IRQ_TIME_ACCOUNTING, the kernel estimates it at its timer's ticks.
+    pub time: Nanos,
+    /// How often it ran the softirq in which packets are received, from `/proc/softirqs`. `None` if unknown.
+    pub net_rx: Option<u64>,
+}
+
 /// A CPU's row of `/proc/net/softnet_stat` (net/core/net-procfs.c).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Softnet {

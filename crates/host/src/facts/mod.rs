@@ -27,7 +27,9 @@ mod task;
 
 pub use crate::nic::{Channels, Coalescing, DimLevel, Feature, Napi, NapiSettings, Rings, TimeStamping};
 pub use cmdline::{CommandLine, Parameter, same_name};
-pub use counters::{CountRow, CountTable, Counters, CpuTimes, IdleCounts, Interval, Softnet, TaskCounts, Throttles};
+pub use counters::{
+    CountRow, CountTable, Counters, CpuTimes, IdleCounts, Interval, Softirqs, Softnet, TaskCounts, Throttles,
+};
 pub use cpu::{Cpu, Cpus, Frequency, Generation, HugePages, IdleState, MachineCheck, Node, ResumeLatency, Vendor};
 pub use cpuset::{CpuSet, CpuSetError, MAX_CPUS};
 pub use fact::{Fact, Source, Why};

@@ -1,4 +1,4 @@
-//! Threads of the kernel and of users, and on the CPUs on which they may run.
+//! Threads of the kernel and of users, and the CPUs on which they may run.
 
 use std::collections::BTreeMap;
 

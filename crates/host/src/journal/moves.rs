@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! slot 0:  5f2c9a10 {"number":0,"at":{"rx-usecs":"50",…}}   the setting has this value, and it is ours
-//! slot 1:  8e01b7d3 {"number":1,"moving":true}              a move was begun: its value is ours, whatever it is
+//! slot 1:  8e01b7d3 {"number":1}                            a move was begun: its value is ours, whatever it is
+//! slot 2:  77a0c41e {"number":2,"over":true}                the setting is somebody else's now, or gone
 //! ```
 //!
 //! A slot is marked as moving before the setting is written, and gets the value that was read back after it. The file
@@ -34,6 +35,18 @@ struct Slot {
     /// The value that our last move left. `None` while a move is being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Value>,
+    /// Whether the controller has let go of the setting: it is somebody else's, or gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    over: bool,
+}
+
+/// Where a controller left a setting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// It has this value, and that is ours.
+    At(Value),
+    /// It is not ours any more.
+    LetGo,
 }
 
 /// The file of moves, open for writing.
@@ -56,12 +69,17 @@ impl Moves {
 
     /// Notes that the setting of slot `slot`, announced as intent `number`, is about to be moved.
     pub fn begin(&mut self, vault: &Vault, slot: usize, number: u32) -> Result<(), Error> {
-        self.write(vault, slot, &Slot { number, at: None })
+        self.write(vault, slot, &Slot { number, at: None, over: false })
     }
 
     /// Notes the value that the move left.
     pub fn end(&mut self, vault: &Vault, slot: usize, number: u32, at: &Value) -> Result<(), Error> {
-        self.write(vault, slot, &Slot { number, at: Some(at.clone()) })
+        self.write(vault, slot, &Slot { number, at: Some(at.clone()), over: false })
+    }
+
+    /// Notes that the setting is not ours any more.
+    pub fn let_go(&mut self, vault: &Vault, slot: usize, number: u32) -> Result<(), Error> {
+        self.write(vault, slot, &Slot { number, at: None, over: true })
     }
 
     fn write(&mut self, vault: &Vault, place: usize, slot: &Slot) -> Result<(), Error> {
@@ -81,9 +99,9 @@ impl Moves {
     }
 }
 
-/// The value that the last completed move of each intent left, by the intent's number. Intents that are missing were
+/// Where the last completed move of each intent left its setting, by the intent's number. Intents that are missing were
 /// being moved.
-pub fn last(vault: &Vault, id: u32) -> Result<Vec<(u32, Value)>, Error> {
+pub fn last(vault: &Vault, id: u32) -> Result<Vec<(u32, Left)>, Error> {
     let file = match vault.file(&name(id), OFlags::RDONLY) {
         Ok(Some(file)) => file,
         Ok(None) => return Ok(Vec::new()),
@@ -97,7 +115,10 @@ pub fn last(vault: &Vault, id: u32) -> Result<Vec<(u32, Value)>, Error> {
     let mut octets = vec![0; SLOT];
     for place in 0..slots {
         file.read_exact_at(&mut octets, (place * SLOT) as u64).map_err(failed)?;
-        values.extend(read(&octets).and_then(|slot| Some((slot.number, slot.at?))));
+        values.extend(read(&octets).and_then(|slot| {
+            let left = if slot.over { Left::LetGo } else { Left::At(slot.at?) };
+            Some((slot.number, left))
+        }));
     }
     Ok(values)
 }
@@ -118,6 +139,10 @@ mod tests {
     use super::*;
     use crate::testing::Folder;
 
+    fn at(text: &str) -> Left {
+        Left::At(Value::text(text))
+    }
+
     #[test]
     fn a_slot_says_where_its_setting_was_left() {
         let folder = Folder::new(&[]);
@@ -127,15 +152,17 @@ mod tests {
         let long = Value::fields((0..25).map(|n| (format!("a-field-of-some-length-{n}"), u32::MAX)));
         moves.end(&vault, 0, 7, &long).unwrap();
         moves.end(&vault, 1, 9, &Value::text("5")).unwrap();
-        assert_eq!(last(&vault, 1).unwrap(), [(7, long), (9, Value::text("5"))]);
+        assert_eq!(last(&vault, 1).unwrap(), [(7, Left::At(long)), (9, at("5"))]);
         let length = folder.path("var/lib/apus/tune/000001.moves").metadata().unwrap().len();
         for _ in 0..100 {
             moves.begin(&vault, 0, 7).unwrap();
-            assert_eq!(last(&vault, 1).unwrap(), [(9, Value::text("5"))], "its value is in doubt");
+            assert_eq!(last(&vault, 1).unwrap(), [(9, at("5"))], "its value is in doubt");
             moves.end(&vault, 0, 7, &Value::text("6")).unwrap();
         }
-        assert_eq!(last(&vault, 1).unwrap(), [(7, Value::text("6")), (9, Value::text("5"))]);
+        assert_eq!(last(&vault, 1).unwrap(), [(7, at("6")), (9, at("5"))]);
         assert_eq!(folder.path("var/lib/apus/tune/000001.moves").metadata().unwrap().len(), length, "it does not grow");
+        moves.let_go(&vault, 0, 7).unwrap();
+        assert_eq!(last(&vault, 1).unwrap(), [(7, Left::LetGo), (9, at("5"))]);
         let enormous = Value::text("x".repeat(SLOT));
         assert!(moves.end(&vault, 0, 7, &enormous).unwrap_err().to_string().contains("a slot has 4096"));
         remove(&vault, 1).unwrap();
@@ -152,14 +179,14 @@ mod tests {
         moves.end(&vault, 1, 1, &Value::text("6")).unwrap();
         let path = folder.path("var/lib/apus/tune/000001.moves");
         let octets = std::fs::read(&path).unwrap();
-        for at in [0, 8, 9, 30] {
+        for place in [0, 8, 9, 30] {
             let mut damaged = octets.clone();
-            damaged[at] ^= 1;
+            damaged[place] ^= 1;
             std::fs::write(&path, &damaged).unwrap();
-            assert_eq!(last(&vault, 1).unwrap(), [(1, Value::text("6"))], "byte {at}");
+            assert_eq!(last(&vault, 1).unwrap(), [(1, at("6"))], "byte {place}");
         }
         // A file that was cut off in the middle of a slot.
         std::fs::write(&path, &octets[..SLOT + 5]).unwrap();
-        assert_eq!(last(&vault, 1).unwrap(), [(0, Value::text("5"))]);
+        assert_eq!(last(&vault, 1).unwrap(), [(0, at("5"))]);
     }
 }

@@ -9,7 +9,7 @@
 use super::cpufreq::file as of_policy;
 use super::{
     Access, AnySetting, CgroupFile, CoalesceQueue, CpuMask, Epp, Error, Features, File, Governor, HugePages,
-    HwpRequest, IrqAffinity, IrqEffective, Limits, Sysctl, ThreadAffinity, UncoreLimits, Value, irqs, napi, policies,
+    HwpRequest, IrqAffinity, IrqEffective, Limits, Sysctl, ThreadAffinity, UncoreLimits, irqs, napi, policies,
     policy_cpus, thread, uncore_domains,
 };
 
@@ -37,22 +37,6 @@ pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySett
         AnySetting::Features(it) => napis(access, &it.interface),
         AnySetting::Coalesce(it) => coalesced_queues(access, &it.interface),
         _ => Ok(Vec::new()),
-    }
-}
-
-/// The part of a recorded value that does not change by itself: while moderation is adaptive, the driver changes the
-/// intervals.
-pub(crate) fn steady(setting: &AnySetting, value: Value) -> Value {
-    match (setting, value) {
-        (AnySetting::Coalesce(_) | AnySetting::CoalesceQueue(_), Value::Fields(mut fields)) => {
-            for side in ["rx", "tx"] {
-                if fields.get(&format!("adaptive-{side}")).is_some_and(|on| on != "0") {
-                    fields.retain(|field, _| !field.starts_with(&format!("{side}-")));
-                }
-            }
-            Value::Fields(fields)
-        }
-        (_, value) => value,
     }
 }
 

@@ -155,6 +155,23 @@ pub trait Setting {
         None
     }
 
+    /// The group of fields to which `field` belongs, if its fields act together. If somebody else has changed one field
+    /// of a group since a change, none of the group is restored: half of it would be nobody's setting.
+    fn group(&self, _field: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// The part of a value that does not change by itself.
+    fn steady(&self, value: Value) -> Value {
+        value
+    }
+
+    /// Tells apart instances of a setting that come and go under the same name, each with the kernel's own values: the
+    /// ID of a NAPI instance. `None` if there are no instances.
+    fn instance(&self, _: &Access) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
     /// How long a change lasts.
     fn lasts(&self) -> Lasts {
         Lasts::UntilReboot
@@ -242,6 +259,15 @@ impl<P: Deref<Target: Setting>> Setting for P {
     }
     fn unshown(&self, field: &str) -> Option<&'static str> {
         (**self).unshown(field)
+    }
+    fn group(&self, field: &str) -> Option<&'static str> {
+        (**self).group(field)
+    }
+    fn steady(&self, value: Value) -> Value {
+        (**self).steady(value)
+    }
+    fn instance(&self, access: &Access) -> Result<Option<u64>, Error> {
+        (**self).instance(access)
     }
     fn lasts(&self) -> Lasts {
         (**self).lasts()
@@ -448,7 +474,7 @@ impl<S: Setting> Knob<S> {
         if let Some(write) = &way_back.write {
             self.0.write(access, write)?;
             let Some(now) = self.read_written(access, write)? else { return Ok(Restored::Gone) };
-            if !self.holds(&now, write) {
+            if !self.holds(&now, &self.0.steady(write.clone())) {
                 return Ok(Restored::Failed { now });
             }
         }
@@ -465,11 +491,12 @@ impl<S: Setting> Knob<S> {
     }
 
     /// Compares three values: the one before the change, the one after it, and the present one.
-    fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
+    pub(in crate::knob) fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
         match (before, now) {
             (Value::Fields(before), Value::Fields(now)) => {
                 let mut write = std::collections::BTreeMap::new();
                 let mut theirs = false;
+                let mut their_groups = Vec::new();
                 for (field, now) in now {
                     let same = |a: &str, b: &str| self.0.same(Some(field), a, b);
                     let Some(before) = before.get(field).map(String::as_str).or_else(|| self.0.unshown(field)) else {
@@ -481,8 +508,10 @@ impl<S: Setting> Knob<S> {
                         write.insert(field.clone(), before.to_owned());
                     } else {
                         theirs = true;
+                        their_groups.extend(self.0.group(field));
                     }
                 }
+                write.retain(|field, _| self.0.group(field).is_none_or(|group| !their_groups.contains(&group)));
                 WayBack { write: (!write.is_empty()).then_some(Value::Fields(write)), theirs }
             }
             _ if self.holds(now, before) => WayBack { write: None, theirs: false },
@@ -530,9 +559,9 @@ fn is_file_of_network(path: &str) -> bool {
         || path.starts_with("/sys/devices/") && path.contains("/net/")
 }
 
-struct WayBack {
-    write: Option<Value>,
-    theirs: bool,
+pub(in crate::knob) struct WayBack {
+    pub(in crate::knob) write: Option<Value>,
+    pub(in crate::knob) theirs: bool,
 }
 
 #[cfg(test)]

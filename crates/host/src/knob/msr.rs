@@ -99,7 +99,7 @@ pub(super) const fn bits(register: u64, first: u32, last: u32) -> u64 {
     register >> first & (u64::MAX >> (63 - (last - first)))
 }
 
-/// The register with its bits `first` to `last` replaced by `value`, of which the higher bits are ignored.
+/// The register with its bits `first` to `last` replaced by `value`. Higher bits of `value` are ignored.
 pub(super) const fn with_bits(register: u64, first: u32, last: u32, value: u64) -> u64 {
     let mask = (u64::MAX >> (63 - (last - first))) << first;
     register & !mask | value << first & mask

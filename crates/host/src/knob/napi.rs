@@ -159,6 +159,16 @@ impl Setting for Napi {
         Ok(())
     }
 
+    /// The deferral's two fields.
+    fn group(&self, field: &str) -> Option<&'static str> {
+        ["defer-hard-irqs", "gro-flush-timeout"].contains(&field).then_some("deferral")
+    }
+
+    fn instance(&self, access: &Access) -> Result<Option<u64>, Error> {
+        let instance = asked(access, &self.interface)?.of_queue(self.queue);
+        Ok(instance.map(|instance| u64::from(instance.id)))
+    }
+
     fn interface(&self) -> Option<&str> {
         Some(&self.interface)
     }

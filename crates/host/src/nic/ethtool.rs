@@ -201,8 +201,8 @@ impl Client {
         Ok(words[0])
     }
 
-    /// The levels of adaptive receive moderation, in the driver's order; none where kernel (before 6.11) or driver does not
-    /// tell them.
+    /// The levels of adaptive receive moderation, in the driver's order; none if the kernel (before 6.11) or the driver
+    /// does not report them.
     pub fn rx_profile(&mut self, interface: &Interface) -> Result<Vec<DimLevel>, Error> {
         let mut levels = Vec::new();
         let message = about(Coalescing::COMMANDS.0, interface, FLAG_COMPACT_BITSETS);

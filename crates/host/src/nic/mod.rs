@@ -43,7 +43,7 @@ pub use netdev::{Direction, Napi, Queue, QueueStatistics};
 pub use numbers::{Channels, Coalescing, Field, NapiSettings, Numbers, Pause, QueueCounts, Rings};
 pub(crate) use shared::Shared;
 
-/// A network interface. Netlink finds it by its number, so also when it was renamed; the ioctl by its name.
+/// A network interface. Netlink finds it by its number, even after it was renamed; the ioctl finds it by its name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Interface {
     name: String,

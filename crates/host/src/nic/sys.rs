@@ -57,7 +57,7 @@ pub(super) fn acknowledge_at_length(socket: &OwnedFd) -> io::Result<()> {
 }
 
 impl Client {
-    /// Asks with a buffer of words, of which the first is the command, and which the answer overwrites.
+    /// Asks with a buffer of words. The first word is the command; the answer overwrites the buffer.
     ///
     /// The buffer must have room for all that the command writes: each caller says why it has.
     fn ioctl(&mut self, interface: &Interface, buffer: &mut [u32]) -> Result<(), Error> {
@@ -184,7 +184,8 @@ impl Client {
         Ok(buffer[46])
     }
 
-    /// The words of a structure, of which the first is the command. The longest that is asked for so is that of coalescing.
+    /// The words of a structure. The first word is the command. The longest structure that is read this way is that of
+    /// coalescing.
     pub(super) fn words(&mut self, interface: &Interface, command: u32) -> Result<[u32; COALESCE], Error> {
         let mut buffer = [0; COALESCE];
         buffer[0] = command;

@@ -10,10 +10,12 @@
 
 use std::time::Duration;
 
-use super::entry::{Entry, State};
+use super::entry::{Entry, State, Transaction};
+use super::network::Whereabouts;
 use super::rollback::{Outcome, Recovered, again, is_left, take_back};
 use super::{Error, Item, OnRefusal, Plan};
 use crate::journal::{Begin, Durable, Intent, Journal, Lease, Lock, Record};
+use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Setting as _, Theirs, Value, Verdict, along};
 use crate::vault::Vault;
 
@@ -104,6 +106,7 @@ pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied,
     let lock = Lock::take(&vault, &options.command, options.patience)?;
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
+    not_steered(access, &vault, plan)?;
     let work = Work { access, vault: &vault, options, journal: None, made: Vec::new(), along: Vec::new(), next: 0 };
     let applied = work.run(plan);
     drop(lock);
@@ -140,17 +143,65 @@ pub(super) fn announce(
 /// Two processes that hold the same setting would each take the other's value for the original one.
 fn not_anothers(access: &Access, vault: &Vault, settings: &[AnySetting]) -> Result<(), KnobError> {
     for transaction in super::entry::all(access, vault)? {
-        let Some(Lease::Process { pid, .. }) = transaction.begin.as_ref().map(|begin| &begin.lease) else { continue };
-        let shared = transaction.open_entries().find(|entry| settings.contains(&entry.intent.setting));
-        if let Some(entry) = shared.filter(|_| !transaction.is_abandoned()) {
-            return Err(KnobError::Refused {
-                what: format!("steer {}", entry.intent.setting.label()),
-                why: format!("process {pid} holds it (transaction {}, see apus tune status)", transaction.id),
-                fix: "end that process, or choose another interface".into(),
-            });
+        for entry in held_here(access, &transaction) {
+            if let Some(setting) = settings.iter().find(|setting| is_of(access, entry, setting)) {
+                return Err(held_by(&transaction, "steer", setting));
+            }
         }
     }
     Ok(())
+}
+
+/// A controller would take a plan's value for somebody else's and let go of the setting.
+fn not_steered(access: &Access, vault: &Vault, plan: &Plan) -> Result<(), KnobError> {
+    let all = super::entry::all(access, vault)?;
+    let steered: Vec<(&Transaction, &Entry)> = all
+        .iter()
+        .flat_map(|transaction| held_here(access, transaction).map(move |entry| (transaction, entry)))
+        .filter(|(_, entry)| entry.steered)
+        .collect();
+    if steered.is_empty() {
+        return Ok(());
+    }
+    for item in &plan.items {
+        let along = along::along(access, &item.setting).unwrap_or_default();
+        for setting in std::iter::once(&item.setting).chain(&along) {
+            if let Some((transaction, _)) = steered.iter().find(|(_, entry)| is_of(access, entry, setting)) {
+                return Err(held_by(transaction, "set", &item.setting));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The open entries of a transaction that a living process holds and whose settings this network namespace has.
+fn held_here<'a>(access: &'a Access, transaction: &'a Transaction) -> impl Iterator<Item = &'a Entry> {
+    let by_process = matches!(transaction.begin.as_ref().map(|begin| &begin.lease), Some(Lease::Process { .. }));
+    let holds = by_process && !transaction.is_abandoned();
+    let is_here = holds && transaction.whereabouts(access) == Whereabouts::Here;
+    transaction.open_entries().filter(move |entry| holds && (is_here || !entry.intent.setting.is_of_network()))
+}
+
+/// Whether an entry is about this setting, also if its interface was renamed since.
+fn is_of(access: &Access, entry: &Entry, setting: &AnySetting) -> bool {
+    match interface::find(access, &entry.intent.setting, entry.intent.identity.as_deref()) {
+        Ok(Place::Here(now)) => now == *setting,
+        Ok(Place::Another) => false,
+        // What cannot be looked up is judged by its name.
+        Err(_) => entry.intent.setting == *setting,
+    }
+}
+
+fn held_by(transaction: &Transaction, what: &str, setting: &AnySetting) -> KnobError {
+    let pid = match transaction.begin.as_ref().map(|begin| &begin.lease) {
+        Some(Lease::Process { pid, .. }) => pid.to_string(),
+        Some(Lease::Open) | None => "?".to_owned(),
+    };
+    KnobError::Refused {
+        what: format!("{what} {}", setting.label()),
+        why: format!("process {pid} holds it (transaction {}, see apus tune status)", transaction.id),
+        fix: "end that process, or choose another interface".into(),
+    }
 }
 
 struct Work<'a> {
@@ -285,7 +336,7 @@ impl Work<'_> {
                 continue;
             }
             let read = other.read(self.access).and_then(|before| {
-                let before = before.map(|before| along::steady(&other, before));
+                let before = before.map(|before| other.steady(before));
                 before.as_ref().map_or(Ok(()), |before| other.check_back(self.access, before)).map(|()| before)
             });
             match read {
@@ -326,7 +377,7 @@ impl Work<'_> {
         let durable = if along.is_some() { Durable::Soon } else { Durable::Now };
         self.append(plan, &Record::Intent(intent.clone()), durable)?;
         self.next += 1;
-        self.made.push(Entry { intent, state: State::InDoubt });
+        self.made.push(Entry { intent, state: State::InDoubt, steered: false });
         Ok(number)
     }
 

@@ -1,6 +1,7 @@
 //! A transaction as recorded in its journal.
 
 use super::Whereabouts;
+use crate::journal::moves::Left;
 use crate::journal::{self, Begin, Found, Intent, Lease, Record, Rest, moves};
 use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error, Knob, Lasts, Setting as _, Value};
@@ -13,6 +14,8 @@ pub struct Entry {
     pub intent: Intent,
     /// The result of the announced change.
     pub state: State,
+    /// Whether a controller moves the setting.
+    pub steered: bool,
 }
 
 /// The result of an announced change.
@@ -113,7 +116,7 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
 
 impl Transaction {
     /// `moves` holds where the settings that a controller moved were left, by the numbers of their intents.
-    pub(super) fn of(found: Found, moves: &[(u32, Value)], boot: Option<&str>) -> Self {
+    pub(super) fn of(found: Found, moves: &[(u32, Left)], boot: Option<&str>) -> Self {
         let Found { id, records, rest } = found;
         let mut transaction = Self {
             id,
@@ -132,11 +135,21 @@ impl Transaction {
                     transaction.is_past = begin.boot.as_deref() != boot;
                     transaction.begin = Some(begin);
                 }
-                Record::Intent(intent) => transaction.entries.push(Entry { intent, state: State::InDoubt }),
+                Record::Intent(intent) => {
+                    transaction.entries.push(Entry { intent, state: State::InDoubt, steered: false })
+                }
                 Record::Done { number, now } => transaction.set(number, State::Ours(now)),
                 Record::Steered { number } => {
                     let left = moves.iter().find(|(moved, _)| *moved == number);
-                    transaction.set(number, left.map_or(State::InDoubt, |(_, at)| State::Ours(at.clone())));
+                    transaction.set(
+                        number,
+                        match left {
+                            None => State::InDoubt,
+                            Some((_, Left::At(at))) => State::Ours(at.clone()),
+                            Some((_, Left::LetGo)) => State::Undone,
+                        },
+                    );
+                    transaction.entry(number).into_iter().for_each(|entry| entry.steered = true);
                 }
                 Record::Vanished { number } => transaction.set(number, State::Vanished),
                 Record::InDoubt { number } => transaction.set(number, State::InDoubt),
@@ -156,9 +169,13 @@ impl Transaction {
     }
 
     fn set(&mut self, number: u32, state: State) {
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.intent.number == number) {
+        if let Some(entry) = self.entry(number) {
             entry.state = state;
         }
+    }
+
+    fn entry(&mut self, number: u32) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.intent.number == number)
     }
 
     /// Whether nothing rolls it back automatically any more: it was not completed, or the process that it was bound to

@@ -21,7 +21,7 @@ pub use held::{Deferred, Held, take_back_abandoned};
 pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
 pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback, rollback_ours};
-pub use steered::{Moved, Steered};
+pub use steered::{Look, Moved, Steered};
 
 /// A transaction failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

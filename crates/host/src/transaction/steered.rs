@@ -13,6 +13,8 @@
 //! A move costs no fsync: where a setting was left stands in a file that survives the process
 //! (`/var/lib/apus/tune/NNNNNN.moves`). A reboot needs no file: settings that would outlive it are not accepted.
 
+use std::collections::BTreeSet;
+
 use super::apply::Announced;
 use super::rollback::RolledBack;
 use super::{Error, Held};
@@ -43,6 +45,12 @@ struct Slot {
     original: Value,
     /// The value that is ours: the original one, and what our moves made of it.
     ours: Value,
+    /// The fields that were moved. Changes of others are nobody's concern. Empty before the first move.
+    moved: BTreeSet<String>,
+    /// Whether it was moved at all.
+    is_moved: bool,
+    /// Which instance of the setting has that value ([`crate::knob::Setting::instance`]).
+    instance: Option<u64>,
     hold: Hold,
 }
 
@@ -81,7 +89,28 @@ pub enum Moved {
         /// The value that they set.
         now: Value,
     },
-    /// The setting, or the device to which it belonged, is gone.
+    /// The setting is not there now, but its device is: the interface is down. It can be moved when it is back.
+    Away,
+    /// The device to which the setting belonged is gone.
+    Gone,
+}
+
+/// How a setting stands between two moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// It is as the last move left it.
+    Ours,
+    /// It was away and came back with the kernel's own value: the interface went down and up. It is ours, and must be
+    /// moved again.
+    Fresh,
+    /// It is not there now: the interface is down.
+    Away,
+    /// Somebody else has set it. It is let go of.
+    LetGo {
+        /// The value that they set.
+        now: Value,
+    },
+    /// The device to which it belonged is gone. It is let go of.
     Gone,
 }
 
@@ -139,16 +168,22 @@ impl Steered {
         self.held.applied().id
     }
 
-    /// Whether somebody else has changed setting number `place` of the list since the last move, or it is gone. If so,
-    /// it is let go of.
-    pub fn look(&mut self, place: usize) -> Result<Option<Moved>, KnobError> {
+    /// How setting number `place` of the list stands. If somebody else has changed a field that was moved, or the device
+    /// is gone, it is let go of.
+    pub fn look(&mut self, place: usize) -> Result<Look, KnobError> {
         let access = self.access.clone();
-        let slot = self.slot(place)?;
-        let wanted = slot.ours.clone();
-        match slot.now(&access, &wanted)? {
-            Ok(_) => Ok(None),
-            Err(lost) => Ok(Some(lost)),
-        }
+        Ok(match self.find(&access, place)? {
+            Ok((_, _, fresh)) => {
+                if fresh {
+                    Look::Fresh
+                } else {
+                    Look::Ours
+                }
+            }
+            Err(Moved::LetGo { now }) => Look::LetGo { now },
+            Err(Moved::Away) => Look::Away,
+            Err(_) => Look::Gone,
+        })
     }
 
     /// Moves setting number `place` of the list to `wanted`, unless somebody else has changed it since the last move.
@@ -157,13 +192,14 @@ impl Steered {
     /// After an error the setting can be moved again.
     pub fn steer(&mut self, place: usize, wanted: &Value) -> Result<Moved, KnobError> {
         let access = self.access.clone();
-        let slot = self.slot(place)?;
-        let (setting, before) = match slot.now(&access, wanted)? {
+        let (setting, before, _) = match self.find(&access, place)? {
             Ok(found) => found,
             Err(lost) => return Ok(lost),
         };
+        let slot = self.slot(place)?;
         let knob = Knob(&setting);
         if knob.holds(&before, wanted) {
+            slot.is_ours(wanted);
             return Ok(Moved::AsWanted { now: before });
         }
         setting.admit()?;
@@ -176,11 +212,9 @@ impl Steered {
             Ok(verdict) => verdict.now().cloned(),
             Err(_) => knob.read(&access)?,
         };
-        let slot = &mut self.slots[place];
-        let Some(now) = now else {
-            slot.hold = Hold::Gone;
-            return Ok(Moved::Gone);
-        };
+        let slot = self.slot(place)?;
+        slot.is_ours(wanted);
+        let Some(now) = now else { return Ok(Moved::Away) };
         slot.ours = left(&slot.ours, &before, &now);
         let ours = slot.ours.clone();
         self.moves.end(&self.vault, place, number, &ours)?;
@@ -188,13 +222,25 @@ impl Steered {
             Verdict::AsWanted { now } => Moved::AsWanted { now },
             Verdict::Otherwise { now, why } => Moved::Otherwise { now, why },
             Verdict::Unmoved { now, why } => Moved::Unmoved { now, why },
-            Verdict::Gone => Moved::Gone,
+            Verdict::Gone => Moved::Away,
         })
     }
 
     /// Restores the original values of what is still ours. `None` if that has been done already.
     pub fn release(self) -> Result<Option<RolledBack>, Error> {
         self.held.release()
+    }
+
+    /// The setting where it is now, with its value. If it is lost, that is written down: whoever takes over from a killed
+    /// process must leave it alone.
+    fn find(&mut self, access: &Access, place: usize) -> Result<Result<(AnySetting, Value, bool), Moved>, KnobError> {
+        let slot = self.slot(place)?;
+        let (was, number) = (slot.hold.clone(), slot.number);
+        let found = slot.now(access)?;
+        if slot.hold != was {
+            self.moves.let_go(&self.vault, place, number)?;
+        }
+        Ok(found)
     }
 
     fn slot(&mut self, place: usize) -> Result<&mut Slot, KnobError> {
@@ -205,33 +251,60 @@ impl Steered {
 }
 
 impl Slot {
-    /// The setting where it is now, with its value. `Err` if it is not ours any more, judged by the fields of `wanted`.
-    fn now(&mut self, access: &Access, wanted: &Value) -> Result<Result<(AnySetting, Value), Moved>, KnobError> {
+    /// Whatever value it has now, `wanted`'s fields are ours.
+    fn is_ours(&mut self, wanted: &Value) {
+        self.is_moved = true;
+        if let Value::Fields(wanted) = wanted {
+            self.moved.extend(wanted.keys().cloned());
+        }
+    }
+
+    /// What must still be as we left it: the fields that were moved.
+    fn left(&self) -> Option<Value> {
+        match &self.ours {
+            _ if !self.is_moved => None,
+            Value::Fields(ours) => {
+                Some(Value::Fields(ours.iter().filter(|(field, _)| self.moved.contains(*field)).map(pair).collect()))
+            }
+            ours => Some(ours.clone()),
+        }
+    }
+
+    /// The setting where it is now, with its value, and whether it is another instance than the one that was moved.
+    /// `Err` if it cannot be moved.
+    fn now(&mut self, access: &Access) -> Result<Result<(AnySetting, Value, bool), Moved>, KnobError> {
         match &self.hold {
             Hold::Ours => {}
             Hold::Theirs(now) => return Ok(Err(Moved::LetGo { now: now.clone() })),
             Hold::Gone => return Ok(Err(Moved::Gone)),
         }
-        let found = match interface::find(access, &self.setting, self.identity.as_deref())? {
-            Place::Here(setting) => setting.read(access)?.map(|now| (setting, now)),
-            Place::Another => None,
-        };
-        let Some((setting, now)) = found else {
+        let Place::Here(setting) = interface::find(access, &self.setting, self.identity.as_deref())? else {
             self.hold = Hold::Gone;
             return Ok(Err(Moved::Gone));
         };
-        let knob = Knob(&setting);
-        let ours = match (&self.ours, wanted) {
-            (Value::Fields(ours), Value::Fields(wanted)) => {
-                Value::Fields(ours.iter().filter(|(field, _)| wanted.contains_key(*field)).map(pair).collect())
+        let Some(now) = setting.read(access)? else {
+            // An interface that is down still has its number; a device that is gone has none.
+            if self.identity.is_some() && setting.identity(access)? == self.identity {
+                return Ok(Err(Moved::Away));
             }
-            (ours, _) => ours.clone(),
+            self.hold = Hold::Gone;
+            return Ok(Err(Moved::Gone));
         };
-        if !knob.holds(&now, &ours) {
+        let instance = setting.instance(access)?;
+        if instance != self.instance {
+            self.instance = instance;
+            // The kernel's values. What somebody set since it came back, before this look, is not told apart from them.
+            let fresh = std::mem::take(&mut self.is_moved);
+            self.moved.clear();
+            return Ok(Ok((setting, now, fresh)));
+        }
+        if let Some(left) = self.left()
+            && !Knob(&setting).holds(&now, &left)
+        {
             self.hold = Hold::Theirs(now.clone());
             return Ok(Err(Moved::LetGo { now }));
         }
-        Ok(Ok((setting, now)))
+        Ok(Ok((setting, now, false)))
     }
 }
 
@@ -243,7 +316,9 @@ fn slots(access: &Access, settings: &[AnySetting], announced: Announced) -> Resu
     let slot = |(setting, (number, original)): (&AnySetting, (u32, Value))| {
         let identity = setting.identity(access)?;
         let (setting, ours) = (setting.clone(), original.clone());
-        Ok(Slot { setting, identity, number, original, ours, hold: Hold::Ours })
+        let instance = setting.instance(access)?;
+        let moved = BTreeSet::new();
+        Ok(Slot { setting, identity, number, original, ours, moved, is_moved: false, instance, hold: Hold::Ours })
     };
     settings.iter().zip(announced).map(slot).collect()
 }
@@ -313,11 +388,11 @@ mod tests {
     fn somebody_elses_change_is_left_alone() {
         let folder = folder();
         let mut it = two(&folder);
-        assert_eq!(it.look(0).unwrap(), None);
+        assert_eq!(it.look(0).unwrap(), Look::Ours);
         it.steer(0, &Value::text(10)).unwrap();
         folder.put("sys/a", "77\n");
         let theirs = Moved::LetGo { now: Value::text("77") };
-        assert_eq!(it.look(0).unwrap(), Some(theirs.clone()));
+        assert_eq!(it.look(0).unwrap(), Look::LetGo { now: Value::text("77") });
         assert_eq!(it.steer(0, &Value::text(11)).unwrap(), theirs);
         // Not even if they set it to what we had left.
         folder.put("sys/a", "10\n");
@@ -326,7 +401,7 @@ mod tests {
         folder.put("sys/a", "77\n");
         let back = it.release().unwrap().unwrap();
         let outcomes: Vec<&Outcome> = back.entries.iter().map(|(_, outcome)| outcome).collect();
-        assert_eq!(outcomes, [&Outcome::Restored, &Outcome::Theirs { now: Value::text("77") }]);
+        assert_eq!((back.closed, outcomes), (true, vec![&Outcome::Restored]));
         assert_eq!((folder.read("sys/a"), folder.read("sys/b")), ("77\n".into(), "2\n".into()));
     }
 
@@ -361,6 +436,62 @@ mod tests {
         folder.put("sys/b", "99\n");
         drop(it);
         assert_eq!((folder.read("sys/a"), folder.read("sys/b")), ("1\n".into(), "99\n".into()));
+    }
+
+    #[test]
+    fn what_was_let_go_of_is_not_restored_after_a_kill() {
+        let folder = folder();
+        let mut it = two(&folder);
+        it.steer(0, &Value::text(10)).unwrap();
+        it.steer(1, &Value::text(20)).unwrap();
+        folder.put("sys/a", "77\n");
+        assert_eq!(it.look(0).unwrap(), Look::LetGo { now: Value::text("77") });
+        // What they do with it is nobody's concern, also where it is what we had left.
+        folder.put("sys/a", "10\n");
+        let states = || -> Vec<State> {
+            let all = transactions(&folder.access()).unwrap();
+            all[0].entries.iter().map(|entry| entry.state.clone()).collect()
+        };
+        assert_eq!(states(), [State::Undone, State::Ours(Value::text("20"))]);
+        // Another controller may take it.
+        drop(steered(&folder, &[File::new("/sys/a").into()]));
+        drop(it);
+        assert_eq!((folder.read("sys/a"), folder.read("sys/b")), ("10\n".into(), "2\n".into()));
+        assert!(transactions(&folder.access()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn only_what_was_moved_is_looked_at() {
+        let folder = folder();
+        let mut it = steered(&folder, &[Limits::new(0).into(), File::new("/sys/a").into()]);
+        folder.put("sys/a", "5\n");
+        folder.put(&format!("{LIMITS}/scaling_min_freq"), "1000000\n");
+        assert_eq!([it.look(0).unwrap(), it.look(1).unwrap()], [Look::Ours, Look::Ours]);
+        it.steer(0, &Value::fields([("max", 2_000_000)])).unwrap();
+        folder.put(&format!("{LIMITS}/scaling_min_freq"), "900000\n");
+        assert_eq!(it.look(0).unwrap(), Look::Ours);
+        folder.put(&format!("{LIMITS}/scaling_max_freq"), "1900000\n");
+        assert!(matches!(it.look(0).unwrap(), Look::LetGo { .. }));
+    }
+
+    #[test]
+    fn a_plan_does_not_set_what_is_steered() {
+        use crate::transaction::{ApplyOptions, Plan, apply};
+        let folder = folder();
+        let it = two(&folder);
+        let options = ApplyOptions {
+            command: "a test".into(),
+            version: "0".into(),
+            patience: std::time::Duration::ZERO,
+            lease: crate::journal::Lease::Open,
+            keep_going: true,
+        };
+        let plan = |file: &str| Plan::new("a plan").with(File::new(file), Value::text("9"));
+        let error = apply(&folder.access(), &plan("/sys/b"), &options).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {} holds it", std::process::id())), "{error}");
+        assert_eq!(folder.read("sys/b"), "2\n");
+        drop(it);
+        apply(&folder.access(), &plan("/sys/b"), &options).unwrap();
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub fn bounds(bucket: usize) -> (Nanos, Nanos) {
 pub struct NapiWatch {
     seen: PerCpuArray<MapData, [u64; COUNTERS + BUCKETS]>,
     slots: u32,
+    watched: HashMap<MapData, u32, u32>,
+    ids: Vec<Option<u32>>,
     datagrams: Result<(), Error>,
     // The programs are detached with it.
     _programs: Ebpf,
@@ -101,13 +103,38 @@ impl NapiWatch {
         };
         PROGRAMS.into_iter().try_for_each(&mut attach)?;
         let datagrams = DATAGRAMS.into_iter().try_for_each(attach);
-        Ok(Self { seen, slots, datagrams, _programs: programs })
+        Ok(Self {
+            seen,
+            slots: SLOTS as u32,
+            watched,
+            ids: napis.iter().copied().map(Some).collect(),
+            datagrams,
+            _programs: programs,
+        })
     }
 
     /// Whether UDP datagrams are measured. The error says why not: Linux before 6.3 has no tracepoints for that. What is
     /// read of other protocols is measured in any case.
     pub fn measures_datagrams(&self) -> Result<(), &Error> {
         self.datagrams.as_ref().map(drop)
+    }
+
+    /// Follows.
+    pub fn follow(&mut self, place: usize, napi: u32) -> Result<(), Error> {
+        self.forget(place);
+        self.watched.insert(napi, place as u32, 0).map_err(|e| failed("write the map of watched instances", &e))?;
+        if self.ids.len() <= place {
+            self.ids.resize(place + 1, None);
+        }
+        self.ids[place] = Some(napi);
+        Ok(())
+    }
+
+    /// Forgets.
+    pub fn forget(&mut self, place: usize) {
+        if let Some(napi) = self.ids.get_mut(place).and_then(Option::take) {
+            let _ = self.watched.remove(&napi);
+        }
     }
 
     /// What instance number `place` of the list did since the watch began.

@@ -1,6 +1,7 @@
-//! What a worker's thread needs from the operating system: its CPU, its scheduling class, locked memory, and
-//! termination signals.
+//! What a worker's thread needs from the operating system: its CPU, its scheduling class, locked memory, termination
+//! signals, and word to the service manager.
 
+pub mod notify;
 mod sys;
 
 use std::num::NonZeroU64;

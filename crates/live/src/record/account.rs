@@ -26,7 +26,7 @@ pub struct Account {
     pub window: (u64, u64),
     /// The arrivals, in the order of [`Came::first`].
     pub came: Vec<Came>,
-    /// CPU time: all time outside sleeps and blocks, plus the cost of those.
+    /// CPU time: all time outside sleeps and blocks, plus the cost of the sleeps and blocks.
     pub cpu: Nanos,
     /// Cost of a wait that gives up the core: the median over sleeps or that over blocks, whichever is lower.
     pub wake: Nanos,

@@ -23,9 +23,9 @@ use rustix::io::Errno;
 
 use super::ROOT;
 
-/// An open folder.
+/// An open folder, of telemetry or of another kind of files that running processes publish.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub struct Folder {
     fd: OwnedFd,
     path: PathBuf,
     owner: u32,
@@ -70,7 +70,7 @@ pub(super) fn all(root: &Path) -> io::Result<Vec<Folder>> {
 
 impl Folder {
     /// Opens a folder for reading. `None` if it does not exist.
-    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+    pub fn open(path: &Path) -> io::Result<Option<Self>> {
         // Without the slash at the end, behind which a link would be followed.
         let path: PathBuf = path.components().collect();
         match rustix::fs::open(&path, AS_FOLDER, Mode::empty()) {
@@ -81,7 +81,7 @@ impl Folder {
     }
 
     /// Opens the calling user's folder. Creates it if it does not exist.
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         make(path)?;
         match Self::open(path)?.map(Self::checked) {
             Some(Ok(folder)) => Ok(folder),
@@ -116,6 +116,15 @@ impl Folder {
         }
     }
 
+    /// Returns the folder if only its owner can write to it, and if the owner is root or the calling user; otherwise an
+    /// error. For readers that believe what the files say.
+    pub fn believable(self) -> io::Result<Self> {
+        match self.owner == 0 {
+            true if self.mode & 0o022 == 0 => Ok(self),
+            _ => self.checked(),
+        }
+    }
+
     /// A subfolder with the same owner. `None` if it does not exist.
     pub(super) fn inner(&self, name: &str) -> io::Result<Option<Self>> {
         match rustix::fs::openat2(&self.fd, name, AS_FOLDER, Mode::empty(), STRICT) {
@@ -141,24 +150,24 @@ impl Folder {
     }
 
     /// Opens a regular file in the folder for reading.
-    pub(super) fn file(&self, name: &str) -> io::Result<File> {
+    pub fn file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), STRICT)?.into())
     }
 
     /// Creates a new file that its creator can write and everyone can read.
-    pub(super) fn make(&self, name: &str) -> io::Result<File> {
+    pub fn make(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::from_raw_mode(0o644), STRICT)?.into())
     }
 
     /// Renames a file within this folder.
-    pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
     /// Removes a file. A file that does not exist is no error.
-    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+    pub fn remove(&self, name: &str) -> io::Result<()> {
         missing_is_fine(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()))
     }
 
@@ -168,7 +177,7 @@ impl Folder {
     }
 
     /// The names in the folder, sorted, without those that begin with a dot.
-    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+    pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(self.fd.as_fd())? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -181,12 +190,12 @@ impl Folder {
     }
 
     /// Path of the folder.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Number of the user who owns the folder.
-    pub(super) fn owner(&self) -> u32 {
+    pub fn owner(&self) -> u32 {
         self.owner
     }
 

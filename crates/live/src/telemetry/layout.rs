@@ -132,9 +132,9 @@ pub struct Hot {
     pub updated_ns: Cell,
 }
 
-/// The last choice of the wait policy: [`policy::wait::Belief`]. `begun` counts the choices whose writing has begun,
-/// `done` those that were completed. A reader reads `done` first and `begun` last, and the fields are in this order. If
-/// both are equal, everything between them belongs to one choice.
+/// The last choice of the wait policy, and why it was made: most fields are those of [`policy::wait::Belief`]. `begun`
+/// counts the choices whose writing has begun, `done` those that were completed. A reader reads `done` first and
+/// `begun` last, and the fields are in this order. If both are equal, everything between them belongs to one choice.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Choice {

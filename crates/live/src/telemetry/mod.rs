@@ -18,7 +18,7 @@ mod reader;
 mod sys;
 mod writer;
 
-pub use folder::own;
+pub use folder::{Folder, own};
 pub use histogram::Histogram;
 pub use layout::{PORTS as MOST_PORTS, VERSION as FILE_VERSION};
 pub use process::{Process, Scheduling, SchedulingClass, Usage};

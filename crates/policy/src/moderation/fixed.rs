@@ -26,7 +26,7 @@ impl<C> ModerationPolicy<C> for Static {
         Decision::keep(Reason::Fixed)
     }
 
-    fn applied(&mut self, _: Instant<C>) {}
+    fn applied(&mut self, _: Instant<C>, _: Profile) {}
 }
 
 #[cfg(test)]

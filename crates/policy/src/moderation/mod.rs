@@ -176,18 +176,27 @@ impl Decision {
 
 /// Chooses the moderation of one queue in one direction.
 pub trait ModerationPolicy<C> {
-    /// The last profile that the policy asked for. Before the first decision it is the one to start with.
+    /// The profile that the policy asked for last, or that it was told is in force. Before the first decision it is the
+    /// one to start with.
     fn profile(&self) -> Profile;
+
+    /// The longest moderation that the policy would put up with, for callers that moderate several queues by one timer. It
+    /// is longer than [`Self::profile`] while the policy uses no timer only because a timer saves nothing.
+    fn longest(&self) -> Profile {
+        self.profile()
+    }
 
     /// Takes a sample and decides whether the profile changes.
     fn decide(&mut self, sample: &Sample<C>) -> Decision;
 
-    /// Must be called when the profile of the last [`Action::Apply`] has taken effect, at `now`.
-    fn applied(&mut self, now: Instant<C>);
+    /// Must be called when the last [`Action::Apply`] has been carried out, at `now`, with the profile in force since. It
+    /// is another than the one asked for if the machine rounds, limits or refuses it. May also be called when the
+    /// profile in force has changed for another reason.
+    fn applied(&mut self, now: Instant<C>, in_force: Profile);
 
     /// Takes in delays of some more packets since the previous sample. It is for callers that know the delays as a
-    /// histogram: they call it for each part of it, and then `decide` with a sample without delays. Policies that do
-    /// not use delays ignore it.
+    /// histogram over several polls: they call it for each part of it, and then `decide` with a sample without delays.
+    /// Policies that do not use delays ignore it.
     fn observe(&mut self, _delays: Delays) {}
 }
 
@@ -225,12 +234,19 @@ impl<C> ModerationPolicy<C> for Moderation<C> {
         }
     }
 
-    fn applied(&mut self, now: Instant<C>) {
+    fn longest(&self) -> Profile {
         match self {
-            Self::Static(p) => p.applied(now),
-            Self::NetDim(p) => p.applied(now),
-            Self::RdmaDim(p) => p.applied(now),
-            Self::Goal(p) => p.applied(now),
+            Self::Goal(p) => ModerationPolicy::longest(p),
+            Self::Static(_) | Self::NetDim(_) | Self::RdmaDim(_) => self.profile(),
+        }
+    }
+
+    fn applied(&mut self, now: Instant<C>, in_force: Profile) {
+        match self {
+            Self::Static(p) => p.applied(now, in_force),
+            Self::NetDim(p) => p.applied(now, in_force),
+            Self::RdmaDim(p) => p.applied(now, in_force),
+            Self::Goal(p) => p.applied(now, in_force),
         }
     }
 

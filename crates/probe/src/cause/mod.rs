@@ -134,8 +134,8 @@ pub struct Explanation {
 /// with 2 CPUs, Linux 6.18; it varies from hour to hour).
 const ENTRY_AND_EXIT: Nanos = Nanos::from_micros(25);
 
-/// The main cause: the largest named one, unless more than half is unaccounted for and that is more than the entries
-/// and exits of the named events can take.
+/// The main cause: the largest named one, unless more than half of the time is unaccounted for, and this rest is longer
+/// than the entries and exits of the named events can take.
 pub fn main_cause(charges: &[Charge]) -> Cause {
     let total: u64 = charges.iter().map(|charge| charge.ns).sum();
     let unaccounted: u64 = charges.iter().filter(|of| of.cause == Cause::Unaccounted).map(|of| of.ns).sum();

@@ -85,7 +85,7 @@ impl Watcher {
         self.not_traced.as_deref()
     }
 
-    /// Sets the name of the measuring thread, if it differs from the first one.
+    /// Replaces the name of the measuring thread.
     pub fn own_is(&mut self, own: &str) {
         self.own = comm(own);
     }

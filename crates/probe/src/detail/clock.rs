@@ -27,7 +27,7 @@ pub struct ClockFacts {
     pub name: String,
     /// Resolution according to clock_getres(2).
     pub resolution_ns: u64,
-    /// Smallest step between two consecutive readings; null if it never changed.
+    /// Smallest step between two consecutive readings; null if the clock never changed.
     pub smallest_step_ns: Option<u64>,
     /// Number of readings earlier than the one before.
     pub backwards: u64,

@@ -1,4 +1,4 @@
-//! An end of the frame's path over AF_XDP, where the XDP program stamps the arrival.
+//! One end of the frame's path, over AF_XDP. Here the XDP program stamps the arrival.
 
 use std::os::fd::BorrowedFd;
 
@@ -118,7 +118,7 @@ impl XskEnd {
         self.flush();
     }
 
-    /// Whether the whole batch was accepted; the rest is discarded.
+    /// Sends the batch. Returns whether all of it was accepted; the rest is discarded.
     fn flush(&mut self) -> bool {
         let all = self.batch.len();
         let sent = self.device.tx(0, &mut self.pool, &mut self.batch);

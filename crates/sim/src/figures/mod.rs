@@ -88,7 +88,7 @@ pub struct Sensitivity {
 pub struct Tally {
     /// Simulated numbers that agree with a number of the document.
     pub simulated: Share,
-    /// Null-model numbers that agree, for the same rows.
+    /// Numbers of the null model that agree, for the rows of `simulated`.
     pub null: Share,
     /// Arithmetic numbers that agree.
     pub arithmetic: Share,

@@ -26,10 +26,10 @@ use units::{Microwatts, Nanos, PacketRate};
 use super::measured::{Spent, interval};
 use super::{Held, Measured, Setting, Tried};
 
-/// Powers count as equal if they differ by at most this ratio.
+/// Powers count as equal if they differ by at most this fraction.
 pub const TIE: f64 = 0.01;
-/// The ratio by which Apus may draw more than the best rival that was tuned in hindsight. A tuned rival has an
-/// advantage, because no policy knows its traffic beforehand.
+/// Apus may draw up to this fraction more power than the best rival that was tuned in hindsight, without losing to it.
+/// A tuned rival has an advantage, because no policy knows its traffic beforehand.
 pub const TUNED: f64 = 0.05;
 /// The part of the allowed late packets at which Apus aims.
 const AIM: f64 = AIM_EIGHTHS as f64 / 8.0;
@@ -133,7 +133,7 @@ impl Case {
         self.ours.power(seeds) / other.power(seeds).max(1.0)
     }
 
-    /// The 95 % interval of that multiple over the seeds. `None` with one seed.
+    /// The 95 % interval of [`Self::ratio`] over the seeds. `None` with one seed.
     pub fn ratio_interval(&self, other: &Tried) -> Option<(f64, f64)> {
         let power = |run: &Measured| run.power.as_microwatts() as f64;
         let pairs = self.ours.runs.iter().zip(&other.runs);

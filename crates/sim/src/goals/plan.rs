@@ -31,10 +31,10 @@ units::named! {
     pub enum Grid {
         /// Two machines, four kinds of traffic at three loads, three goals, five seeds; takes a few minutes.
         Quick = "quick",
-        /// Four machines, Poisson traffic at four loads, three goals, one seed; SPEC.md counts these cases.
+        /// Four machines, Poisson traffic at four loads, three goals, one seed: the cases of row S3 in SPEC.md.
         Classic = "classic",
-        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds;
-        /// takes days, so draw a sample.
+        /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, five seeds, and adaptive
+        /// told the traffic's peak rate or not; takes days, so draw a sample.
         Full = "full",
     }
 }
@@ -76,7 +76,7 @@ pub struct Plan {
     pub peaks: Vec<Peak>,
     /// The rivals.
     pub rivals: Vec<Way>,
-    /// Number of additional rivals that keep a fixed frequency below the base frequency.
+    /// Number of fixed frequencies below the base frequency at which each rival is run too.
     pub frequencies: u32,
     /// The first seed.
     pub seed: u64,

@@ -187,7 +187,7 @@ pub struct DeliveryModel {
 pub struct Delivery {
     /// Time until the core receives the message. The core may sleep during it.
     pub message: Nanos,
-    /// Time from then on for entry, handler and the handler's thread.
+    /// Time after the message for entry, handler and the handler's thread.
     pub handling: Nanos,
     /// Time from one CPU to another. Zero on the right CPU.
     pub ipi: Nanos,

@@ -38,7 +38,7 @@ impl RxRing {
         Ok(Self { size, refill, fill: 0, held: 0, accepted: 0, overflowed: 0 })
     }
 
-    /// A frame arrives. Returns whether there was a descriptor for it.
+    /// Adds a frame that arrived. Returns whether there was a descriptor for it.
     pub fn push(&mut self) -> Pushed {
         if self.fill + self.held < self.size {
             self.fill += 1;
@@ -50,7 +50,7 @@ impl RxRing {
         }
     }
 
-    /// The software takes up to `most` frames. Returns how many.
+    /// Takes up to `most` frames for the software. Returns how many.
     pub fn take(&mut self, most: u32) -> u32 {
         let taken = self.fill.min(most);
         self.fill -= taken;
@@ -99,7 +99,7 @@ impl TxRing {
         Ok(Self { size, waiting: 0, done: 0, refused: 0 })
     }
 
-    /// The software queues a frame. Returns whether there was a descriptor for it.
+    /// Queues a frame of the software. Returns whether there was a descriptor for it.
     pub fn push(&mut self) -> Pushed {
         if self.waiting + self.done < self.size {
             self.waiting += 1;
@@ -110,7 +110,7 @@ impl TxRing {
         }
     }
 
-    /// The controller has sent up to `frames`. Returns how many were there to be sent.
+    /// Marks up to `frames` queued frames as sent by the controller. Returns how many there were.
     pub fn sent(&mut self, frames: u32) -> u32 {
         let sent = self.waiting.min(frames);
         self.waiting -= sent;
@@ -118,7 +118,7 @@ impl TxRing {
         sent
     }
 
-    /// The software reclaims the descriptors of sent frames. Returns how many.
+    /// Reclaims the descriptors of sent frames for the software. Returns how many.
     pub fn reclaim(&mut self) -> u32 {
         std::mem::take(&mut self.done)
     }
@@ -182,7 +182,7 @@ impl WriteBack {
         Ok(Self { model, pending: 0, flush_at: None })
     }
 
-    /// The descriptor of a frame is complete. Returns the number of frames that this made visible.
+    /// Adds a frame whose descriptor is complete. Returns the number of frames that this made visible.
     pub fn frame(&mut self, now: At) -> u32 {
         self.pending += 1;
         if self.pending >= self.model.batch || self.model.flush == Nanos::ZERO {

@@ -97,13 +97,13 @@ impl Scheduler {
         Ok(Self { model, running: true, period: (0, Nanos::ZERO), throttled: 0 })
     }
 
-    /// The thread gives up the core. Returns whether the core then goes idle.
+    /// Lets the thread give up the core. Returns whether the core then goes idle.
     pub const fn block(&mut self) -> bool {
         self.running = false;
         self.model.background.is_none()
     }
 
-    /// The thread continues although it had given up the core, because no other task took it.
+    /// Lets the thread continue although it had given up the core, because no other task took it.
     pub const fn goes_on(&mut self) {
         self.running = true;
     }

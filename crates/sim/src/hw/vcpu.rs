@@ -65,14 +65,14 @@ impl Vcpu {
         Self { model, halted: None, poll: HaltPoll::new(model.halt_poll), polled: 0, blocked: 0 }
     }
 
-    /// The guest executes `hlt`. Returns when the host gives up the core if nothing happens before.
+    /// Lets the guest execute `hlt`. Returns when the host gives up the core if nothing happens before.
     pub fn halt(&mut self, now: At, frequency: Hertz) -> At {
         let out = now + self.model.exit / frequency;
         self.halted = Some(out);
         out + self.poll.span()
     }
 
-    /// An interrupt for the guest arrives. `None` if the vCPU was running.
+    /// Wakes the vCPU for an interrupt of the guest. `None` if the vCPU was running.
     pub fn wake(&mut self, now: At, frequency: Hertz) -> Option<Woken> {
         let halted = self.halted.take()?;
         let waited = now.since(halted).unwrap_or(Nanos::ZERO);

@@ -15,7 +15,7 @@ const KERNEL_APPLICATION: Cycles = Cycles::new(9_000);
 const KERNEL_PROGRAM: Cycles = Cycles::new(2_000);
 
 const METRONOME: &str = "metronome";
-/// The longest sleep and the longest block: `live::worker::HEALTH_INTERVAL`.
+/// The longest sleep, and the longest block. It equals `live::worker::HEALTH_INTERVAL`.
 pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// How a core waits.

@@ -18,7 +18,7 @@ impl Source {
         Self { pace, sizes, next: start }
     }
 
-    /// The next frame.
+    /// Draws the next frame.
     #[inline]
     pub fn draw(&mut self) -> Frame {
         let (at, octets) = (self.next, self.sizes.draw());

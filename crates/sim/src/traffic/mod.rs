@@ -128,7 +128,7 @@ impl Sizes {
         octets.filter(|octets| !octets.is_empty()).map(|octets| Self { octets, next: 0 })
     }
 
-    /// The size of the next frame, in bytes.
+    /// Draws the size of the next frame, in bytes.
     #[inline]
     pub fn draw(&mut self) -> u32 {
         if let [only] = self.octets[..] {
@@ -191,7 +191,7 @@ impl Source {
         }
     }
 
-    /// The next frame. `None` if there is none at the moment ([`request`]) or any more ([`replay`]). Times never
+    /// Draws the next frame. `None` if there is none at the moment ([`request`]) or any more ([`replay`]). Times never
     /// decrease.
     #[inline]
     pub fn draw(&mut self) -> Option<Frame> {
@@ -206,14 +206,15 @@ impl Source {
         }
     }
 
-    /// Connection `tag` received its answer at `at`. A [`request`] then sends again; other sources ignore this.
+    /// Reports that connection `tag` received its answer at `at`. A [`request`] then sends again; other sources ignore
+    /// this.
     pub fn answered(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.answered(tag, at);
         }
     }
 
-    /// The frame of `tag` was lost at `at`. A [`request`] sends it again after its timeout.
+    /// Reports that the frame of `tag` was lost at `at`. A [`request`] sends it again after its timeout.
     pub fn lost(&mut self, tag: u32, at: At) {
         if let Self::Request(source) = self {
             source.lost(tag, at);

@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// The next frame. A burst has at least one.
+    /// Draws the next frame. A burst has at least one.
     pub fn draw(&mut self) -> Frame {
         let (at, octets) = (self.next, self.sizes.draw());
         self.next = at + self.pace.gap(octets);

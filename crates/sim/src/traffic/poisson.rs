@@ -37,7 +37,7 @@ impl Source {
         self.next = self.next.saturating_add(gap);
     }
 
-    /// The next frame.
+    /// Draws the next frame.
     #[inline]
     pub fn draw(&mut self) -> Frame {
         let (at, octets) = (At::from_nanos(self.next >> 16), self.sizes.draw());

@@ -113,7 +113,7 @@ impl Source {
         Self { records, repeat: what.repeat, began: start, next: 0, pass }
     }
 
-    /// The next frame. `None` after the last one.
+    /// Draws the next frame. `None` after the last one.
     pub fn draw(&mut self) -> Option<Frame> {
         if self.next == self.records.len() {
             if !self.repeat || self.records.is_empty() {

@@ -46,7 +46,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Makes a source whose clients begin at `start`, each after a think time and a distance, one nanosecond apart.
+    /// Makes a source whose clients start thinking at `start`. The first request of each client arrives after its think
+    /// time and `distance`; each client is delayed by one nanosecond more than the one before.
     pub fn new(what: &Request, sizes: Sizes, start: At, random: Random) -> Self {
         let pending = BinaryHeap::with_capacity(what.connections as usize);
         let mut source = Self { what: *what, sizes, random, pending };
@@ -66,7 +67,7 @@ impl Source {
         if self.what.think_varies { self.random.exponential(self.what.think) } else { self.what.think }
     }
 
-    /// The next request that is under way. `None` if there is none.
+    /// Draws the next request that is under way. `None` if there is none.
     pub fn draw(&mut self) -> Option<Frame> {
         let Reverse((at, tag)) = self.pending.pop()?;
         Some(Frame { at, octets: self.sizes.draw(), tag, queue: None })
@@ -77,13 +78,13 @@ impl Source {
         self.pending.push(Reverse((frame.at, frame.tag)));
     }
 
-    /// The answer to `connection` leaves our wire at `at`.
+    /// Reports that the answer to `connection` leaves our wire at `at`.
     pub fn answered(&mut self, connection: u32, at: At) {
         let next = at + self.what.distance + self.thinks() + self.what.distance;
         self.pending.push(Reverse((next, connection)));
     }
 
-    /// The request of `connection` was lost at `at`.
+    /// Reports that the request of `connection` was lost at `at`.
     pub fn lost(&mut self, connection: u32, at: At) {
         self.pending.push(Reverse((at + self.what.timeout, connection)));
     }

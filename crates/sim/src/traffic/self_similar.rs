@@ -82,7 +82,7 @@ impl Source {
         Self { senders, next, sizes, random, on, off }
     }
 
-    /// The next frame. A burst has at least one.
+    /// Draws the next frame. A burst has at least one.
     #[allow(clippy::missing_panics_doc)] // a sender always has a next frame
     pub fn draw(&mut self) -> Frame {
         let (at, number) = self.next.next().expect("every sender sends again");

@@ -53,7 +53,7 @@ impl Source {
         self.random.uniform(Nanos::ZERO, self.what.jitter)
     }
 
-    /// The next frame.
+    /// Draws the next frame.
     pub fn draw(&mut self) -> Frame {
         let at = self.slot + self.late + self.what.spacing * u64::from(self.sent);
         self.sent += 1;

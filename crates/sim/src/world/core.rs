@@ -272,7 +272,8 @@ impl Core {
         self.parts.ledger.set(now, Activity::Pausing, self.frequency);
     }
 
-    /// The thread ran from `began` to `now`. Returns when it may continue, in case a real-time throttle stops it.
+    /// Notes that the thread ran from `began` to `now`. Returns when it may continue, in case a real-time throttle
+    /// stops it.
     #[inline]
     pub fn ran(&mut self, began: At, now: At) -> At {
         if self.parts.scheduler.model().throttle.is_none() {
@@ -315,7 +316,7 @@ impl Core {
         self.parts.timer.poll_at().map_or(due, |at| at.max(from))
     }
 
-    /// A NIC interrupt fires at `fired` and ends the rest. Returns the way back to `whom`.
+    /// Lets a NIC interrupt fire at `fired` and end the core's rest. Returns the way back to `whom`.
     pub fn wake_by_interrupt(&mut self, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -329,7 +330,7 @@ impl Core {
         self.wake(told, Wakeup::Interrupt, whom, before, (delivery.handling, resume))
     }
 
-    /// The timer that was set for `due` fires at `fired`. Returns the way back to `whom`.
+    /// Lets the timer that was set for `due` fire at `fired`. Returns the way back to `whom`.
     pub fn wake_by_timer(&mut self, due: At, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -440,8 +441,8 @@ impl Core {
         }
     }
 
-    /// A thread becomes ready at `now` on a core that is awake. Returns when it runs, and the additional cost of its
-    /// first work. If it already runs, that is at once.
+    /// Makes a thread ready at `now` on a core that is awake. Returns when the thread runs (at once if it already
+    /// does), and the additional cost of its first work.
     pub fn dispatch(&mut self, now: At) -> (At, Cycles) {
         let dispatch = self.parts.scheduler.wake(now, self.frequency, &mut self.parts.random);
         (now + dispatch.delay, dispatch.refill)

@@ -168,7 +168,7 @@ impl Kernel {
         }
     }
 
-    /// The interrupt of a queue fired. Returns when the core will act, if this wakes it.
+    /// Notes that the interrupt of a queue fired. Returns when the core will act, if this wakes it.
     pub fn interrupted(&mut self, queue: usize, fired: At) -> Option<At> {
         for napi in self.napis.iter_mut().filter(|napi| napi.queue == queue) {
             napi.scheduled = true;
@@ -269,7 +269,7 @@ impl Kernel {
         self.seen.push(Queue { received: self.batch.len() as u32, fill, arrivals });
     }
 
-    /// The queue is empty: asks its moderation policy, and arms its interrupt.
+    /// Asks the moderation policy of a queue that is empty, and arms its interrupt.
     fn complete(&mut self, now: At, index: usize, port: &mut Port, tally: &Tally) -> At {
         let napi = &mut self.napis[index];
         napi.scheduled = false;
@@ -291,13 +291,13 @@ impl Kernel {
             napi.profile = profile;
             napi.changes += u64::from(tally.within(at));
             port.queues[napi.queue].program(at, profile);
-            napi.policy.applied(at);
+            napi.policy.applied(at, profile);
         }
         port.queues[napi.queue].arm(at);
         at
     }
 
-    /// The application processes all frames that wait for it, one after the other.
+    /// Lets the application process all frames that wait for it, one after the other.
     fn application(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         let Some(work) = self.config.model.application else { return now };
         self.ran = true;

@@ -49,8 +49,8 @@ impl Ledger {
         ledger
     }
 
-    /// The core does `activity` at `frequency` from `now` on. If `now` is before the last change, the time of that
-    /// change is used.
+    /// Notes that the core does `activity` at `frequency` from `now` on. If `now` is before the last change, the time
+    /// of that change is used.
     #[inline]
     pub fn set(&mut self, now: At, activity: Activity, frequency: Hertz) {
         let current = &self.entries[self.current];

@@ -48,7 +48,7 @@ impl Shared {
         Self { held_until: At::ORIGIN, released: None, got: At::ORIGIN, load: 0, cycles: Cycle::default() }
     }
 
-    /// A thread tries the lock at `now`. Returns whether it got it.
+    /// Lets a thread try the lock at `now`. Returns whether the thread got it.
     pub fn try_lock(&mut self, now: At, counts: bool) -> bool {
         if now < self.held_until {
             self.cycles.refused += u64::from(counts);
@@ -58,7 +58,7 @@ impl Shared {
         true
     }
 
-    /// The thread with the lock found the queue empty at `now` and releases the lock. Returns how long it sleeps.
+    /// Releases the lock of the thread that found the queue empty at `now`. Returns how long this thread sleeps.
     pub fn release(&mut self, now: At, model: &MetronomeModel, threads: u64, counts: bool) -> Nanos {
         self.held_until = now;
         let Some(released) = self.released.replace(now) else { return FIRST };

@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// The interrupt of `queue` fires.
+    /// Lets the interrupt of `queue` fire.
     fn interrupt(&mut self, queue: usize, now: At) {
         self.port.queues[queue].fire(now, &self.tally);
         let number = queue % self.workers.len();

@@ -151,7 +151,7 @@ impl Port {
         self.watched = self.watched + usize::from(watched) - usize::from(before);
     }
 
-    /// Whether a worker must be notified of the next frame of its queue.
+    /// Whether some queue has a worker that must be notified of the next frame.
     pub fn is_watched(&self) -> bool {
         self.watched > 0
     }

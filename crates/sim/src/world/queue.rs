@@ -89,7 +89,7 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// A frame is in memory. Returns false if there was no descriptor for it.
+    /// Adds a frame that is in memory. Returns false if there was no descriptor for it.
     #[inline]
     pub fn arrive(&mut self, mut frame: Waiting) -> bool {
         self.settle(frame.due);
@@ -106,7 +106,7 @@ impl QueuePair {
         true
     }
 
-    /// The last `count` frames are visible from `at` on, or once they are in memory.
+    /// Makes the last `count` frames visible from `at` on, or once they are in memory.
     #[inline]
     fn show(&mut self, count: u32, at: At) {
         match count {
@@ -197,7 +197,7 @@ impl QueuePair {
         }
     }
 
-    /// The interrupt fires. It is masked until software arms it again, and all descriptors are written back.
+    /// Lets the interrupt fire, which masks it until software arms it again. All descriptors are written back.
     pub fn fire(&mut self, now: At, tally: &Tally) {
         let fired = self.rx.fire(now).is_some() | self.tx.fire(now).is_some();
         if fired {

@@ -219,7 +219,8 @@ impl User {
         self.decide(now, polled, port, tally)
     }
 
-    /// An interrupt of one of its queues fired. Returns when it will act, if this wakes it.
+    /// Tells the worker that an interrupt of one of its queues fired. Returns when the worker will act, if this wakes
+    /// it.
     pub fn interrupted(&mut self, fired: At) -> Option<At> {
         let State::Resting { action, began, .. } = self.state else { return None };
         let path = self.core.wake_by_interrupt(fired, Whom::Thread);
@@ -386,7 +387,7 @@ impl User {
         }
     }
 
-    /// The loop has run up to `now`. Returns when it may continue.
+    /// Notes that the loop has run up to `now`. Returns when it may continue.
     #[inline]
     fn go_on(&mut self, now: At) -> At {
         let from = std::mem::replace(&mut self.ran_from, now);

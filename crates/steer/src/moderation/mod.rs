@@ -8,18 +8,23 @@
 //! ```
 //! The first part is not measured: few NICs stamp arrivals. It has a bound, the moderation's own timer `T` (NAPI's
 //! `gro_flush_timeout`, a NIC's `rx-usecs`): no packet waits longer for its reception, as long as the CPU serves
-//! interrupts. The second part is measured. The policy sees their sum, with the bound for the first part. So the goal is
-//! held by a timer of the goal less the measured part at the goal's quantile, and a queue whose measured part alone
-//! exceeds the goal is recognised: moderation does not cause that, and is turned off.
+//! interrupts. (What waits behind a poll that used up its budget is measured, as if it had been received by that poll.) Moderation that is not steered but on the same way (the card's `rx-usecs`
+//! while NAPI's deferral is steered, or the reverse) raises the bound to its own, if that is longer. The second part is
+//! measured. The policy sees their sum, with the bound for the first part. So the goal is held by a timer of the goal
+//! less the measured part at the goal's quantile, and a queue whose measured part alone exceeds the goal is recognised:
+//! moderation does not cause that, and is turned off.
 //!
 //! Each queue has its own [`Moderate`], an instance of any of [`policy::moderation`]'s policies, and its own actuator
-//! ([`place`]). What is seen of a queue comes from the kernel's tracepoints ([`watched`]).
+//! ([`place`]). If all queues of a device share one timer, each says what it would put up with ([`Wish::most`]), and the
+//! strictest decides. What is seen of a queue comes from the kernel's tracepoints ([`watched`]).
 
 pub mod place;
 pub mod watched;
 
 use std::collections::BTreeMap;
 
+use policy::Goal;
+use policy::moderation::dim::Snapshot as DimState;
 use policy::moderation::{Action, Delays, Moderation, ModerationPolicy as _, Profile, Reason as PolicyReason, Sample};
 use units::{Instant, Nanos, Quantile};
 
@@ -27,7 +32,7 @@ use crate::seam::{Acted, Controller, Decision, Reading};
 
 /// Time between two readings. A burst must be answered within 10 ms.
 const INTERVAL: Nanos = Nanos::from_millis(5);
-/// Figures are shown for spans of this length.
+/// Figures are shown for spans of this length. A queue without a packet for so long is idle.
 const FIGURES_EVERY: Nanos = Nanos::from_secs(1);
 
 /// What a sensor sees of a receive queue. The counters are totals that start at any value.
@@ -38,11 +43,25 @@ pub struct QueueSeen {
     /// Bytes received.
     pub bytes: u64,
     /// How often the kernel looked at the queue: polls that an interrupt or the timer caused. `None` if nobody counts
-    /// them.
+    /// them; then they are estimated.
     pub polls: Option<u64>,
+    /// Polls that used up their budget, so that more packets were waiting. `None` if nobody counts them.
+    pub full_polls: Option<u64>,
     /// The delays from reception to the application's read, of packets that were read since the previous reading. `None`
     /// if nobody measures them.
     pub after: Option<Vec<Delays>>,
+    /// The longest time that moderation beside the steered one holds a packet back. `None` if it has no bound, as
+    /// adaptive moderation by the card.
+    pub beside: Option<Nanos>,
+}
+
+/// What a queue wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    /// The profile that is best for this queue alone.
+    pub profile: Profile,
+    /// The longest profile that it puts up with if all queues share one. `None`: any, as no packets come.
+    pub most: Option<Profile>,
 }
 
 /// Why a profile was chosen or kept.
@@ -65,6 +84,8 @@ pub struct Figures {
     pub packets: u64,
     /// How often the kernel looked at the queue. `None` if nobody counts that.
     pub polls: Option<u64>,
+    /// Polls that used up their budget. `None` if nobody counts that.
+    pub full_polls: Option<u64>,
     /// The delay from reception to the application's read at the quantile that is steered for. `None` if no packet was
     /// measured.
     pub after: Option<Nanos>,
@@ -72,26 +93,113 @@ pub struct Figures {
     pub measured: u64,
 }
 
+/// How late the packets of a queue were since the loop began: from arrival to the application's read, with the bound in
+/// force at that time for the part before reception.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Lateness {
+    /// Number of packets that were measured while there was a bound.
+    pub packets: u64,
+    /// Number of those that may have been later than the goal. Within a bucket of delays, packets are taken to be spread
+    /// evenly.
+    pub late: f64,
+}
+
+/// A call of the policy, as `apus dim replay` takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<C> {
+    /// Whether the machine had applied the last profile before.
+    pub applied: bool,
+    /// What the policy was given.
+    pub sample: Sample<C>,
+    /// DIM's state after the call.
+    pub after: DimState,
+}
+
 /// Steers the moderation of one receive queue by a policy.
 #[derive(Clone, Debug)]
 pub struct Moderate<C> {
     policy: Moderation<C>,
-    quantile: Quantile,
+    goal: Goal,
     in_force: Profile,
+    /// What was wanted last.
+    wished: Option<Wish>,
+    /// Whether all queues of the device share one timer.
+    is_shared: bool,
     /// Whether the safe profile is in force instead of the policy's.
     is_safe: bool,
+    /// Whether a packet came in the last full span.
+    is_busy: bool,
     /// The counters at the beginning of the span, and the delays in it by their upper bound.
-    since: Option<(Instant<C>, u64, Option<u64>)>,
+    since: Option<(Instant<C>, QueueCounts)>,
     delays: BTreeMap<Nanos, u64>,
     figures: Option<Figures>,
+    lateness: Lateness,
+    /// The bound in the last reading.
+    bound: Option<Nanos>,
+    /// Whether the machine has applied a profile since the last call of the policy.
+    applied: bool,
+    call: Option<Call<C>>,
+    estimate: Estimate<C>,
+}
+
+/// The polls that a setting would have needed that is not in force.
+#[derive(Clone, Debug)]
+struct Estimate<C> {
+    polls: f64,
+    /// The packets until the last reading.
+    at: Option<(Instant<C>, u64)>,
+}
+
+/// The counters of a reading.
+#[derive(Clone, Copy, Debug)]
+struct QueueCounts {
+    packets: u64,
+    polls: Option<u64>,
+    full_polls: Option<u64>,
+}
+
+impl From<&QueueSeen> for QueueCounts {
+    fn from(seen: &QueueSeen) -> Self {
+        Self { packets: seen.packets, polls: seen.polls, full_polls: seen.full_polls }
+    }
 }
 
 impl<C> Moderate<C> {
-    /// A controller that asks `policy`. `quantile` is the one that [`Figures::after`] is shown for. `in_force` is the
-    /// profile in force at the beginning.
-    pub fn new(policy: Moderation<C>, quantile: Quantile, in_force: Profile) -> Self {
-        let (since, delays) = (None, BTreeMap::new());
-        Self { policy, quantile, in_force, is_safe: false, since, delays, figures: None }
+    /// A controller that asks `policy`. Its figures are about `goal`. `in_force` is the profile in force at the beginning;
+    /// `is_shared` says whether the queues of the device share one timer.
+    pub fn new(policy: Moderation<C>, goal: Goal, in_force: Profile, is_shared: bool) -> Self {
+        Self {
+            policy,
+            goal,
+            in_force,
+            wished: None,
+            is_shared,
+            is_safe: false,
+            is_busy: true,
+            since: None,
+            delays: BTreeMap::new(),
+            figures: None,
+            lateness: Lateness::default(),
+            bound: None,
+            applied: false,
+            call: None,
+            estimate: Estimate { polls: 0.0, at: None },
+        }
+    }
+
+    /// The call of the policy in the last reading. `None` if the policy is not DIM, or was not called.
+    pub fn call(&self) -> Option<&Call<C>> {
+        self.call.as_ref()
+    }
+
+    /// Whether all queues of the device share one timer.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// The goal.
+    pub fn goal(&self) -> Goal {
+        self.goal
     }
 
     /// The profile in force, as far as is known.
@@ -104,32 +212,73 @@ impl<C> Moderate<C> {
         self.figures
     }
 
-    /// The longest time that the moderation in force holds a packet back.
-    fn bound(&self) -> Nanos {
-        self.in_force.timer().unwrap_or(Nanos::ZERO)
+    /// How late its packets were since the beginning.
+    pub fn lateness(&self) -> Lateness {
+        self.lateness
     }
 
-    /// Adds a reading to the span's figures.
+    /// The longest time from a packet's arrival to its reception. `None` if that has no bound.
+    pub fn bound(&self) -> Option<Nanos> {
+        self.bound
+    }
+
+    /// Adds a reading to the figures.
     fn count(&mut self, taken: Instant<C>, seen: &QueueSeen) {
         for delays in seen.after.iter().flatten() {
             *self.delays.entry(delays.longest).or_default() += u64::from(delays.packets);
         }
-        let (since, packets, polls) = *self.since.get_or_insert((taken, seen.packets, seen.polls));
+        let now = QueueCounts::from(seen);
+        let (since, then) = *self.since.get_or_insert((taken, now));
         let span = taken.since(since).unwrap_or(Nanos::ZERO);
         if span < FIGURES_EVERY {
             return;
         }
+        // Another watch counts from zero again.
+        if now.packets < then.packets {
+            self.since = Some((taken, now));
+            self.delays.clear();
+            return;
+        }
         let measured = self.delays.values().sum();
+        let grown = |now: Option<u64>, then: Option<u64>| Some(now?.wrapping_sub(then?));
+        let packets = now.packets.wrapping_sub(then.packets);
+        self.is_busy = packets > 0;
         self.figures = Some(Figures {
             span,
-            packets: seen.packets.wrapping_sub(packets),
-            polls: polls.and_then(|polls| Some(seen.polls?.wrapping_sub(polls))),
-            after: quantile(&self.delays, measured, self.quantile),
+            packets,
+            polls: grown(now.polls, then.polls),
+            full_polls: grown(now.full_polls, then.full_polls),
+            after: quantile(&self.delays, measured, self.goal.quantile),
             measured,
         });
-        self.since = Some((taken, seen.packets, seen.polls));
+        self.since = Some((taken, now));
         self.delays.clear();
     }
+
+    /// How many polls the timer in force would have needed for the packets until now, where nobody can count them: one for
+    /// the first packet, and for those that come within the timer after it. Packets are taken to come as a Poisson
+    /// process within a reading.
+    fn estimated(&mut self, taken: Instant<C>, packets: u64) -> u64 {
+        let timer = self.in_force.timer().unwrap_or(Nanos::ZERO).as_nanos() as f64;
+        if let Some((before, then)) = self.estimate.at.replace((taken, packets)) {
+            let span = taken.since(before).unwrap_or(Nanos::ZERO).as_nanos().max(1) as f64;
+            let new = packets.saturating_sub(then) as f64;
+            self.estimate.polls += new / (1.0 + (new - 1.0).max(0.0) * timer / span);
+        }
+        self.estimate.polls.round() as u64
+    }
+
+    /// What the policy wants now.
+    fn wish(&self) -> Wish {
+        Wish { profile: self.policy.profile(), most: self.is_busy.then(|| self.policy.longest()) }
+    }
+}
+
+/// How many of these packets are later than `goal`.
+fn late(delays: &Delays, goal: Nanos) -> f64 {
+    let spread = delays.longest.saturating_sub(delays.shortest).as_nanos().max(1) as f64;
+    let over = delays.longest.saturating_sub(goal).as_nanos() as f64;
+    f64::from(delays.packets) * (over / spread).min(1.0)
 }
 
 /// The upper bound of the delay that the quantile's share of the packets does not exceed.
@@ -148,59 +297,81 @@ fn quantile(delays: &BTreeMap<Nanos, u64>, all: u64, quantile: Quantile) -> Opti
 
 impl<C> Controller<C> for Moderate<C> {
     type Seen = QueueSeen;
-    type Setting = Profile;
+    type Setting = Wish;
+    type InForce = Profile;
     type Reason = Reason;
 
     fn interval(&self) -> Nanos {
         INTERVAL
     }
 
-    fn first(&self) -> Option<Decision<Profile, Reason>> {
-        Some(Decision { apply: Some(self.policy.profile()), reason: Reason::Begin })
+    fn first(&self) -> Option<Decision<Wish, Reason>> {
+        Some(Decision { apply: Some(self.wish()), reason: Reason::Begin })
     }
 
-    fn decide(&mut self, _: Instant<C>, reading: &Reading<QueueSeen, C>) -> Decision<Profile, Reason> {
+    fn decide(&mut self, _: Instant<C>, reading: &Reading<QueueSeen, C>) -> Decision<Wish, Reason> {
         let seen = &reading.seen;
         self.count(reading.taken, seen);
+        self.call = None;
+        self.bound = seen.beside.map(|beside| beside.max(self.in_force.timer().unwrap_or(Nanos::ZERO)));
         if std::mem::take(&mut self.is_safe) {
-            return Decision { apply: Some(self.policy.profile()), reason: Reason::Begin };
+            return Decision { apply: Some(self.wish()), reason: Reason::Begin };
         }
-        let bound = self.bound();
-        for after in seen.after.iter().flatten() {
-            let delays =
-                Delays { packets: after.packets, shortest: after.shortest + bound, longest: after.longest + bound };
-            self.policy.observe(delays);
+        if let Some(bound) = self.bound {
+            for after in seen.after.iter().flatten() {
+                let Delays { packets, shortest, longest } = *after;
+                let delays = Delays { packets, shortest: shortest + bound, longest: longest + bound };
+                self.lateness.packets += u64::from(packets);
+                self.lateness.late += late(&delays, self.goal.latency);
+                self.policy.observe(delays);
+            }
         }
         let sample = Sample {
             now: reading.taken,
-            // Where nobody counts them, nothing shows that a timer saves nothing: it stays.
-            events: seen.polls.unwrap_or(0),
+            events: seen.polls.unwrap_or_else(|| self.estimated(reading.taken, seen.packets)),
             packets: seen.packets,
             bytes: seen.bytes,
             completions: 0,
             delays: None,
         };
         let decision = self.policy.decide(&sample);
-        let apply = match decision.action {
-            Action::Keep => None,
-            Action::Apply(profile) => Some(profile),
+        let applied = std::mem::take(&mut self.applied);
+        self.call = match &self.policy {
+            Moderation::NetDim(dim) => Some(Call { applied, sample, after: dim.snapshot() }),
+            _ => None,
         };
-        Decision { apply, reason: Reason::Policy(decision.reason) }
+        let wish = self.wish();
+        let is_new = match decision.action {
+            Action::Apply(_) => true,
+            Action::Keep => self.is_shared && self.wished != Some(wish),
+        };
+        self.wished = Some(wish);
+        Decision { apply: is_new.then_some(wish), reason: Reason::Policy(decision.reason) }
     }
 
-    fn acted(&mut self, now: Instant<C>, wanted: &Profile, acted: &Acted<Profile>) {
+    fn acted(&mut self, now: Instant<C>, wanted: &Wish, acted: &Acted<Profile>) {
         match acted {
-            Acted::InForce => self.in_force = *wanted,
+            Acted::InForce => self.in_force = wanted.profile,
             Acted::Rounded { now, .. } => self.in_force = *now,
             Acted::Later { .. } => return,
-            Acted::Ignored { .. } | Acted::Refused { .. } | Acted::Lost(_) => {}
+            Acted::Ignored { .. } | Acted::Refused { .. } | Acted::Away(_) | Acted::Lost(_) => {}
         }
-        self.policy.applied(now);
+        // The safe profile is not one that the policy wanted.
+        if !self.is_safe {
+            self.applied = true;
+            self.policy.applied(now, self.in_force);
+        }
     }
 
-    fn safe(&mut self) -> Option<Decision<Profile, Reason>> {
+    fn shifted(&mut self, now: Instant<C>, in_force: &Profile) {
+        self.in_force = *in_force;
+        self.policy.applied(now, *in_force);
+    }
+
+    fn safe(&mut self) -> Option<Decision<Wish, Reason>> {
         self.is_safe = true;
-        Some(Decision { apply: Some(Profile::IMMEDIATE), reason: Reason::Blind })
+        let profile = Profile::IMMEDIATE;
+        Some(Decision { apply: Some(Wish { profile, most: Some(profile) }), reason: Reason::Blind })
     }
 }
 

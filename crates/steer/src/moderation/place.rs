@@ -15,11 +15,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use host::knob::{AnySetting, Coalesce, CoalesceQueue, Napi, NapiDeferral, Value};
-use host::transaction::{Moved, Steered};
+use host::transaction::{Look, Moved, Steered};
 use policy::moderation::{PeriodMode, Profile};
 use units::{Instant, Nanos};
 
-use crate::seam::{Acted, Actuator, Lost};
+use super::Wish;
+use crate::seam::{Acted, Actuator, Away, Lost, Standing};
 
 /// Number of empty polls after which the interrupt is enabled again (`defer-hard-irqs`). With one, an idle queue costs
 /// one poll more than without deferral. More of them would keep the core busy after the last packet.
@@ -135,26 +136,34 @@ impl Setter {
             },
             Ok(Moved::Unmoved { why, .. }) => Acted::Ignored { why },
             Ok(Moved::LetGo { now }) => Acted::Lost(Lost::Theirs { now: now.to_string() }),
+            Ok(Moved::Away) => Acted::Away(away()),
             Ok(Moved::Gone) => Acted::Lost(Lost::Gone),
             Err(error) => Acted::Refused { why: error.to_string() },
         }
     }
 
-    fn taken(&self) -> Option<Lost> {
+    fn standing(&self) -> Standing {
         match self.steered.lock().unwrap_or_else(PoisonError::into_inner).look(self.number) {
-            Ok(Some(Moved::LetGo { now })) => Some(Lost::Theirs { now: now.to_string() }),
-            Ok(Some(Moved::Gone)) => Some(Lost::Gone),
+            Ok(Look::LetGo { now }) => Standing::Lost(Lost::Theirs { now: now.to_string() }),
+            Ok(Look::Gone) => Standing::Lost(Lost::Gone),
+            Ok(Look::Away) => Standing::Away(away()),
+            Ok(Look::Fresh) => Standing::Fresh,
             // What cannot be read now is not lost.
-            Ok(_) | Err(_) => None,
+            Ok(Look::Ours) | Err(_) => Standing::AsLeft,
         }
     }
 }
 
-impl<C> Actuator<C> for Setter {
-    type Setting = Profile;
+fn away() -> Away {
+    Away("the interface is down, or the queue is not in use".into())
+}
 
-    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile> {
-        self.apply(*profile)
+impl<C> Actuator<C> for Setter {
+    type Setting = Wish;
+    type InForce = Profile;
+
+    fn set(&mut self, _: Instant<C>, wish: &Wish) -> Acted<Profile> {
+        self.apply(wish.profile)
     }
 
     /// Nothing is ever on its way: the kernel answers at once.
@@ -162,46 +171,66 @@ impl<C> Actuator<C> for Setter {
         Acted::InForce
     }
 
-    fn lost(&mut self) -> Option<Lost> {
-        self.taken()
+    fn stands(&mut self) -> Standing {
+        self.standing()
     }
 }
 
-/// A place that several queues share: the strictest of them decides.
+/// A place that several queues share: the strictest of those that have packets decides.
 #[derive(Debug)]
 pub struct Strictest {
     setter: Setter,
-    wanted: Vec<Option<Profile>>,
+    wishes: Vec<Option<Wish>>,
+    /// What was asked for last, and what became of it.
+    asked: Option<(Profile, Acted<Profile>)>,
     in_force: Option<Profile>,
 }
 
 impl Strictest {
     /// An actuator for each of `queues` queues.
     pub fn of(setter: Setter, queues: usize) -> Vec<StrictestOf> {
-        let shared = Arc::new(Mutex::new(Self { setter, wanted: vec![None; queues], in_force: None }));
-        (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue }).collect()
+        let shared = Self { setter, wishes: vec![None; queues], asked: None, in_force: None };
+        let shared = Arc::new(Mutex::new(shared));
+        (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue, known: None }).collect()
     }
 
-    fn strictest(&self) -> Option<Profile> {
-        self.wanted.iter().flatten().copied().min_by_key(|profile| (profile.usecs, profile.frames))
+    /// The longest profile that all queues put up with, and the queue that does not put up with a longer one. `None` if
+    /// none has packets.
+    fn strictest(&self) -> Option<(usize, Profile)> {
+        let most = |(queue, wish): (usize, &Option<Wish>)| Some((queue, (*wish)?.most?));
+        self.wishes.iter().enumerate().filter_map(most).min_by_key(|(_, most)| (most.usecs, most.frames))
     }
 
-    fn set(&mut self, queue: usize, profile: Profile) -> Acted<Profile> {
-        self.wanted[queue] = Some(profile);
-        let strictest = self.strictest().unwrap_or(profile);
-        let acted = match self.in_force == Some(strictest) {
-            true => Acted::InForce,
-            false => self.setter.apply(strictest),
+    fn set(&mut self, queue: usize, wish: Wish) -> Acted<Profile> {
+        self.wishes[queue] = Some(wish);
+        let strictest = self.strictest();
+        // If no queue has packets, it stays as it is; at the beginning, as this queue wants it.
+        let wanted = match (strictest, &self.asked) {
+            (Some((_, most)), _) => most,
+            (None, Some((asked, _))) => *asked,
+            (None, None) => wish.profile,
         };
-        self.in_force = match &acted {
-            Acted::InForce => Some(strictest),
-            _ => None,
+        let acted = match &self.asked {
+            Some((asked, acted)) if *asked == wanted && !matches!(acted, Acted::Refused { .. } | Acted::Away(_)) => {
+                acted.clone()
+            }
+            _ => self.setter.apply(wanted),
         };
+        self.asked = Some((wanted, acted.clone()));
+        match &acted {
+            Acted::InForce => self.in_force = Some(wanted),
+            Acted::Rounded { now, .. } => self.in_force = Some(*now),
+            _ => {}
+        }
         match acted {
-            Acted::InForce if strictest != profile => {
-                let who = self.wanted.iter().position(|wanted| *wanted == Some(strictest)).unwrap_or(queue);
-                let why = format!("the device has one timer for all queues, and queue {who} needs this one");
-                Acted::Rounded { now: strictest, why: Some(why) }
+            Acted::InForce if wanted != wish.profile => {
+                let why = match strictest {
+                    Some((who, _)) if who != queue => {
+                        format!("the device has one timer for all queues, and queue {who} needs this one")
+                    }
+                    _ => "the device has one timer for all queues, and others need it".into(),
+                };
+                Acted::Rounded { now: wanted, why: Some(why) }
             }
             acted => acted,
         }
@@ -213,21 +242,41 @@ impl Strictest {
 pub struct StrictestOf {
     shared: Arc<Mutex<Strictest>>,
     queue: usize,
+    /// The profile in force as this queue's loop knows it.
+    known: Option<Profile>,
 }
 
 impl<C> Actuator<C> for StrictestOf {
-    type Setting = Profile;
+    type Setting = Wish;
+    type InForce = Profile;
 
-    fn set(&mut self, _: Instant<C>, profile: &Profile) -> Acted<Profile> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).set(self.queue, *profile)
+    fn set(&mut self, _: Instant<C>, wish: &Wish) -> Acted<Profile> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let acted = shared.set(self.queue, *wish);
+        self.known = shared.in_force;
+        acted
     }
 
     fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
         Acted::InForce
     }
 
-    fn lost(&mut self) -> Option<Lost> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).setter.taken()
+    fn stands(&mut self) -> Standing {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let standing = shared.setter.standing();
+        if standing != Standing::AsLeft {
+            shared.asked = None;
+        }
+        standing
+    }
+
+    fn shifted(&mut self) -> Option<Profile> {
+        let in_force = self.shared.lock().unwrap_or_else(PoisonError::into_inner).in_force;
+        if in_force == self.known {
+            return None;
+        }
+        self.known = in_force;
+        in_force
     }
 }
 

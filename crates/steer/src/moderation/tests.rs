@@ -10,7 +10,7 @@ use units::Simulated;
 
 use super::*;
 use crate::machine::{Machine, Poll, run};
-use crate::seam::{Actuator, Blind, Lost, Sensor};
+use crate::seam::{Actuator, Blind, Sensor, Standing};
 
 type Time = Instant<Simulated>;
 
@@ -37,6 +37,11 @@ struct Queue {
     delays: Vec<(u64, u64)>,
     applied: Vec<(u64, Profile)>,
     is_blind: bool,
+    /// Whether settings are not applied, and polls not shown.
+    is_dry: bool,
+    beside: Option<Nanos>,
+    /// The granularity of the driver's timer, in microseconds.
+    step: u32,
 }
 
 impl Queue {
@@ -56,6 +61,9 @@ impl Queue {
             delays: Vec::new(),
             applied: Vec::new(),
             is_blind: false,
+            is_dry: false,
+            beside: Some(Nanos::ZERO),
+            step: 1,
         }))
     }
 
@@ -126,8 +134,15 @@ impl Sensor<Simulated> for Eye {
         if queue.is_blind {
             return Err(Blind("no counters".into()));
         }
-        let (packets, polls) = (queue.packets, Some(queue.polls));
-        let seen = QueueSeen { packets, bytes: packets * 100, polls, after: Some(std::mem::take(&mut queue.seen)) };
+        let (packets, polls) = (queue.packets, Some(queue.polls).filter(|_| !queue.is_dry));
+        let seen = QueueSeen {
+            packets,
+            bytes: packets * 100,
+            polls,
+            full_polls: Some(0),
+            after: Some(std::mem::take(&mut queue.seen)),
+            beside: queue.beside,
+        };
         Ok(Reading { taken: now, seen })
     }
 }
@@ -135,18 +150,22 @@ impl Sensor<Simulated> for Eye {
 struct Hand(Rc<RefCell<Queue>>);
 
 impl Actuator<Simulated> for Hand {
-    type Setting = Profile;
-    fn set(&mut self, now: Time, profile: &Profile) -> Acted<Profile> {
+    type Setting = Wish;
+    type InForce = Profile;
+    fn set(&mut self, now: Time, wish: &Wish) -> Acted<Profile> {
         let mut queue = self.0.borrow_mut();
-        queue.profile = *profile;
-        queue.applied.push((now.as_nanos(), *profile));
-        Acted::InForce
+        // A driver that knows multiples of some microseconds only.
+        let usecs = wish.profile.usecs / queue.step * queue.step;
+        let rounded = if usecs == 0 { Profile::IMMEDIATE } else { Profile::eqe(usecs, 0) };
+        queue.profile = rounded;
+        queue.applied.push((now.as_nanos(), rounded));
+        if rounded == wish.profile { Acted::InForce } else { Acted::Rounded { now: rounded, why: None } }
     }
     fn look(&mut self, _: Time) -> Acted<Profile> {
         Acted::InForce
     }
-    fn lost(&mut self) -> Option<Lost> {
-        None
+    fn stands(&mut self) -> Standing {
+        Standing::AsLeft
     }
 }
 
@@ -173,7 +192,8 @@ fn goal(text: &str) -> Moderation<Simulated> {
 }
 
 fn steer(queue: &Rc<RefCell<Queue>>, policy: Moderation<Simulated>) -> Loop {
-    let controller = Moderate::new(policy, Quantile::P99, Profile::IMMEDIATE);
+    let goal = "p99=100us".parse().unwrap();
+    let controller = Moderate::new(policy, goal, Profile::IMMEDIATE, false);
     Machine::new(Eye(queue.clone()), controller, Hand(queue.clone()))
 }
 
@@ -246,6 +266,77 @@ fn who_sees_nothing_moderates_nothing_until_it_sees_again() {
     queue.borrow_mut().is_blind = false;
     until(&mut one, &queue, 7);
     assert_eq!(one.controller().in_force(), before);
+}
+
+#[test]
+fn a_driver_that_rounds_makes_no_timer_run_away() {
+    let queue = Queue::new(20 * US, (8 * US, 4 * US));
+    queue.borrow_mut().step = 16;
+    let mut one = steer(&queue, goal("p99=100us"));
+    until(&mut one, &queue, 60);
+    let queue = queue.borrow();
+    // 88 us would do: the driver's multiple below is 80.
+    assert_eq!(one.controller().in_force(), Profile::eqe(80, 0));
+    assert!(queue.applied.len() <= 4, "{:?}", queue.applied);
+    assert!(queue.quantile(5 * SECOND, 60 * SECOND, 0.99) <= 100 * US);
+}
+
+#[test]
+fn moderation_beside_counts_and_what_has_no_bound_is_not_judged() {
+    let queue = Queue::new(20 * US, (8 * US, 4 * US));
+    queue.borrow_mut().beside = Some(Nanos::from_micros(95));
+    let mut one = steer(&queue, goal("p99=100us"));
+    until(&mut one, &queue, 5);
+    // 95 us by the card alone and 12 us by the application: no timer of ours holds 100 us.
+    assert_eq!(one.controller().in_force(), Profile::IMMEDIATE);
+    assert_eq!(one.controller().bound(), Some(Nanos::from_micros(95)));
+    let lateness = one.controller().lateness();
+    assert!(lateness.late > 0.5 * lateness.packets as f64, "{lateness:?}");
+    let queue = Queue::new(20 * US, (8 * US, 4 * US));
+    queue.borrow_mut().beside = None;
+    let mut one = steer(&queue, goal("p99=100us"));
+    until(&mut one, &queue, 5);
+    assert_eq!((one.controller().bound(), one.controller().lateness().packets), (None, 0));
+}
+
+#[test]
+fn lateness_is_that_of_the_packets() {
+    let delays = |shortest, longest| Delays {
+        packets: 10,
+        shortest: Nanos::from_micros(shortest),
+        longest: Nanos::from_micros(longest),
+    };
+    let goal = Nanos::from_micros(100);
+    for (shortest, longest, want) in
+        [(50, 100, 0.0), (90, 110, 5.0), (100, 110, 10.0), (200, 210, 10.0), (75, 125, 5.0)]
+    {
+        assert!((late(&delays(shortest, longest), goal) - want).abs() < 1e-9, "{shortest} to {longest} us");
+    }
+}
+
+#[test]
+fn a_queue_without_packets_puts_up_with_any_timer() {
+    let queue = Queue::new(20 * US, (8 * US, 4 * US));
+    queue.borrow_mut().gaps.push((3 * SECOND, 100 * SECOND));
+    let controller = Moderate::new(goal("p99=100us"), "p99=100us".parse().unwrap(), Profile::IMMEDIATE, true);
+    let mut one = Machine::new(Eye(queue.clone()), controller, Hand(queue.clone()));
+    until(&mut one, &queue, 3);
+    assert!(one.controller().wish().most.is_some());
+    until(&mut one, &queue, 6);
+    assert_eq!(one.controller().wish().most, None);
+}
+
+#[test]
+fn a_dry_run_tells_where_a_timer_would_save_nothing() {
+    // A packet each 20 ms, and each 20 us.
+    for (gap, want) in [(20_000, Profile::IMMEDIATE), (20, Profile::eqe(82, 0))] {
+        let queue = Queue::new(gap * US, (8 * US, 10 * US));
+        queue.borrow_mut().is_dry = true;
+        let mut one = steer(&queue, goal("p99=100us"));
+        until(&mut one, &queue, 14);
+        let usecs = one.controller().in_force().usecs;
+        assert!(usecs.abs_diff(want.usecs) <= 1, "{gap}: {usecs}");
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ const OVERRUN_PERCENT: u64 = 110;
 pub struct Ended {
     /// What was measured.
     pub result: DemoResult,
-    /// The error that ended it early; what was measured before it is in `result`.
+    /// The error that ended the demo early; what was measured before the error is in `result`.
     pub failure: Option<Error>,
 }
 
@@ -83,7 +83,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Whether there is no time left for a step; if there is, announces it.
+    /// Announces a step if there is time for it. Returns whether there is none.
     fn ends_before(&mut self, what: &str, may_be_left_out: bool) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.result.not_done.push(format!("{what}: interrupted"));

@@ -42,7 +42,7 @@ pub struct ExperimentResult {
     pub replicates: u64,
     /// Difference between two sets of baseline runs.
     pub noise_floor: Reading<Effect>,
-    /// Whether that difference is no more than chance; if not, no result can be trusted.
+    /// Whether the two baselines differ by no more than chance; if not, no result can be trusted.
     pub noise_floor_is_sound: bool,
     /// Effects of the factors, the most helpful first.
     pub ranking: Vec<Ranked>,

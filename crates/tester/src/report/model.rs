@@ -261,7 +261,7 @@ pub struct Trace {
 /// One plot of a [`Trace`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TracePanel {
-    /// The condition of this plot.
+    /// The title of the plot: the condition under which its traces were taken.
     pub title: String,
     /// One line per series.
     pub lines: Vec<TraceLine>,

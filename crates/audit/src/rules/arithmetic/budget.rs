@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[Rule {
           not included. Neither are the 500 us for which a request for a higher frequency can wait (GPSS), because the \
           core works meanwhile, only slower.",
     magnitude: Magnitude::untimed(
-        "host in interrupt mode 105 us mean and 418 us at most before its settings were fixed, 14 and 21 after",
+        "on a host in interrupt mode, 105 us on average and 418 us at most; 14 us and 21 us after its settings were fixed",
         "Interrupt-mode DPDK slides (2017)",
     ),
     fix: Fix::look(
@@ -49,7 +49,7 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
         let mut open = terms.open.clone();
         let is_half = sum > goal.latency / 2;
         if link.is_none() && !context.only_polls() {
-            open.push("the interrupt moderation of the NIC: no interface is known".to_owned());
+            open.push("the interrupt moderation of the NIC, because no interface is known".to_owned());
         }
         let what = match terms.known.as_slice() {
             [] if context.only_polls() => POLLING.to_owned(),
@@ -184,7 +184,7 @@ pub(crate) mod tests {
         assert_eq!(
             reason,
             Some(
-                "stall of the core at a change of frequency: the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
+                "stall of the core at a change of frequency, because the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
             )
         );
         // The bounds and the generation are what it rests on.

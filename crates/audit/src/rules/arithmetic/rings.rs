@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         judge: transmit,
         why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is \
               first. A ring that fills before that stops the sender: 4,000 interrupts a second are one every 250 us, \
-              and 1024 slots of 1500 bytes last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
+              and 1024 slots of 1500 bytes last 300 us at 40 Gbit/s, which the freebsd-net thread cited below calls dangerously close.",
         magnitude: Magnitude::untimed("the sender stops for the rest of the interval", THREAD),
         fix: Fix::runtime("ethtool -C {nic} tx-usecs 50"),
         cost: "There are more transmit interrupts.",

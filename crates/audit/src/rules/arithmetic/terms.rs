@@ -188,7 +188,10 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
         (false, _) => Ok(None),
         (true, None) => {
             let part = generation.map_or("this processor".to_owned(), |generation| format!("{generation:?}"));
-            Err(Skip::unknown(format!("stall of the core at a change of frequency: {}", frequency::not_named(&part))))
+            Err(Skip::unknown(format!(
+                "stall of the core at a change of frequency, because {}",
+                frequency::not_named(&part)
+            )))
         }
         (true, _) => Ok(Some(Term {
             name: "change of frequency".into(),

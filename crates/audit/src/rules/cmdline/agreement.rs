@@ -41,7 +41,8 @@ pub const RULES: &[Rule] = &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
         ),
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "For each split core, the application or housekeeping gives up a CPU.",
+        cost: "For each core with only one isolated thread: housekeeping loses the other thread if you isolate it \
+               too or keep it idle; the application loses its thread if you isolate neither.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
@@ -142,8 +143,7 @@ impl Side {
 }
 
 /// The cost of parameters whose own rules name it.
-const COST: &str = "Each setting's own rule says what it costs on the CPUs that it gains (cmd.isolcpus, cmd.nohz-full, \
-                    cmd.rcu-nocbs).";
+const COST: &str = "The CPUs that a setting newly covers bear the cost of that setting (see cmd.isolcpus, cmd.nohz-full and cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
 
@@ -213,6 +213,11 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     sides.iter().fold(judgement, see).alone()
 }
 
+/// The alternative to isolating whole cores.
+fn kept_idle(isolated: &CpuSet, others: &CpuSet) -> String {
+    format!(". Or keep CPUs {isolated} isolated, and the other thread of each core idle: CPUs {others}")
+}
+
 fn siblings(facts: &Facts, context: &Context) -> Judged {
     let (isolated, online) = (&context.isolated.value, facts.cpus.all());
     let mut split: Vec<(u32, CpuSet)> = Vec::new();
@@ -245,7 +250,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
             let spare = can_spare(facts, context, &others);
             let fix = match (whole.is_empty(), spare) {
                 (true, _) => {
-                    let idle = if spare { format!(", or keep CPUs {others} idle") } else { String::new() };
+                    let idle = if spare { kept_idle(&cpus, &others) } else { String::new() };
                     match cores(facts, split, context) {
                         cores if cores.is_empty() => {
                             format!("isolate whole cores, but not the boot CPU's: this host has no other core{idle}")
@@ -258,7 +263,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                 }
                 (false, spare) => {
                     let moved = match spare {
-                        true => format!(", or keep CPUs {others} idle"),
+                        true => kept_idle(&cpus, &others),
                         false => String::new(),
                     };
                     format!(
@@ -491,7 +496,7 @@ pub(crate) mod tests {
         assert_eq!(
             fix("5", "0-7", 4).for_good,
             [
-                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints, or keep CPU 1 idle"
+                "isolate whole cores: run this audit again with --isolated 1,5, and use the boot line that it then prints. Or keep CPU 5 isolated, and the other thread of each core idle: CPU 1"
             ]
         );
     }

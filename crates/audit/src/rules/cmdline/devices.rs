@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
               causes TLB misses. With fewer than the application needs, it does not start.",
         magnitude: Magnitude::slower(
             "a page walk of tens to some hundreds of nanoseconds for each buffer that is not in the TLB",
-            "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
+            "general knowledge of page walks; the DPDK guide Getting Started for Linux asks for 1 GB pages",
         ),
         fix: Fix::runtime_or_boot(
             // The judge knows the memory and the node.

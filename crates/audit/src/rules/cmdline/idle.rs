@@ -22,14 +22,13 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX,
         judge: idle_poll,
         why: "With idle=poll an idle CPU spins. No wake-up is needed, but the CPU never cools down: turbo headroom is \
-              lost, the sibling thread gets half a core, and throttling may follow. In a guest it takes a physical CPU \
-              from the others for nothing.",
+              lost, the sibling thread gets half a core, and throttling may follow. An idle guest with idle=poll keeps a physical CPU from other guests.",
         magnitude: Magnitude::untimed(
             "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, but no CPU saves power any more",
             SLIDES,
         ),
         fix: Fix::boot(
-            "remove idle=poll # after the reboot apus audit limits the idle states of the application's CPUs alone (idle.states)",
+            "remove idle=poll # after the reboot, apus audit shows how to limit the idle states of the application's CPUs alone (idle.states)",
         ).against(&["FlexRAN real-time platform slides (2018) ask for idle=poll"]),
         cost: "Idle CPUs sleep, and waking up takes the exit latency of their idle states.",
         references: &[
@@ -75,11 +74,9 @@ pub const RULES: &[Rule] = &[
         title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
-        why: "A kernel that does not trust the TSC compares it twice a second with another clock, with a timer that \
-              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) there are two \
+        why: "A kernel that does not trust the TSC compares it with another clock twice a second; the timer for this visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) there are two \
               changes: on machines with few sockets the kernel trusts a TSC that is invariant and has the register \
-              TSC_ADJUST; and instead of the watchdog another timer checks that register, every 10 minutes on the next \
-              CPU. Distributions backported them: RHEL 9.4 (5.14.0-427) has both. tsc=nowatchdog disables the \
+              TSC_ADJUST; and instead of the watchdog another timer checks that register every 10 minutes, on one CPU after the other. Distributions backported them: RHEL 9.4 (5.14.0-427) has both. tsc=nowatchdog disables the \
               comparison with the other clock. tsc=reliable disables this comparison, the check of TSC_ADJUST, and the \
               comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude::late(
@@ -156,7 +153,7 @@ fn idle_poll(facts: &Facts, _: &Context) -> Judged {
             subject,
             "this guest never idles: it keeps its physical CPUs busy even if other guests need them",
         ),
-        false => Judgement::warn_for(subject, "no CPU of this host ever sleeps, including housekeeping CPUs"),
+        false => Judgement::warn_for(subject, "no CPU of this host ever sleeps, not even housekeeping CPUs"),
     };
     see_parameter(judgement, facts, "idle").see_whether(guest, "a guest", "no guest").alone()
 }
@@ -208,8 +205,8 @@ const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 /// What the kernel no longer detects with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done
 /// at bootup"), and with `tsc=nowatchdog`.
 const RELIABLE_COST: &str =
-    "The kernel no longer notices a TSC that goes wrong after boot, or TSCs of two sockets that differ at boot.";
-const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
+    "The kernel no longer notices if a TSC goes wrong after boot, or if the TSCs of two sockets differ at boot.";
+const UNWATCHED_COST: &str = "The kernel no longer notices if a TSC goes wrong after boot.";
 /// The first version in which `tsc=nowatchdog` holds for both clock sources of the TSC (commit 63ec58b44fcc), and in
 /// which it is certainly known.
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
@@ -262,7 +259,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 }
                 false => "a timer checks the TSC twice per second, on all CPUs in turn",
             };
-            let text = format!("{how}: {reason}");
+            let text = format!("{how}, because {reason}");
             let judgement = Judgement::warn_for(subject, text);
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
@@ -281,12 +278,13 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
-            let text = "no watchdog checks the TSC; every 10 minutes TSC_ADJUST is checked on the next CPU";
+            let text =
+                "no watchdog checks the TSC; a timer checks TSC_ADJUST every 10 minutes, each time on the next CPU";
             Judgement::pass_for(subject, text)
         }
         _ if checked => Judgement::warn_for(
             subject,
-            "no watchdog runs, but every 10 minutes a timer checks TSC_ADJUST on the next CPU, isolated ones included",
+            "no watchdog runs, but a timer checks TSC_ADJUST every 10 minutes, each time on the next CPU, including isolated ones",
         ),
         _ => Judgement::pass_for(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
@@ -507,7 +505,9 @@ pub(crate) mod tests {
         assert_eq!(judgement.cost.as_deref(), Some(super::UNWATCHED_COST));
         assert_eq!(bare("6.16.10", "tsc=nowatchdog").verdict, crate::Verdict::Pass);
         assert!(
-            bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice per second, on all CPUs in turn: ")
+            bare("7.0.9", "quiet")
+                .found
+                .starts_with("a timer checks the TSC twice per second, on all CPUs in turn, because ")
         );
         let pinned = bare("7.1.0", "quiet");
         assert!(

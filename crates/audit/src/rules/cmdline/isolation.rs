@@ -22,11 +22,11 @@ pub const RULES: &[Rule] = &[
               the application's CPUs takes that CPU for a time slice and starts the tick again.",
         magnitude: Magnitude::late(
             Nanos::from_millis(3),
-            "a time slice per thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
-            "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
+            "a time slice per thread that is moved there: 2.8 or 3 ms by default on hosts with 8 CPUs or more",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice: 0.70 or 0.75 ms by version, times 1 + log2(CPUs), a factor of at most 4",
         ),
         fix: Fix::runtime_or_boot(
-            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2; where systemd runs, first give its slices AllowedCPUs= (usr.threads-on-iso), or systemd removes +cpuset again",
+            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2. Under systemd, first restrict its slices to the housekeeping CPUs, or systemd removes +cpuset again: apus audit --explain usr.threads-on-iso shows how",
             "isolcpus=managed_irq,domain,{isolated}",
         ),
         cost: "The scheduler moves nothing onto these CPUs any more: each thread must be placed there by hand. \
@@ -72,9 +72,9 @@ pub const RULES: &[Rule] = &[
               thread is runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
-            "without nohz_full= 100 to 1000 interruptions per second while the CPU is busy, some microseconds each; \
-             with it one per second, which since Linux 4.17 runs on a housekeeping CPU",
-            "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of a tick is general knowledge",
+            "100 to 1000 interruptions per second while the CPU is busy, some microseconds each; with nohz_full= only \
+             one per second, which since Linux 4.17 a housekeeping CPU handles",
+            "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs; commit d84b31313ef8, sched/isolation: Offload residual 1Hz scheduler tick; the length of a tick is general knowledge",
         ),
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
         cost: "Each entry into the kernel costs more, because CPU time is accounted there. The boot CPU cannot be in \
@@ -198,7 +198,7 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
         };
         Judgement::warn_for(
             &missing,
-            format!("{balances}, unless a cpuset partition, which is not recorded, prevents it"),
+            format!("{balances}, unless a cpuset partition prevents it (partitions are not recorded)"),
         )
         .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {
@@ -243,8 +243,7 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
             false => Judgement::warn_for(
                 subject,
                 format!(
-                    "without domain the scheduler still moves threads onto CPUs {named}, unless a cpuset partition, \
-                     which is not recorded, prevents it"
+                    "without domain the scheduler still moves threads onto CPUs {named}, unless a cpuset partition prevents it (partitions are not recorded)"
                 ),
             )
             .with_effect(crate::Effect::Unsized),

@@ -11,8 +11,10 @@ use crate::{Applies, Cause, Context, Evidence, Fix, Judged, Judgement, Magnitude
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
-const SILENT: Magnitude =
-    Magnitude::untimed("as much as the parameter was meant to save", "the rule of that parameter says how much");
+const SILENT: Magnitude = Magnitude::untimed(
+    "as much as the parameter would save",
+    "a finding about that parameter, if there is one, says how much",
+);
 /// The size of the effect for names that the kernel does not know.
 const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
@@ -85,7 +87,7 @@ pub const RULES: &[Rule] = &[
               disturbance remains.",
         magnitude: SILENT,
         fix: Fix::boot("add what is missing"),
-        cost: "None beyond the reboot and the cost that the parameter's own rule gives.",
+        cost: "None beyond the reboot and the cost of the parameter itself, which the finding about it gives.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
     },
     Rule {
@@ -442,7 +444,9 @@ pub(crate) mod tests {
         assert!(found(host()).found.contains("unless a service has changed"));
         // The same of partitions.
         let line = || with("nohz_full=2-7 irqaffinity=0-1 nmi_watchdog=0").isolated("2-7");
-        assert!(found(line()).found.ends_with(", unless a cpuset partition, which is not recorded, keeps it away"));
+        assert!(
+            found(line()).found.ends_with(", unless a cpuset partition keeps it away (partitions are not recorded)")
+        );
         let counted = |isolated: &str| {
             let host = line().file("/proc/sys/kernel/osrelease", "6.12.0\n");
             found(host.file("/sys/devices/system/cpu/isolated", isolated))

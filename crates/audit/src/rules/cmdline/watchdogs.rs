@@ -17,8 +17,7 @@ pub const RULES: &[Rule] = &[
         title: "The soft-lockup detector does not watch application CPUs",
         applies: Applies::LINUX.isolated(),
         judge: soft_lockup,
-        why: "The detector runs a high-resolution timer and a stopper thread on each CPU it watches, every 2/5 of watchdog_thresh: 4 s \
-              by default.",
+        why: "The detector runs a high-resolution timer and a stopper thread on each CPU it watches, every 4 s by default (2/5 of watchdog_thresh).",
         magnitude: Magnitude::late(
             Nanos::from_micros(10),
             "one interruption of some microseconds every 4 s on each CPU",

@@ -66,7 +66,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
         why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; on the 3rd (Ice \
-              Lake) it stops for less than a microsecond. The guide names no other generation.",
+              Lake) it stops for less than a microsecond. Intel's P-state guide names no other generation.",
         magnitude: Magnitude::late(
             STOP,
             "about 12 us on Cascade Lake servers, some hundreds of nanoseconds on Ice Lake servers",
@@ -131,7 +131,7 @@ pub const RULES: &[Rule] = &[
             "turbo adds 10 to 40 % of speed, and how much it adds varies over time",
             "general knowledge of turbo tables",
         ),
-        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided().against(&[
+        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # 1: steadier; 0: faster on average").decided().against(&[
             "off: older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
             "on: OpenShift vDU, DPDK guide, rigtorp.se",
         ]),
@@ -438,7 +438,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
-        who: "older editions of the DPDK guide, FlexRAN slides (a fixed P-state)",
+        who: "older editions of the DPDK guide, FlexRAN slides, which fix the P-state",
         of: &[],
     };
     const ON: Side = Side {

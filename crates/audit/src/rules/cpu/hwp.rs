@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
         title: "All CPUs use the same prefetchers",
         applies: INTEL,
         judge: prefetchers,
-        why: "MSR 0x1A4 switches the four prefetchers of a core off one by one. If CPUs differ, the same code takes \
+        why: "MSR 0x1A4 can switch off each of the four prefetchers of a core. If CPUs differ, the same code takes \
               different times on them.",
         magnitude: Magnitude::slower(
             "depends on the code; a miss that a prefetcher would have hidden costs about 80 ns",
@@ -229,7 +229,7 @@ fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
     let model = *known(&facts.cpus.model)?;
     if model != NAMED {
         return Err(Skip::unknown(format!(
-            "Linux knows bit 19 of MSR 0x1FC as its switch on model 0x{NAMED:x}, not on model 0x{model:x}"
+            "Linux uses bit 19 of MSR 0x1FC as the switch of energy-efficient turbo on model 0x{NAMED:x} only; this CPU is model 0x{model:x}"
         )));
     }
     field(facts, context, 0x1FC, (19, 19), |disabled| match disabled {
@@ -334,8 +334,7 @@ fn package(facts: &Facts, context: &Context) -> Judged {
             _ => Judgement::warn(format!("the package C-state limit is {name}{locked}: an idle package may sleep"))
                 .costs(if is_client(facts) { "An idle socket uses a few watts more." } else { PACKAGE_COST })
                 .now(
-                    "# without a reboot: on one CPU of each package, allow no state deeper than C1E (write its exit \
-                latency in us to this CPU's file power/pm_qos_resume_latency_us); that keeps the whole package awake",
+                    "# without a reboot: on one CPU of each package, allow no state deeper than C1E (write the exit latency of C1E, in us, to that CPU's file power/pm_qos_resume_latency_us); this keeps the whole package awake",
                 ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))

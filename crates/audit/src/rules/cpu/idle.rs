@@ -184,7 +184,7 @@ const NOT_ENTERED: &str = ". This matters only if the polling thread pauses or s
 fn bound(context: &Context) -> String {
     match context.goal {
         Some(goal) => format!("the goal is {}", spaced(goal.latency)),
-        None => format!("with no goal set, apus accepts up to {}", spaced(context.budget())),
+        None => format!("without a latency goal (--goal), apus accepts wake-ups of up to {}", spaced(context.budget())),
     }
 }
 

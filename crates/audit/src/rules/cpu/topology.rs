@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
         why: "Two threads of a core share its execution ports, its first caches and its idle states.",
         magnitude: Magnitude::slower(
             "up to half of the core's throughput while the sibling is busy",
-            "FlexRAN real-time platform slides (2018), which find similar latency with the sibling disabled; the figure is general knowledge",
+            "FlexRAN real-time platform slides (2018), which found similar latency with the sibling on and off; the figure is general knowledge",
         ),
         fix: Fix::runtime(
             "echo off > /sys/devices/system/cpu/smt/control # for good: nosmt on the kernel command line",
@@ -101,7 +101,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
                 of: &[Workload::Poll],
             };
             const ON: Side = Side {
-                is: "cores run two threads",
+                is: "cores run two threads each",
                 want: "two threads per core",
                 who: "OpenShift vDU, intel/PerfSpect",
                 of: &[],
@@ -128,7 +128,7 @@ fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
         let siblings = cores(facts, isolated).difference(isolated);
         let (who, them) = (Subject::from(&siblings), pronoun(&siblings));
         return judgement.now(match can_spare(facts, context, &siblings) {
-            true => format!("# keep {who} idle, or give {them} to the application too: cmd.smt-siblings-split"),
+            true => format!("# keep {who} idle, or give {them} to the application too (see cmd.smt-siblings-split)"),
             false => "# first do what cmd.smt-siblings-split says".to_owned(),
         });
     }
@@ -339,7 +339,10 @@ pub(crate) mod tests {
         let share = "# first do what cmd.smt-siblings-split says: CPUs 3,6 share their cores with other CPUs";
         assert_eq!(now("3-6"), [share.to_owned(), offline("5")]);
         // telco-worker1: their siblings are no housekeeping's either.
-        assert_eq!(now("3,5"), ["# keep CPUs 2,4 idle, or give them to the application too: cmd.smt-siblings-split"]);
+        assert_eq!(
+            now("3,5"),
+            ["# keep CPUs 2,4 idle, or give them to the application too (see cmd.smt-siblings-split)"]
+        );
         assert!(crate::rules::find("smt.state").unwrap().fix.persistent.is_none(), "what needs no reboot says so");
     }
 

@@ -50,8 +50,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.isolated(),
         judge: unmovable,
         why: "Interrupts of nvme, virtio-blk and RAID queues are managed: the kernel spreads them over all CPUs and no \
-              one can move them. isolcpus=managed_irq keeps one off an isolated CPU only if its mask has another CPU \
-              that is online. If the mask has only isolated CPUs, the interrupt fires there as soon as one of them \
+              one can move them. isolcpus=managed_irq keeps such an interrupt off an isolated CPU only if its mask has another CPU that is online. If the mask has only isolated CPUs, the interrupt fires there as soon as one of them \
               does I/O.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::for_good("let threads on CPUs {housekeeping} do the I/O, and none on CPUs {isolated}"),

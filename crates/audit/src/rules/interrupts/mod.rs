@@ -88,7 +88,7 @@ const WHAT: &[Rule] = &[
          RPS passed the packet.",
         magnitude: Magnitude::late(
             Nanos::from_micros(50),
-            "up to 2 ms and 10 rounds in a row",
+            "up to 2 ms or 10 rounds in a row, whichever ends first",
             "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
         ),
         fix: Fix::runtime_or_boot(

@@ -95,8 +95,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX,
         judge: user_space,
         why: "A DPDK application that sleeps is woken through vfio-pci or igb_uio. If the handler runs in a thread (a \
-              real-time kernel, threadirqs), one more thread has to be scheduled before the wake-up. The slides name \
-              the patches: DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
+              real-time kernel, threadirqs), one more thread has to be scheduled before the wake-up. The interrupt-mode DPDK slides name the patches: DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "part of the improvement from 105 us to 14 us on average, together with other changes",

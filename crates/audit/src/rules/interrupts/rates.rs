@@ -1,4 +1,4 @@
-//! How often interrupts occur that no device sends, and what they cost.
+//! Interrupts that no device sends: how often they occur, and what they cost.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
@@ -211,9 +211,9 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
             let verb = if kept.len() == 1 { "it is" } else { "they are" };
             format!("nothing stops the tick of {} while {verb} busy", Subject::from(&kept))
         }
-        _ => "as many as if the tick never stopped".to_owned(),
+        _ => "that is as if the tick never stopped".to_owned(),
     };
-    let found = format!("on average, timer interrupts were {share} % as many as on the other CPUs: {tick}");
+    let found = format!("these CPUs had on average {share} % as many timer interrupts as the other CPUs: {tick}");
     let judgement = match polls {
         true => Judgement::warn_for(isolated, format!("{found}; idle=poll keeps the tick running on idle CPUs"))
             .for_good("remove idle=poll")
@@ -387,7 +387,7 @@ pub(crate) mod tests {
         let found = |line: &str| {
             once(1000).cmdline(line).file("/proc/sys/kernel/osrelease", "6.12.1").judge("irq.rate-iso").remove(0).found
         };
-        let as_many = "on average, timer interrupts were 100 % as many as on the other CPUs: ";
+        let as_many = "these CPUs had on average 100 % as many timer interrupts as the other CPUs: ";
         assert_eq!(found("quiet"), format!("{as_many}nothing stops the tick of CPUs 2-3 while they are busy"));
         assert_eq!(found("nohz=off"), format!("{as_many}the tick does not stop"));
         let polls = "; idle=poll keeps the tick running on idle CPUs";
@@ -396,10 +396,10 @@ pub(crate) mod tests {
             let host = once(997).cmdline(line).file("/sys/devices/system/cpu/nohz_full", list);
             host.judge("irq.rate-iso").remove(0).found
         };
-        assert_eq!(full("2-3\n", "nohz_full=2-3"), format!("{as_many}as many as if the tick never stopped"));
+        assert_eq!(full("2-3\n", "nohz_full=2-3"), format!("{as_many}that is as if the tick never stopped"));
         assert_eq!(
             full("2-3\n", "nohz_full=2-3 idle=poll"),
-            format!("{as_many}as many as if the tick never stopped{polls}")
+            format!("{as_many}that is as if the tick never stopped{polls}")
         );
         assert_eq!(full("2\n", "nohz_full=2"), format!("{as_many}nothing stops the tick of CPU 3 while it is busy"));
     }

@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         title: "The interface's NUMA node has huge pages",
         applies: RESERVED.with_nic(),
         judge: on_node,
-        why: "If its buffer is on another node, each packet crosses between the sockets twice. Without huge pages on \
+        why: "A packet whose buffer is on another node crosses between the sockets twice. Without huge pages on \
               the interface's node, DPDK takes them from another node, or does not start.",
         magnitude: Magnitude::slower(
             "60 to 100 ns more for each access to the other socket's memory",
@@ -199,8 +199,8 @@ impl Proposal {
             }
             Some(_) => judgement.now(format!("echo {small} > {place} # {fit}")),
             None => judgement.look(format!("cat {place}")).now(format!(
-                "echo {small} > {place} # {fit}. Run it only if fewer pages are reserved so far (see look): a number \
-                below the present one releases pages"
+                "echo {small} > {place} # {fit}. Read the file first: if it holds a number above \
+                {small}, this would release pages"
             )),
         };
         let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);
@@ -417,9 +417,8 @@ pub(crate) mod tests {
         };
         let unknown = of(None);
         assert_eq!(unknown.look, ["cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]);
-        assert!(unknown.now[0].contains(
-            "Run it only if fewer pages are reserved so far (see look): a number below the present one releases pages"
-        ));
+        let caution = "Read the file first: if it holds a number above 2048, this would release pages";
+        assert!(unknown.now[0].contains(caution), "{unknown:?}");
         let less = of(Some("512\n"));
         assert!(less.look.is_empty() && less.now[0].starts_with("echo 2048 > /sys/kernel/mm/"), "{less:?}");
         for enough in ["2048\n", "4096\n"] {

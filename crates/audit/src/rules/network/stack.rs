@@ -77,7 +77,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes some microseconds",
-            "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
+            "counted on a recorded host, from the test data of OpenShift cluster-node-tuning-operator; the microseconds are general knowledge",
         ),
         fix: Fix::runtime_or_boot(
             "rmmod irdma # only if rdma resource show lists no queue pair of an application",

@@ -24,7 +24,7 @@ pub const RULES: &[Rule] = &[
          reacts to past traffic, so after a change of load packets still wait according to the old setting.",
         magnitude: Magnitude::late(
             Nanos::from_micros(64),
-            "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us per interrupt at the \
+            "4 % fewer transactions a second (TCP_RR: 19,513 instead of 20,360); up to 256 us per interrupt at the \
                    highest level of the kernel's table",
             "DIM slides (Gospodarek), TCP_RR; Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES (64 us is its middle level)",
         ),
@@ -68,8 +68,7 @@ pub const RULES: &[Rule] = &[
          (also 4 with e1000e), 2 and 3 with igbvf, 1 with ixgbe and ixgbevf.",
         magnitude: Magnitude::late(
             Nanos::from_micros(50),
-            "depending on the load, 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to \
-                   250 us",
+            "depending on the load, 20,000 to 4,000 interrupts a second with the value 3, and 70,000 to 4,000 with the value 1 of igb: 14 to 250 us apart",
             "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate (20,000 to 4,000); Linux drivers/net/ethernet/intel/igb/igb_main.c, igb_set_itr, with IGB_70K_ITR of igb.h; the typical value is 20,000 a second",
         ),
         fix: Fix::runtime("ethtool -C {nic} rx-usecs 0"),

@@ -1,4 +1,4 @@
-//! The PCI Express link: how much it carries, and in packets of which size.
+//! The PCI Express link: how much it carries, and how large its packets are.
 
 use std::collections::BTreeMap;
 

@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude::late(
             Nanos::from_millis(3),
             "a time slice of up to 3 ms, and the cache lines that it leaves behind",
-            "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
+            "Linux kernel/sched/fair.c, sysctl_sched_base_slice: 0.70 or 0.75 ms by version, times 1 + log2(CPUs), a factor of at most 4",
         ),
         fix: Fix::both(
             "for u in init.scope system.slice user.slice; do systemctl set-property --runtime $u AllowedCPUs={housekeeping}; done",

@@ -43,8 +43,8 @@ pub struct Goals {
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
     /// Highest packet rate that adaptive is told to expect, as with goal.peak in a scenario (comma-separated). `told`:
-    /// the true peak of the traffic, not for files; `untold`: nothing, so adaptive assumes line rate; or a rate, such
-    /// as 1Mpps [default: that of the grid].
+    /// the true peak of the traffic, if it does not come from a file; `untold`: nothing, so adaptive assumes line rate;
+    /// or a rate, such as 1Mpps [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
     /// Rivals (comma-separated): poll, hybrid300, l3fwd-power (hybrid300 with DPDK's own frequency scaling), interrupt

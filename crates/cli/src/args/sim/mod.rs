@@ -27,17 +27,17 @@ pub enum Sim {
     /// only the cases that the file lacks. An empty cell means that the value is unknown. The exit status is 0 even if
     /// cases miss their goal, and 1 if Ctrl-C stops the sweep early.
     ///
-    /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: mean and median,
-    /// each with its 95 % confidence interval (Student's t, from 2 seeds; order statistics, from 6 seeds). These
-    /// statistics go to FILE.seeds.csv next to FILE.csv, or to standard output without -o, and into the plots of
-    /// --report.
+    /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: the mean with a 95 %
+    /// confidence interval by Student's t (needs at least 2 seeds), and the median with one by order statistics (needs
+    /// at least 6 seeds). These statistics go to FILE.seeds.csv next to FILE.csv, or to standard output without -o, and
+    /// into the plots of --report.
     Sweep(Sweep),
-    /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the two.
+    /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the results with them.
     ///
-    /// Each number is marked as simulated, arithmetic, assumption or calibrated. A simulated value agrees with the
-    /// published one in these cases: an average if it is within 15 %; an extreme if it is within a factor of 2; a bound
-    /// if the simulation keeps it. Every disagreement is explained. Each prediction is compared with a one-line rule of
-    /// thumb (the null model). Below each table, the command shows how the rows change if a parameter changes by 20 %.
+    /// Each number is marked as simulated, arithmetic, assumption or calibrated. A simulated average agrees with the
+    /// published one if it is within 15 %, and an extreme if it is within a factor of 2. A published bound holds if the
+    /// simulation keeps it. Every disagreement is explained. Each prediction is compared with a one-line rule of thumb
+    /// (the null model). Below each table, the command shows how the rows change if a parameter changes by 20 %.
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///
@@ -47,10 +47,11 @@ pub enum Sim {
     /// Compares the waiting mode `adaptive` with the others: which one meets a latency goal with the least power?
     ///
     /// Simulates `adaptive` and its rivals, the other modes, on the same frames, for every combination of machine,
-    /// traffic, load, deepest idle state and goal. The rivals are poll, l3fwd-power, backoff and interrupt at their own
-    /// settings, and each of them except l3fwd-power also at fixed frequencies chosen in hindsight. The command lists
-    /// every goal that `adaptive` misses while a rival meets it, and every goal that a rival meets with less power.
-    /// Then it counts wins, ties and losses. Exit status 1 if any goal is listed.
+    /// traffic, load, deepest idle state and goal. The rivals are l3fwd-power with DPDK's own frequency scaling, and
+    /// poll, backoff and interrupt at the base frequency. The latter three also run at lower fixed frequencies
+    /// (--frequencies); the best of these is chosen in hindsight. The command lists every goal that `adaptive` misses
+    /// while a rival meets it, and every goal that a rival meets with less power. Exit status 1 if there is any such
+    /// goal. At the end, the command counts wins, ties and losses.
     ///
     /// --grid selects what to compare: quick (takes a few minutes), classic (48 goals with Poisson traffic; takes a few
     /// minutes) or full (9,240 goals; takes days, so use --sample to draw some of them). The other options replace
@@ -108,8 +109,8 @@ pub struct Compare {
 pub struct Sweep {
     /// TOML file with the scenario.
     pub scenario: PathBuf,
-    /// Key and its values, such as traffic.rate=1kpps,10kpps. If --vary is given several times, all combinations are
-    /// simulated. With --seeds, --vary is optional.
+    /// Key of the scenario, and the values to try, such as traffic.rate=1kpps,10kpps. If --vary is given several times,
+    /// all combinations are simulated. With --seeds, --vary is optional.
     #[arg(long, required_unless_present = "seeds", value_name = "KEY=A,B,C")]
     pub vary: Vec<Vary>,
     /// Values that replace those of the scenario.

@@ -19,7 +19,7 @@ pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Leve
         host: with_notes(host(facts), report),
         intent: intent(report),
         do_first: advice.actions.iter().map(action).collect(),
-        do_later: advice.more as u64,
+        do_later: advice.more.len() as u64,
         unlocks: unlocks.iter().map(unlock).collect(),
         causes: advice.causes.iter().filter_map(cause).collect(),
         findings: findings.map(finding).collect(),

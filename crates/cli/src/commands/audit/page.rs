@@ -82,7 +82,8 @@ fn first(page: &mut String, document: &Document) {
         page.push_str("</ol>\n");
     }
     if document.do_later > 0 {
-        let _ = writeln!(page, "<p>More actions are listed with the findings below: {}.</p>", document.do_later);
+        let (n, s) = (document.do_later, if document.do_later == 1 { "" } else { "s" });
+        let _ = writeln!(page, "<p>{n} more action{s}, described with the findings below.</p>");
     }
     if document.do_first.iter().any(|action| action.kind == "set") {
         page.push_str(

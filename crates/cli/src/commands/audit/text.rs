@@ -98,15 +98,17 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
         let earlier = advice.actions[..n].iter().position(Advised::changes_isolated);
         if let Some(at) = earlier.filter(|_| action.is_line() || !action.changes().is_empty()) {
             let then = format!(
-                "step {} changes the isolated CPUs, and with them this step: after it, run this audit again",
+                "do step {0}, then run this audit again: step {0} changes which CPUs are isolated, and so this step too",
                 at + 1
             );
             wrapped(out, "   first ", "         ", &then)?;
         }
     }
-    if advice.more > 0 {
-        let s = if advice.more == 1 { "" } else { "s" };
-        writeln!(out, "{} more action{s} listed with the findings below.", advice.more)?;
+    if !advice.more.is_empty() {
+        let (n, s) = (advice.more.len(), if advice.more.len() == 1 { "" } else { "s" });
+        let ids: Vec<String> = advice.more.iter().map(|action| rules(action).join(", ")).collect();
+        let text = format!("{n} more action{s}, described with the findings below: {}.", ids.join("; "));
+        wrapped(out, "", "", &text)?;
     }
     if advice.actions.iter().any(Advised::is_rolled_back) {
         let how = "To apply all settings together, run: apus audit --fix FILE.toml; apus tune plan FILE.toml; \
@@ -133,12 +135,14 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     if !risks.is_empty() {
         wrapped(out, "   risk  ", "         ", &risks)?;
     }
-    let mut ids: Vec<&str> = action.from.iter().map(|finding| finding.rule.id).collect();
-    ids.dedup();
-    let mut seen = std::collections::BTreeSet::new();
-    ids.retain(|id| seen.insert(*id));
     let then = if action.is_ask() { "these rules are re-evaluated: " } else { "" };
-    wrapped(out, ids_of, "         ", &format!("{then}{}", ids.join(", ")))
+    wrapped(out, ids_of, "         ", &format!("{then}{}", rules(action).join(", ")))
+}
+
+/// The rules whose findings the action fixes, each once, the worst first.
+fn rules<'a>(action: &Advised<'a>) -> Vec<&'a str> {
+    let mut seen = std::collections::BTreeSet::new();
+    action.from.iter().map(|finding| finding.rule.id).filter(|id| seen.insert(*id)).collect()
 }
 
 /// Prints lines to be copied; these are not wrapped.
@@ -312,7 +316,7 @@ pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report)
     out.styled(Style::Bold, rule.id)?;
     writeln!(out, "  {}\n", rule.title)?;
     wrapped(out, "why         ", "            ", rule.why)?;
-    wrapped(out, "delay       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
+    wrapped(out, "delay       ", "            ", &format!("{} [{}]", rule.magnitude.text, rule.magnitude.source))?;
     wrapped(out, "applies     ", "            ", &audit::applies(rule))?;
     let boot = if rule.fix.reboot { "from boot" } else { "for good" };
     for (label, lines) in [("look", rule.fix.look), ("now", rule.fix.runtime), (boot, rule.fix.persistent)] {

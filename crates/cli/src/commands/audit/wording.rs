@@ -34,7 +34,7 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
 /// Says how much delay a mechanism adds: this host's own number if known, then typical sizes with their source.
 pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> String {
     let own = own.map(|own| format!("up to {} on this host; in general: ", spaced(own))).unwrap_or_default();
-    format!("{own}{text} ({source})")
+    format!("{own}{text} [{source}]")
 }
 
 /// Joins texts into one paragraph in which each sentence occurs once.

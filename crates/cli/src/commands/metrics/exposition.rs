@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use host::facts::{Root, Softirqs};
 use live::device::Health;
 use live::telemetry::{self, Counts, DropReason, Histogram, Snapshot, State, Usage};
 use policy::wait::{Reason, WaitKind};
@@ -12,6 +13,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use units::Nanos;
 
+use super::super::moderate::published;
+use super::Labels;
+use super::moderation::Moderated;
 use crate::documents::VERSION;
 use crate::terminal::clean;
 
@@ -22,13 +26,15 @@ const BOUNDS_US: [u64; 19] = [
     1_000_000,
 ];
 
-/// Renders the metrics of the workers that are running now.
-pub fn read(root: &Path) -> Result<String, live::Error> {
+/// Renders the metrics of the workers that are running now, and of the queues that are steered.
+pub fn read(root: &Path, moderation: &Path) -> Result<String, live::Error> {
+    let softirqs = || Softirqs::read(&Root::live()).into_value().unwrap_or_default();
+    let moderated = Moderated::new(published::all(moderation)?.0, softirqs);
     let workers = telemetry::instances(root)?.0.into_iter().map(|reader| {
         let snapshot = reader.snapshot();
         Worker { usage: Usage::of(snapshot.process.pid, snapshot.tid), snapshot }
     });
-    Ok(text(workers.collect()))
+    Ok(text(workers.collect(), moderated))
 }
 
 #[derive(Debug)]
@@ -40,15 +46,14 @@ struct Worker {
 #[derive(Debug)]
 struct Workers(Vec<Worker>);
 
-fn text(workers: Vec<Worker>) -> String {
+fn text(workers: Vec<Worker>, moderated: Moderated) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Workers(workers)));
+    registry.register_collector(Box::new(moderated));
     let mut text = String::new();
     text::encode(&mut text, &registry).expect("writing to a String does not fail");
     text
 }
-
-type Labels = Vec<(&'static str, String)>;
 
 impl Worker {
     fn labels(&self) -> Labels {
@@ -244,9 +249,13 @@ mod tests {
     use super::super::super::top::tests::sample;
     use super::*;
 
+    fn nothing() -> Moderated {
+        Moderated::new(Vec::new(), || unreachable!("no queue is steered"))
+    }
+
     fn encoded(polls: u64) -> String {
         let sample = sample(1_000, polls);
-        text(vec![Worker { snapshot: sample.snapshot, usage: sample.usage }])
+        text(vec![Worker { snapshot: sample.snapshot, usage: sample.usage }], nothing())
     }
 
     #[test]
@@ -272,7 +281,7 @@ mod tests {
 
     #[test]
     fn nothing_runs() {
-        assert!(text(Vec::new()).ends_with("# EOF\n"));
+        assert!(text(Vec::new(), nothing()).ends_with("# EOF\n"));
     }
 
     #[test]

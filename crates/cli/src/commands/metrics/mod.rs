@@ -1,6 +1,8 @@
-//! `apus metrics`: [`exposition`] writes the counters as text, [`server`] answers requests with it.
+//! `apus metrics`: [`exposition`] writes the counters as text, with those of [`moderation`]; [`server`] answers
+//! requests with it.
 
 mod exposition;
+mod moderation;
 mod server;
 
 use std::io::{self, Write as _};
@@ -12,6 +14,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::Metrics;
 use crate::{Failure, Status, terminal};
+
+/// Names and values of labels.
+type Labels = Vec<(&'static str, String)>;
 
 pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     // A signal writes a byte; the server waits for connections and for this.
@@ -27,8 +32,8 @@ pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     if !address.ip().is_loopback() {
         let _ = writeln!(terminal::err(), "warning: anyone who can connect to {address} can read the counters");
     }
-    let root = typed.telemetry.root.clone();
-    server::serve(&listener, &ended, move || exposition::read(&root))?;
+    let (root, moderation) = (typed.telemetry.root.clone(), typed.moderation.root.clone());
+    server::serve(&listener, &ended, move || exposition::read(&root, &moderation))?;
     Ok(Status::Good)
 }
 

@@ -2,25 +2,31 @@
 
 use std::io::Write as _;
 
-use policy::Goal;
 use policy::moderation::{Profile, Reason as PolicyReason};
-use steer::moderation::watched::Watched;
-use steer::moderation::{Figures, Moderate as Controller, Reason};
-use steer::{Acted, Actuator, Lost, Machine, Poll, Step};
+use steer::moderation::watched::{Queue as Watch, Watched};
+use steer::moderation::{Figures, Moderate as Controller, Reason, Wish};
+use steer::{Acted, Actuator, Lost, Machine, Poll, Standing, Step};
 use units::{Instant, Monotonic, Nanos};
 
-use super::Any;
-use crate::documents::moderate::{Queue as Document, Verdict};
+use super::interface::Options;
+use super::note;
+use super::record::Recorder;
+use super::verdict::{Verdicts, judge};
+use crate::args::moderate::Policy;
+use crate::documents::moderate::Queue as Document;
 use crate::terminal;
+
+pub(super) type Any = Box<dyn Actuator<Monotonic, Setting = Wish, InForce = Profile>>;
 
 /// Applies nothing, and says that it did: what a policy would do.
 #[derive(Debug)]
 pub(super) struct Dry;
 
 impl Actuator<Monotonic> for Dry {
-    type Setting = Profile;
+    type Setting = Wish;
+    type InForce = Profile;
 
-    fn set(&mut self, _: Instant<Monotonic>, _: &Profile) -> Acted<Profile> {
+    fn set(&mut self, _: Instant<Monotonic>, _: &Wish) -> Acted<Profile> {
         Acted::InForce
     }
 
@@ -28,90 +34,150 @@ impl Actuator<Monotonic> for Dry {
         Acted::InForce
     }
 
-    fn lost(&mut self) -> Option<Lost> {
-        None
+    fn stands(&mut self) -> Standing {
+        Standing::AsLeft
     }
 }
 
 /// A queue and its loop.
 pub(super) struct Queue {
-    interface: String,
-    queue: u32,
-    napi: u32,
+    watch: Watch,
+    /// Its place in the watch.
+    place: usize,
+    policy: Policy,
     machine: Machine<Monotonic, Watched, Controller<Monotonic>, Any>,
-    /// Whether changes are printed as they happen.
     aloud: bool,
+    dry_run: bool,
     reason: Reason,
+    /// The profile that was asked for last.
+    asked: Option<Profile>,
     changes: u64,
     trouble: Option<String>,
+    recorder: Option<Recorder>,
 }
 
 impl Queue {
     pub(super) fn new(
-        interface: String,
-        queue: u32,
-        napi: u32,
+        watch: Watch,
+        place: usize,
+        policy: Policy,
         machine: Machine<Monotonic, Watched, Controller<Monotonic>, Any>,
-        aloud: bool,
+        options: Options<'_>,
+        recorder: Option<Recorder>,
     ) -> Self {
-        Self { interface, queue, napi, machine, aloud, reason: Reason::Begin, changes: 0, trouble: None }
+        Self {
+            watch,
+            place,
+            policy,
+            machine,
+            aloud: options.aloud,
+            dry_run: options.dry_run,
+            reason: Reason::Begin,
+            asked: None,
+            changes: 0,
+            trouble: None,
+            recorder,
+        }
     }
 
-    /// What became of it.
-    pub(super) fn ended(self, goal: Goal) -> Document {
+    pub(super) fn number(&self) -> u32 {
+        self.watch.queue
+    }
+
+    pub(super) fn place(&self) -> usize {
+        self.place
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.machine.lost().is_some()
+    }
+
+    /// Whether it ended because its device is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.machine.lost() == Some(&Lost::Gone)
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.machine.controller().is_shared()
+    }
+
+    /// Goes on with another policy.
+    pub(super) fn control_by(&mut self, policy: Policy, controller: Controller<Monotonic>) {
+        self.policy = policy;
+        self.machine.control_by(controller);
+    }
+
+    /// What became of it until now.
+    pub(super) fn document(&self, napi: u32) -> Document {
         let controller = self.machine.controller();
-        let (timer, figures) = (bound(controller.in_force()), controller.figures());
+        let (timer, figures) = (timer_of(controller.in_force()), controller.figures());
         let of = |get: fn(&Figures) -> u64| figures.as_ref().map(get);
-        let after = figures.and_then(|figures| figures.after);
-        let verdict = match after {
-            None => Verdict::Unmeasured,
-            Some(after) if timer + after <= goal.latency => Verdict::Held,
-            Some(_) => Verdict::Missed,
-        };
+        let Verdicts { verdict, why } = judge(controller, self.is_lost(), self.dry_run);
+        let lateness = controller.lateness();
         Document {
+            interface: self.watch.interface.clone(),
+            queue: self.watch.queue,
+            napi,
+            policy: self.policy.to_string(),
+            goal: controller.goal().to_string(),
+            goal_latency_ns: controller.goal().latency.as_nanos(),
             timer_ns: timer.as_nanos(),
             reason: because(self.reason).to_owned(),
             changes: self.changes,
-            trouble: self.trouble,
+            trouble: self.trouble.clone(),
             lost: self.machine.lost().map(ToString::to_string),
             span_ns: of(|figures| figures.span.as_nanos()),
             packets: of(|figures| figures.packets),
             polls: figures.and_then(|figures| figures.polls),
-            arrival_to_reception_bound_ns: timer.as_nanos(),
-            reception_to_read_ns: after.map(Nanos::as_nanos),
+            full_polls: figures.and_then(|figures| figures.full_polls),
+            arrival_to_reception_bound_ns: controller.bound().map(Nanos::as_nanos),
+            reception_to_read_ns: figures.and_then(|figures| figures.after).map(Nanos::as_nanos),
             measured: of(|figures| figures.measured),
+            judged: lateness.packets,
+            late: lateness.late,
             verdict: verdict.into(),
-            interface: self.interface,
-            queue: self.queue,
-            napi: self.napi,
+            why_unmeasured: why,
         }
     }
 
     fn tell(&self, text: &str) {
         if self.aloud {
+            let Watch { interface, queue, .. } = &self.watch;
             // A reader that has gone does not end the steering.
-            let _ = writeln!(terminal::out(), "{} queue {}: {}", self.interface, self.queue, terminal::line(text));
+            let _ = writeln!(terminal::out(), "{interface} queue {queue}: {}", terminal::line(text));
         }
     }
 
-    fn acted(&mut self, wanted: Profile, acted: &Acted<Profile>) {
-        self.changes += 1;
+    fn acted(&mut self, wanted: Wish, acted: &Acted<Profile>) {
         let trouble = match acted {
             Acted::InForce | Acted::Later { .. } => None,
             Acted::Rounded { now, why } => Some(with(format!("the timer is {} instead", timer(*now)), why.as_deref())),
             Acted::Ignored { why } => Some(with("the setting had no effect".into(), why.as_deref())),
             Acted::Refused { why } => Some(format!("refused: {}", why.replace('\n', "; "))),
+            Acted::Away(away) => Some(away.to_string()),
             Acted::Lost(lost) => Some(lost.to_string()),
         };
-        let measured = match self.machine.controller().figures() {
-            Some(Figures { after: Some(after), packets, .. }) => {
-                format!("; {packets} packets a second, reception to read {after}")
-            }
-            _ => String::new(),
-        };
-        let told = trouble.as_ref().map_or(String::new(), |trouble| format!("; {trouble}"));
-        self.tell(&format!("timer {} ({}{measured}){told}", timer(wanted), because(self.reason)));
+        // What a queue puts up with is not a change of its timer.
+        if self.asked.replace(wanted.profile) != Some(wanted.profile) || trouble != self.trouble {
+            self.changes += 1;
+            let measured = match self.machine.controller().figures() {
+                Some(Figures { after: Some(after), packets, .. }) => {
+                    format!("; {packets} packets a second, reception to read {after}")
+                }
+                _ => String::new(),
+            };
+            let told = trouble.as_ref().map_or(String::new(), |trouble| format!("; {trouble}"));
+            self.tell(&format!("timer {} ({}{measured}){told}", timer(wanted.profile), because(self.reason)));
+        }
         self.trouble = trouble;
+    }
+
+    /// Tells a trouble, once.
+    fn in_trouble(&mut self, why: String) {
+        if self.trouble.as_ref() != Some(&why) {
+            self.tell(&why);
+            self.trouble = Some(why);
+        }
     }
 }
 
@@ -122,8 +188,8 @@ fn with(text: String, why: Option<&str>) -> String {
     }
 }
 
-/// The longest time for which a profile holds a packet back.
-fn bound(profile: Profile) -> Nanos {
+/// How long packets may gather.
+fn timer_of(profile: Profile) -> Nanos {
     profile.timer().unwrap_or(Nanos::ZERO)
 }
 
@@ -155,7 +221,14 @@ fn because(reason: Reason) -> &'static str {
 
 impl Poll<Monotonic> for Queue {
     fn poll(&mut self, now: Instant<Monotonic>) {
-        match self.machine.poll(now) {
+        let step = self.machine.poll(now);
+        if let (Some(recorder), Some(call)) = (&mut self.recorder, self.machine.controller().call())
+            && !matches!(step, Step::NotDue)
+            && let Some(failed) = recorder.add(call)
+        {
+            note(&failed);
+        }
+        match step {
             Step::NotDue => {}
             Step::Kept { reason: Reason::Policy(PolicyReason::Measuring | PolicyReason::Applying) } => {}
             Step::Kept { reason } => self.reason = reason,
@@ -164,13 +237,8 @@ impl Poll<Monotonic> for Queue {
                 self.acted(wanted, &acted);
             }
             Step::Arrived { wanted, acted } => self.acted(wanted, &acted),
-            Step::Blind { why } => {
-                let why = why.to_string();
-                if self.trouble.as_ref() != Some(&why) {
-                    self.tell(&why);
-                    self.trouble = Some(why);
-                }
-            }
+            Step::Blind { why } => self.in_trouble(why.to_string()),
+            Step::Away(why) => self.in_trouble(why.to_string()),
             Step::Lost(lost) => self.tell(&format!("no longer steered: {lost}")),
         }
     }

@@ -6,79 +6,94 @@ use anyhow::Context as _;
 use tester::document::Name;
 use units::Nanos;
 
-use crate::args::moderate::{Moderate, Policy};
+use super::session::Ended;
 use crate::documents::VERSION;
 use crate::documents::moderate::{Document, Queue, SCHEMA, Verdict};
 use crate::{Status, terminal};
 
-/// Prints the result. The status is that of the goal, if one was steered for.
-pub(super) fn result(
-    typed: &Moderate,
-    lasted: Nanos,
-    queues: Vec<Queue>,
-    restored: Option<bool>,
-) -> anyhow::Result<Status> {
-    let missed = queues.iter().any(|queue| queue.verdict == Name::of(&Verdict::Missed));
-    let document = Document {
+/// The document of a session.
+pub(super) fn document(dry_run: bool, lasted: Nanos, queues: Vec<Queue>, restored: Option<bool>) -> Document {
+    Document {
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
-        policy: match typed.policy {
-            Policy::Goal => "goal".to_owned(),
-            Policy::NetDim => "net-dim".to_owned(),
-            Policy::Static(profile) => format!("static:{}us", profile.usecs),
-        },
-        goal: typed.goal.to_string(),
-        goal_latency_ns: typed.goal.latency.as_nanos(),
-        dry_run: typed.dry_run,
+        dry_run,
         duration_ns: lasted.as_nanos(),
         queues,
         restored,
+    }
+}
+
+/// Prints the result. The status is that of the goals, of queues that were steered for one.
+pub(super) fn result(as_json: bool, ended: Ended) -> anyhow::Result<Status> {
+    let document = document(ended.dry_run, ended.lasted, ended.queues, ended.restored);
+    let failed = |queue: &Queue| {
+        let missed = [Verdict::Missed, Verdict::WouldMiss].map(|verdict| Name::of(&verdict)).contains(&queue.verdict);
+        (missed && queue.policy == "goal") || queue.lost.is_some()
     };
     let mut out = terminal::out();
-    match typed.json {
+    match as_json {
         true => terminal::print_json_to(&mut out, &document)?,
         false => table(&mut out, &document).context("cannot write the result")?,
     }
     out.flush().context("cannot write the result")?;
-    if restored == Some(false) {
-        return Ok(Status::Findings);
-    }
-    Ok(if missed && typed.policy == Policy::Goal { Status::Findings } else { Status::Good })
+    let failed = document.restored == Some(false) || document.queues.iter().any(failed);
+    Ok(if failed { Status::Findings } else { Status::Good })
 }
 
 fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<()> {
+    let unknown = || "-".to_owned();
+    let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     writeln!(out)?;
     writeln!(
         out,
-        "{:<12} {:>5} {:>9} {:>10} {:>10} {:>15} {:>14}  {}",
-        "INTERFACE", "QUEUE", "TIMER us", "PACKETS/s", "POLLS/s", "TO READ us", "AT MOST us", document.goal
+        "{:<12} {:>5} {:<13} {:>9} {:>10} {:>10} {:>10} {:>10} {:>8}  VERDICT",
+        "INTERFACE", "QUEUE", "GOAL", "TIMER us", "PACKETS/s", "POLLS/s", "TO READ us", "AT MOST us", "LATE %"
     )?;
     for queue in &document.queues {
         let per_second = |count: Option<u64>| match (count, queue.span_ns) {
             (Some(count), Some(span)) => format!("{:.0}", count as f64 * 1e9 / span.max(1) as f64),
-            _ => "-".to_owned(),
+            _ => unknown(),
         };
-        let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
         let read = queue.reception_to_read_ns;
+        let most = read.zip(queue.arrival_to_reception_bound_ns).map(|(read, bound)| read.saturating_add(bound));
+        let late = match queue.judged {
+            0 => unknown(),
+            judged => format!("{:.2}", 100.0 * queue.late / judged as f64),
+        };
         writeln!(
             out,
-            "{:<12} {:>5} {:>9} {:>10} {:>10} {:>15} {:>14}  {}",
+            "{:<12} {:>5} {:<13} {:>9} {:>10} {:>10} {:>10} {:>10} {late:>8}  {}",
             queue.interface,
             queue.queue,
+            queue.goal,
             us(queue.timer_ns),
             per_second(queue.packets),
             per_second(queue.polls),
-            read.map_or_else(|| "-".to_owned(), us),
-            read.map_or_else(|| "-".to_owned(), |read| us(read + queue.arrival_to_reception_bound_ns)),
+            read.map_or_else(unknown, us),
+            most.map_or_else(unknown, us),
             queue.verdict.as_str(),
         )?;
     }
     writeln!(out)?;
-    writeln!(out, "TIMER: how long packets may gather before the kernel looks at them, the bound of their reception.")?;
+    for queue in &document.queues {
+        let of = |text: &str| format!("{} queue {}: {}", queue.interface, queue.queue, terminal::line(text));
+        for text in [&queue.lost, &queue.trouble].into_iter().flatten().take(1) {
+            writeln!(out, "{}", of(text))?;
+        }
+        if let (Some(why), None) = (&queue.why_unmeasured, &queue.lost) {
+            writeln!(out, "{}", of(&format!("unmeasured: {why}")))?;
+        }
+    }
+    writeln!(out, "TIMER: how long packets may gather before the kernel looks at them.")?;
     writeln!(out, "TO READ: from reception to the application's read, measured, at the goal's quantile.")?;
-    writeln!(out, "AT MOST: both together. All three are of the last full second.")?;
+    writeln!(
+        out,
+        "AT MOST: TO READ and the longest time before reception together. All so far are of the last full second."
+    )?;
+    writeln!(out, "LATE: packets since the beginning that may have been later than the goal. VERDICT goes by it.")?;
     match document.restored {
-        None => writeln!(out, "Nothing was changed (--dry-run).")?,
+        None if document.dry_run => writeln!(out, "Nothing was changed (--dry-run).")?,
+        None => writeln!(out, "No setting was left to restore.")?,
         Some(true) => writeln!(out, "The original settings are restored.")?,
         Some(false) => writeln!(out, "The original settings are not all restored.")?,
     }

@@ -1,4 +1,4 @@
-//! `apus probe`: makes a probe from the arguments, and documents from its results.
+//! `apus probe`: builds a probe from the arguments, and turns its results into documents.
 
 mod all;
 mod compare;

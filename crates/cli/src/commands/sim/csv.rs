@@ -113,7 +113,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Opens or creates the file of a sweep with this head, whose cases have these numbers.
+    /// Opens the CSV file of a sweep to continue it, or creates it. Fails if the file has another head line than
+    /// `head`, or rows of cases that are not in `cases`.
     pub fn open(path: &Path, head: &[String], cases: &[String]) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let lacking =

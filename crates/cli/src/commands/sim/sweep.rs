@@ -135,7 +135,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(if interrupted { Status::Findings } else { Status::Good })
 }
 
-/// The combinations of which all seeds are done.
+/// The combinations with all seeds done.
 fn combinations(
     keys: &[&str],
     head: &[String],

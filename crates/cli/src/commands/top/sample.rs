@@ -8,12 +8,14 @@ use policy::wait::{Reason, WaitKind};
 use tester::document::{Name, by_name};
 use units::Nanos;
 
+use super::super::moderate::published;
 use crate::documents::VERSION;
 use crate::documents::top::{Choice, Document, Instance, Leftover, Rate, SCHEMA, TimeShares, Total, Worker, ports};
 
 /// Reads all workers, and keeps the last reading to compute rates.
 pub struct Sampler {
     root: PathBuf,
+    moderation: PathBuf,
     filter: Option<String>,
     /// The last reading, by instance and worker.
     before: BTreeMap<(String, u32), Sample>,
@@ -26,8 +28,13 @@ pub struct Sample {
 }
 
 impl Sampler {
-    pub fn new(root: &Path, filter: Option<&str>) -> Self {
-        Self { root: root.to_owned(), filter: filter.map(str::to_owned), before: BTreeMap::new() }
+    pub fn new(root: &Path, moderation: &Path, filter: Option<&str>) -> Self {
+        Self {
+            root: root.to_owned(),
+            moderation: moderation.to_owned(),
+            filter: filter.map(str::to_owned),
+            before: BTreeMap::new(),
+        }
     }
 
     pub fn filter(&self) -> Option<&str> {
@@ -53,7 +60,17 @@ impl Sampler {
         let instances = instances(&now, &self.before);
         self.before = now;
         let leftovers = leftovers.into_iter().map(|l| Leftover { path: l.path.display().to_string(), why: l.why });
-        Ok(Document { apus: VERSION.to_owned(), schema: SCHEMA.to_owned(), instances, leftovers: leftovers.collect() })
+        let mut leftovers: Vec<Leftover> = leftovers.collect();
+        // Who names an instance wants to see that one alone.
+        let moderation = match self.filter {
+            Some(_) => Vec::new(),
+            None => {
+                let (moderation, more) = published::all(&self.moderation)?;
+                leftovers.extend(more);
+                moderation
+            }
+        };
+        Ok(Document { apus: VERSION.to_owned(), schema: SCHEMA.to_owned(), instances, moderation, leftovers })
     }
 }
 
@@ -156,6 +173,7 @@ fn time_shares(counts: &Counts, interval: Nanos) -> TimeShares {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::documents::moderation;
     use live::device::Health;
     use live::telemetry::{Identity, Process, Scheduling, State, histogram::Histogram};
     use policy::wait::Belief;
@@ -239,6 +257,19 @@ pub mod tests {
         }
     }
 
+    /// An instance of `apus moderate` with one queue.
+    pub fn moderated() -> moderation::Instance {
+        let queue = moderation::Queue::of(&published::tests::queue("eth0", 3));
+        moderation::Instance {
+            pid: 4_242,
+            network_namespace: None,
+            dry_run: false,
+            steering_ns: 60_000_000_000,
+            silent_ns: 0,
+            queues: vec![queue],
+        }
+    }
+
     /// A document with one worker at 2,000 packets a second.
     pub fn document() -> Document {
         let worker = worker(&sample(2_000, 4_000), Some(&sample(1_000, 2_000)));
@@ -246,6 +277,7 @@ pub mod tests {
             apus: VERSION.to_owned(),
             schema: SCHEMA.to_owned(),
             instances: vec![Instance { instance: "edge".to_owned(), pid: 4242, workers: vec![worker] }],
+            moderation: Vec::new(),
             leftovers: Vec::new(),
         }
     }

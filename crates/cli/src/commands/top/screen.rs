@@ -10,7 +10,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Paragraph, Wrap};
 
-use super::table::{choice, drops, lateness, megabits, mode, parts, per_second, percent, pps, state, time, why};
+use super::super::moderate::table as moderation;
+use super::super::shown::{per_second, pps};
+use super::table::{choice, drops, lateness, megabits, mode, parts, percent, state, time, why};
 use crate::documents::top::{Document, Instance, Rate, Worker};
 
 /// Whether to use colors. The marks of the time bar are also distinct without them.
@@ -31,6 +33,8 @@ pub struct Screen {
 
 /// Lines per worker, including borders.
 const PANEL: u16 = 10;
+/// Lines of a panel's borders.
+const BORDERS: usize = 2;
 
 impl Screen {
     pub fn new(palette: Palette, filter: Option<&str>, root: &Path) -> Self {
@@ -58,11 +62,23 @@ impl Screen {
     fn draw_as_it_is(&mut self, frame: &mut Frame, document: &Document) {
         let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(frame.area());
         let count = workers(document).count();
+        let moderated = moderation::lines(&document.moderation);
+        let queues = match document.moderation.is_empty() {
+            true => 0,
+            // Half of the screen at most, if there are workers too.
+            false => (moderated.len() + BORDERS).min(usize::from(body.height / if count == 0 { 1 } else { 2 })) as u16,
+        };
+        let [body, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(queues)]).areas(body);
+        if queues > 0 {
+            frame.render_widget(self.moderated(moderated, below.height), below);
+        }
         let fitting = usize::from(body.height / PANEL).max(1);
         self.first = self.first.min(count.saturating_sub(fitting));
         frame.render_widget(self.head(document, count, fitting), head);
         if count == 0 {
-            frame.render_widget(self.nobody(document), body);
+            if queues == 0 {
+                frame.render_widget(self.nobody(document), body);
+            }
             return;
         }
         let panels = (0..fitting).map(|n| Rect {
@@ -116,6 +132,18 @@ impl Screen {
         lines.push(format!("  Looking in {}", self.root.display()));
         lines.extend(document.leftovers.iter().map(|l| format!("  Leftover:    {}: {}", l.path, l.why)));
         Paragraph::new(Text::from_iter(lines.into_iter().map(Line::from))).wrap(Wrap { trim: false })
+    }
+
+    /// The queues that are steered, in as many lines as fit.
+    fn moderated(&self, mut lines: Vec<String>, height: u16) -> Paragraph<'static> {
+        let fitting = usize::from(height).saturating_sub(BORDERS);
+        if lines.len() > fitting {
+            let more = lines.len() - fitting.saturating_sub(1);
+            lines.truncate(fitting.saturating_sub(1));
+            lines.push(format!("… {more} more lines (apus moderate status shows them)"));
+        }
+        let title = Span::styled(" apus moderate ", self.colour(Color::Cyan).add_modifier(Modifier::BOLD));
+        Paragraph::new(lines.into_iter().map(Line::from).collect::<Vec<_>>()).block(Block::bordered().title(title))
     }
 
     fn panel(&self, instance: &Instance, worker: &Worker, width: u16) -> Paragraph<'static> {
@@ -224,7 +252,7 @@ fn harmless(buffer: &mut Buffer) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::tests::document;
+    use super::super::sample::tests::{document, moderated};
     use super::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -263,11 +291,30 @@ mod tests {
     }
 
     #[test]
+    fn queues_stand_below_the_workers() {
+        let mut document = document();
+        document.moderation = vec![moderated()];
+        let shown = text(&draw(&document, Palette::Plain, (110, 25)));
+        assert!(shown[1].contains("edge/0") && shown[21].contains(" apus moderate "), "{}", shown.join("\n"));
+        assert!(shown[23].contains("eth0           3  p99=100us  80us"), "{}", shown.join("\n"));
+        document.moderation[0].queues = vec![document.moderation[0].queues[0].clone(); 40];
+        let shown = text(&draw(&document, Palette::Plain, (110, 25)));
+        assert!(shown[1].contains("edge/0") && shown[13].contains(" apus moderate "), "{}", shown.join("\n"));
+        assert!(shown[23].contains("… 32 more lines"), "{}", shown.join("\n"));
+        document.instances.clear();
+        let shown = text(&draw(&document, Palette::Plain, (110, 60)));
+        let (rows, all) = (shown.iter().filter(|line| line.contains("eth0")).count(), shown.join("\n"));
+        assert!(rows == 40 && !all.contains("No instance of Apus"), "{all}");
+    }
+
+    #[test]
     fn names_do_nothing_to_the_terminal() {
         let mut hostile = document();
+        hostile.moderation = vec![moderated()];
+        hostile.moderation[0].queues[0].interface = "e\u{1b}[2J".into();
         hostile.instances[0].instance = "e\u{1b}[2J\u{9b}31m\u{202e}\u{7f}d".into();
         hostile.instances[0].workers[0].app = "\u{1b}]0;x\u{7}".into();
-        let shown = text(&draw(&hostile, Palette::Plain, (100, 9))).join("\n");
+        let shown = text(&draw(&hostile, Palette::Plain, (100, 19))).join("\n");
         assert!(!shown.contains(units::acts) && shown.contains("[2J"), "{shown:?}");
     }
 
@@ -293,9 +340,11 @@ mod tests {
         let mut many = document();
         let one = many.instances[0].workers[0].clone();
         many.instances[0].workers = vec![one; 20];
+        many.moderation = vec![moderated(); 20];
         for size in [(1, 1), (3, 2), (20, 5), (80, 24), (300, 100)] {
             draw(&many, Palette::Colours, size);
         }
+        many.moderation.clear();
         let mut screen = Screen::new(Palette::Plain, None, Path::new("/"));
         (0..50).for_each(|_| screen.key(KeyCode::Down, &many));
         assert_eq!(screen.first, 19);

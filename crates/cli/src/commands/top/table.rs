@@ -4,13 +4,11 @@ use std::fmt::Write as _;
 
 use tester::document::Distribution;
 use tester::layout::aligned;
-use units::{Nanos, PacketRate};
 
+use super::super::moderate::table as moderation;
+use super::super::shown::{UNKNOWN, per_second, pps, span};
 use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
 use crate::terminal::line;
-
-/// Shown for a value that is unknown or has too few samples.
-const UNKNOWN: &str = "–";
 
 /// The kinds of time in display order: name, share, and a mark that is distinct without colors.
 pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
@@ -24,7 +22,7 @@ pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
     ]
 }
 
-/// Renders one table row per worker, and longer texts below the table.
+/// Renders one table row per worker, and longer texts below the table; then the queues that `apus moderate` steers.
 pub fn render(document: &Document) -> String {
     let mut rows = vec![
         ["WORKER", "APP", "MODE", "STATE", "RX", "TX", "DROPS", "P50", "P99", "P99.9", "MAX", "CPU", "WAKE-UPS"]
@@ -45,13 +43,18 @@ pub fn render(document: &Document) -> String {
             }
         }
     }
-    let mut text = match rows.len() {
-        1 => "no instance of Apus is running\n".to_owned(),
+    let moderated = moderation::lines(&document.moderation);
+    let mut text = match (rows.len(), document.moderation.is_empty()) {
+        (1, true) => "no instance of Apus is running\n".to_owned(),
+        (1, false) => moderated.join("\n") + "\n",
         // The first four columns are text.
-        _ => aligned(&rows, |column| column < 4).join("\n") + "\n" + &notes,
+        (_, nothing) => {
+            let workers = aligned(&rows, |column| column < 4).join("\n") + "\n" + &notes;
+            if nothing { workers } else { workers + "\n" + &moderated.join("\n") + "\n" }
+        }
     };
     for leftover in &document.leftovers {
-        let _ = writeln!(text, "leftover file {}: {}", line(&leftover.path), line(&leftover.why));
+        let _ = writeln!(text, "{}", moderation::leftover(leftover));
     }
     text
 }
@@ -128,18 +131,10 @@ fn listed<'a>(items: impl Iterator<Item = (&'a str, String)>) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
-/// Lateness quantiles: `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`.
+/// Formats the quantiles of lateness: `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`.
 pub fn lateness(late: &Distribution) -> String {
     let [p50, p99, p99_9, max] = [late.p50_ns, late.p99_ns, late.p99_9_ns, late.max_ns].map(span);
     format!("p50 {p50:<8} p99 {p99:<8} p99.9 {p99_9:<8} max {max:<8} of {} frames", late.count)
-}
-
-/// Formats a packet rate, with a fraction below 10.
-pub fn pps(rate: f64) -> String {
-    match rate {
-        r if r > 0.0 && r < 10.0 => format!("{r:.1}pps"),
-        r => PacketRate::new(r.round() as u64).to_string(),
-    }
 }
 
 pub fn megabits(bits_per_second: f64) -> String {
@@ -160,21 +155,9 @@ fn small_percent(share: f64) -> String {
     }
 }
 
-pub fn per_second(rate: Option<f64>) -> String {
-    rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.0}/s"))
-}
-
-/// Formats nanoseconds with about three digits: `1.23us`, `12.3us`, `123us`.
-pub fn span(ns: Option<u64>) -> String {
-    let Some(ns) = ns else { return UNKNOWN.to_owned() };
-    let digits = ns.checked_ilog10().map_or(1, |log| log + 1);
-    let cut = 10u64.pow(digits.saturating_sub(3));
-    Nanos::from_nanos(ns / cut * cut).to_string()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::sample::tests::document;
+    use super::super::sample::tests::{document, moderated};
     use super::*;
     use tester::document::Name;
 
@@ -187,6 +170,18 @@ edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffi
 edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets
 ";
         assert_eq!(render(&document()), expected);
+    }
+
+    #[test]
+    fn queues_have_a_table_of_their_own() {
+        let mut document = document();
+        let workers = render(&document);
+        document.moderation = vec![moderated()];
+        let both = render(&document);
+        let queues = both.strip_prefix(&(workers + "\n")).expect(&both).to_owned();
+        assert!(queues.starts_with("INTERFACE  QUEUE") && queues.contains("\neth0           3  p99=100us"), "{queues}");
+        document.instances.clear();
+        assert_eq!(render(&document), queues, "and it stands alone if no worker runs");
     }
 
     /// Before, each of these began a line of its own, which read like a worker's.
@@ -242,12 +237,5 @@ edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owe
         ] {
             assert_eq!(line, expected);
         }
-    }
-
-    #[test]
-    fn spans_keep_three_digits() {
-        let shown = [7, 1_234, 12_345, 123_456, 1_234_567, 0].map(|ns| span(Some(ns)));
-        assert_eq!(shown, ["7ns", "1.23us", "12.3us", "123us", "1.23ms", "0ns"]);
-        assert_eq!(span(None), "–");
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn quota(text: &str) -> Result<(Option<u64>, u64), String> {
     Ok((quota, period.trim().parse().map_err(|_| error())?))
 }
 
-/// `nr_throttled 3` and the time, in units of which `divisor` make a microsecond.
+/// `nr_throttled 3`, and the time. `divisor` units of this time are a microsecond.
 fn throttled(text: &str, place: &str, time: &str, divisor: u64) -> Fact<(u64, u64)> {
     let value =
         |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());

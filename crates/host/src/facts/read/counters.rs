@@ -7,7 +7,8 @@ use units::Nanos;
 use super::links::statistics;
 use super::{memory, tables, tasks};
 use crate::facts::{
-    Context, Counters, CpuSet, CpuTimes, Fact, IdleCounts, Interval, Root, Softnet, Source, Task, Throttles, live, msr,
+    Context, Counters, CpuSet, CpuTimes, Fact, IdleCounts, Interval, Root, Softirqs, Softnet, Source, Task, Throttles,
+    live, msr,
 };
 
 /// The memory events that rules use (`/proc/vmstat`).
@@ -68,6 +69,21 @@ pub(super) fn read(context: &Context, cpus: &CpuSet, place: &str) -> Sample {
         of_cpu(root, place, cpu, &mut counters);
     }
     Sample { at, counters, tasks }
+}
+
+impl Softirqs {
+    /// Reads what each online CPU of a host spent on softirqs: two files, so that it can be read every second.
+    pub fn read(root: &Root) -> Fact<BTreeMap<u32, Self>> {
+        let counts = tables::softirqs(root, "").into_value();
+        let net_rx = |cpu| {
+            let counts = counts.as_ref()?;
+            counts.on(counts.row("NET_RX")?, cpu)
+        };
+        let stat = root.text_up_to("proc/stat", crate::facts::root::TABLE_LIMIT);
+        stat.parse(|text| cpu_times(&text)).map(|times| {
+            times.into_iter().map(|(cpu, times)| (cpu, Self { time: times.softirq, net_rx: net_rx(cpu) })).collect()
+        })
+    }
 }
 
 /// Idle states and throttling of one CPU.
@@ -235,6 +251,18 @@ mod tests {
         assert_eq!(times.keys().copied().collect::<Vec<_>>(), [0, 12]);
         assert_eq!((times[&0].steal, times[&0].user), (Nanos::from_millis(80), Nanos::from_millis(10)));
         assert!(cpu_times("intr 5").is_err());
+    }
+
+    #[test]
+    fn softirqs_by_cpu() {
+        let stat = ("proc/stat", "cpu  9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu3 1 0 0 0 0 0 2\n");
+        let counts = ("proc/softirqs", "     CPU0 CPU1 CPU2 CPU3\n NET_TX: 1 2 3 4\n NET_RX: 5 6 7 8\n");
+        let read = |files: &[(&str, &str)]| Softirqs::read(&Root::given(files.iter().copied())).into_value();
+        let both = read(&[stat, counts]).unwrap();
+        assert_eq!(both[&0], Softirqs { time: Nanos::from_millis(70), net_rx: Some(5) });
+        assert_eq!((both[&3].time, both[&3].net_rx, both.len()), (Nanos::from_millis(20), Some(8), 2));
+        assert_eq!(read(&[stat]).unwrap()[&0].net_rx, None);
+        assert_eq!(read(&[counts]), None);
     }
 
     #[test]

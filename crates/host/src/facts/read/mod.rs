@@ -61,8 +61,8 @@ impl Facts {
 
     /// Reads what a place knows of its host, and what `reading` adds.
     ///
-    /// Of a live host, the calling thread stays on housekeeping CPUs meanwhile, and no isolated CPU is
-    /// interrupted unless `reading` asks for it.
+    /// On a live host, the calling thread stays on housekeeping CPUs meanwhile, and no isolated CPU is interrupted
+    /// unless `reading` asks for it.
     pub fn read_with(root: &Root, reading: Reading) -> Self {
         let is_live = root.kind() == Kind::Live;
         let housekeeping = is_live.then(|| Housekeeping::enter(&context::isolated(root).union(&reading.isolated)));

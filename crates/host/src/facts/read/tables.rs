@@ -3,8 +3,8 @@
 use crate::facts::root::TABLE_LIMIT;
 use crate::facts::{CountRow, CountTable, Fact, MAX_CPUS, Root};
 
-/// The largest number of rows of a table of interrupts. x86 has at most 224 vectors on each of 8192 CPUs, of which a
-/// host uses some thousands.
+/// The largest number of rows of a table of interrupts. x86 has at most 224 vectors on each of 8192 CPUs; a host uses
+/// some thousands of these.
 const MAX_ROWS: usize = 1 << 17;
 
 pub(super) fn interrupts(root: &Root, place: &str) -> Fact<CountTable> {

@@ -96,7 +96,8 @@ impl Tree {
         }
     }
 
-    /// A folder, created with those above it if they are missing. `None` if a file or a link is in its place.
+    /// Returns a folder, and creates it and those above it if they are missing. `None` if a file or a link is in its
+    /// place.
     fn directory_at(&mut self, path: &str) -> Option<&mut BTreeMap<Box<str>, Node>> {
         let mut directory = &mut self.top;
         for name in parts(path) {

@@ -62,6 +62,22 @@ fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
 
 const WHAT: &str = "coalescing";
 
+/// Each direction's timer, its frames and whether they are adaptive act together.
+fn group(field: &str) -> Option<&'static str> {
+    ["rx", "tx"].into_iter().find(|side| field.split('-').any(|part| part == *side))
+}
+
+/// While moderation is adaptive, the driver changes the intervals.
+fn steady(value: Value) -> Value {
+    let Value::Fields(mut fields) = value else { return value };
+    for side in ["rx", "tx"] {
+        if fields.get(&format!("adaptive-{side}")).is_some_and(|on| on != "0") {
+            fields.retain(|field, _| !field.starts_with(&format!("{side}-")));
+        }
+    }
+    Value::Fields(fields)
+}
+
 impl Setting for Coalesce {
     fn label(&self) -> String {
         format!("{WHAT} of {}", self.interface)
@@ -89,6 +105,14 @@ impl Setting for Coalesce {
     /// The kernel shows a field that the driver does not declare only when it is not zero.
     fn unshown(&self, _: &str) -> Option<&'static str> {
         Some("0")
+    }
+
+    fn group(&self, field: &str) -> Option<&'static str> {
+        group(field)
+    }
+
+    fn steady(&self, value: Value) -> Value {
+        steady(value)
     }
 
     fn interface(&self) -> Option<&str> {
@@ -129,6 +153,14 @@ impl Setting for CoalesceQueue {
         self.parse(before).map(|_| ())
     }
 
+    fn group(&self, field: &str) -> Option<&'static str> {
+        group(field)
+    }
+
+    fn steady(&self, value: Value) -> Value {
+        steady(value)
+    }
+
     fn interface(&self) -> Option<&str> {
         Some(&self.interface)
     }
@@ -137,6 +169,25 @@ impl Setting for CoalesceQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::knob::Knob;
+
+    #[test]
+    fn half_of_what_somebody_else_set_is_not_restored() {
+        let knob = Knob(Coalesce::new("x"));
+        let before = Value::fields([("rx-usecs", 50), ("adaptive-rx", 1), ("tx-usecs", 8)]);
+        let ours = Value::fields([("rx-usecs", 100), ("adaptive-rx", 0), ("tx-usecs", 9)]);
+        let theirs = Value::fields([("rx-usecs", 30), ("adaptive-rx", 0), ("tx-usecs", 9)]);
+        let way_back = knob.way_back(&before, Some(&ours), &theirs);
+        assert_eq!((way_back.write, way_back.theirs), (Some(Value::fields([("tx-usecs", 8)])), true));
+    }
+
+    #[test]
+    fn adaptive_intervals_are_not_what_a_restored_value_is_judged_by() {
+        let value = Value::fields([("rx-usecs", 50), ("adaptive-rx", 1), ("tx-usecs", 8)]);
+        assert_eq!(steady(value), Value::fields([("adaptive-rx", 1), ("tx-usecs", 8)]));
+        let fixed = Value::fields([("rx-usecs", 50), ("adaptive-rx", 0)]);
+        assert_eq!(steady(fixed.clone()), fixed);
+    }
 
     #[test]
     fn wrong_fields_are_refused_before_the_driver_sees_them() {

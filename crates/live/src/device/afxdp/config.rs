@@ -130,7 +130,7 @@ impl SocketConfig {
 /// Number of descriptors of each ring; each is a power of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingSizes {
-    /// Ring of free slots into which the kernel can receive.
+    /// The ring of free slots, into which the kernel receives.
     pub fill: u32,
     /// Ring of received frames.
     pub rx: u32,

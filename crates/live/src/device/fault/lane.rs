@@ -21,7 +21,7 @@ impl SplitMix64 {
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    /// A number below `bound`, computed by multiplication. The bias is below 2^-32 for 32-bit bounds.
+    /// Draws a number below `bound`, by multiplication. The bias is below 2^-32 for 32-bit bounds.
     fn below(&mut self, bound: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
     }

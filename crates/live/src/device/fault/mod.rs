@@ -150,7 +150,7 @@ impl Port {
         }
     }
 
-    /// Whether one more frame gets through.
+    /// Counts one more frame. Returns whether it gets through.
     fn admit(&mut self) -> bool {
         match *self {
             Self::Sound => true,

@@ -200,8 +200,8 @@ impl<C> Outlook<C> {
         expected.free * self.less / SAME + (expected.costs - expected.free)
     }
 
-    /// The running frequency costs more than was hoped. Raises the estimates of all others that are not known by the
-    /// same factor.
+    /// Notes that the running frequency costs more than was expected: raises, by the same factor, the estimates of all
+    /// other frequencies that are not known.
     fn disappointed(&mut self, platform: &Platform, state: usize, cost: u64) {
         let wrong = (cost.saturating_mul(SAME) / self.hoped).max(self.wrong);
         // What a short time has shown of another says nothing against what a long one has shown of this one.

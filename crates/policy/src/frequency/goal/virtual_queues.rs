@@ -129,7 +129,7 @@ impl VirtualQueues {
         }
     }
 
-    /// The core left `left` frames in its ring at P-state `state`. No lower frequency can have done better.
+    /// Notes that the core left `left` frames in its ring at P-state `state`. No lower frequency can have done better.
     pub fn correct(&mut self, state: usize, left: u64) {
         for queue in &mut self.queues[..=state] {
             queue.backlog = queue.backlog.max(queue.per_frame.saturating_mul(left));

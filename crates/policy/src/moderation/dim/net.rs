@@ -211,7 +211,8 @@ impl<C> ModerationPolicy<C> for NetDim<C> {
         }
     }
 
-    fn applied(&mut self, _: Instant<C>) {
+    /// DIM goes by its profiles, whatever the machine made of one.
+    fn applied(&mut self, _: Instant<C>, _: Profile) {
         self.finish_applying();
     }
 }
@@ -351,8 +352,8 @@ mod tests {
                 prop_assert_eq!(from_zero.decide(&moved), decision);
                 prop_assert_eq!(from_zero.snapshot(), after);
                 if done && after.state == State::ApplyNewProfile {
-                    dim.applied(now);
-                    from_zero.applied(now);
+                    dim.applied(now, dim.profile());
+                    from_zero.applied(now, from_zero.profile());
                 }
             }
         }

@@ -43,7 +43,7 @@ mod window;
 
 use units::{Instant, Nanos};
 
-use super::{Decision, Delays, Direction, ModerationPolicy, Profile, Reason, Sample};
+use super::{Action, Decision, Delays, Direction, ModerationPolicy, Profile, Reason, Sample};
 use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
 use window::{Growth, Totals, Window};
@@ -66,6 +66,10 @@ const WORTH_ONE_IN: u64 = 64;
 const SPARSE_PACKETS: u64 = 16;
 /// A longer timer is not worth a change if it is longer by less than one part in this many.
 const HYSTERESIS: u64 = 256;
+/// Late packets that were observed as a histogram count as late packets of this many interrupts, however many there
+/// were: a histogram does not tell whether one stall of the machine delayed them all. Two histograms with late packets
+/// raise the alarm.
+const OBSERVED_INTERRUPTS: u32 = 2;
 /// While resting, the policy checks after this many packets for a burst that has doubled the rate.
 const BURST_PACKETS: u64 = 64;
 /// It also checks after this many packets for a rate that has grown by a quarter. For Poisson arrivals both rises are
@@ -118,6 +122,10 @@ pub struct GoalModeration<C> {
     timer: Nanos,
     /// The previous timer, while a longer one has not yet proved good.
     proven: Option<Nanos>,
+    /// A timer that the machine did not take, and the shorter one that it took.
+    cut: Option<Cut>,
+    /// Whether late packets were observed since the previous sample.
+    late_observed: bool,
     start: Option<Totals<C>>,
     window: Window,
     /// When the profile last changed.
@@ -138,6 +146,20 @@ enum Phase<C> {
     Applying(Next<C>),
     Gathering,
     Resting(Rest<C>),
+}
+
+/// A timer that was cut short: the driver rounds it, or another queue of the device needs a shorter one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cut {
+    asked: Nanos,
+    got: Nanos,
+}
+
+impl Cut {
+    /// The timer from which on another attempt is promising: one more step of the same size.
+    fn again_from(self) -> Nanos {
+        self.asked + self.asked.saturating_sub(self.got)
+    }
 }
 
 /// The phase after the NIC has been programmed.
@@ -181,6 +203,8 @@ impl<C> GoalModeration<C> {
             phase: if receive { Phase::Gathering } else { Phase::Fixed },
             timer: Nanos::ZERO,
             proven: None,
+            cut: None,
+            late_observed: false,
             start: None,
             window: Window::new(goal),
             changed: Instant::ORIGIN,
@@ -226,14 +250,15 @@ impl<C> GoalModeration<C> {
         self.begin_window();
         self.phase = Phase::Applying(next);
         if profile == self.profile {
-            self.applied(now);
+            self.begin();
             return Decision::keep(reason);
         }
         self.profile = profile;
         Decision::apply(profile, reason)
     }
 
-    fn applied(&mut self, _: Instant<C>) {
+    /// Begins the phase for which the NIC was programmed.
+    fn begin(&mut self) {
         if let Phase::Applying(next) = &self.phase {
             self.phase = match *next {
                 Next::Gathering => Phase::Gathering,
@@ -242,8 +267,22 @@ impl<C> GoalModeration<C> {
         }
     }
 
+    /// Another profile is in force than the one that was asked for.
+    fn takes(&mut self, in_force: Profile) {
+        let timer = |profile: Profile| profile.timer().unwrap_or(Nanos::ZERO);
+        let (asked, got) = (timer(self.profile), timer(in_force));
+        self.cut = (got < asked).then_some(Cut { asked, got });
+        self.profile = in_force;
+        if matches!(self.phase, Phase::Gathering) {
+            self.timer = got;
+            self.proven = self.proven.filter(|proven| *proven < got);
+        }
+        self.begin_window();
+    }
+
     fn begin_window(&mut self) {
         self.start = None;
+        self.late_observed = false;
         self.window.clear();
     }
 
@@ -300,7 +339,8 @@ impl<C> GoalModeration<C> {
     fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
         let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
         self.proven = None;
-        if !self.is_worth(wanted) || now < self.patient_until {
+        let was_cut = self.cut.is_some_and(|cut| wanted <= cut.again_from());
+        if !self.is_worth(wanted) || was_cut || now < self.patient_until {
             self.begin_window();
             return Decision::keep(if by_ring { Reason::LossBound } else { Reason::Steady });
         }
@@ -428,20 +468,44 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         if let Some(delays) = sample.delays {
             self.window.add(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
         }
-        match rest {
+        if core::mem::take(&mut self.late_observed) {
+            self.window.late_again(OBSERVED_INTERRUPTS);
+        }
+        let decision = match rest {
             None => self.gather(sample.now, seen),
             Some(rest) => self.resting(totals, rest),
+        };
+        // The next window of the same profile begins where this one ended.
+        if self.start.is_none() && !matches!(self.phase, Phase::Applying(_)) && decision.action == Action::Keep {
+            self.start = Some(totals);
+        }
+        decision
+    }
+
+    fn longest(&self) -> Profile {
+        match &self.phase {
+            Phase::Resting(Rest { reason: Reason::NoSaving, .. })
+            | Phase::Applying(Next::Resting(Rest { reason: Reason::NoSaving, .. })) => self.gathering_profile(),
+            // What was asked for, if the machine gave less.
+            Phase::Gathering => match self.cut.filter(|cut| cut.got == self.timer) {
+                Some(cut) => Profile::eqe(cut.asked.as_micros_floor() as u32, self.frames),
+                None => self.profile,
+            },
+            _ => self.profile,
         }
     }
 
-    fn applied(&mut self, now: Instant<C>) {
-        self.applied(now);
+    fn applied(&mut self, _: Instant<C>, in_force: Profile) {
+        self.begin();
+        if in_force.timer() != self.profile.timer() {
+            self.takes(in_force);
+        }
     }
 
     fn observe(&mut self, delays: Delays) {
         // What came before the first sample of a profile may belong to another.
         if self.start.is_some() && !matches!(self.phase, Phase::Fixed | Phase::Applying(_)) {
-            self.window.add(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
+            self.late_observed |= self.window.observe(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
         }
     }
 }

@@ -25,11 +25,13 @@ struct World {
     now_ns: u64,
     events: u64,
     packets: u64,
+    /// The profile that the machine puts in force, whatever is asked for.
+    takes: Option<Profile>,
 }
 
 impl World {
     fn new(config: GoalModerationConfig) -> Self {
-        Self { policy: GoalModeration::new(config), now_ns: 0, events: 0, packets: 0 }
+        Self { policy: GoalModeration::new(config), now_ns: 0, events: 0, packets: 0, takes: None }
     }
 
     /// Until something is to be applied, at most `ms` milliseconds: each of them brought `packets` in
@@ -48,7 +50,7 @@ impl World {
             let Self { events, packets, .. } = *self;
             let decision = self.policy.decide(&Sample { now, events, packets, bytes: 0, completions: 0, delays });
             if let Action::Apply(profile) = decision.action {
-                ModerationPolicy::applied(&mut self.policy, now);
+                ModerationPolicy::applied(&mut self.policy, now, self.takes.unwrap_or(profile));
                 return Some((profile, decision.reason));
             }
         }
@@ -108,6 +110,39 @@ fn a_longer_timer_that_makes_packets_late_is_taken_back() {
     let mut world = World::new(config(100));
     world.run(2_000, 10, 100, Some(80)).unwrap();
     assert_eq!(world.run(100, 10, 100, Some(130)), Some((Profile::eqe(80, 255), Reason::Late)));
+}
+
+#[test]
+fn a_timer_that_the_machine_cuts_short_does_not_run_away() {
+    let mut world = World::new(config(100));
+    // Whatever is asked for, 96 us are in force: the packets are 84 us late.
+    world.takes = Some(Profile::eqe(96, 255));
+    assert_eq!(world.run(2_000, 10, 100, Some(80)), Some((Profile::eqe(110, 255), Reason::Budget)));
+    assert_eq!(world.policy.timer, Nanos::from_micros(96));
+    assert_eq!(world.policy.profile(), Profile::eqe(96, 255));
+    assert_eq!(world.policy.longest(), Profile::eqe(110, 255), "what it would take");
+    // 16 us of room: 112 is too little for another attempt, as 110 gave 96.
+    assert_eq!(world.run(20_000, 10, 100, Some(84)), None);
+    // 40 us of room.
+    assert_eq!(world.run(20_000, 10, 100, Some(60)), Some((Profile::eqe(136, 255), Reason::Budget)));
+    // Late a while later: shorter than what is in force, not than what was asked for.
+    assert_eq!(world.run(5_000, 10, 100, Some(100)), None);
+    let (profile, reason) = world.run(1_000, 10, 100, Some(120)).unwrap();
+    assert_eq!((profile, reason), (Profile::eqe(56, 255), Reason::Late));
+}
+
+#[test]
+fn late_packets_of_one_reading_are_not_yet_an_alarm() {
+    let mut policy = GoalModeration::<Simulated>::new(config(100));
+    let late = Delays { packets: 100, shortest: Nanos::from_micros(110), longest: Nanos::from_micros(120) };
+    let mut decide = |ms: u64, parts: u32| {
+        (0..parts).for_each(|_| policy.observe(late));
+        let now = Instant::from_nanos(ms * MS);
+        policy.decide(&Sample { now, events: ms, packets: 1_000 * ms, bytes: 0, completions: 0, delays: None })
+    };
+    assert_eq!(decide(0, 0).reason, Reason::Measuring);
+    assert_eq!(decide(5, 20).reason, Reason::Measuring, "one stall, in twenty parts of a histogram");
+    assert_eq!(decide(10, 20).reason, Reason::Late);
 }
 
 #[test]
@@ -235,8 +270,10 @@ proptest! {
                 changes.push((now, decision.reason));
             }
             if done && applying {
-                ModerationPolicy::applied(&mut policy, at);
-                ModerationPolicy::applied(&mut from_zero, at);
+                for policy in [&mut policy, &mut from_zero] {
+                    let asked = policy.profile();
+                    ModerationPolicy::applied(policy, at, asked);
+                }
                 applying = false;
             }
         }

@@ -124,11 +124,23 @@ impl Window {
         (1..enough).contains(&self.observed())
     }
 
-    /// Adds the delays of packets that the timer held back for at most `timer`.
+    /// Adds the delays of packets that one interrupt brought, and that the timer held back for at most `timer`.
     #[inline]
     pub fn add(&mut self, delays: Delays, timer: Nanos) {
+        let late = self.observe(delays, timer);
+        self.late_again(u32::from(late));
+    }
+
+    /// Late packets came in this many interrupts.
+    pub fn late_again(&mut self, interrupts: u32) {
+        self.late_interrupts += interrupts;
+    }
+
+    /// Adds delays of packets of any interrupts. Returns whether some were late, and a shorter timer could have helped.
+    #[inline]
+    pub fn observe(&mut self, delays: Delays, timer: Nanos) -> bool {
         if delays.packets == 0 || self.observed() + u64::from(delays.packets) > MOST_PACKETS {
-            return;
+            return false;
         }
         let packets = u64::from(delays.packets);
         let spread = delays.longest.saturating_sub(delays.shortest);
@@ -142,11 +154,10 @@ impl Window {
         if over > timer {
             self.unavoidable += late;
             self.with_unavoidable += packets;
-            return;
+            return false;
         }
         self.packets += packets;
         self.late += late;
-        self.late_interrupts += u32::from(late > 0);
         self.longest = self.longest.max(delays.longest);
         self.weigh(delays.longest, delays.longest, 1);
         if packets > 1 {
@@ -156,6 +167,7 @@ impl Window {
                 packets - 1,
             );
         }
+        late > 0
     }
 
     /// Spreads the weight of `packets` evenly over the delays from `from` to `to`.

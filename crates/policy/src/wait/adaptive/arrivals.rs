@@ -58,7 +58,7 @@ impl OnTheWay {
         Self { least: [u64::MAX; 2], polls: 0 }
     }
 
-    /// The newest frame that a poll found had arrived `before` nanoseconds earlier.
+    /// Notes that the newest frame that a poll found had arrived `before` nanoseconds earlier.
     #[inline]
     pub(super) fn add(&mut self, before: u64) {
         self.polls += 1;

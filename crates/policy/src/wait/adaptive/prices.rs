@@ -48,7 +48,7 @@ impl Prices {
         Self { means: [[NONE; CLASSES]; 2] }
     }
 
-    /// Learns that a wait of `length` cost `spent`, of which the idle state caused `idle`. All are in nanoseconds.
+    /// Learns that a wait of `length` cost `spent`. The idle state caused `idle` of this cost. All are in nanoseconds.
     pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64, idle: u64) {
         let mean = &mut self.means[kind as usize][class(length)];
         mean.samples += 1;

@@ -1,4 +1,4 @@
-//! The shortest path against every schedule on a fine grid, and the dual against every set of late packets.
+//! Compares the shortest path with every schedule on a fine grid, and the dual with every set of late packets.
 
 use proptest::prelude::*;
 

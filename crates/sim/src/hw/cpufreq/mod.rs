@@ -163,7 +163,8 @@ pub(crate) mod tests {
         PStates::steps(mhz(800), mhz(2_200), mhz(100)).unwrap()
     }
 
-    /// Asks each millisecond for `milliseconds`, with the core busy for `busy` percent of each: the last request.
+    /// Lets the governor decide once a millisecond, `milliseconds` times, while the core is busy for `busy` percent of
+    /// each millisecond. Returns its last request.
     pub fn loaded(governor: &mut Governor, from: &mut u64, idle: &mut u64, milliseconds: u64, busy: u64) -> Hertz {
         for _ in 0..milliseconds {
             *from += 1_000_000;

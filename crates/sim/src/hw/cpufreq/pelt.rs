@@ -66,14 +66,14 @@ pub struct Pelt {
 }
 
 impl Pelt {
-    /// The core was busy for `span` at frequency `running`; `highest` is its highest frequency.
+    /// Notes that the core was busy for `span` at frequency `running`; `highest` is its highest frequency.
     pub fn busy(&mut self, span: Nanos, running: Hertz, highest: Hertz) {
         let scaled = span.scale(running.as_hertz().min(highest.as_hertz()), highest.as_hertz().max(1)).as_nanos();
         self.behind += span.as_nanos() - scaled;
         self.pass(scaled, true);
     }
 
-    /// The core was idle for `span`.
+    /// Notes that the core was idle for `span`.
     pub fn idle(&mut self, span: Nanos) {
         if span == Nanos::ZERO {
             return;

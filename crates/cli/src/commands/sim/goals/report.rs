@@ -1,5 +1,5 @@
-//! Shows cases as a report: it plots power, relative to the best rival, against lateness, relative to the allowed
-//! lateness, and lists the lost cases.
+//! Shows cases as a report: a plot of power (as a multiple of the best rival's) against lateness (as a multiple of the
+//! allowed lateness), and a list of the lost cases.
 
 use tester::report::model::{
     Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter, ScatterPanel,

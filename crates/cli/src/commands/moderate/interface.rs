@@ -1,0 +1,320 @@
+//! An interface whose receive queues are steered.
+
+use std::sync::{Arc, Mutex};
+
+use host::knob::{
+    Access, AnySetting, Coalesce, CoalesceQueue, Napi, Rings, Setting as _, Value, interfaces, napi_queues, napis_of,
+};
+use host::transaction::Steered;
+use policy::moderation::{
+    Direction, GoalModeration, GoalModerationConfig, Limits, Moderation, NetDim, PeriodMode, Profile, Static,
+};
+use policy::{Goal, LossBound};
+use steer::Machine;
+use steer::moderation::Moderate as Controller;
+use steer::moderation::place::{Place, Setter, Shared, Strictest};
+use steer::moderation::watched::{Beside, Queue as Watch, Queues, Watched};
+use units::{BitRate, Monotonic};
+
+use super::config::InterfaceConfig;
+use super::queue::{Any, Dry, Queue};
+use super::record::Recorder;
+use super::{COMMAND, note};
+use crate::Failure;
+use crate::args::moderate::{Place as TypedPlace, Policy};
+use crate::documents::VERSION;
+
+/// DIM begins with the second of its five profiles (Linux, drivers' `dim_init`; lib/dim/net_dim.c).
+pub(super) const DIM_BEGINS: u8 = 1;
+/// The longest timer that NAPI deferral takes, in microseconds: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml).
+const LONGEST_USECS: u32 = i32::MAX as u32 / 1_000;
+
+/// How all interfaces are steered.
+#[derive(Clone, Copy)]
+pub(super) struct Options<'a> {
+    pub(super) access: &'a Access,
+    /// Whether nothing is changed.
+    pub(super) dry_run: bool,
+    /// Whether changes are printed as they happen.
+    pub(super) aloud: bool,
+    /// Where the calls of DIM are recorded. `None`: nowhere.
+    pub(super) record: Option<&'a std::path::Path>,
+}
+
+/// An interface and its queues.
+pub(super) struct Interface {
+    pub(super) config: InterfaceConfig,
+    pub(super) queues: Vec<Queue>,
+    /// `None` if nothing is changed.
+    steered: Option<Shared>,
+    watch: Arc<Mutex<Queues>>,
+}
+
+impl Interface {
+    /// Begins to steer. The error says why that is impossible: there is no such interface, it is down, somebody else
+    /// steers it.
+    pub(super) fn begin(
+        options: Options<'_>,
+        config: InterfaceConfig,
+        watch: &Arc<Mutex<Queues>>,
+    ) -> anyhow::Result<Self> {
+        let access = options.access;
+        let found = find(access, &config)?;
+        if let Some((queue, _)) = config.queues.iter().find(|(queue, _)| !found.iter().any(|one| one.queue == *queue)) {
+            let has = found.iter().map(|one| one.queue.to_string()).collect::<Vec<_>>().join(", ");
+            note(&format!("{}: it has no queue {queue} in use; its queues are {has}", config.name));
+        }
+        let places = places(access, &config, &found)?;
+        let is_shared = places.len() < found.len();
+        let (steered, actuators) = match options.dry_run {
+            true => (None, found.iter().map(|_| -> Any { Box::new(Dry) }).collect()),
+            false => {
+                let shared = steered(access, &config, &places)?;
+                let actuators = actuators(&shared, &places, found.len());
+                (Some(shared), actuators)
+            }
+        };
+        let loss = loss_bound(access, &config)?;
+        let mut queues = Vec::with_capacity(found.len());
+        for (found, actuator) in found.into_iter().zip(actuators) {
+            let number = found.queue;
+            let place = watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(found.clone())?;
+            let controller = controller(&config, number, loss, is_shared);
+            let sensor = Watched::new(watch.clone(), place);
+            let machine = match options.dry_run {
+                true => Machine::new(sensor.without_polls(), controller, actuator),
+                false => Machine::new(sensor, controller, actuator),
+            };
+            let recorder = match (options.record, config.policy) {
+                (Some(folder), Policy::NetDim) => Some(Recorder::new(folder, &config.name, number)?),
+                _ => None,
+            };
+            queues.push(Queue::new(found, place, config.policy, machine, options, recorder));
+        }
+        Ok(Self { config, queues, steered, watch: watch.clone() })
+    }
+
+    /// Goes on with other policies and goals, and keeps the settings.
+    pub(super) fn reconfigure(&mut self, access: &Access, config: InterfaceConfig) -> anyhow::Result<()> {
+        let loss = loss_bound(access, &config)?;
+        for queue in &mut self.queues {
+            let is_shared = queue.is_shared();
+            queue.control_by(config.policy, controller(&config, queue.number(), loss, is_shared));
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    /// Whether another configuration can take over without letting go of the settings.
+    pub(super) fn can_become(&self, config: &InterfaceConfig) -> bool {
+        self.config.place == config.place && !self.queues.iter().any(Queue::is_lost)
+    }
+
+    /// Whether none of its queues is steered any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.queues.iter().all(Queue::is_lost)
+    }
+
+    /// Whether the interface has a queue that is not steered: somebody changed the number of its channels.
+    pub(super) fn has_others(&self, access: &Access) -> bool {
+        let Ok(now) = napi_queues(access, &self.config.name) else { return false };
+        now.iter().any(|number| !self.queues.iter().any(|queue| queue.number() == *number))
+    }
+
+    /// Whether the interface itself is gone.
+    pub(super) fn is_lost_with_device(&self) -> bool {
+        !self.queues.is_empty() && self.queues.iter().all(Queue::is_gone)
+    }
+
+    /// Ends it, and restores what was set. `None` if nothing was changed, or all of it is somebody else's or gone; else
+    /// whether all of it is restored.
+    pub(super) fn end(self) -> Option<bool> {
+        let all_lost = self.is_lost();
+        for queue in &self.queues {
+            self.watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(queue.place());
+        }
+        // The actuators hold the settings too.
+        drop(self.queues);
+        let restored = self.steered.map(|shared| restore(&self.config.name, shared));
+        restored.filter(|restored| !all_lost || !restored)
+    }
+}
+
+/// The receive queues of an interface, with their NAPI instances.
+fn find(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Vec<Watch>> {
+    let interface = &config.name;
+    let queues = napi_queues(access, interface)?;
+    let napis = napis_of(access, interface, &queues)?;
+    let what = || format!("cannot moderate {interface}");
+    if napis.is_empty() {
+        let exists = interfaces(access)?.unwrap_or_default().contains(interface);
+        return Err(match exists {
+            false => Failure::wrong(
+                what(),
+                "there is no such network interface in this network namespace",
+                "ip -br link lists the interfaces",
+            ),
+            true => Failure::lacking(
+                what(),
+                "the kernel shows no NAPI instance of it: it is down, its driver uses none, or the kernel is older than \
+                 Linux 6.8",
+                format!(
+                    "ip link set dev {interface} up; a veth has NAPI with GRO: ethtool -K {interface} gro on, and tso \
+                     off at its peer"
+                ),
+            ),
+        }
+        .into());
+    }
+    let beside = match config.place {
+        TypedPlace::Napi => Beside::Card,
+        TypedPlace::Nic => Beside::Deferral,
+    };
+    let queue = |(napi, id): (Napi, u32)| Watch { interface: interface.clone(), queue: napi.queue, napi: id, beside };
+    Ok(napis.into_iter().map(queue).collect())
+}
+
+/// The settings that are steered: one for each queue, or one for the device.
+fn places(access: &Access, config: &InterfaceConfig, found: &[Watch]) -> anyhow::Result<Vec<Place>> {
+    let interface = &config.name;
+    if config.place == TypedPlace::Napi {
+        let deferral = |found: &Watch| Place::Deferral { interface: interface.clone(), queue: found.queue };
+        return Ok(found.iter().map(deferral).collect());
+    }
+    let value = Coalesce::new(interface).read(access)?;
+    let has = |field: &str| value.as_ref().is_some_and(|value: &Value| value.field(field).is_some());
+    if !has("rx-usecs") {
+        let what = format!("cannot moderate {interface} with --place nic");
+        let why = "its driver does not offer rx-usecs (ethtool -c shows what it offers)";
+        return Err(Failure::lacking(what, why, "use --place napi, which works with every driver").into());
+    }
+    // A driver that has it for one queue has it for all (net/ethtool/ioctl.c, ethtool_get_per_queue_coalesce).
+    let by_queue = |found: &Watch| matches!(CoalesceQueue::new(interface, found.queue).read(access), Ok(Some(_)));
+    if found.iter().all(by_queue) {
+        let queue = |found: &Watch| Place::Queue { interface: interface.clone(), queue: found.queue };
+        return Ok(found.iter().map(queue).collect());
+    }
+    Ok(vec![Place::Device {
+        interface: interface.clone(),
+        has_adaptive: has("adaptive-rx"),
+        counts_frames: has("rx-max-frames"),
+    }])
+}
+
+/// Records the original settings. While the deferral is steered, the card's adaptive moderation is off: nobody could say
+/// how long it holds a packet back.
+fn steered(access: &Access, config: &InterfaceConfig, places: &[Place]) -> anyhow::Result<Shared> {
+    let mut settings: Vec<AnySetting> = places.iter().map(Place::setting).collect();
+    let adaptive = match config.place {
+        TypedPlace::Nic => None,
+        TypedPlace::Napi => card_that_adapts(access, &config.name)?,
+    };
+    settings.extend(adaptive.as_ref().map(|(setting, _)| AnySetting::from(setting.clone())));
+    let mut steered = Steered::new(access, &format!("moderate {}", config.name), &settings, COMMAND, VERSION)?;
+    if let Some((_, off)) = adaptive {
+        let failed = match steered.steer(places.len(), &off) {
+            Ok(moved) if moved.is_good() => None,
+            Ok(moved) => Some(format!("{moved:?}")),
+            Err(error) => Some(error.to_string()),
+        };
+        match failed {
+            None => note(&format!("{}: the card's adaptive moderation is off until the end", config.name)),
+            Some(why) => note(&format!(
+                "{}: the card's adaptive moderation stays on, so nothing bounds how long packets gather: {why}",
+                config.name
+            )),
+        }
+    }
+    Ok(Arc::new(Mutex::new(steered)))
+}
+
+/// The card's coalescing if it is adaptive, with the value that turns that and the card's own timer off.
+fn card_that_adapts(access: &Access, interface: &str) -> anyhow::Result<Option<(Coalesce, Value)>> {
+    let setting = Coalesce::new(interface);
+    let Some(value) = setting.read(access)? else { return Ok(None) };
+    if value.field("adaptive-rx").is_none_or(|on| on == "0") {
+        return Ok(None);
+    }
+    let counts_frames = value.field("rx-max-frames").is_some();
+    let device = Place::Device { interface: interface.to_owned(), has_adaptive: true, counts_frames };
+    Ok(Some((setting, device.value(Profile::IMMEDIATE))))
+}
+
+/// An actuator for each queue.
+fn actuators(shared: &Shared, places: &[Place], queues: usize) -> Vec<Any> {
+    let mut all: Vec<Any> = Vec::new();
+    for (number, place) in places.iter().enumerate() {
+        let setter = Setter::new(shared.clone(), number, place.clone());
+        match place {
+            Place::Device { .. } => {
+                all.extend(Strictest::of(setter, queues).into_iter().map(|one| -> Any { Box::new(one) }));
+            }
+            Place::Deferral { .. } | Place::Queue { .. } => all.push(Box::new(setter)),
+        }
+    }
+    all
+}
+
+fn goal_of(config: &InterfaceConfig, queue: u32) -> Goal {
+    config.queues.iter().find(|(number, _)| *number == queue).map_or(config.goal, |(_, goal)| *goal)
+}
+
+fn controller(config: &InterfaceConfig, queue: u32, loss: Option<LossBound>, is_shared: bool) -> Controller<Monotonic> {
+    let goal = goal_of(config, queue);
+    let policy = match config.policy {
+        Policy::Static(profile) => Moderation::Static(Static::new(profile)),
+        Policy::NetDim => {
+            let dim = NetDim::new(Direction::Rx, PeriodMode::Eqe, DIM_BEGINS);
+            Moderation::NetDim(dim.expect("DIM has five profiles"))
+        }
+        Policy::Goal => Moderation::Goal(GoalModeration::new(GoalModerationConfig {
+            goal: Some(goal),
+            direction: Direction::Rx,
+            loss,
+            limits: Limits { usecs: LONGEST_USECS, usecs_step: 1, frames: 0 },
+            remaining: None,
+        })),
+    };
+    Controller::new(policy, goal, Profile::IMMEDIATE, is_shared)
+}
+
+/// The ring, and the rate at which it may fill. `None`, and a note that says so, if one of them is unknown.
+fn loss_bound(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Option<LossBound>> {
+    /// Size of the shortest Ethernet frame in bytes, with its check sequence (IEEE 802.3-2018, 3.2.7).
+    const SHORTEST_FRAME: u64 = 64;
+    let interface = &config.name;
+    if config.policy != Policy::Goal {
+        return Ok(None);
+    }
+    let ring = Rings::new(interface).read(access)?;
+    let descriptors = ring.as_ref().and_then(|ring| ring.field("rx")?.parse().ok());
+    // A driver that does not know its speed says so by an error, or by -1.
+    let speed = access.number(&format!("/sys/class/net/{interface}/speed")).ok().flatten();
+    let line = speed.map(|megabits| BitRate::new(megabits * 1_000_000).frames_of(SHORTEST_FRAME));
+    let why = match (descriptors, config.peak_rate.or(line)) {
+        (Some(descriptors), Some(peak)) => return Ok(Some(LossBound { descriptors, peak })),
+        (None, _) => "its driver does not report how large its ring is",
+        (_, None) => "its driver does not report a line rate; state --peak-rate",
+    };
+    note(&format!("{interface}: only the goal limits how long packets gather, and not the ring: {why}"));
+    Ok(None)
+}
+
+/// Restores what was steered; whether all of it was.
+fn restore(interface: &str, shared: Shared) -> bool {
+    let Some(steered) = Arc::into_inner(shared).and_then(|inner| inner.into_inner().ok()) else { return false };
+    match steered.release() {
+        Ok(Some(back)) if !back.closed => {
+            note(&format!(
+                "{interface}: not everything was restored; look at apus tune status, then run apus tune rollback {}",
+                back.id
+            ));
+            false
+        }
+        Ok(_) => true,
+        Err(error) => {
+            note(&format!("{interface}: its settings are not restored ({error}); try again with apus tune rollback"));
+            false
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! All interfaces while they are steered.
+//!
+//! ```text
+//!   begin ──► the queues' loops ──┬── each second: publish, look for changed interfaces ──┐
+//!               ▲                 ├── SIGHUP of a service: read the file again ───────────┤
+//!               └─────────────────┼───────────────────────────────────────────────────────┘
+//!                                 └── another signal, the end, nothing left ──► restore, result
+//! ```
+//! A service (`--config`) waits for interfaces that are not there, and never ends by itself. Without a configuration file,
+//! an interface that is not there is an error, and the command ends when no queue is steered any more.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use live::os::Signals;
+use live::os::notify::ServiceManager;
+use rustix::process::Signal;
+use steer::moderation::watched::Queues;
+use steer::{Poll, run as run_loops};
+use tester::clock::{MonotonicClock, TrialClock as _};
+use units::{Instant, Monotonic, Nanos};
+
+use super::config::{Config, InterfaceConfig};
+use super::interface::{Interface, Options};
+use super::note;
+use super::published::Published;
+use super::say;
+use crate::args::moderate::Moderate;
+use crate::documents::moderate::{Document, Queue};
+use crate::terminal;
+
+/// Time between two publications of the state, and between two looks at the interfaces.
+const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
+/// Time between two attempts to begin with an interface that is not there. An attempt costs some requests to the kernel.
+const RETRY_EVERY: Nanos = Nanos::from_secs(5);
+
+/// How a session ended.
+pub(super) struct Ended {
+    pub(super) dry_run: bool,
+    pub(super) lasted: Nanos,
+    pub(super) queues: Vec<Queue>,
+    /// Whether everything is restored. `None` if nothing was changed, or nothing is left to restore.
+    pub(super) restored: Option<bool>,
+}
+
+/// What interrupts the loops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wake {
+    Upkeep,
+    Signal(i32),
+    End,
+}
+
+/// An interface that is to be steered and is not there.
+struct Absent {
+    config: InterfaceConfig,
+    why: String,
+    retry: Instant<Monotonic>,
+}
+
+/// The interfaces, and what goes on around them.
+pub(super) struct Session<'a> {
+    typed: &'a Moderate,
+    options: Options<'a>,
+    is_service: bool,
+    watch: Arc<Mutex<Queues>>,
+    interfaces: Vec<Interface>,
+    absent: Vec<Absent>,
+    /// What became of interfaces that are no longer steered.
+    ended: Vec<Queue>,
+    restored: Option<bool>,
+    began: Instant<Monotonic>,
+}
+
+impl<'a> Session<'a> {
+    /// Begins to steer all interfaces.
+    pub(super) fn begin(typed: &'a Moderate, options: Options<'a>, config: Config) -> anyhow::Result<Self> {
+        let watch = Queues::new(options.access)?;
+        if let Err(why) = watch.watch().measures_datagrams() {
+            note(&format!("UDP is not measured, so only other protocols count for the goal: {why}"));
+        }
+        let mut session = Self {
+            typed,
+            options,
+            is_service: typed.config.is_some(),
+            watch: Arc::new(Mutex::new(watch)),
+            interfaces: Vec::new(),
+            absent: Vec::new(),
+            ended: Vec::new(),
+            restored: None,
+            began: MonotonicClock.now(),
+        };
+        for one in config.interfaces {
+            session.add(one)?;
+        }
+        Ok(session)
+    }
+
+    /// Begins with an interface. A service tries again later if that fails.
+    fn add(&mut self, config: InterfaceConfig) -> anyhow::Result<()> {
+        match Interface::begin(self.options, config.clone(), &self.watch) {
+            Ok(interface) => self.interfaces.push(interface),
+            Err(error) if self.is_service => self.wait_for(config, &format!("{error:#}"), None),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Tries again later, and says why, unless that was said before.
+    fn wait_for(&mut self, config: InterfaceConfig, why: &str, said: Option<&str>) {
+        let why = why.replace('\n', "; ");
+        if said != Some(&why) {
+            note(&format!("{}: not steered yet: {why}", config.name));
+        }
+        let retry = MonotonicClock.now() + RETRY_EVERY;
+        self.absent.push(Absent { config, why, retry });
+    }
+
+    /// Ends an interface, and keeps what became of it.
+    fn end_one(&mut self, interface: Interface) {
+        self.ended.extend(self.documents_of(&interface));
+        let restored = interface.end();
+        self.restored = match (self.restored, restored) {
+            (Some(one), Some(other)) => Some(one && other),
+            (one, other) => one.or(other),
+        };
+    }
+
+    /// Steers until a signal, or the end.
+    pub(super) fn run(mut self, signals: &Signals, manager: &ServiceManager) -> anyhow::Result<Ended> {
+        let clock = MonotonicClock;
+        let end = self.typed.duration.map(|duration| self.began + duration);
+        let mut published = Published::new();
+        let mut upkeep = self.began + UPKEEP_EVERY;
+        manager.ready(&self.status())?;
+        loop {
+            match self.steer(signals, upkeep, end) {
+                Wake::End => break,
+                Wake::Signal(number) if self.is_service && number == Signal::HUP.as_raw() => {
+                    manager.reloading()?;
+                    self.reload();
+                    manager.ready(&self.status())?;
+                }
+                Wake::Signal(_) => break,
+                Wake::Upkeep => {
+                    upkeep = clock.now() + UPKEEP_EVERY;
+                    self.look();
+                    published.publish(&self.document()).into_iter().for_each(|failed| note(&failed));
+                    if manager.listens() {
+                        manager.alive()?;
+                        manager.status(&self.status())?;
+                    }
+                    let none_left = self.absent.is_empty() && self.interfaces.iter().all(Interface::is_lost);
+                    if none_left && !self.is_service {
+                        break;
+                    }
+                }
+            }
+        }
+        manager.stopping()?;
+        let lasted = clock.now().since(self.began).unwrap_or(Nanos::ZERO);
+        for interface in std::mem::take(&mut self.interfaces) {
+            self.end_one(interface);
+        }
+        Ok(Ended { dry_run: self.options.dry_run, lasted, queues: self.ended, restored: self.restored })
+    }
+
+    /// Runs the queues' loops until something else is to be done.
+    fn steer(&mut self, signals: &Signals, upkeep: Instant<Monotonic>, end: Option<Instant<Monotonic>>) -> Wake {
+        let clock = MonotonicClock;
+        let until = end.map_or(upkeep, |end| end.min(upkeep));
+        let wake = Cell::new(Wake::Upkeep);
+        let wait = |next: Instant<Monotonic>| {
+            let left = next.min(until).since(clock.now()).unwrap_or(Nanos::ZERO);
+            if let Some(signal) = signals.wait(Duration::from_nanos(left.as_nanos())) {
+                wake.set(Wake::Signal(signal));
+                return ControlFlow::Break(());
+            }
+            if clock.now() < until { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let queues = self.interfaces.iter_mut().flat_map(|interface| &mut interface.queues);
+        let mut loops: Vec<&mut dyn Poll<Monotonic>> = queues.map(|queue| queue as _).collect();
+        run_loops(&mut loops, || clock.now(), wait);
+        // All loops have ended, or there is none.
+        if loops.iter().all(|one| one.poll_at().is_none()) {
+            while wait(until).is_continue() {}
+        }
+        match wake.get() {
+            Wake::Upkeep if end.is_some_and(|end| clock.now() >= end) => Wake::End,
+            wake => wake,
+        }
+    }
+
+    /// Looks for interfaces that have changed, and for those that are back.
+    fn look(&mut self) {
+        let access = self.options.access;
+        let (changed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.interfaces)
+            .into_iter()
+            .partition(|interface| interface.has_others(access) || self.is_service && interface.is_lost_with_device());
+        self.interfaces = kept;
+        for interface in changed {
+            let config = interface.config.clone();
+            note(&format!("{}: its queues have changed; it is taken up again", config.name));
+            self.end_one(interface);
+            if let Err(error) = self.add(config.clone()) {
+                self.wait_for(config, &format!("{error:#}"), None);
+            }
+        }
+        let now = MonotonicClock.now();
+        let (due, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.absent).into_iter().partition(|absent| now >= absent.retry);
+        self.absent = waiting;
+        for Absent { config, why, .. } in due {
+            match Interface::begin(self.options, config.clone(), &self.watch) {
+                Ok(interface) => {
+                    note(&format!("{}: steered from now on", config.name));
+                    self.ended.retain(|queue| queue.interface != config.name);
+                    self.interfaces.push(interface);
+                }
+                Err(error) => self.wait_for(config, &format!("{error:#}"), Some(&why)),
+            }
+        }
+    }
+
+    /// Reads the configuration file again. Interfaces that stay keep their settings meanwhile. A file that is wrong
+    /// changes nothing.
+    fn reload(&mut self) {
+        let config = match Config::of(self.typed) {
+            Ok(config) => config,
+            Err(error) => {
+                note(&format!("the configuration stays as it was: {error}"));
+                return;
+            }
+        };
+        self.absent.clear();
+        let mut before = std::mem::take(&mut self.interfaces);
+        for one in config.interfaces {
+            self.ended.retain(|queue| queue.interface != one.name);
+            match before.iter().position(|interface| interface.config.name == one.name) {
+                Some(place) if before[place].can_become(&one) => {
+                    let mut interface = before.swap_remove(place);
+                    if interface.config != one
+                        && let Err(error) = interface.reconfigure(self.options.access, one)
+                    {
+                        note(&format!("{}: it is steered as before: {error:#}", interface.config.name));
+                    }
+                    self.interfaces.push(interface);
+                    continue;
+                }
+                Some(place) => {
+                    let interface = before.swap_remove(place);
+                    self.end_one(interface);
+                    self.ended.retain(|queue| queue.interface != one.name);
+                }
+                None => {}
+            }
+            if let Err(error) = self.add(one.clone()) {
+                self.wait_for(one, &format!("{error:#}"), None);
+            }
+        }
+        for interface in before {
+            note(&format!("{}: no longer in the configuration, and not steered from now on", interface.config.name));
+            self.end_one(interface);
+        }
+    }
+
+    fn documents_of(&self, interface: &Interface) -> Vec<Queue> {
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let document =
+            |queue: &super::queue::Queue| queue.document(watch.queue(queue.place()).map_or(0, |queue| queue.napi));
+        interface.queues.iter().map(document).collect()
+    }
+
+    /// What goes on now.
+    fn document(&self) -> Document {
+        let now = self.interfaces.iter().flat_map(|interface| self.documents_of(interface));
+        let lasted = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO);
+        say::document(self.options.dry_run, lasted, now.chain(self.ended.iter().cloned()).collect(), None)
+    }
+
+    /// A line for people.
+    fn status(&self) -> String {
+        let queues = self.interfaces.iter().flat_map(|interface| &interface.queues);
+        let steered = queues.filter(|queue| !queue.is_lost()).count();
+        let mut text = format!("{steered} receive queues are steered");
+        if !self.absent.is_empty() {
+            let names: Vec<&str> = self.absent.iter().map(|absent| absent.config.name.as_str()).collect();
+            text = format!("{text}; not steered yet: {}", names.join(", "));
+        }
+        terminal::line(&text)
+    }
+}

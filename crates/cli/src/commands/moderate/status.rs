@@ -1,0 +1,34 @@
+//! `apus moderate status`: what running instances steer.
+
+use std::io::Write as _;
+
+use tester::document::Name;
+
+use super::{published, table};
+use crate::args::moderate::Show;
+use crate::documents::VERSION;
+use crate::documents::moderate::Verdict;
+use crate::documents::moderation::{Document, SCHEMA};
+use crate::{Status, terminal};
+
+/// Runs `apus moderate status`.
+pub(super) fn run(typed: &Show) -> anyhow::Result<Status> {
+    let (instances, leftovers) = published::all(&typed.moderation.root)?;
+    let document = Document { apus: VERSION.to_owned(), schema: SCHEMA.to_owned(), instances, leftovers };
+    terminal::print(typed.json, &document, |out| {
+        let lines = match document.instances.is_empty() {
+            true => vec!["no instance of apus moderate is running".to_owned()],
+            false => table::lines(&document.instances),
+        };
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        let leftovers = document.leftovers.iter();
+        leftovers.map(table::leftover).try_for_each(|line| writeln!(out, "{line}"))?;
+        out.flush()
+    })?;
+    // A policy that is not for the goal is not at fault if it misses it.
+    let missed = |queue: &crate::documents::moderation::Queue| {
+        queue.lost.is_some() || queue.policy == "goal" && queue.verdict == Name::of(&Verdict::Missed)
+    };
+    let is_bad = document.instances.iter().flat_map(|instance| &instance.queues).any(missed);
+    Ok(if is_bad { Status::Findings } else { Status::Good })
+}

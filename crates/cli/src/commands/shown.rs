@@ -1,0 +1,38 @@
+//! Rates and times as `apus top` and `apus moderate status` show them.
+
+use units::{Nanos, PacketRate};
+
+/// Shown for a value that is unknown or has too few samples.
+pub(super) const UNKNOWN: &str = "–";
+
+/// Formats a packet rate, with a fraction below 10.
+pub(super) fn pps(rate: f64) -> String {
+    match rate {
+        r if r > 0.0 && r < 10.0 => format!("{r:.1}pps"),
+        r => PacketRate::new(r.round() as u64).to_string(),
+    }
+}
+
+pub(super) fn per_second(rate: Option<f64>) -> String {
+    rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.0}/s"))
+}
+
+/// Formats nanoseconds with about three digits: `1.23us`, `12.3us`, `123us`.
+pub(super) fn span(ns: Option<u64>) -> String {
+    let Some(ns) = ns else { return UNKNOWN.to_owned() };
+    let digits = ns.checked_ilog10().map_or(1, |log| log + 1);
+    let cut = 10u64.pow(digits.saturating_sub(3));
+    Nanos::from_nanos(ns / cut * cut).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_keep_three_digits() {
+        let shown = [7, 1_234, 12_345, 123_456, 1_234_567, 0].map(|ns| span(Some(ns)));
+        assert_eq!(shown, ["7ns", "1.23us", "12.3us", "123us", "1.23ms", "0ns"]);
+        assert_eq!(span(None), "–");
+    }
+}
