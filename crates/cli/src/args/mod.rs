@@ -93,7 +93,8 @@ pub enum Command {
     ///
     /// For applications that use the kernel's network stack and know nothing of Apus. Steers the interrupt moderation of
     /// each receive queue on its own, and restores the original settings at the end, also after a crash. Runs until
-    /// Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed the goal in the last second.
+    /// Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed its goal or is no
+    /// longer steered.
     Moderate(moderate::Moderate),
     /// Finds out which settings help: tries them in alternating runs, and tells their effects from noise.
     ///
@@ -136,7 +137,7 @@ pub struct Telemetry {
 pub struct Moderation {
     /// Read what running instances of `apus moderate` publish from DIR.
     #[arg(long = "moderation", value_name = "DIR", default_value = moderate::ROOT)]
-    pub root: PathBuf,
+    pub folder: PathBuf,
 }
 
 /// Arguments of `apus top`.

@@ -49,7 +49,8 @@ pub struct Moderate {
     #[arg(long, default_value = "goal", value_parser = policy)]
     pub policy: Policy,
     /// Where the time is set: napi (NAPI deferral; works with every driver, each queue on its own) or nic (the NIC's
-    /// coalescing, rx-usecs; one time for all queues, the shortest that a queue needs).
+    /// coalescing, rx-usecs; each queue on its own if the driver can, else one time for all queues, the shortest that a
+    /// queue needs).
     #[arg(long, value_enum, default_value = "napi")]
     pub place: Place,
     /// Highest packet rate that one queue may receive. No time is longer than half of what the ring takes to fill at
@@ -80,7 +81,7 @@ pub enum Command {
     Check(Check),
     /// Shows the queues that running instances of `apus moderate` steer.
     ///
-    /// Exit status 1 if a queue missed its goal in the last second, or is no longer steered.
+    /// Exit status 1 if a queue has missed its goal, or is no longer steered.
     Status(Show),
 }
 

@@ -169,7 +169,7 @@ pub struct Rollback {
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Roll back only abandoned transactions: those whose apply was cut short, and those bound to an apus process that
-    /// has ended, such as `apus tune follow` or the guardian process of --for and --while-pid.
+    /// has ended, such as `apus tune follow` or the process that --for and --while-pid start.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
     /// Also roll back settings that someone else has changed since Apus set them.

@@ -70,8 +70,12 @@ pub struct Queue {
     /// The longest delay from arrival to the application's read at the goal's quantile: the bound of the first part, and
     /// the measured second part. `null` if no packet was measured, or the first part has no bound.
     pub at_most_ns: Option<u64>,
+    /// Number of its packets that were measured since it is steered, while there was a bound.
+    pub judged: u64,
+    /// Number of those that may have been later than the goal. It is estimated, so it may have a fraction.
+    pub late: f64,
     /// Share of its packets that may have been later than the goal, since it is steered; `null` if none was measured.
-    pub late_share: Option<f64>,
+    pub late_ratio: Option<f64>,
     /// Whether the goal was held since it is steered.
     pub verdict: Name<Verdict>,
     /// What the machine made of the setting, if not what was asked for, or why it was refused; `null` if all is as asked
@@ -103,7 +107,9 @@ impl Queue {
             polls_per_second: per_second(queue.polls),
             reception_to_read_ns: queue.reception_to_read_ns,
             at_most_ns: at_most,
-            late_share: (queue.judged > 0).then(|| queue.late / queue.judged as f64),
+            judged: queue.judged,
+            late: queue.late,
+            late_ratio: (queue.judged > 0).then(|| queue.late / queue.judged as f64),
             verdict: queue.verdict,
             trouble: queue.trouble.clone(),
             lost: queue.lost.clone(),

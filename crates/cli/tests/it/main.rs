@@ -20,6 +20,8 @@ mod laws;
 mod metrics;
 /// `apus moderate`: applications on the kernel's stack in a lab, kills, other hands on the settings; as root only.
 mod moderate;
+/// `apus moderate` as a service: its file, what it publishes, the unit; status, top and metrics.
+mod moderate_service;
 /// `apus` alone, `--help`, and the completions and manual pages made of the same definitions.
 mod overview;
 /// `apus probe`: documents, tables, wrong use, files of other tools.

@@ -73,14 +73,10 @@ impl ServiceManager {
         self.send("STOPPING=1")
     }
 
-    /// The process is alive; within every [`watchdog`](Self::watchdog).
-    pub fn alive(&self) -> Result<(), Error> {
-        self.send("WATCHDOG=1")
-    }
-
-    /// What the process does, a line that `systemctl status` shows.
-    pub fn status(&self, status: &str) -> Result<(), Error> {
-        self.send(&format!("STATUS={}", line(status)))
+    /// The process is alive; within every [`watchdog`](Self::watchdog). `status` says what it does, in a line that
+    /// `systemctl status` shows.
+    pub fn alive(&self, status: &str) -> Result<(), Error> {
+        self.send(&format!("WATCHDOG=1\nSTATUS={}", line(status)))
     }
 
     fn send(&self, message: &str) -> Result<(), Error> {
@@ -136,13 +132,12 @@ mod tests {
             let usecs: u64 = said.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&said).parse().unwrap();
             let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
             assert!(usecs.abs_diff(now.tv_sec.unsigned_abs() * 1_000_000) < 60_000_000, "{usecs}: {now:?}");
-            manager.status("x").unwrap();
-            manager.alive().unwrap();
+            manager.alive("x").unwrap();
             manager.stopping().unwrap();
-            assert_eq!([heard(&socket), heard(&socket), heard(&socket)], ["STATUS=x", "WATCHDOG=1", "STOPPING=1"]);
+            assert_eq!([heard(&socket), heard(&socket)], ["WATCHDOG=1\nSTATUS=x", "STOPPING=1"]);
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(manager(&path.display().to_string(), None, None).alive().is_err(), "nobody listens any more");
+        assert!(manager(&path.display().to_string(), None, None).stopping().is_err(), "nobody listens any more");
     }
 
     #[test]
@@ -151,7 +146,7 @@ mod tests {
         let _socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let manager = manager(&format!("@{name}"), None, None);
         // The queue of a socket has net.unix.max_dgram_qlen messages, by default 10 or 512.
-        assert!((0..100_000).any(|_| manager.alive().is_err()));
+        assert!((0..100_000).any(|_| manager.alive("x").is_err()));
     }
 
     #[test]

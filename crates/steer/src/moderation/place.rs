@@ -124,7 +124,15 @@ impl Setter {
     pub fn place(&self) -> &Place {
         &self.place
     }
+}
 
+/// One place.
+trait One: std::fmt::Debug {
+    fn apply(&self, profile: Profile) -> Acted<Profile>;
+    fn standing(&self) -> Standing;
+}
+
+impl One for Setter {
     fn apply(&self, profile: Profile) -> Acted<Profile> {
         let wanted = self.place.value(profile);
         let moved = self.steered.lock().unwrap_or_else(PoisonError::into_inner).steer(self.number, &wanted);
@@ -179,7 +187,7 @@ impl<C> Actuator<C> for Setter {
 /// A place that several queues share: the strictest of those that have packets decides.
 #[derive(Debug)]
 pub struct Strictest {
-    setter: Setter,
+    setter: Box<dyn One + Send>,
     wishes: Vec<Option<Wish>>,
     /// What was asked for last, and what became of it.
     asked: Option<(Profile, Acted<Profile>)>,
@@ -189,6 +197,10 @@ pub struct Strictest {
 impl Strictest {
     /// An actuator for each of `queues` queues.
     pub fn of(setter: Setter, queues: usize) -> Vec<StrictestOf> {
+        Self::by(Box::new(setter), queues)
+    }
+
+    fn by(setter: Box<dyn One + Send>, queues: usize) -> Vec<StrictestOf> {
         let shared = Self { setter, wishes: vec![None; queues], asked: None, in_force: None };
         let shared = Arc::new(Mutex::new(shared));
         (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue, known: None }).collect()
@@ -283,6 +295,48 @@ impl<C> Actuator<C> for StrictestOf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A driver that knows multiples of 10 us, and remembers what it was asked for.
+    #[derive(Clone, Default, Debug)]
+    struct Driver(Arc<Mutex<Vec<u32>>>);
+
+    impl One for Driver {
+        fn apply(&self, profile: Profile) -> Acted<Profile> {
+            self.0.lock().unwrap().push(profile.usecs);
+            let now = Profile::eqe(profile.usecs / 10 * 10, 0);
+            if now.usecs == profile.usecs { Acted::InForce } else { Acted::Rounded { now, why: None } }
+        }
+        fn standing(&self) -> Standing {
+            Standing::AsLeft
+        }
+    }
+
+    #[test]
+    fn the_strictest_queue_with_packets_decides_and_the_others_learn_it() {
+        let driver = Driver::default();
+        let mut queues = Strictest::by(Box::new(driver.clone()), 3);
+        let wish = |usecs, most: Option<u32>| Wish {
+            profile: if usecs == 0 { Profile::IMMEDIATE } else { Profile::eqe(usecs, 0) },
+            most: most.map(|usecs| Profile::eqe(usecs, 0)),
+        };
+        let now = Instant::<units::Simulated>::ORIGIN;
+        let mut set = |queue: usize, wish: Wish| Actuator::set(&mut queues[queue], now, &wish);
+        assert_eq!(set(0, wish(100, Some(100))), Acted::InForce);
+        assert_eq!(set(1, wish(50, Some(50))), Acted::InForce);
+        // Its packets come alone: it needs no timer, and puts up with 80 us.
+        let Acted::Rounded { now: in_force, why } = set(2, wish(0, Some(80))) else { panic!() };
+        assert!(in_force == Profile::eqe(50, 0) && why.unwrap().contains("queue 1 needs"));
+        // No packets come to queue 1 any more.
+        assert!(matches!(set(1, wish(50, None)), Acted::Rounded { now, .. } if now.usecs == 80));
+        // The driver rounds.
+        assert!(matches!(set(2, wish(0, Some(77))), Acted::Rounded { now, .. } if now.usecs == 70));
+        // Nobody has packets: it stays.
+        set(0, wish(100, None));
+        assert!(matches!(set(2, wish(0, None)), Acted::Rounded { now, .. } if now.usecs == 70));
+        assert_eq!(*driver.0.lock().unwrap(), [100, 50, 80, 77]);
+        let mut shifted = |queue: usize| Actuator::<units::Simulated>::shifted(&mut queues[queue]);
+        assert_eq!((shifted(0), shifted(0), shifted(1), shifted(2)), (None, None, Some(Profile::eqe(70, 0)), None));
+    }
 
     #[test]
     fn a_profile_and_its_value_say_the_same() {

@@ -339,6 +339,50 @@ fn a_dry_run_tells_where_a_timer_would_save_nothing() {
     }
 }
 
+/// A sensor of a day: traffic that comes and goes by the hour, with delays in a hundred buckets.
+struct Day(u64);
+
+impl Sensor<Simulated> for Day {
+    type Seen = QueueSeen;
+    fn read(&mut self, now: Time) -> Result<Reading<QueueSeen, Simulated>, Blind> {
+        let minute = now.as_nanos() / SECOND / 60;
+        let new = [0, 3, 40][minute as usize / 20 % 3];
+        self.0 += new;
+        let us = 5 + now.as_nanos() / 5_000_000 * 7 % 100;
+        let (shortest, longest) = (Nanos::from_micros(us), Nanos::from_micros(us + 5));
+        let after = (new > 0).then_some(Delays { packets: new as u32, shortest, longest });
+        let after = Some(after.into_iter().collect());
+        let (packets, bytes, polls) = (self.0, self.0 * 100, Some(self.0 / 3));
+        let seen = QueueSeen { packets, bytes, polls, full_polls: Some(0), after, beside: Some(Nanos::ZERO) };
+        Ok(Reading { taken: now, seen })
+    }
+}
+
+#[test]
+fn a_day_takes_no_more_memory_than_a_minute() {
+    let queue = Queue::new(US, (1, 1));
+    let text = "p99=300us";
+    let controller = Moderate::new(goal(text), text.parse().unwrap(), Profile::IMMEDIATE, false);
+    let mut one = Machine::new(Day(0), controller, Hand(queue.clone()));
+    let (mut now, mut most) = (Instant::from_nanos(0), 0);
+    let mut hour = 0;
+    while now.as_nanos() < 24 * 3_600 * SECOND {
+        one.poll(now);
+        now = one.poll_at().unwrap();
+        most = most.max(one.controller().delays.len());
+        if now.as_nanos() / (3_600 * SECOND) > hour {
+            hour += 1;
+            // What the hand was told is the test's own memory.
+            assert!(queue.borrow().applied.len() < 1_000, "{} changes in an hour", queue.borrow().applied.len());
+            queue.borrow_mut().applied.clear();
+        }
+    }
+    // A span of a second has 200 readings of one bucket each: of at most a hundred buckets.
+    assert!(most <= 100, "{most}");
+    let lateness = one.controller().lateness();
+    assert!(lateness.packets > 8_000_000 && lateness.late < 0.02 * lateness.packets as f64, "{lateness:?}");
+}
+
 #[test]
 fn fixed_and_dim_are_policies_like_any_other() {
     let queue = Queue::new(20 * US, (8 * US, 4 * US));

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use host::knob::{Access, Coalesce, Error, Napi, Setting as _, Value, napis_of};
-use host::watch::{NapiCounts, NapiWatch, bounds};
+use host::watch::{BUCKETS, NapiCounts, NapiWatch, bounds};
 use policy::moderation::Delays;
 use units::{Instant, Nanos};
 
@@ -79,7 +79,8 @@ impl Queues {
     pub fn remove(&mut self, place: usize) {
         if let Some(seen) = self.queues.get_mut(place) {
             *seen = None;
-            self.watch.forget(place);
+            // What is not forgotten is counted in vain.
+            let _ = self.watch.forget(place);
         }
     }
 
@@ -195,30 +196,64 @@ impl<C> Sensor<C> for Watched {
 
 /// What the counters say, and the delays since the last time.
 fn seen(last: Option<&NapiCounts>, now: &NapiCounts, beside: Option<Nanos>) -> QueueSeen {
-    let grown = |(bucket, count): (usize, &u64)| {
-        let before = last.map_or(0, |last| last.delays[bucket]);
-        let packets = u32::try_from(count.wrapping_sub(before)).unwrap_or(u32::MAX);
-        let (shortest, longest) = bounds(bucket);
-        (packets > 0).then_some(Delays { packets, shortest, longest })
-    };
+    let delays = grown(last.map(|last| &last.delays), &now.delays);
+    let held = grown(last.map(|last| &last.held), &now.held);
     QueueSeen {
         packets: now.packets,
         bytes: now.bytes,
         polls: Some(now.polls),
         full_polls: Some(now.full_polls),
-        after: Some(now.delays.iter().enumerate().filter_map(grown).collect()),
+        after: Some(together(delays, held)),
         beside,
     }
+}
+
+/// The packets of each bucket that came since the last time, the longest times first.
+fn grown(last: Option<&[u64; BUCKETS]>, now: &[u64; BUCKETS]) -> Vec<Delays> {
+    let of = |bucket: usize| {
+        let before = last.map_or(0, |last| last[bucket]);
+        let packets = u32::try_from(now[bucket].wrapping_sub(before)).unwrap_or(u32::MAX);
+        let (shortest, longest) = bounds(bucket);
+        (packets > 0).then_some(Delays { packets, shortest, longest })
+    };
+    (0..BUCKETS).rev().filter_map(of).collect()
+}
+
+/// The delays with the times that GRO held packets. Which packet was held for how long is not known: those that were held
+/// longest are taken to be the latest. Both lists begin with the longest times.
+fn together(delays: Vec<Delays>, held: Vec<Delays>) -> Vec<Delays> {
+    let mut held = held.into_iter();
+    let mut hold = held.next();
+    let mut all = Vec::with_capacity(delays.len());
+    for mut delay in delays {
+        while let Some(longest) = &mut hold {
+            let packets = delay.packets.min(longest.packets);
+            let (shortest, latest) = (delay.shortest + longest.shortest, delay.longest + longest.longest);
+            all.push(Delays { packets, shortest, longest: latest });
+            delay.packets -= packets;
+            longest.packets -= packets;
+            if longest.packets == 0 {
+                hold = held.next();
+            }
+            if delay.packets == 0 {
+                break;
+            }
+        }
+        if delay.packets > 0 {
+            all.push(delay);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::watch::BUCKETS;
 
     #[test]
     fn only_what_came_since_the_last_reading_is_seen() {
-        let mut counts = NapiCounts { packets: 5, bytes: 500, polls: 3, full_polls: 1, delays: [0; BUCKETS] };
+        let mut counts =
+            NapiCounts { packets: 5, bytes: 500, polls: 3, full_polls: 1, delays: [0; BUCKETS], held: [0; BUCKETS] };
         counts.delays[8] = 4;
         let first = seen(None, &counts, Some(Nanos::ZERO));
         assert_eq!((first.packets, first.bytes, first.polls, first.full_polls), (5, 500, Some(3), Some(1)));
@@ -228,7 +263,33 @@ mod tests {
         later.delays[8] += 1;
         later.delays[20] += 2;
         let after = seen(Some(&counts), &later, None).after.unwrap();
-        assert_eq!(after.iter().map(|delays| delays.packets).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(after.iter().map(|delays| delays.packets).collect::<Vec<_>>(), [2, 1], "the latest first");
+    }
+
+    #[test]
+    fn the_longest_held_are_taken_to_be_the_latest() {
+        let of = |parts: &[(u32, u64)]| -> Vec<Delays> {
+            let delays = |(packets, us): &(u32, u64)| Delays {
+                packets: *packets,
+                shortest: Nanos::from_micros(*us),
+                longest: Nanos::from_micros(us + 1),
+            };
+            parts.iter().map(delays).collect()
+        };
+        let parts = |all: Vec<Delays>| -> Vec<(u32, u64, u64)> {
+            let part = |one: Delays| (one.packets, one.shortest.as_micros_floor(), one.longest.as_micros_floor());
+            all.into_iter().map(part).collect()
+        };
+        let delays = || of(&[(2, 50), (10, 20)]);
+        assert_eq!(parts(together(delays(), of(&[]))), [(2, 50, 51), (10, 20, 21)]);
+        let held = of(&[(1, 200), (3, 100)]);
+        assert_eq!(
+            parts(together(delays(), held)),
+            [(1, 250, 252), (1, 150, 152), (2, 120, 122), (8, 20, 21)],
+            "one 200 us, three 100 us"
+        );
+        // More were held than were read until now.
+        assert_eq!(parts(together(of(&[(1, 5)]), of(&[(4, 10)]))), [(1, 15, 17)]);
     }
 
     #[test]

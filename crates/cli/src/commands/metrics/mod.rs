@@ -32,7 +32,7 @@ pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     if !address.ip().is_loopback() {
         let _ = writeln!(terminal::err(), "warning: anyone who can connect to {address} can read the counters");
     }
-    let (root, moderation) = (typed.telemetry.root.clone(), typed.moderation.root.clone());
+    let (root, moderation) = (typed.telemetry.root.clone(), typed.moderation.folder.clone());
     server::serve(&listener, &ended, move || exposition::read(&root, &moderation))?;
     Ok(Status::Good)
 }

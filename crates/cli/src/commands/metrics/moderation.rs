@@ -9,7 +9,7 @@ use std::fmt;
 
 use host::facts::Softirqs;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use tester::document::Name;
 
@@ -89,7 +89,7 @@ impl Collector for Moderated {
         self.gauges(
             to,
             "apus_moderated_goal_held",
-            "1 if the goal was held in the last second, 0 if it was missed; absent if unmeasured",
+            "1 if the goal was held since the queue is steered, 0 if it was missed; absent if unmeasured",
             |queue| match queue.verdict {
                 verdict if verdict == Name::of(&Verdict::Held) => Some(1.0),
                 verdict if verdict == Name::of(&Verdict::Missed) => Some(0.0),
@@ -111,12 +111,19 @@ impl Collector for Moderated {
         self.gauges(to, "apus_moderated_steered", "1 if the queue is steered, 0 if it no longer is", |queue| {
             Some(f64::from(u8::from(queue.lost.is_none())))
         })?;
-        let mut out =
-            to.encode_descriptor("apus_moderated_changes", "How often the timer was set", None, MetricType::Counter)?;
-        for (namespace, queue) in &self.queues {
-            let labels = labels(*namespace, queue);
-            out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&queue.changes, None)?;
-        }
+        self.counters(to, "apus_moderated_changes", "How often the timer was set", |queue| queue.changes)?;
+        self.counters(
+            to,
+            "apus_moderated_judged_packets",
+            "Packets by which the goal is judged: those that were measured while there was a bound",
+            |queue| queue.judged,
+        )?;
+        self.counters(
+            to,
+            "apus_moderated_late_packets",
+            "Of those, the packets that may have been later than the goal; estimated",
+            |queue| queue.late,
+        )?;
         self.softirqs(to)
     }
 }
@@ -134,6 +141,21 @@ impl Moderated {
             if let Some(value) = value(queue) {
                 out.encode_family(&labels(*namespace, queue))?.encode_gauge(&value)?;
             }
+        }
+        Ok(())
+    }
+
+    fn counters<V: EncodeCounterValue>(
+        &self,
+        to: &mut DescriptorEncoder,
+        name: &str,
+        help: &str,
+        value: impl Fn(&Queue) -> V,
+    ) -> fmt::Result {
+        let mut out = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (namespace, queue) in &self.queues {
+            let labels = labels(*namespace, queue);
+            out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value(queue), None)?;
         }
         Ok(())
     }
@@ -167,7 +189,7 @@ impl Moderated {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::moderate::published::tests::queue;
+    use super::super::super::moderate::published::queue;
     use super::*;
     use prometheus_client::encoding::text;
     use prometheus_client::registry::Registry;
@@ -199,14 +221,16 @@ mod tests {
             ("apus_moderated_polls_per_second", "11000.0"),
             ("apus_moderated_steered", "1.0"),
             ("apus_moderated_changes_total", "7"),
+            ("apus_moderated_judged_packets_total", "1000000"),
+            ("apus_moderated_late_packets_total", "2500.0"),
         ] {
             let line = format!("{name}{labels} {value}");
             assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
         }
-        assert!(text.contains(
-            r#"apus_moderated_queue_info{interface="eth0",queue="3",netns="",policy="goal",goal="p99=100us","#
-        ));
-        assert!(text.contains(r#"reason="the goal leaves room",lost=""} 1"#), "{text}");
+        let info = text.lines().find(|line| line.starts_with("apus_moderated_queue_info{")).expect(&text);
+        for label in [r#"interface="eth0""#, r#"goal="p99=100us""#, r#"reason="the goal leaves room""#, r#"lost="""#] {
+            assert!(info.contains(label), "{label}: {info}");
+        }
         assert!(text.contains("\napus_host_softirq_seconds_total{cpu=\"1\"} 1.25\n"), "{text}");
         assert!(text.contains("\napus_host_net_rx_softirqs_total{cpu=\"1\"} 77\n"), "{text}");
     }

@@ -114,11 +114,10 @@ impl Config {
             for error in errors {
                 reader.mistake(error.span().map_or(0, |span| span.start), error.message().trim().replace('\n', "; "));
             }
-            return Err(reader.mistakes);
+            return Err(reader.sorted());
         }
         let config = reader.config(root.get_ref());
-        reader.mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
-        if reader.mistakes.is_empty() { Ok(config) } else { Err(reader.mistakes) }
+        if reader.mistakes.is_empty() { Ok(config) } else { Err(reader.sorted()) }
     }
 }
 
@@ -173,6 +172,12 @@ impl Reader<'_> {
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         self.mistakes.push(Mistake { file: self.file.to_owned(), line, column, why: why.into() });
+    }
+
+    /// The mistakes, in the order of the file.
+    fn sorted(mut self) -> Vec<Mistake> {
+        self.mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+        self.mistakes
     }
 
     fn config(&mut self, root: &DeTable<'_>) -> Config {
@@ -415,7 +420,7 @@ eth4 = true
             "f:16:25: \"01\" is not the number of a queue, 0 to 4095",
             "f:16:25: a queue can have a goal only with the policy goal, and eth2 has net-dim",
             "f:19:3: the key \"policy\" is unknown here; expected goal",
-            "f:20:24: queue 1 has no goal",
+            "f:20:23: queue 1 has no goal",
             "f:22:8: eth4 is a section, and not true or false",
         ] {
             assert!(rest.contains(part), "{part}\nis not in\n{rest}");
@@ -481,7 +486,9 @@ eth4 = true
         use crate::args::moderate::{CONFIG, Command};
         assert!(matches!(typed(&["status"]).command, Some(Command::Status(_))));
         assert!(matches!(typed(&["check"]).command, Some(Command::Check(check)) if check.file == Path::new(CONFIG)));
-        assert_eq!(typed(&["--", "status"]).interfaces, ["status"]);
+        for words in [&["--", "status"][..], &["--goal", "p99=1ms", "status"], &["--dry-run", "--", "status"]] {
+            assert_eq!(typed(words).interfaces, ["status"], "a subcommand comes first");
+        }
         assert_eq!(typed(&["--config"]).config.as_deref(), Some(Path::new(CONFIG)));
         assert_eq!(typed(&["--config", "x", "--dry-run"]).config.as_deref(), Some(Path::new("x")));
         for wrong in [
@@ -489,7 +496,6 @@ eth4 = true
             &["eth0", "--config"],
             &["--config", "--goal", "p99=1ms"],
             &["--config", "--queue-goal", "1:p99=1ms"],
-            &["--goal", "p99=1ms", "status"],
             &["status", "eth0"],
         ] {
             let words = ["apus", "moderate"].iter().chain(wrong);

@@ -19,8 +19,8 @@ use live::os::Signals;
 use live::os::notify::ServiceManager;
 
 use super::ports;
-use crate::args::moderate::{Command, Moderate};
-use crate::{Status, terminal};
+use crate::args::moderate::{Command, Moderate, Policy};
+use crate::{Failure, Status, terminal};
 use config::Config;
 use interface::Options;
 use session::Session;
@@ -39,6 +39,10 @@ pub fn run(typed: &Moderate) -> anyhow::Result<Status> {
 /// Steers until the end.
 fn steer(typed: &Moderate) -> anyhow::Result<Status> {
     let config = Config::of(typed)?;
+    if typed.record.is_some() && config.interfaces.iter().all(|interface| interface.policy != Policy::NetDim) {
+        let why = "only DIM's calls are recorded, and no interface has the policy net-dim";
+        return Err(Failure::wrong("cannot use --record", why, "add --policy net-dim, or omit --record").into());
+    }
     let signals = Signals::hold()?;
     for line in ports::take_back_left_behind(COMMAND)? {
         note(&line);

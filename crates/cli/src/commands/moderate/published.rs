@@ -239,7 +239,10 @@ fn network_namespace() -> io::Result<u64> {
 }
 
 #[cfg(test)]
-pub(in crate::commands) mod tests {
+pub(in crate::commands) use tests::queue;
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::documents::VERSION;
     use crate::documents::moderate::{self, SCHEMA, Verdict};
@@ -274,7 +277,7 @@ pub(in crate::commands) mod tests {
         }
     }
 
-    pub(in crate::commands) fn document(queues: Vec<moderate::Queue>) -> Document {
+    fn document(queues: Vec<moderate::Queue>) -> Document {
         Document {
             apus: VERSION.to_owned(),
             schema: SCHEMA.to_owned(),

@@ -134,24 +134,29 @@ impl<'a> Session<'a> {
         let end = self.typed.duration.map(|duration| self.began + duration);
         let mut published = Published::new();
         let mut upkeep = self.began + UPKEEP_EVERY;
-        manager.ready(&self.status())?;
+        // A service manager that cannot be told ends nothing: its watchdog does that, if it is to be.
+        let mut is_heard = true;
+        let mut tell = |told: Result<(), live::Error>| {
+            if let (Err(error), true) = (&told, is_heard) {
+                note(&error.to_string());
+            }
+            is_heard = told.is_ok();
+        };
+        tell(manager.ready(&self.status()));
         loop {
             match self.steer(signals, upkeep, end) {
                 Wake::End => break,
                 Wake::Signal(number) if self.is_service && number == Signal::HUP.as_raw() => {
-                    manager.reloading()?;
+                    tell(manager.reloading());
                     self.reload();
-                    manager.ready(&self.status())?;
+                    tell(manager.ready(&self.status()));
                 }
                 Wake::Signal(_) => break,
                 Wake::Upkeep => {
                     upkeep = clock.now() + UPKEEP_EVERY;
                     self.look();
                     published.publish(&self.document()).into_iter().for_each(|failed| note(&failed));
-                    if manager.listens() {
-                        manager.alive()?;
-                        manager.status(&self.status())?;
-                    }
+                    tell(manager.alive(&self.status()));
                     let none_left = self.absent.is_empty() && self.interfaces.iter().all(Interface::is_lost);
                     if none_left && !self.is_service {
                         break;
@@ -159,7 +164,7 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        manager.stopping()?;
+        tell(manager.stopping());
         let lasted = clock.now().since(self.began).unwrap_or(Nanos::ZERO);
         for interface in std::mem::take(&mut self.interfaces) {
             self.end_one(interface);

@@ -13,7 +13,7 @@ use crate::{Status, terminal};
 
 /// Runs `apus moderate status`.
 pub(super) fn run(typed: &Show) -> anyhow::Result<Status> {
-    let (instances, leftovers) = published::all(&typed.moderation.root)?;
+    let (instances, leftovers) = published::all(&typed.moderation.folder)?;
     let document = Document { apus: VERSION.to_owned(), schema: SCHEMA.to_owned(), instances, leftovers };
     terminal::print(typed.json, &document, |out| {
         let lines = match document.instances.is_empty() {

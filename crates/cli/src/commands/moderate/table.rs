@@ -12,19 +12,20 @@ pub(in crate::commands) const SILENT: u64 = 5_000_000_000;
 
 /// A row for each queue, and below the table what is special about a queue or an instance.
 pub(in crate::commands) fn lines(instances: &[Instance]) -> Vec<String> {
-    let head = ["INTERFACE", "QUEUE", "GOAL", "TIMER", "RX", "POLLS", "TO READ", "AT MOST", "VERDICT", "REASON"];
+    let head =
+        ["INTERFACE", "QUEUE", "GOAL", "TIMER", "RX", "POLLS", "TO READ", "AT MOST", "LATE", "VERDICT", "REASON"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut notes = Vec::new();
     for instance in instances {
         rows.extend(instance.queues.iter().map(|queue| row(queue).to_vec()));
         notes.extend(special(instance));
     }
-    let mut lines = aligned(&rows, |column| matches!(column, 0 | 2 | 8 | 9));
+    let mut lines = aligned(&rows, |column| matches!(column, 0 | 2 | 9 | 10));
     lines.extend(notes);
     lines
 }
 
-fn row(queue: &Queue) -> [String; 10] {
+fn row(queue: &Queue) -> [String; 11] {
     let goal = match queue.policy.as_str() {
         "goal" => queue.goal.clone(),
         other => format!("{} ({other})", queue.goal),
@@ -38,6 +39,7 @@ fn row(queue: &Queue) -> [String; 10] {
         per_second(queue.polls_per_second),
         span(queue.reception_to_read_ns),
         span(queue.at_most_ns),
+        queue.late_ratio.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.2} %", share * 100.0)),
         queue.verdict.to_string(),
         line(&queue.reason),
     ]
@@ -75,7 +77,7 @@ pub(in crate::commands) fn leftover(leftover: &Leftover) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::published::tests::queue;
+    use super::super::published::queue;
     use super::*;
     use crate::documents::moderate::Verdict;
 
@@ -96,11 +98,12 @@ mod tests {
         (idle.policy, idle.timer_ns, idle.verdict) = ("net-dim".into(), 0, Verdict::Unmeasured.into());
         (idle.packets_pps, idle.polls_per_second, idle.reception_to_read_ns, idle.at_most_ns) =
             (None, None, None, None);
+        idle.late_ratio = None;
         let shown = lines(&[instance(vec![Queue::of(&queue("eth0", 3)), idle])]);
         let expected = [
-            "INTERFACE  QUEUE  GOAL                 TIMER       RX    POLLS  TO READ  AT MOST  VERDICT     REASON",
-            "eth0           3  p99=100us             80us  90.0kpps  11000/s   12.3us   92.3us  held        the goal leaves room",
-            "eth0          12  p99=100us (net-dim)    off        –        –        –        –  unmeasured  the goal leaves room",
+            "INTERFACE  QUEUE  GOAL                 TIMER        RX    POLLS  TO READ  AT MOST    LATE  VERDICT     REASON",
+            "eth0           3  p99=100us             80us  90.0kpps  11000/s   12.3us   92.3us  0.25 %  held        the goal leaves room",
+            "eth0          12  p99=100us (net-dim)    off         –        –        –        –       –  unmeasured  the goal leaves room",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
     }

@@ -259,7 +259,7 @@ pub mod tests {
 
     /// An instance of `apus moderate` with one queue.
     pub fn moderated() -> moderation::Instance {
-        let queue = moderation::Queue::of(&published::tests::queue("eth0", 3));
+        let queue = moderation::Queue::of(&published::queue("eth0", 3));
         moderation::Instance {
             pid: 4_242,
             network_namespace: None,

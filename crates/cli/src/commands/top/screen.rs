@@ -296,7 +296,7 @@ mod tests {
         document.moderation = vec![moderated()];
         let shown = text(&draw(&document, Palette::Plain, (110, 25)));
         assert!(shown[1].contains("edge/0") && shown[21].contains(" apus moderate "), "{}", shown.join("\n"));
-        assert!(shown[23].contains("eth0           3  p99=100us  80us"), "{}", shown.join("\n"));
+        assert!(shown[23].contains("eth0           3  p99=100us   80us"), "{}", shown.join("\n"));
         document.moderation[0].queues = vec![document.moderation[0].queues[0].clone(); 40];
         let shown = text(&draw(&document, Palette::Plain, (110, 25)));
         assert!(shown[1].contains("edge/0") && shown[13].contains(" apus moderate "), "{}", shown.join("\n"));

@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")"
 new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
-clang -O2 -g -Wall -Wextra -Werror -target bpf -ffile-prefix-map="$PWD"=. \
+clang -O2 -g -Wall -Wextra -Werror -target bpf -mcpu=v3 -ffile-prefix-map="$PWD"=. \
 	-I"/usr/include/$(uname -m)-linux-gnu" -c watch.bpf.c -o "$new/watch.bpf.o"
 llvm-strip -g "$new/watch.bpf.o" # drops DWARF, keeps BTF (which the maps and the offsets need)
 if [ "${1:-}" = --write ]; then
