@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::goals::{Case as Judged, Grid, Held, Plan, Tried, Verdict, quartiles};
+use sim::goals::{Because, Case as Judged, Grid, Held, Plan, Tried, Verdict, quartiles};
 
 use tester::document::{Name, by_name};
 use units::Nanos;
@@ -110,6 +110,13 @@ pub struct Case {
     pub marginal: bool,
     /// The rival that beats `adaptive`, otherwise the best of those that meet the goal; `null` if none does.
     pub rival: Option<String>,
+    /// Why that rival holds the goal with less power; `null` unless the verdict is `lost` or `lost_to_tuned`. `ring`:
+    /// the rival sleeps longer than the ring lasts at the highest packet rate. `lateness`: it makes more packets late
+    /// than `adaptive` aims at. Otherwise the activity on which `adaptive` spends most more: `polling`, `awake` (longer
+    /// awake), `frequency` (a higher frequency while awake) or `idle` (less deep idle states).
+    pub because: Option<Name<Because>>,
+    /// How long the receive ring lasts at the highest packet rate that `adaptive` assumes. It never sleeps longer.
+    pub ring_ns: u64,
     /// Power of `adaptive` relative to that rival.
     pub power_multiple: Option<f64>,
     /// 95 % interval of the power multiple over the seeds; `null` with one seed.
@@ -224,6 +231,8 @@ impl From<&Judged> for Case {
             verdict: case.verdict().into(),
             marginal: case.is_marginal(),
             rival: rival.map(|rival| rival.way.to_string()),
+            because: case.because().map(Name::from),
+            ring_ns: case.ring.as_nanos(),
             power_multiple: rival.map(|rival| case.ratio(rival)),
             power_multiple_ci95: rival.and_then(|rival| case.ratio_interval(rival)),
             bound_uw: case.bound.map(units::Microwatts::as_microwatts),

@@ -25,7 +25,8 @@ mod mode;
 mod poll;
 
 pub use adaptive::{
-    Adaptive, AdaptiveConfig, Belief, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts,
+    AIM_EIGHTHS, Adaptive, AdaptiveConfig, Belief, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Prospect, Slower, TimedCost,
+    WakeCosts,
 };
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;

@@ -20,16 +20,19 @@
 use std::sync::Arc;
 
 use policy::Goal;
-use units::{Microwatts, PacketRate};
+use policy::wait::{AIM_EIGHTHS, Mode};
+use units::{Microwatts, Nanos, PacketRate};
 
-use super::measured::interval;
-use super::{Held, Setting, Tried};
+use super::measured::{Spent, interval};
+use super::{Held, Measured, Setting, Tried};
 
 /// Powers count as equal if they differ by at most this fraction.
 pub const TIE: f64 = 0.01;
 /// Apus may draw up to this fraction more power than the best rival that was tuned in hindsight, without losing to it.
 /// A tuned rival has an advantage, because no policy knows its traffic beforehand.
 pub const TUNED: f64 = 0.05;
+/// The part of the allowed late packets at which Apus aims.
+const AIM: f64 = AIM_EIGHTHS as f64 / 8.0;
 
 /// A setting and a goal, with the results of all ways.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,6 +51,8 @@ pub struct Case {
     pub first_second: Option<Tried>,
     /// The least power with which the goal can be met if all arrivals are known. `None` if it is not known.
     pub bound: Option<Microwatts>,
+    /// How long the receive ring lasts at the highest packet rate that Apus assumes. Apus never sleeps longer.
+    pub ring: Nanos,
 }
 
 units::named! {
@@ -68,6 +73,26 @@ units::named! {
         Nobody = "nobody_holds",
         /// There were too few packets for a verdict.
         TooFew = "too_few_packets",
+    }
+}
+
+units::named! {
+    /// Why a rival holds the goal with less power. The last four name the activity on which Apus spends most more than
+    /// the rival.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Because {
+        /// The rival sleeps longer than the ring lasts at the highest packet rate, and would lose packets.
+        Ring = "ring",
+        /// The rival makes more packets late than Apus aims at.
+        Lateness = "lateness",
+        /// Apus polls more, or at a higher frequency.
+        Polling = "polling",
+        /// Apus is awake longer, to wake up and to work.
+        Awake = "awake",
+        /// Apus works and wakes up at a higher frequency.
+        Frequency = "frequency",
+        /// Apus draws more power while it is idle: its idle states are less deep.
+        Idle = "idle",
     }
 }
 
@@ -110,7 +135,7 @@ impl Case {
 
     /// The 95 % interval of [`Self::ratio`] over the seeds. `None` with one seed.
     pub fn ratio_interval(&self, other: &Tried) -> Option<(f64, f64)> {
-        let power = |run: &super::Measured| run.power.as_microwatts() as f64;
+        let power = |run: &Measured| run.power.as_microwatts() as f64;
         let pairs = self.ours.runs.iter().zip(&other.runs);
         interval(&pairs.map(|(ours, other)| power(ours) / power(other).max(1.0)).collect::<Vec<_>>())
     }
@@ -145,6 +170,35 @@ impl Case {
             Verdict::Missed => self.best(false).or_else(|| self.best(true)),
             _ => self.best_of_all(),
         }
+    }
+
+    /// Why Apus loses on power. `None` if it does not.
+    pub fn because(&self) -> Option<Because> {
+        type Part = fn(&Measured) -> Spent;
+        let rival = self.rival().filter(|_| matches!(self.verdict(), Verdict::Lost | Verdict::LostToTuned))?;
+        if matches!(rival.way.wait, Mode::Backoff { max } if max > self.ring) {
+            return Some(Because::Ring);
+        }
+        let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
+        if rival.late_share(self.goal.latency) > allowed * AIM {
+            return Some(Because::Lateness);
+        }
+        let seeds = rival.runs.len().min(self.ours.runs.len());
+        let sum = |tried: &Tried, of: Part| {
+            let all = tried.runs[..seeds].iter().map(of);
+            all.fold((0.0, 0.0), |(time, power), spent| {
+                (time + spent.time.as_nanos() as f64, power + spent.power.as_microwatts() as f64)
+            })
+        };
+        let parts: [(Because, Part); 3] =
+            [(Because::Polling, |run| run.polling), (Because::Awake, |run| run.awake), (Because::Idle, |run| run.idle)];
+        let more = |of: Part| sum(&self.ours, of).1 - sum(rival, of).1;
+        let (because, of) = parts.into_iter().max_by(|a, b| more(a.1).total_cmp(&more(b.1)))?;
+        // The difference of two products: more time at the rival's power, or more power in the time of Apus.
+        let ((time, power), (its_time, its_power)) = (sum(&self.ours, of), sum(rival, of));
+        let at_its_power = its_power * time / its_time.max(1.0);
+        let faster = because == Because::Awake && power - at_its_power > at_its_power - its_power;
+        Some(if faster { Because::Frequency } else { because })
     }
 
     /// The power of Apus as a multiple of the least possible. `None` if that is not known.

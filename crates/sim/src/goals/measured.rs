@@ -5,7 +5,7 @@ use policy::wait::{Reason, WaitKind};
 use units::{Microwatts, Nanos, Quantile};
 
 use super::Way;
-use crate::outcome::{Outcome, minimum_samples};
+use crate::outcome::{Activity, Outcome, Residency, minimum_samples};
 
 /// The results of one run.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,6 +34,33 @@ pub struct Measured {
     pub reasons: [u64; Reason::ALL.len()],
     /// Number and total time of waits per kind, in the order of [`WaitKind::ALL`].
     pub waits: [(u64, Nanos); WaitKind::ALL.len()],
+    /// Empty polls and pauses.
+    pub polling: Spent,
+    /// Work, wake-ups and the stalls of frequency changes.
+    pub awake: Spent,
+    /// Idle states.
+    pub idle: Spent,
+}
+
+/// What a core spent on one kind of activity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spent {
+    /// Time in the activity.
+    pub time: Nanos,
+    /// Its part of the core's mean power: its energy, divided by the whole window.
+    pub power: Microwatts,
+}
+
+impl Spent {
+    /// Nothing.
+    pub const NONE: Self = Self { time: Nanos::ZERO, power: Microwatts::new(0) };
+
+    fn of(outcome: &Outcome, kind: impl Fn(Activity) -> bool) -> Self {
+        let book = &outcome.cores[0].book;
+        let energy: u128 = book.entries.iter().filter(|e| kind(e.activity)).map(Residency::femtojoules).sum();
+        let power = energy / u128::from(outcome.duration.as_nanos().max(1));
+        Self { time: book.time_in(kind), power: Microwatts::new(u64::try_from(power).unwrap_or(u64::MAX)) }
+    }
 }
 
 impl Measured {
@@ -63,6 +90,11 @@ impl Measured {
             frequency_changes: core.frequency_changes,
             reasons: core.reasons,
             waits: core.waits,
+            polling: Spent::of(outcome, |activity| matches!(activity, Activity::Polling | Activity::Pausing)),
+            awake: Spent::of(outcome, |activity| {
+                matches!(activity, Activity::Working | Activity::Waking | Activity::Stalled)
+            }),
+            idle: Spent::of(outcome, |activity| matches!(activity, Activity::Idle(_))),
         }
     }
 

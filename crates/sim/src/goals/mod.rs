@@ -29,8 +29,8 @@ pub mod setting;
 pub mod traffic;
 mod way;
 
-pub use case::{Case, TIE, TUNED, Verdict, quartiles};
-pub use measured::{Held, MOST_SEEDS, Measured, Tried};
+pub use case::{Because, Case, TIE, TUNED, Verdict, quartiles};
+pub use measured::{Held, MOST_SEEDS, Measured, Spent, Tried};
 pub use plan::{Grid, Idle, MACHINES, Peak, Plan, PlanError, full_rate};
 pub use setting::{Bound, Files, RunError, Setting};
 pub use traffic::Pattern;

@@ -121,13 +121,14 @@ impl Setting {
             let scenario = self.read(files, &self.scenario(Way::OURS, Some(*goal)))?;
             let tried = self.tried(Way::OURS, &scenario, &[goal.0])?;
             let bounds = bound.map(|bound| self.all_seeds().map(|seed| bound(&scenario, seed)).collect());
-            ours.push((tried, bounds.and_then(|bounds: Vec<_>| mean(&bounds))));
+            let ring = world::loss_bound(&scenario).longest_absence();
+            ours.push((tried, bounds.and_then(|bounds: Vec<_>| mean(&bounds)), ring));
         }
         let mut others = Vec::with_capacity(self.rivals.len());
         for way in &self.rivals {
             let scenario = self.read(files, &self.scenario(*way, None))?;
             let first = Measured::of(&world::run(&scenario, Some(self.seeds.0))?, &goals);
-            let matters = goals.iter().zip(&ours).any(|(goal, (ours, _))| matters(*goal, ours, &first));
+            let matters = goals.iter().zip(&ours).any(|(goal, (ours, ..))| matters(*goal, ours, &first));
             let mut runs = vec![first];
             for seed in self.all_seeds().skip(1).filter(|_| matters) {
                 runs.push(Measured::of(&world::run(&scenario, Some(seed))?, &goals));
@@ -135,10 +136,10 @@ impl Setting {
             others.push(Tried { way: *way, runs });
         }
         let others = Arc::new(others);
-        let cases = self.goals.iter().zip(ours).map(|((goal, peak), (ours, bound))| {
+        let cases = self.goals.iter().zip(ours).map(|((goal, peak), (ours, bound, ring))| {
             let first_second = self.first_second.then(|| self.first(files, *goal, *peak)).transpose()?;
             let (setting, others) = (Arc::clone(self), Arc::clone(&others));
-            Ok(Case { setting, goal: *goal, peak: *peak, others, ours, first_second, bound })
+            Ok(Case { setting, goal: *goal, peak: *peak, others, ours, first_second, bound, ring })
         });
         cases.collect()
     }

@@ -21,6 +21,9 @@ fn run(late: u64, milliwatts: u64) -> Measured {
         frequency_changes: 0,
         reasons: Default::default(),
         waits: Default::default(),
+        polling: Spent::NONE,
+        awake: Spent::NONE,
+        idle: Spent::NONE,
     }
 }
 
@@ -39,6 +42,7 @@ fn case(ours: &[Measured], others: &[Tried]) -> Case {
         ours: tried("adaptive", ours),
         first_second: None,
         bound: None,
+        ring: Nanos::from_micros(68),
     }
 }
 
@@ -66,6 +70,39 @@ fn verdicts_on_power() {
     let lost = case(&[run(0, 1_000)], &[poll(980), tuned(500), tried("interrupt", &[run(0, 700)])]);
     assert_eq!(lost.rival().unwrap().way.to_string(), "interrupt", "the cheapest of those at their own settings");
     assert!((lost.ratio(lost.rival().unwrap()) - 1.0 / 0.7).abs() < 1e-9);
+}
+
+#[test]
+fn a_lost_case_says_why() {
+    let ms = Nanos::from_millis;
+    let spent = |time, milliwatts: u64| Spent { time, power: Microwatts::new(milliwatts * 1_000) };
+    let run = |late, polling, awake, idle: Spent| {
+        let power: Spent = [polling, awake, idle].into_iter().fold(Spent::NONE, |sum, part: Spent| Spent {
+            power: Microwatts::new(sum.power.as_microwatts() + part.power.as_microwatts()),
+            ..sum
+        });
+        Measured { polling, awake, idle, ..run(late, power.power.as_microwatts() / 1_000) }
+    };
+    let none = Spent::NONE;
+    let rival = || run(0, none, spent(ms(100), 200), spent(ms(900), 100));
+    let because = |ours: Measured, way: &str, rival: Measured| case(&[ours], &[tried(way, &[rival])]).because();
+    for (ours, why) in [
+        (run(0, spent(ms(300), 700), spent(ms(100), 200), spent(ms(600), 70)), Because::Polling),
+        (run(0, none, spent(ms(300), 600), spent(ms(700), 80)), Because::Awake),
+        (run(0, none, spent(ms(90), 500), spent(ms(910), 110)), Because::Frequency),
+        (run(0, none, spent(ms(100), 200), spent(ms(900), 400)), Because::Idle),
+    ] {
+        assert_eq!(because(ours, "interrupt@1GHz", rival()), Some(why));
+    }
+    let dear = || run(0, spent(ms(300), 700), none, none);
+    // The goal is 50 us and allows 10 late of 10,000, of which Apus aims at 7.5.
+    assert_eq!(because(dear(), "interrupt", Measured { late: vec![(BOUND, 8)], ..rival() }), Some(Because::Lateness));
+    assert_eq!(because(dear(), "interrupt", Measured { late: vec![(BOUND, 7)], ..rival() }), Some(Because::Polling));
+    assert_eq!(because(dear(), "backoff=69us", rival()), Some(Because::Ring));
+    assert_eq!(because(dear(), "backoff=68us", rival()), Some(Because::Polling));
+    // Who wins or misses has lost no power.
+    assert_eq!(because(rival(), "poll", dear()), None);
+    assert_eq!(because(Measured { late: vec![(BOUND, 11)], ..dear() }, "poll", rival()), None);
 }
 
 #[test]

@@ -430,7 +430,7 @@ fn worker(
 
 /// The longest absence of a worker: its rings against the stated peak rate, or against the shortest frames at line
 /// rate.
-fn loss_bound(scenario: &Scenario) -> LossBound {
+pub(crate) fn loss_bound(scenario: &Scenario) -> LossBound {
     let nic = &scenario.host.nic;
     let shortest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).min().copied();
     let line = nic.link.rate.frames_of(shortest.unwrap_or(crate::traffic::SHORTEST_FRAME).into());

@@ -4,7 +4,7 @@ use units::{Instant, Nanos};
 
 use crate::frequency::PStates;
 use crate::frequency::{Observation, Platform};
-use crate::wait::{Adaptive, Paid, Slower, WaitKind};
+use crate::wait::{Adaptive, Paid, Prospect, Slower, WaitKind};
 
 /// A new sample of lateness moves the mean by one part in this many of the difference.
 const MEMORY: u32 = 16;
@@ -56,8 +56,9 @@ pub(super) struct Outlook<C> {
     /// The P-state at which waits made too many packets late. Lower ones are assumed to poll all the time. `None` if
     /// there was no such failure.
     failed: Option<usize>,
-    /// Cost of the running frequency relative to its estimate, in 256ths, where it costs less. The same factor is
-    /// applied to the estimates of other frequencies.
+    /// What was paid at the running frequency, in 256ths of what its waits should cost if no packet could be late, where
+    /// that is less. Waits at other frequencies are assumed to cost as much less. If it costs less because fewer packets
+    /// are late than expected, that says nothing of a lower frequency.
     less: u64,
     /// Cost of a chosen frequency relative to what was hoped for, in 256ths. Estimates of other frequencies are assumed
     /// to be as wrong.
@@ -140,7 +141,7 @@ impl<C> Outlook<C> {
                 Some(failed) if self.next <= failed => POLLS,
                 _ => {
                     let expected = waiting.outlook(self.slower(platform, state, self.next));
-                    (expected * self.less / SAME * self.wrong / SAME).min(POLLS)
+                    (self.share(expected) * self.wrong / SAME).min(POLLS)
                 }
             };
             self.costs[self.next] = platform.power(self.next) * share;
@@ -155,14 +156,16 @@ impl<C> Outlook<C> {
         let span = now.since(since).unwrap_or(Nanos::ZERO);
         let much_more = |than: u64, cost: u64| cost > than.saturating_add(than / 4);
         let (paid, with_late) = waiting.paid_since(then, span);
-        let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
         // What was known of it when it was in force before, is better known than what was learned at another since.
         let known = self.trusted[state] > 0 && self.settled < AGAIN;
-        let expected = if known { self.costs[state] } else { platform.power(state) * waiting.outlook(Slower::NOT) };
-        if self.settled >= SETTLES && !known {
-            self.less = (paid.min(expected) * SAME / expected.max(1)).max(LEAST);
-        }
-        let least = if known { expected } else { expected * self.less / SAME };
+        let least = if known {
+            self.costs[state]
+        } else {
+            let expected = waiting.outlook(Slower::NOT);
+            let share = if self.settled < SETTLES { self.share(expected) } else { self.paid(paid, expected) };
+            platform.power(state) * share
+        };
+        let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
         // A few late packets are no share of late packets, and older debts are paid at last.
         let cost = match self.settled {
             AGAIN.. if much_more(least, with_late) => with_late,
@@ -183,6 +186,18 @@ impl<C> Outlook<C> {
             }
             self.disappointed(platform, state, cost);
         }
+    }
+
+    /// Learns from the share of a polling core that was paid, and returns the share that counts: at most the expected
+    /// one.
+    fn paid(&mut self, paid: u64, expected: Prospect) -> u64 {
+        self.less = (paid.min(expected.free) * SAME / expected.free.max(1)).max(LEAST);
+        paid.clamp(expected.costs * LEAST / SAME, expected.costs)
+    }
+
+    /// The expected share of a polling core, where waits cost less than expected.
+    fn share(&self, expected: Prospect) -> u64 {
+        expected.free * self.less / SAME + (expected.costs - expected.free)
     }
 
     /// Notes that the running frequency costs more than was expected: raises, by the same factor, the estimates of all
@@ -342,6 +357,30 @@ mod tests {
         assert!(!disappointed(u64::from(AGAIN) - 1, 0), "it was seen for as short a time");
         assert!(disappointed(u64::from(AGAIN) + 1, 0));
         assert!(!disappointed(u64::from(AGAIN) + 1, 1 << 10), "what was seen for long stands");
+    }
+
+    /// Half of what the waits should cost was paid. At a lower frequency they may cost half as well; that packets would
+    /// be late there stays so.
+    #[test]
+    fn what_fewer_late_packets_save_is_not_expected_elsewhere() {
+        let mut outlook = Outlook::<Simulated>::new();
+        outlook.less = SAME / 2;
+        let share = |costs, free| outlook.share(Prospect { costs: POLLS / 8 * costs, free: POLLS / 8 * free });
+        assert_eq!((share(2, 2), share(8, 2), share(8, 8)), (POLLS / 8, POLLS / 8 * 7, POLLS / 2));
+    }
+
+    /// Waits should cost half of a polling core, and all of it with the late packets.
+    #[test]
+    fn waits_are_cheaper_than_expected_only_if_less_was_paid_than_they_cost_without_late_packets() {
+        let expected = Prospect { costs: POLLS, free: POLLS / 2 };
+        let after = |paid: u64| {
+            let mut outlook = Outlook::<Simulated>::new();
+            (outlook.paid(paid, expected), outlook.less)
+        };
+        assert_eq!(after(POLLS / 2), (POLLS / 2, SAME), "no packet was late, and the waits cost what they should");
+        assert_eq!(after(POLLS / 8 * 3), (POLLS / 8 * 3, SAME / 4 * 3), "the waits cost less");
+        assert_eq!(after(2 * POLLS), (POLLS, SAME), "older debts are paid");
+        assert_eq!(after(0), (POLLS / 4, LEAST), "a short time shows little");
     }
 
     #[test]

@@ -80,10 +80,11 @@ use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, Wa
 use crate::{Goal, LossBound};
 pub use belief::Belief;
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
+pub use owed::AIM_EIGHTHS;
 use owed::Owed;
 use period::Period;
-pub use plan::Slower;
 use plan::{BLOCK, Choice, POLL, Plan, UNTIL};
+pub use plan::{Prospect, Slower};
 use prices::Kind;
 use tail::Tail;
 
@@ -249,8 +250,8 @@ impl<C> Adaptive<C> {
         self
     }
 
-    /// What it would cost to meet the goal if things took longer by `slower`, as a share of a polling core, in 2^-16.
-    pub fn outlook(&self, slower: Slower) -> u64 {
+    /// What it would cost to meet the goal if things took longer by `slower`.
+    pub fn outlook(&self, slower: Slower) -> Prospect {
         self.plan.outlook(slower)
     }
 

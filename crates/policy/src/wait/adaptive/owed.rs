@@ -4,7 +4,7 @@
 const ONE: u64 = 1_000_000;
 /// The policy aims at six eighths of the share that the goal allows. A run is judged by a sample, and if the true share
 /// were just the allowed one, half of all samples would exceed it.
-const AIM_EIGHTHS: u64 = 6;
+pub const AIM_EIGHTHS: u64 = 6;
 /// The multiplier rises by one per this many late packets, or per as many as the goal allows in [`MEMORY`] if that is
 /// more.
 const GAIN: u64 = 4;

@@ -13,6 +13,8 @@ const LONGEST: Nanos = Nanos::from_millis(50);
 /// A period is dropped when doubt reaches this value. A hit subtracts one, a miss adds three.
 const DISBELIEF: u32 = 24;
 const MISS: u32 = 3;
+/// The durations of bursts are divided by this, because a [`Tail`] ends at 2 ms, and a burst may last half a period.
+const LENGTH_UNIT: u64 = 16;
 /// The spread around the expected times is reviewed once per this many bursts, and after each of the first bursts of a
 /// lock. It changes slowly, and a review searches three histograms.
 const REVIEW: u32 = 8;
@@ -37,7 +39,7 @@ pub(super) struct Period<C> {
     early: Tail,
     /// How much later than expected a burst starts.
     late: Tail,
-    /// Duration of a burst, from its first frame to its last.
+    /// Duration of a burst, from its first frame to its last, in parts of [`LENGTH_UNIT`].
     length: Tail,
     /// The window that follows from these three, updated once per [`REVIEW`] bursts.
     window: Window,
@@ -117,7 +119,7 @@ impl<C> Period<C> {
         if let State::Locked { .. } = self.state
             && let Some(length) = previous.zip(self.last_start).and_then(|(end, start)| end.since(start))
         {
-            self.length.add(length, 0, MEMORY);
+            self.length.add(length / LENGTH_UNIT, 0, MEMORY);
         }
         if let Some(interval) = self.last_start.replace(first).and_then(|s| first.since(s)) {
             self.started(first, interval);
@@ -128,7 +130,7 @@ impl<C> Period<C> {
                 self.window = Window {
                     early: self.early.upper_quantile(980_000),
                     late: self.late.upper_quantile(990_000).min(interval / 8),
-                    length: self.length.upper_quantile(980_000),
+                    length: self.length.upper_quantile(980_000) * LENGTH_UNIT,
                 };
             }
         }
@@ -183,9 +185,13 @@ impl<C> Period<C> {
         }
     }
 
-    /// When the next burst comes. `None` if no period is believed. The forecast moves on if a burst does not come.
+    /// When the next burst comes. `None` if no period is believed, or if no burst has ended since: who does not know how
+    /// long a burst lasts would wait for the next one in its midst. The forecast moves on if a burst does not come.
     pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
         let State::Locked { due, period_64ths, doubt } = &mut self.state else { return None };
+        if self.length.samples() == 0 {
+            return None;
+        }
         let period = Nanos::from_nanos(*period_64ths / 64);
         if now.since(*due).is_some_and(|over| over > period / 2) {
             *due = *due + period;
@@ -275,6 +281,23 @@ mod tests {
         }
         let forecast = period.forecast(at(500 * 29 + 30)).expect("locked");
         assert!(forecast.from <= at(500 * 30) && at(500 * 30) <= forecast.to);
+    }
+
+    #[test]
+    fn a_burst_whose_length_is_not_known_is_not_over() {
+        let mut period = Period::new();
+        // 4 ms of packets every 50 ms. The period is found at the start of a burst.
+        for burst in 0..20 {
+            for packet in 0..100 {
+                let t = at(50_000 * burst + 39 * packet);
+                period.arrived(t, t);
+                if let Some(forecast) = period.forecast(t) {
+                    let ends = at(50_000 * burst + 39 * 99);
+                    assert!(forecast.last_ends >= ends, "burst {burst}, packet {packet}: {forecast:?}");
+                }
+            }
+        }
+        assert!(period.forecast(at(50_000 * 19 + 15_000)).is_some());
     }
 
     #[test]

@@ -63,6 +63,15 @@ impl Slower {
     pub const NOT: Self = Self { work: SAME, timer: SAME, device: SAME };
 }
 
+/// What the cheapest waits should cost, as shares of a polling core, in 2^-16.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prospect {
+    /// The cost of the cheapest waits that meet the goal.
+    pub costs: u64,
+    /// What the cheapest waits would cost if no packet could be late. It is at most `costs`.
+    pub free: u64,
+}
+
 /// The expected result of a wait.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cell {
@@ -474,8 +483,11 @@ impl Plan {
         let service = self.service * slower.work / SAME;
         let packets = 1_000_000 + self.gaps.follow(atoms.mean);
         let mut late = 0;
-        if self.after[class(wait)].tail.samples() >= ENOUGH {
-            let after = self.after[class(wait)].atoms.scaled(self.slower_after(class(wait), slower));
+        // As in `lateness`: of longer waits first.
+        let at = class(wait);
+        let tried = |index: &usize| self.after[*index].tail.samples() >= ENOUGH;
+        if let Some(nearest) = (at..CLASSES).find(tried).or_else(|| (0..at).rev().find(tried)) {
+            let after = self.after[nearest].atoms.scaled(self.slower_after(nearest, slower));
             let share: u64 = after.seen().filter(|(at, _)| *at > self.target).map(|(_, share)| share).sum();
             late = packets * share / ONE;
         } else {
@@ -635,7 +647,7 @@ impl Plan {
     ///
     /// The length of a silence cannot be chosen. So the choice after each octave of silence is weighted by the share of
     /// time that this octave takes up.
-    pub(super) fn outlook(&self, slower: Slower) -> u64 {
+    pub(super) fn outlook(&self, slower: Slower) -> Prospect {
         /// Number of steps in which the multiplier goes up to one. At one, polling costs no more than a wait that makes
         /// as many packets late as are allowed.
         const STEPS: u64 = 16;
@@ -656,9 +668,10 @@ impl Plan {
         }
         let value = |(step, sum): (u64, u64)| (sum / covered.max(1)).saturating_sub((step << 16) / STEPS);
         if covered == 0 {
-            return 1 << 16;
+            return Prospect { costs: 1 << 16, free: 1 << 16 };
         }
-        (0..).zip(dual).map(value).max().unwrap_or(1 << 16)
+        let free = value((0, dual[0]));
+        Prospect { costs: (0..).zip(dual).map(value).max().unwrap_or(1 << 16), free }
     }
 }
 
@@ -706,6 +719,38 @@ mod tests {
         assert_eq!(plan.block(100 * US, Slower::NOT).late, ONE);
     }
 
+    /// 10 us and 9 us are together more than 18 us, but no packet took longer than 14 us.
+    #[test]
+    fn a_block_of_a_new_length_is_as_late_as_those_of_the_nearest_known_one() {
+        let mut plan = plan();
+        (plan.target, plan.service) = (18 * US, 9 * US);
+        (0..100).for_each(|_| blocked(&mut plan, 10 * US, 14 * US));
+        for wait in [20 * US, 100 * US, 2_000 * US] {
+            assert_eq!(plan.block(wait, Slower::NOT).late, 0, "{wait}");
+        }
+        // Longer blocks say more than shorter ones.
+        for _ in 0..ENOUGH {
+            plan.ended(Kind::Device, 500 * US, Nanos::from_micros(30), 0);
+            plan.departed(Nanos::from_micros(34));
+        }
+        assert_eq!((plan.block(100 * US, Slower::NOT).late, plan.block(200 * US, Slower::NOT).late), (0, ONE));
+    }
+
+    #[test]
+    fn what_lateness_adds_to_the_cost_is_told_apart() {
+        let mut plan = plan();
+        (0..100).for_each(|_| blocked(&mut plan, 10 * US, 17 * US));
+        // A sleep is no way out.
+        plan.spent(Kind::Timer, 15 * US, 14 * US, 0);
+        let now = plan.outlook(Slower::NOT);
+        assert_eq!(now.costs, now.free, "no packet is late");
+        // 17 us become 21 us, of 20 us.
+        let slower = Slower { work: SAME * 5 / 4, timer: SAME * 5 / 4, device: SAME * 5 / 4 };
+        let then = plan.outlook(slower);
+        assert!(then.costs > then.free, "{then:?}");
+        assert!(then.free <= now.free * 5 / 4, "{now:?} {then:?}");
+    }
+
     /// A packet each 134 ns that takes 100 ns: after a sleep of 80 us the core works for three times as long, and not for 60 us.
     #[test]
     fn a_wait_lasts_until_what_came_during_the_work_is_served() {
@@ -721,7 +766,7 @@ mod tests {
         assert!((0.74..0.80).contains(&share), "{cell:?}: {share}");
         // At two thirds of the frequency it has more to do than it can: no wait saves anything.
         let slower = Slower { work: SAME * 3 / 2, ..Slower::NOT };
-        assert!(plan.outlook(slower) > (1 << 16) * 95 / 100, "{}", plan.outlook(slower));
+        assert!(plan.outlook(slower).costs > (1 << 16) * 95 / 100, "{:?}", plan.outlook(slower));
     }
 
     /// A block that ended 160 us late says nothing against a sleep of 11 us: no idle state that is left so late is entered for that.

@@ -7,7 +7,7 @@ use tester::report::model::{
 };
 use units::Nanos;
 
-use super::say::of_allowed;
+use super::say::{of_allowed, why};
 use crate::documents::goals::{Case, Document};
 
 /// Builds the report; `results` is the JSON document to embed.
@@ -120,6 +120,7 @@ fn table(cases: &[Case]) -> Table {
             Cell::Text(case.rival.clone().unwrap_or_default()),
             exact(power(rival), "no rival meets the goal"),
             exact(case.power_multiple, "no rival meets the goal"),
+            Cell::Text(why(case)),
             exact(case.bound_multiple, "not computed"),
         ]
     };
@@ -136,6 +137,7 @@ fn table(cases: &[Case]) -> Table {
         ("rival", ""),
         ("rival", "W"),
         ("power", "x that of the rival"),
+        ("because", ""),
         ("power", "x the least"),
     ];
     Table {

@@ -2,7 +2,7 @@
 
 use crate::documents::goals::Case;
 
-const COLUMNS: [&str; 28] = [
+const COLUMNS: [&str; 30] = [
     "machine",
     "nic",
     "traffic",
@@ -24,6 +24,8 @@ const COLUMNS: [&str; 28] = [
     "rival_uw",
     "rival_late_ppm",
     "rival_seeds",
+    "because",
+    "ring_ns",
     "power_multiple",
     "power_multiple_ci95_low",
     "power_multiple_ci95_high",
@@ -67,6 +69,8 @@ pub fn row(case: &Case) -> Vec<String> {
         known(rival.map(|rival| rival.power_uw)),
         real(rival.map(|rival| rival.late_ppm)),
         known(rival.map(|rival| rival.seeds)),
+        known(case.because),
+        case.ring_ns.to_string(),
         real(case.power_multiple),
         real(power.map(|(low, _)| low)),
         real(power.map(|(_, high)| high)),

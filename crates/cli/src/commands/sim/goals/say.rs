@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use sim::goals::Because;
+use tester::document::Name;
 use tester::layout::aligned;
 use units::Nanos;
 
@@ -97,6 +99,11 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
     if bounds {
         head.push("BOUND x".to_owned());
     }
+    let reasons = cases.iter().any(|case| case.because.is_some());
+    if reasons {
+        head.push("BECAUSE".to_owned());
+    }
+    let because = reasons.then(|| head.len() - 1);
     head.push("ADAPTIVE".to_owned());
     let last = head.len() - 1;
     let mut lines = vec![head];
@@ -120,10 +127,13 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
         if bounds {
             line.push(multiple(case.bound_multiple));
         }
+        if reasons {
+            line.push(why(case));
+        }
         line.push(ours.map_or_else(String::new, |ours| doings(case, ours)));
         lines.push(line);
     }
-    let left = move |column| column < texts || column == texts + 2 || column == last;
+    let left = move |column| column < texts || column == texts + 2 || Some(column) == because || column == last;
     let note = "LATE x: share of late packets, divided by the share that the goal allows. POWER x: power of adaptive, divided by the rival's.\n";
     format!("{}\n{note}", aligned(&lines, left).join("\n"))
 }
@@ -132,6 +142,20 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
 pub fn of_allowed(case: &Case, way: &Way) -> f64 {
     let goal: Option<policy::Goal> = case.goal.parse().ok();
     way.late_ppm / goal.map_or(1.0, |goal| f64::from(goal.quantile.above_ppm()))
+}
+
+/// Says why the rival needs less power.
+pub fn why(case: &Case) -> String {
+    let ring = Nanos::from_nanos(case.ring_ns).as_micros_floor();
+    match Because::ALL.into_iter().find(|because| case.because == Some(Name::of(because))) {
+        None => "-".to_owned(),
+        Some(Because::Ring) => format!("the rival sleeps longer than the ring lasts at the peak rate ({ring} us)"),
+        Some(Because::Lateness) => "the rival makes more packets late than adaptive aims at".to_owned(),
+        Some(Because::Polling) => "adaptive spends more on polling".to_owned(),
+        Some(Because::Awake) => "adaptive is awake longer".to_owned(),
+        Some(Because::Frequency) => "adaptive runs at a higher frequency".to_owned(),
+        Some(Because::Idle) => "adaptive draws more power while idle".to_owned(),
+    }
 }
 
 /// Summarizes what adaptive did: where its time went, how often it woke, and its most frequent reasons.
