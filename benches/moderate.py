@@ -36,7 +36,7 @@ CPU_CLIENT, CPU_SERVER = "0", "1"
 # The goal's policy changes its timer once a second, so it has settled after this time.
 SETTLES = 2
 GOALS = (50, 100, 300)
-STATIC = (20, 50, 80, 150, 280)
+STATIC = (0, 20, 50, 80, 150, 280)
 
 
 def sh(*words):
@@ -60,6 +60,8 @@ def up():
     threads = [pid for pid in kernel_threads() if pid not in before]
     for pid in threads:
         sh("taskset", "-pc", CPU_SERVER, str(pid))
+        # An interrupt would not wait for the server's time slice either.
+        sh("chrt", "-f", "-p", "10", str(pid))
     return threads
 
 
@@ -236,17 +238,18 @@ def judge(runs):
         off = of(runs, name, "off")
         for goal in GOALS:
             ours = of(runs, name, f"p99={goal}us")
-            holds = lambda chosen: median(chosen, "at_most_us") <= goal
+            holds = lambda chosen: median(chosen, "at_most_us") <= goal  # not if it is unknown
             statics = [(median(of(runs, name, f"static:{us}us"), "cpu_us_per_request"), us) for us in STATIC
                        if holds(of(runs, name, f"static:{us}us"))]
-            statics.append((median(off, "cpu_us_per_request"), 0))
-            best, timer = min(statics)
+            best, timer = min([*statics, (median(off, "cpu_us_per_request"), 0)])
             mine = median(ours, "cpu_us_per_request")
             later = median(ours, "p99_us") - median(off, "p99_us")
             held = sum(run["verdict"] == "held" for run in ours)
             ratio = mine / best
-            lost = not holds(ours) or ratio > 1.1 or later > goal
-            lines.append((not lost, f"{'lost' if lost else 'ok':<5}{name:<10} p99={goal}us: held {held} of {len(ours)}, at most "
+            # Whatever is unknown is lost. A goal that no fixed timer holds either is told apart.
+            lost = not (held > len(ours) / 2 and ratio <= 1.1 and later <= goal)
+            any_holds = bool(statics)
+            lines.append((not lost, f"{('lost' if any_holds else 'none') if lost else 'ok':<5}{name:<10} p99={goal}us: held {held} of {len(ours)}, at most "
                           f"{median(ours, 'at_most_us'):.0f} us; the client's p99 {later:+.0f} us; timer "
                           f"{median(ours, 'timer_ns') / 1e3:.0f} us; CPU {ratio:.2f} x of the best fixed timer ({timer} us), "
                           f"{mine / median(off, 'cpu_us_per_request'):.2f} x of off"))

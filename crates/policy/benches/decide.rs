@@ -22,7 +22,7 @@ fn main() {
     let direction = Direction::Rx;
     let net_dim = || Moderation::NetDim(NetDim::new(direction, PeriodMode::Eqe, 0).unwrap());
     let limits = Limits { usecs: 8_160, usecs_step: 2, frames: 0 };
-    let config = GoalModerationConfig { goal, direction, loss: None, limits, remaining: None };
+    let config = GoalModerationConfig { goal, direction, loss: None, limits, ends_empty: false, remaining: None };
     let goal_moderation = || Moderation::Goal(GoalModeration::new(config));
     for (name, observed) in [("delays not observed", false), ("delays observed", true)] {
         println!("dim              {name:<22} step_ns={:.1}", median(|| moderation(net_dim(), observed)));

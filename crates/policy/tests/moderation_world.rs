@@ -233,6 +233,7 @@ fn ours(goal: Goal, remaining: Option<Nanos>) -> Policy {
         direction,
         loss,
         limits: LIMITS,
+        ends_empty: false,
         remaining,
     }))
 }

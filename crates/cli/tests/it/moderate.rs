@@ -262,6 +262,21 @@ fn one_instance_steers_a_queue() {
     assert!(is_deferred(&lab, 0));
 }
 
+#[test]
+fn interfaces_of_one_name_in_two_namespaces_are_two() {
+    let _turn = turn();
+    let (Some(one), Some(other)) = (lab("modn"), lab("modm")) else { return };
+    let journal = Journal::new("moderate-names");
+    let mut first = start(&one, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || is_deferred(&one, 300_000));
+    let mut second = start(&other, &journal.0, &["dut0", "--policy", "static:200us"]);
+    wait_for("the other deferral", || is_deferred(&other, 200_000));
+    assert_eq!(first.end(Signal::INT), Some(0));
+    assert!(is_deferred(&one, 0) && is_deferred(&other, 200_000));
+    assert_eq!(second.end(Signal::INT), Some(0));
+    assert!(is_deferred(&other, 0));
+}
+
 /// The decisions of live DIM, replayed from its own samples by the port that the kernel's vectors test.
 #[test]
 fn recorded_calls_of_dim_replay_to_the_same_states() {

@@ -529,9 +529,7 @@ fn unknown(id: u32) -> Error {
 /// Taking back what a later transaction changed again would leave neither's value.
 fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Transaction>) -> Result<(), Error> {
     for later in known.filter(|other| other.id > one.id) {
-        let shared = later
-            .open_entries()
-            .find(|entry| one.open_entries().any(|ours| ours.intent.setting == entry.intent.setting));
+        let shared = later.open_entries().find(|entry| one.open_entries().any(|ours| same(one, ours, later, entry)));
         if let Some(entry) = shared {
             return Err(Error::Knob(KnobError::Refused {
                 what: format!("roll back transaction {}", one.id),
@@ -541,6 +539,21 @@ fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Tran
         }
     }
     Ok(())
+}
+
+/// Whether two entries are about the same setting: of the same device, and in the same network namespace.
+fn same(one: &Transaction, ours: &Entry, other: &Transaction, theirs: &Entry) -> bool {
+    let differ = |one: Option<&String>, other: Option<&String>| one.zip(other).is_some_and(|(one, other)| one != other);
+    let network = |of: &Transaction| {
+        let begin = of.begin.as_ref();
+        (begin.and_then(|begin| begin.network.clone()), begin.and_then(|begin| begin.network_cookie))
+    };
+    let ((name, cookie), (other_name, other_cookie)) = (network(one), network(other));
+    let elsewhere =
+        differ(name.as_ref(), other_name.as_ref()) || cookie.zip(other_cookie).is_some_and(|(one, other)| one != other);
+    ours.intent.setting == theirs.intent.setting
+        && !differ(ours.intent.identity.as_ref(), theirs.intent.identity.as_ref())
+        && !(elsewhere && ours.intent.setting.is_of_network())
 }
 
 /// Interfaces and net sysctls of another network namespace are others, as long as it exists. Where that cannot be known, it

@@ -512,6 +512,7 @@ fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderati
             direction: Direction::Rx,
             loss: Some(loss_bound(scenario)),
             limits: LIMITS,
+            ends_empty: false,
             remaining: None,
         })),
     })

@@ -187,6 +187,7 @@ fn goal(text: &str) -> Moderation<Simulated> {
         direction: Direction::Rx,
         loss: None::<LossBound>,
         limits,
+        ends_empty: true,
         remaining: None,
     }))
 }

@@ -305,6 +305,7 @@ fn controller(
             direction: Direction::Rx,
             loss,
             limits: Limits { usecs: LONGEST_USECS, usecs_step: 1, frames: 0 },
+            ends_empty: config.place == TypedPlace::Napi,
             remaining: None,
         })),
     };

@@ -57,5 +57,5 @@ fn steer(typed: &Moderate) -> anyhow::Result<Status> {
 
 /// Tells something that is not part of the result.
 fn note(text: &str) {
-    let _ = writeln!(terminal::err(), "{}", terminal::line(text));
+    let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
 }

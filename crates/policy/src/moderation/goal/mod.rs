@@ -30,7 +30,8 @@
 //! sees at most two changes in a second, and then fewer and fewer.
 //!
 //! **Resting.** If fewer than one interrupt in 64 was saved, waiting is useless. Each packet then interrupts at once,
-//! until the packet rate rises or the policy tries again.
+//! until the packet rate rises or the policy tries again. If each timer ends with an empty poll (NAPI deferral), a timer
+//! shorter than the mean gap between packets costs more polls than it saves: it is tried at most once in 64 s.
 //!
 //! **The ring.** If the NIC counts frames, it interrupts at once when half the ring's descriptors are used. If it does
 //! not, the timer is at most half the time that the ring lasts. The other half holds what arrives until the ring is
@@ -98,6 +99,10 @@ pub struct GoalModerationConfig {
     pub loss: Option<LossBound>,
     /// The range of values that the NIC accepts.
     pub limits: Limits,
+    /// Whether each timer ends with a poll that finds nothing, as NAPI's deferral does: only then is the interrupt enabled
+    /// again. Such a timer saves nothing unless more than one packet comes while it runs: with Poisson arrivals, `n` of
+    /// them in the mean, a packet costs `(1 + e^-n) / (n + e^-n)` polls.
+    pub ends_empty: bool,
     /// The delay of a packet besides moderation (delivery, wake-up, work), at the goal's quantile. `None` if unknown:
     /// then half the goal is reserved for it until delays are observed.
     pub remaining: Option<Nanos>,
@@ -112,6 +117,8 @@ pub struct GoalModeration<C> {
     longest: (Nanos, bool),
     /// Number of frames at which the NIC interrupts.
     frames: u32,
+    /// Whether each timer ends with a poll that finds nothing.
+    ends_empty: bool,
     /// The timer to use when no delays are observed.
     blind: Nanos,
     /// Number of packets from which on a window is believed.
@@ -178,6 +185,8 @@ struct Rest<C> {
     /// The counters from which the next check for a burst starts.
     burst: Option<Totals<C>>,
     rise: Option<Totals<C>>,
+    /// Whether the next attempt was put off, as the rate says that it would save nothing.
+    put_off: bool,
 }
 
 impl<C> GoalModeration<C> {
@@ -197,6 +206,7 @@ impl<C> GoalModeration<C> {
             limits,
             longest: (nic.min(ring), ring < nic),
             frames,
+            ends_empty: config.ends_empty,
             blind: goal.latency.saturating_sub(config.remaining.unwrap_or(goal.latency / 2)),
             enough: (ENOUGH_ABOVE * 1_000_000 / above).max(ENOUGH_PACKETS),
             profile: Profile::IMMEDIATE,
@@ -317,7 +327,7 @@ impl<C> GoalModeration<C> {
         };
         // A longer timer may save what this one does not.
         let wanted = self.possible(wanted);
-        if pointless && !self.is_worth(wanted) {
+        if pointless && !(self.is_worth(wanted) && self.would_save(wanted, seen.gap())) {
             return self.rest(now, seen, Reason::NoSaving);
         }
         if !pointless {
@@ -329,6 +339,11 @@ impl<C> GoalModeration<C> {
     /// Whether `longer` exceeds the current timer by enough to be worth a change.
     fn is_worth(&self, longer: Nanos) -> bool {
         longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
+    }
+
+    /// Whether a timer would save interrupts of packets that come one each `gap` in the mean, as far as that can be told.
+    fn would_save(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
+        !self.ends_empty || gap.is_some_and(|gap| timer > gap)
     }
 
     fn step(&self) -> Nanos {
@@ -384,10 +399,10 @@ impl<C> GoalModeration<C> {
             now + rest
         };
         let gap = seen.gap().unwrap_or(Nanos::ZERO);
-        self.change(now, Next::Resting(Rest { reason, until, gap, burst: None, rise: None }), reason)
+        self.change(now, Next::Resting(Rest { reason, until, gap, burst: None, rise: None, put_off: false }), reason)
     }
 
-    fn resting(&mut self, totals: Totals<C>, mut rest: Rest<C>) -> Decision {
+    fn resting(&mut self, totals: Totals<C>, seen: Growth, mut rest: Rest<C>) -> Decision {
         let now = totals.now;
         let risen = rest.has_risen(&totals);
         if rest.reason == Reason::NoSaving && risen {
@@ -403,12 +418,26 @@ impl<C> GoalModeration<C> {
             return Decision::keep(reason);
         }
         self.learn_while_resting();
+        // Bursts may hide behind the mean rate, so in the end it is tried all the same.
+        if reason == Reason::NoSaving && !rest.put_off && !self.would_save(self.timer, seen.gap()) {
+            rest.put_off = true;
+            rest.until = now + LONGEST_PATIENCE;
+            self.phase = Phase::Resting(rest);
+            return Decision::keep(reason);
+        }
         if self.timer == Nanos::ZERO {
             // Even now packets are later than the goal, or so nearly that no timer fits.
             self.begin_window();
             let gap = rest.gap;
             let until = now + self.patience;
-            self.phase = Phase::Resting(Rest { reason: Reason::GoalTooTight, until, gap, burst: None, rise: None });
+            self.phase = Phase::Resting(Rest {
+                reason: Reason::GoalTooTight,
+                until,
+                gap,
+                burst: None,
+                rise: None,
+                put_off: false,
+            });
             return Decision::keep(Reason::GoalTooTight);
         }
         self.change(now, Next::Gathering, Reason::Probe)
@@ -473,7 +502,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
         }
         let decision = match rest {
             None => self.gather(sample.now, seen),
-            Some(rest) => self.resting(totals, rest),
+            Some(rest) => self.resting(totals, seen, rest),
         };
         // The next window of the same profile begins where this one ended.
         if self.start.is_none() && !matches!(self.phase, Phase::Applying(_)) && decision.action == Action::Keep {

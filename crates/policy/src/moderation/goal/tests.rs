@@ -15,6 +15,7 @@ fn config(us: u64) -> GoalModerationConfig {
         direction: Direction::Rx,
         loss: Some(LossBound { descriptors: 512, peak: PacketRate::new(14_880_000) }),
         limits: Limits { usecs: 1_000, usecs_step: 2, frames: 255 },
+        ends_empty: false,
         remaining: Some(Nanos::from_micros(10)),
     }
 }
@@ -132,6 +133,19 @@ fn a_timer_that_the_machine_cuts_short_does_not_run_away() {
 }
 
 #[test]
+fn a_timer_that_ends_with_an_empty_poll_is_not_tried_below_the_mean_gap() {
+    // A packet each 200 us, and the goal leaves 90: each packet costs an interrupt and an empty poll.
+    let mut world = World::new(GoalModerationConfig { ends_empty: true, ..config(100) });
+    assert_eq!(world.run(2_000, 10, 5, Some(60)), Some((Profile::IMMEDIATE, Reason::NoSaving)));
+    assert_eq!(world.run(60_000, 5, 5, Some(10)), None, "tried again only after 4 s and 64 s");
+    assert_eq!(world.run(20_000, 5, 5, Some(10)).map(|(_, reason)| reason), Some(Reason::Probe));
+    // Without the empty poll, it is tried after 4 s.
+    let mut world = World::new(config(100));
+    assert_eq!(world.run(5_000, 5, 5, Some(100)), Some((Profile::IMMEDIATE, Reason::NoSaving)));
+    assert_eq!(world.run(5_000, 5, 5, Some(10)).map(|(_, reason)| reason), Some(Reason::Probe));
+}
+
+#[test]
 fn late_packets_of_one_reading_are_not_yet_an_alarm() {
     let mut policy = GoalModeration::<Simulated>::new(config(100));
     let late = Delays { packets: 100, shortest: Nanos::from_micros(110), longest: Nanos::from_micros(120) };
@@ -225,6 +239,7 @@ proptest! {
             direction: Direction::Rx,
             loss,
             limits,
+            ends_empty: false,
             remaining: remaining.map(Nanos::from_micros),
         });
         let mut from_zero = policy.clone();
