@@ -136,8 +136,8 @@ impl Sensor<Simulated> for Eye {
         }
         let (packets, polls) = (queue.packets, Some(queue.polls).filter(|_| !queue.is_dry));
         let seen = QueueSeen {
-            packets,
-            bytes: packets * 100,
+            packets: Some(packets),
+            bytes: Some(packets * 100),
             polls,
             full_polls: Some(0),
             after: Some(std::mem::take(&mut queue.seen)),
