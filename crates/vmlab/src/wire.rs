@@ -19,6 +19,8 @@ pub enum Nic {
     E1000e,
     /// virtio-net: does not support interrupt moderation by time.
     Virtio,
+    /// VMware's card, in its first revision: does not support interrupt moderation at all.
+    Vmxnet3,
 }
 
 impl Nic {
@@ -26,6 +28,7 @@ impl Nic {
         match self {
             Self::E1000e => "e1000e",
             Self::Virtio => "virtio-net-pci",
+            Self::Vmxnet3 => "vmxnet3",
         }
     }
 
@@ -33,6 +36,7 @@ impl Nic {
         match self {
             Self::E1000e => "e1000e",
             Self::Virtio => "virtio_net",
+            Self::Vmxnet3 => "vmxnet3",
         }
     }
 }

@@ -52,8 +52,8 @@ pub struct Queue {
     pub interface: String,
     /// The number of the queue.
     pub queue: u32,
-    /// The kernel's ID of its NAPI instance.
-    pub napi: u32,
+    /// The kernel's ID of its NAPI instance; `null` if the kernel does not tell (Linux before 6.8).
+    pub napi: Option<u32>,
     /// How its time is chosen: `goal`, `net-dim` or `static:50us`.
     pub policy: String,
     /// Its goal, such as `p99=100us`, by which it is judged with every policy.

@@ -11,6 +11,8 @@ mod fixes;
 mod frequency;
 /// Idle states and latency requests.
 mod idle;
+/// `apus moderate`: each decision in the card's register, refusals, what is restored.
+mod moderate;
 /// What waking up costs: idle states, a frequency that slows the CPU, timers in virtual time.
 mod probe;
 /// The built-in profiles: applied, and taken back without a trace.
@@ -33,9 +35,10 @@ fn main() -> ExitCode {
         &fixes::TESTS,
         &probe::TESTS,
         &along::TESTS,
+        &moderate::TESTS,
     ]
     .concat();
-    let alone = [&reboot::TESTS[..], &probe::ALONE].concat();
+    let alone = [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE].concat();
     harness::run(vm, &on_shared, &alone)
 }
 

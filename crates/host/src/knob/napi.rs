@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::ethtool::{ask, change, parse, shown};
-use super::{Access, Error, Setting, Value};
+use super::{Access, Error, File, Setting, Value};
 use crate::nic::{Client, Direction, Error as NicError, Interface, Napi as Instance, NapiSettings, Numbers as _};
 
 /// The NAPI instance of a receive queue: fields `defer-hard-irqs` (polls), `gro-flush-timeout`, `irq-suspend-timeout`
@@ -68,6 +68,45 @@ pub fn napis_of(access: &Access, interface: &str, queues: &[u32]) -> Result<Vec<
 /// The receive queues of an interface that have a NAPI instance. Empty if it is down or has none.
 pub fn napi_queues(access: &Access, interface: &str) -> Result<Vec<u32>, Error> {
     Ok(asked(access, interface)?.instances.into_iter().map(|(queue, _)| queue).collect())
+}
+
+/// Whether the kernel lists its NAPI instances, as Linux does from 6.8 on.
+pub fn lists_napis(access: &Access) -> bool {
+    // No instance has the number 0 (include/linux/netdevice.h, MIN_NAPI_ID): a kernel that knows the request says so.
+    access.is_live() && !matches!(access.nic(|client| client.napi(0)), Err(NicError::UnknownToKernel { .. }))
+}
+
+/// The deferral in force for a receive queue: that of its NAPI instance, or of the device before Linux 6.13, which has one
+/// for all its instances ([`DeviceDeferral`]).
+pub fn deferral_of(access: &Access, interface: &str, queue: u32) -> Result<Option<Value>, Error> {
+    if let Some(own) = Napi::new(interface, queue).read(access)?
+        && own.field("gro-flush-timeout").is_some()
+    {
+        return Ok(Some(own));
+    }
+    let DeviceDeferral { empty_polls, timeout } = DeviceDeferral::new(interface);
+    let (empty_polls, timeout) = (access.number(&empty_polls.path)?, access.number(&timeout.path)?);
+    Ok(empty_polls
+        .zip(timeout)
+        .map(|(polls, nanos)| Value::fields([("defer-hard-irqs", polls), ("gro-flush-timeout", nanos)])))
+}
+
+/// The two files that set the deferral of all NAPI instances of a device (kernel documentation, networking/napi, "Software
+/// IRQ coalescing").
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceDeferral {
+    /// The number of empty polls before the interrupt is enabled again.
+    pub empty_polls: File,
+    /// The time between two polls while the interrupt is off, in ns.
+    pub timeout: File,
+}
+
+impl DeviceDeferral {
+    /// The files of `interface`.
+    pub fn new(interface: &str) -> Self {
+        let file = |name: &str| File::new(format!("/sys/class/net/{interface}/{name}"));
+        Self { empty_polls: file("napi_defer_hard_irqs"), timeout: file("gro_flush_timeout") }
+    }
 }
 
 /// The instances of an interface.

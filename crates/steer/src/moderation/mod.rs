@@ -38,10 +38,10 @@ const FIGURES_EVERY: Nanos = Nanos::from_secs(1);
 /// What a sensor sees of a receive queue. The counters are totals that start at any value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueSeen {
-    /// Packets received.
-    pub packets: u64,
-    /// Bytes received.
-    pub bytes: u64,
+    /// Packets received. `None` if nobody counts them.
+    pub packets: Option<u64>,
+    /// Bytes received. `None` if nobody counts them.
+    pub bytes: Option<u64>,
     /// How often the kernel looked at the queue: polls that an interrupt or the timer caused. `None` if nobody counts
     /// them; then they are estimated.
     pub polls: Option<u64>,
@@ -71,6 +71,8 @@ pub enum Reason {
     Begin,
     /// Nothing is seen, so nothing is moderated.
     Blind,
+    /// Nothing is measured, and the policy needs no measurement.
+    Unmeasured,
     /// The policy's reason.
     Policy(PolicyReason),
 }
@@ -158,12 +160,6 @@ struct QueueCounts {
     full_polls: Option<u64>,
 }
 
-impl From<&QueueSeen> for QueueCounts {
-    fn from(seen: &QueueSeen) -> Self {
-        Self { packets: seen.packets, polls: seen.polls, full_polls: seen.full_polls }
-    }
-}
-
 impl<C> Moderate<C> {
     /// A controller that asks `policy`. Its figures are about `goal`. `in_force` is the profile in force at the beginning;
     /// `is_shared` says whether the queues of the device share one timer.
@@ -223,11 +219,11 @@ impl<C> Moderate<C> {
     }
 
     /// Adds a reading to the figures.
-    fn count(&mut self, taken: Instant<C>, seen: &QueueSeen) {
+    fn count(&mut self, taken: Instant<C>, seen: &QueueSeen, packets: u64) {
         for delays in seen.after.iter().flatten() {
             *self.delays.entry(delays.longest).or_default() += u64::from(delays.packets);
         }
-        let now = QueueCounts::from(seen);
+        let now = QueueCounts { packets, polls: seen.polls, full_polls: seen.full_polls };
         let (since, then) = *self.since.get_or_insert((taken, now));
         let span = taken.since(since).unwrap_or(Nanos::ZERO);
         if span < FIGURES_EVERY {
@@ -311,12 +307,16 @@ impl<C> Controller<C> for Moderate<C> {
 
     fn decide(&mut self, _: Instant<C>, reading: &Reading<QueueSeen, C>) -> Decision<Wish, Reason> {
         let seen = &reading.seen;
-        self.count(reading.taken, seen);
+        let counted = seen.packets.zip(seen.bytes);
+        if let Some((packets, _)) = counted {
+            self.count(reading.taken, seen, packets);
+        }
         self.call = None;
         self.bound = seen.beside.map(|beside| beside.max(self.in_force.timer().unwrap_or(Nanos::ZERO)));
         if std::mem::take(&mut self.is_safe) {
             return Decision { apply: Some(self.wish()), reason: Reason::Begin };
         }
+        let Some((packets, bytes)) = counted else { return Decision { apply: None, reason: Reason::Unmeasured } };
         if let Some(bound) = self.bound {
             for after in seen.after.iter().flatten() {
                 let Delays { packets, shortest, longest } = *after;
@@ -328,9 +328,9 @@ impl<C> Controller<C> for Moderate<C> {
         }
         let sample = Sample {
             now: reading.taken,
-            events: seen.polls.unwrap_or_else(|| self.estimated(reading.taken, seen.packets)),
-            packets: seen.packets,
-            bytes: seen.bytes,
+            events: seen.polls.unwrap_or_else(|| self.estimated(reading.taken, packets)),
+            packets,
+            bytes,
             completions: 0,
             delays: None,
         };

@@ -3,6 +3,7 @@
 //! | place | timer | frames | who has it |
 //! | --- | --- | --- | --- |
 //! | NAPI deferral | `gro-flush-timeout` | none | every driver with NAPI, each queue on its own |
+//! | NAPI deferral of the device | `gro_flush_timeout` | none | every driver with NAPI, before Linux 6.13; the strictest queue decides |
 //! | coalescing of a queue | `rx-usecs` | `rx-max-frames` | drivers with `ethtool --per-queue` |
 //! | coalescing of the device | `rx-usecs` | `rx-max-frames` | drivers with `ethtool -C`; the strictest queue decides |
 //!
@@ -14,7 +15,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use host::knob::{AnySetting, Coalesce, CoalesceQueue, Napi, NapiDeferral, Value};
+use host::knob::{AnySetting, Coalesce, CoalesceQueue, DeviceDeferral, Napi, NapiDeferral, Value};
 use host::transaction::{Look, Moved, Steered, Target};
 use policy::moderation::{PeriodMode, Profile};
 use units::{Instant, Nanos};
@@ -26,6 +27,20 @@ use crate::seam::{Acted, Actuator, Away, Lost, Standing};
 /// one poll more than without deferral. More of them would keep the core busy after the last packet.
 pub const EMPTY_POLLS: u32 = 1;
 
+/// The shortest `rx-usecs` other than 0 that a driver takes for a time; 0 and 1 if it takes every number for one. To Intel's
+/// drivers, shorter ones are modes in which the card's driver itself adapts the timer (1 and 3), or invalid.
+///
+/// Source: Linux, drivers/net/ethernet/intel: `e1000_set_coalesce` (e1000/e1000_ethtool.c, e1000e/ethtool.c),
+/// `igb_set_coalesce`, `igbvf_set_coalesce`, `igc_ethtool_set_coalesce` with their `…_MIN_ITR_USECS` of 10;
+/// `ixgbe_set_coalesce` and `ixgbevf_set_coalesce`, where 1 is the only mode.
+pub fn least_usecs(driver: &str) -> u32 {
+    match driver {
+        "e1000" | "e1000e" | "igb" | "igbvf" | "igc" => 10,
+        "ixgbe" | "ixgbevf" => 2,
+        _ => 0,
+    }
+}
+
 /// A place where moderation is set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -36,17 +51,26 @@ pub enum Place {
         /// The number of the receive queue.
         queue: u32,
     },
+    /// All NAPI instances of a device.
+    DeviceDeferral {
+        /// The interface's name.
+        interface: String,
+    },
     /// The coalescing of a queue.
     Queue {
         /// The interface's name.
         interface: String,
         /// The number of the queue.
         queue: u32,
+        /// The shortest time that the driver takes ([`least_usecs`]).
+        least_usecs: u32,
     },
     /// The coalescing of a device.
     Device {
         /// The interface's name.
         interface: String,
+        /// The shortest time that the driver takes ([`least_usecs`]).
+        least_usecs: u32,
         /// Whether the driver knows `adaptive-rx`, which must then be off.
         has_adaptive: bool,
         /// Whether the driver knows `rx-max-frames`.
@@ -59,7 +83,8 @@ impl Place {
     pub fn setting(&self) -> AnySetting {
         match self {
             Self::Deferral { interface, queue } => Napi::new(interface, *queue).into(),
-            Self::Queue { interface, queue } => CoalesceQueue { interface: interface.clone(), queue: *queue }.into(),
+            Self::DeviceDeferral { interface } => DeviceDeferral::new(interface).timeout.into(),
+            Self::Queue { interface, queue, .. } => CoalesceQueue::new(interface, *queue).into(),
             Self::Device { interface, .. } => Coalesce::new(interface).into(),
         }
     }
@@ -70,9 +95,39 @@ impl Place {
         Target::fields(self.setting(), fields.into_keys())
     }
 
-    /// The value that puts `profile` in force.
-    pub fn value(&self, profile: Profile) -> Value {
+    /// Another setting, and the value that it must have while this place is steered.
+    pub fn beside(&self) -> Option<(AnySetting, Value)> {
         match self {
+            // Without a timeout, this number alone defers nothing.
+            Self::DeviceDeferral { interface } => {
+                let polls = DeviceDeferral::new(interface).empty_polls;
+                Some((polls.into(), Value::text(EMPTY_POLLS.to_string())))
+            }
+            Self::Deferral { .. } | Self::Queue { .. } | Self::Device { .. } => None,
+        }
+    }
+
+    /// Whether all queues of the device share it.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, Self::DeviceDeferral { .. } | Self::Device { .. })
+    }
+
+    /// The profile nearest to `wanted` that it can put in force. A time that the driver would not take for one becomes none:
+    /// packets are then not held longer than wanted.
+    fn possible(&self, wanted: Profile) -> Profile {
+        match self {
+            Self::Queue { least_usecs, .. } | Self::Device { least_usecs, .. } if wanted.usecs < *least_usecs => {
+                Profile { usecs: 0, ..wanted }
+            }
+            _ => wanted,
+        }
+    }
+
+    /// The value that puts `profile` in force, or the nearest possible one.
+    pub fn value(&self, profile: Profile) -> Value {
+        let profile = self.possible(profile);
+        match self {
+            Self::DeviceDeferral { .. } => Value::text(profile.timer().unwrap_or(Nanos::ZERO).as_nanos().to_string()),
             Self::Deferral { .. } => {
                 let gro_flush_timeout = profile.timer().unwrap_or(Nanos::ZERO);
                 let defer_hard_irqs = if profile.usecs == 0 { 0 } else { EMPTY_POLLS };
@@ -94,6 +149,7 @@ impl Place {
     pub fn profile(&self, value: &Value) -> Option<Profile> {
         let number = |field: &str| value.field(field)?.parse::<u64>().ok();
         let usecs = match self {
+            Self::DeviceDeferral { .. } => value.as_text()?.parse::<u64>().ok()?.div_ceil(1_000),
             Self::Deferral { .. } if number("defer-hard-irqs")? == 0 => 0,
             Self::Deferral { .. } => number("gro-flush-timeout")?.div_ceil(1_000),
             Self::Queue { .. } | Self::Device { .. } => number("rx-usecs")?,
@@ -140,9 +196,13 @@ trait One: std::fmt::Debug {
 
 impl One for Setter {
     fn apply(&self, profile: Profile) -> Acted<Profile> {
-        let wanted = self.place.value(profile);
+        let (wanted, possible) = (self.place.value(profile), self.place.possible(profile));
         let moved = self.steered.lock().unwrap_or_else(PoisonError::into_inner).steer(self.number, &wanted);
         match moved {
+            Ok(Moved::AsWanted { .. }) if possible != profile => {
+                let why = format!("to its driver, rx-usecs={} is not a time", profile.usecs);
+                Acted::Rounded { now: possible, why: Some(why) }
+            }
             Ok(Moved::AsWanted { .. }) => Acted::InForce,
             Ok(Moved::Otherwise { now, why }) => match self.place.profile(&now) {
                 Some(now) => Acted::Rounded { now, why },
@@ -352,18 +412,40 @@ mod tests {
     fn a_profile_and_its_value_say_the_same() {
         let interface = || "eth0".to_owned();
         let deferral = Place::Deferral { interface: interface(), queue: 1 };
-        let queue = Place::Queue { interface: interface(), queue: 1 };
-        let device = Place::Device { interface: interface(), has_adaptive: true, counts_frames: true };
+        let queue = Place::Queue { interface: interface(), queue: 1, least_usecs: 0 };
+        let device = Place::Device { interface: interface(), least_usecs: 0, has_adaptive: true, counts_frames: true };
+        let all = Place::DeviceDeferral { interface: interface() };
         assert_eq!(deferral.value(Profile::eqe(50, 0)).to_string(), "defer-hard-irqs=1 gro-flush-timeout=50000");
         assert_eq!(deferral.value(Profile::IMMEDIATE).to_string(), "defer-hard-irqs=0 gro-flush-timeout=0");
         assert_eq!(queue.value(Profile::eqe(50, 32)).to_string(), "adaptive-rx=0 rx-max-frames=32 rx-usecs=50");
         assert_eq!(device.value(Profile::eqe(0, 0)).to_string(), "adaptive-rx=0 rx-max-frames=1 rx-usecs=0");
-        let plain = Place::Device { interface: interface(), has_adaptive: false, counts_frames: false };
+        assert_eq!(all.value(Profile::eqe(50, 0)).to_string(), "50000");
+        assert_eq!(all.setting().label(), "/sys/class/net/eth0/gro_flush_timeout");
+        assert_eq!(all.beside().unwrap().0.label(), "/sys/class/net/eth0/napi_defer_hard_irqs");
+        let plain = Place::Device { interface: interface(), least_usecs: 0, has_adaptive: false, counts_frames: false };
         assert_eq!(plain.value(Profile::eqe(50, 32)).to_string(), "rx-usecs=50");
         for profile in [Profile::eqe(50, 32), Profile::IMMEDIATE, Profile::eqe(1, 0)] {
             assert_eq!(queue.profile(&queue.value(profile)), Some(profile));
             assert_eq!(deferral.profile(&deferral.value(profile)).unwrap().timer(), profile.timer());
+            assert_eq!(all.profile(&all.value(profile)).unwrap().timer(), profile.timer());
         }
         assert_eq!(queue.profile(&Value::text("x")), None);
+    }
+
+    #[test]
+    fn no_mode_of_a_driver_is_asked_for() {
+        let usecs_of = |driver: &str, usecs: u32| {
+            let least_usecs = least_usecs(driver);
+            let plain =
+                || Place::Device { interface: "eth0".into(), least_usecs, has_adaptive: false, counts_frames: false };
+            let queue = Place::Queue { interface: "eth0".into(), queue: 0, least_usecs };
+            let asked = [plain().value(Profile::eqe(usecs, 0)), queue.value(Profile::eqe(usecs, 0))];
+            asked.map(|value| value.field("rx-usecs").unwrap().parse::<u32>().unwrap())
+        };
+        for usecs in 1..10 {
+            assert_eq!(usecs_of("e1000e", usecs), [0, 0], "{usecs}");
+            assert_eq!(usecs_of("mlx5_core", usecs), [usecs, usecs]);
+        }
+        assert_eq!((usecs_of("igb", 10), usecs_of("ixgbe", 1), usecs_of("ixgbe", 2)), ([10; 2], [0; 2], [2; 2]));
     }
 }

@@ -136,8 +136,8 @@ impl Sensor<Simulated> for Eye {
         }
         let (packets, polls) = (queue.packets, Some(queue.polls).filter(|_| !queue.is_dry));
         let seen = QueueSeen {
-            packets,
-            bytes: packets * 100,
+            packets: Some(packets),
+            bytes: Some(packets * 100),
             polls,
             full_polls: Some(0),
             after: Some(std::mem::take(&mut queue.seen)),
@@ -353,7 +353,7 @@ impl Sensor<Simulated> for Day {
         let (shortest, longest) = (Nanos::from_micros(us), Nanos::from_micros(us + 5));
         let after = (new > 0).then_some(Delays { packets: new as u32, shortest, longest });
         let after = Some(after.into_iter().collect());
-        let (packets, bytes, polls) = (self.0, self.0 * 100, Some(self.0 / 3));
+        let (packets, bytes, polls) = (Some(self.0), Some(self.0 * 100), Some(self.0 / 3));
         let seen = QueueSeen { packets, bytes, polls, full_polls: Some(0), after, beside: Some(Nanos::ZERO) };
         Ok(Reading { taken: now, seen })
     }

@@ -2,11 +2,16 @@
 //!
 //! Once a second, [`Queues`] also looks which NAPI instance serves each queue (an interface that went down and up has
 //! new ones), and which moderation there is beside the steered one.
+//!
+//! Without BPF, or on a kernel that does not list its NAPI instances, a queue is not measured ([`Queues::unmeasured`]). Its
+//! sensor then sees the moderation beside alone, which is enough for a fixed timer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use host::knob::{Access, Coalesce, Error, Napi, Setting as _, Value, interface_index, interface_name, napis_of};
+use host::knob::{
+    Access, Coalesce, Error, Napi, Setting as _, Value, deferral_of, interface_index, interface_name, napis_of,
+};
 use host::watch::{BUCKETS, NapiCounts, NapiWatch, bounds};
 use policy::moderation::Delays;
 use units::{Instant, Nanos};
@@ -27,8 +32,8 @@ pub struct Queue {
     pub interface: String,
     /// The number of the queue.
     pub queue: u32,
-    /// The kernel's ID of its NAPI instance.
-    pub napi: u32,
+    /// The kernel's ID of its NAPI instance. `None` if the kernel does not tell.
+    pub napi: Option<u32>,
     /// The moderation that is not steered.
     pub beside: Beside,
 }
@@ -37,7 +42,10 @@ pub struct Queue {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     /// The card's own, as NAPI's deferral is steered.
-    Card,
+    Card {
+        /// The shortest `rx-usecs` that its driver takes for a time ([`super::place::least_usecs`]).
+        least_usecs: u32,
+    },
     /// NAPI's deferral, as the card's own is steered.
     Deferral,
 }
@@ -46,7 +54,7 @@ pub enum Beside {
 #[derive(Debug)]
 pub struct Queues {
     access: Access,
-    watch: NapiWatch,
+    watch: Result<NapiWatch, Error>,
     /// By place; `None` where a queue was removed.
     queues: Vec<Option<Seen>>,
     looked: Option<Nanos>,
@@ -64,16 +72,25 @@ struct Seen {
 }
 
 impl Queues {
-    /// Begins to watch, no queue yet.
-    pub fn new(access: &Access) -> Result<Self, Error> {
-        Ok(Self { access: access.clone(), watch: NapiWatch::new(&[])?, queues: Vec::new(), looked: None })
+    /// Begins to watch, no queue yet. Without BPF, nothing is measured.
+    pub fn new(access: &Access) -> Self {
+        Self { access: access.clone(), watch: NapiWatch::new(&[]), queues: Vec::new(), looked: None }
+    }
+
+    /// Why `queue` cannot be measured. `None` if it can.
+    pub fn unmeasured(&self, queue: &Queue) -> Option<String> {
+        let unlisted = || "the kernel does not list its NAPI instances, which Linux does from 6.8 on".to_owned();
+        let failed = self.watch.as_ref().err().map(ToString::to_string);
+        failed.or_else(|| queue.napi.is_none().then(unlisted))
     }
 
     /// Watches a queue, too. Returns its place.
     pub fn add(&mut self, queue: Queue) -> Result<usize, Error> {
         let free = self.queues.iter().position(Option::is_none);
         let place = free.unwrap_or(self.queues.len());
-        self.watch.follow(place, queue.napi)?;
+        if let (Ok(watch), Some(napi)) = (&self.watch, queue.napi) {
+            watch.follow(place, napi)?;
+        }
         let index = interface_index(&self.access, &queue.interface);
         let seen = Some(Seen { queue, index, beside: None, is_there: true });
         match self.queues.get_mut(place) {
@@ -88,14 +105,21 @@ impl Queues {
     pub fn remove(&mut self, place: usize) {
         if let Some(seen) = self.queues.get_mut(place) {
             *seen = None;
-            // What is not forgotten is counted in vain.
-            let _ = self.watch.forget(place);
+            if let Ok(watch) = &self.watch {
+                // What is not forgotten is counted in vain.
+                let _ = watch.forget(place);
+            }
         }
     }
 
-    /// The watch.
-    pub fn watch(&self) -> &NapiWatch {
-        &self.watch
+    /// The watch. The error says why nothing is measured.
+    pub fn watch(&self) -> Result<&NapiWatch, &Error> {
+        self.watch.as_ref()
+    }
+
+    /// What was counted at a place. `None` if it is not measured.
+    fn counts(&self, place: usize) -> Option<NapiCounts> {
+        self.watch.as_ref().ok()?.read(place).ok()
     }
 
     /// The queue at a place, with its present NAPI instance.
@@ -120,16 +144,19 @@ impl Queues {
             let Some(known) = known.iter().find(|known| known.index == index) else { continue };
             let bound = match (beside, &known.name) {
                 (_, None) => None,
-                (Beside::Card, Some(_)) => known.card,
-                (Beside::Deferral, Some(name)) => deferral(&Napi::new(name, number).read(&self.access)),
+                (Beside::Card { .. }, Some(_)) => known.card,
+                (Beside::Deferral, Some(name)) => deferral(&deferral_of(&self.access, name, number)),
             };
             let now = known.napis.iter().find(|(napi, _)| napi.queue == number).map(|(_, id)| *id);
-            let follows = now.is_none_or(|now| now == napi || self.watch.follow(place, now).is_ok());
+            let follows = match (&self.watch, now) {
+                (Ok(watch), Some(id)) if Some(id) != napi => watch.follow(place, id).is_ok(),
+                _ => true,
+            };
             if let Some(seen) = &mut self.queues[place] {
                 seen.beside = bound;
                 seen.is_there = now.is_some() && follows;
                 if let (Some(now), true) = (now, follows) {
-                    seen.queue.napi = now;
+                    seen.queue.napi = Some(now);
                 }
             }
         }
@@ -143,8 +170,11 @@ impl Queues {
         let of_it = self.queues.iter().flatten().filter(|seen| seen.index == index);
         let numbers: Vec<u32> = of_it.clone().map(|seen| seen.queue.queue).collect();
         let napis = napis_of(&self.access, &name, &numbers).unwrap_or_default();
-        let needs_card = of_it.into_iter().any(|seen| seen.queue.beside == Beside::Card);
-        let card = needs_card.then(|| card(&Coalesce::new(&name).read(&self.access))).flatten();
+        let least = of_it.into_iter().find_map(|seen| match seen.queue.beside {
+            Beside::Card { least_usecs } => Some(least_usecs),
+            Beside::Deferral => None,
+        });
+        let card = least.and_then(|least| card(&Coalesce::new(&name).read(&self.access), least));
         Known { index, name: Some(name), napis, card }
     }
 }
@@ -159,12 +189,20 @@ struct Known {
 }
 
 /// The bound of a card's own moderation. A card without any has none; adaptive moderation has no bound.
-fn card(value: &Result<Option<Value>, Error>) -> Option<Nanos> {
+fn card(value: &Result<Option<Value>, Error>, least_usecs: u32) -> Option<Nanos> {
     let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
-    if value.field("adaptive-rx").is_some_and(|on| on != "0") {
+    if adapts(value, least_usecs) {
         return None;
     }
     Some(Nanos::from_micros(value.field("rx-usecs").map_or(Some(0), |usecs| usecs.parse().ok())?))
+}
+
+/// Whether a card with this coalescing adapts its timer: it says so, or its `rx-usecs` is a mode of its driver
+/// ([`super::place::least_usecs`]).
+pub fn adapts(coalescing: &Value, least_usecs: u32) -> bool {
+    let usecs = coalescing.field("rx-usecs").and_then(|usecs| usecs.parse::<u32>().ok());
+    coalescing.field("adaptive-rx").is_some_and(|on| on != "0")
+        || usecs.is_some_and(|usecs| usecs > 0 && usecs < least_usecs)
 }
 
 /// The bound of NAPI's deferral.
@@ -189,7 +227,7 @@ impl Watched {
     /// Sees queue number `place` of the list.
     pub fn new(queues: Arc<Mutex<Queues>>, place: usize) -> Self {
         // What was counted at this place before is another queue's.
-        let last = queues.lock().unwrap_or_else(PoisonError::into_inner).watch.read(place).ok();
+        let last = queues.lock().unwrap_or_else(PoisonError::into_inner).counts(place);
         Self { queues, place, last, held: VecDeque::new(), counts_polls: true }
     }
 
@@ -206,14 +244,17 @@ impl<C> Sensor<C> for Watched {
     fn read(&mut self, now: Instant<C>) -> Result<Reading<QueueSeen, C>, Blind> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.look(Nanos::from_nanos(now.as_nanos()));
-        let counts = queues.watch.read(self.place).map_err(|error| Blind(error.to_string()))?;
-        let known = queues.queues.get(self.place).and_then(Option::as_ref);
-        if known.is_none_or(|known| !known.is_there) {
+        let own = queues.queues.get(self.place).and_then(Option::as_ref);
+        let (napi, beside) = own.map_or((None, None), |own| (own.queue.napi, own.beside));
+        let (Ok(watch), Some(_)) = (&queues.watch, napi) else {
+            return Ok(Reading { taken: now, seen: QueueSeen { beside, ..QueueSeen::default() } });
+        };
+        let counts = watch.read(self.place).map_err(|error| Blind(error.to_string()))?;
+        if own.is_none_or(|own| !own.is_there) {
             return Err(Blind(
                 "its NAPI instance is not there: the interface is down, or the queue is not in use".into(),
             ));
         }
-        let beside = known.and_then(|known| known.beside);
         let mut seen = seen(self.last.as_ref(), &counts, beside, &mut self.held);
         seen.polls = seen.polls.filter(|_| self.counts_polls);
         self.last = Some(counts);
@@ -235,8 +276,8 @@ fn seen(
     }
     let after = together(grown(last.map(|last| &last.delays), &now.delays), held);
     QueueSeen {
-        packets: now.packets,
-        bytes: now.bytes,
+        packets: Some(now.packets),
+        bytes: Some(now.bytes),
         polls: Some(now.polls),
         full_polls: Some(now.full_polls),
         after: Some(after),
@@ -290,7 +331,8 @@ mod tests {
         counts.delays[8] = 4;
         let mut held = VecDeque::new();
         let first = seen(None, &counts, Some(Nanos::ZERO), &mut held);
-        assert_eq!((first.packets, first.bytes, first.polls, first.full_polls), (5, 500, Some(3), Some(1)));
+        assert_eq!((first.packets, first.bytes, first.polls), (Some(5), Some(500), Some(3)));
+        assert_eq!(first.full_polls, Some(1));
         let (shortest, longest) = bounds(8);
         assert_eq!(first.after, Some(vec![Delays { packets: 4, shortest, longest }]));
         let mut later = counts.clone();
@@ -352,10 +394,13 @@ mod tests {
     fn what_is_beside_has_a_bound_or_not() {
         let of = |fields: &[(&str, u64)]| Ok(Some(Value::fields(fields.iter().copied())));
         let failed = || Err(Error::System { what: "x".into(), why: "y".into() });
-        assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 0)])), Some(Nanos::from_micros(50)));
-        assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 1)])), None);
-        assert_eq!(card(&of(&[("tx-usecs", 50)])), Some(Nanos::ZERO));
-        assert_eq!((card(&Ok(None)), card(&failed())), (Some(Nanos::ZERO), None));
+        assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 0)]), 0), Some(Nanos::from_micros(50)));
+        assert_eq!(card(&of(&[("rx-usecs", 50), ("adaptive-rx", 1)]), 0), None);
+        assert_eq!(card(&of(&[("tx-usecs", 50)]), 0), Some(Nanos::ZERO));
+        assert_eq!((card(&Ok(None), 0), card(&failed(), 0)), (Some(Nanos::ZERO), None));
+        // As e1000e comes: 3 is a mode in which it adapts, up to 250 us.
+        let of_intel = |usecs| card(&of(&[("rx-usecs", usecs)]), 10);
+        assert_eq!((of_intel(0), of_intel(3), of_intel(10)), (Some(Nanos::ZERO), None, Some(Nanos::from_micros(10))));
         assert_eq!(deferral(&of(&[("defer-hard-irqs", 2), ("gro-flush-timeout", 7_000)])), Some(Nanos::from_micros(7)));
         assert_eq!(deferral(&of(&[("defer-hard-irqs", 0), ("gro-flush-timeout", 7_000)])), Some(Nanos::ZERO));
         assert_eq!((deferral(&Ok(None)), deferral(&failed())), (Some(Nanos::ZERO), None));

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use host::knob::{
-    Access, Coalesce, CoalesceQueue, Napi, Rings, Setting as _, Value, interface_index, interfaces, napi_queues,
-    napis_of,
+    Access, AnySetting, Coalesce, CoalesceQueue, DeviceDeferral, Napi, Rings, Setting as _, Value, driver_of,
+    interface_index, interfaces, lists_napis, napi_queues, napis_of,
 };
 use host::transaction::{Steered, Target};
 use policy::moderation::{
@@ -14,8 +14,8 @@ use policy::moderation::{
 use policy::{Goal, LossBound};
 use steer::Machine;
 use steer::moderation::Moderate as Controller;
-use steer::moderation::place::{Place, Setter, Shared, Strictest};
-use steer::moderation::watched::{Beside, Queue as Watch, Queues, Watched};
+use steer::moderation::place::{Place, Setter, Shared, Strictest, least_usecs};
+use steer::moderation::watched::{Beside, Queue as Watch, Queues, Watched, adapts};
 use units::{BitRate, Monotonic};
 
 use super::config::InterfaceConfig;
@@ -28,6 +28,9 @@ use crate::documents::VERSION;
 
 /// DIM begins with the second of its five profiles (Linux, drivers' `dim_init`; lib/dim/net_dim.c).
 pub(super) const DIM_BEGINS: u8 = 1;
+/// A timer that every driver takes that moderates at all, in microseconds: all of the drivers in [`least_usecs`] do, and it is
+/// one of DIM's (lib/dim/net_dim.c, `rx_profile`: 1, 8, 64, 128 and 256).
+const TRIAL_USECS: u32 = 64;
 /// The longest timer that NAPI deferral takes, in microseconds: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml).
 const LONGEST_USECS: u32 = i32::MAX as u32 / 1_000;
 
@@ -63,18 +66,21 @@ impl Interface {
         watch: &Arc<Mutex<Queues>>,
     ) -> anyhow::Result<Self> {
         let access = options.access;
-        let found = find(access, &config)?;
+        // The least rx-usecs that its driver takes for a time.
+        let least_usecs = driver_of(access, &config.name)?.map_or(0, |driver| least_usecs(&driver));
+        let found = find(access, &config, least_usecs)?;
+        check_measured(&config, &found, watch)?;
         if let Some((queue, _)) = config.queues.iter().find(|(queue, _)| !found.iter().any(|one| one.queue == *queue)) {
             let has = found.iter().map(|one| one.queue.to_string()).collect::<Vec<_>>().join(", ");
             note(&format!("{}: it has no queue {queue} in use; its queues are {has}", config.name));
         }
-        let places = places(access, &config, &found)?;
+        let places = places(access, &config, &found, least_usecs)?;
         let is_shared = places.len() < found.len();
         let in_force = in_force(access, &places, found.len())?;
         let (steered, actuators) = match options.dry_run {
             true => (None, found.iter().map(|_| -> Any { Box::new(Dry) }).collect()),
             false => {
-                let shared = steered(access, &config, &places)?;
+                let shared = steered(access, &config, &places, least_usecs)?;
                 let actuators = actuators(&shared, &places, found.len());
                 (Some(shared), actuators)
             }
@@ -100,6 +106,8 @@ impl Interface {
     /// Goes on with other policies and goals, and keeps the settings. What a queue has shown until now is forgotten: it
     /// was judged by another goal.
     pub(super) fn reconfigure(&mut self, options: Options<'_>, config: InterfaceConfig) -> anyhow::Result<()> {
+        let found: Vec<Watch> = self.queues.iter().map(|queue| queue.watch().clone()).collect();
+        check_measured(&config, &found, &self.watch)?;
         let loss = loss_bound(options.access, &config)?;
         for queue in &mut self.queues {
             let controller = controller(&config, queue.number(), loss, queue.is_shared(), queue.in_force());
@@ -123,7 +131,7 @@ impl Interface {
     /// channels.
     pub(super) fn has_others(&self, access: &Access) -> bool {
         let is_it = interface_index(access, &self.config.name) == self.index;
-        let Ok(mut now) = napi_queues(access, &self.config.name) else { return false };
+        let Ok(mut now) = receive_queues(access, &self.config.name) else { return false };
         let mut steered: Vec<u32> = self.queues.iter().map(Queue::number).collect();
         now.sort_unstable();
         steered.sort_unstable();
@@ -149,11 +157,30 @@ impl Interface {
     }
 }
 
-/// The receive queues of an interface, with their NAPI instances.
-fn find(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Vec<Watch>> {
+/// The receive queues of an interface that is up. A kernel that does not list the NAPI instances shows at least the queues.
+fn receive_queues(access: &Access, interface: &str) -> Result<Vec<u32>, host::knob::Error> {
+    /// Of /sys/class/net/*/flags (include/uapi/linux/if.h).
+    const IFF_UP: u32 = 1;
+    if lists_napis(access) {
+        return napi_queues(access, interface);
+    }
+    let folder = format!("/sys/class/net/{interface}");
+    let flags = access.line(&format!("{folder}/flags"))?;
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.strip_prefix("0x")?, 16).ok());
+    match flags.is_some_and(|flags| flags & IFF_UP != 0) {
+        true => access.numbered(&format!("{folder}/queues"), "rx-"),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// The receive queues of an interface, with their NAPI instances where the kernel tells them.
+fn find(access: &Access, config: &InterfaceConfig, least_usecs: u32) -> anyhow::Result<Vec<Watch>> {
     let interface = &config.name;
-    let queues = napi_queues(access, interface)?;
-    let napis = napis_of(access, interface, &queues)?;
+    let queues = receive_queues(access, interface)?;
+    let napis: Vec<(u32, Option<u32>)> = match lists_napis(access) {
+        true => napis_of(access, interface, &queues)?.into_iter().map(|(napi, id)| (napi.queue, Some(id))).collect(),
+        false => queues.into_iter().map(|queue| (queue, None)).collect(),
+    };
     let what = || format!("cannot moderate {interface}");
     if napis.is_empty() {
         let exists = interfaces(access)?.unwrap_or_default().contains(interface);
@@ -165,8 +192,7 @@ fn find(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Vec<Watch>>
             ),
             true => Failure::lacking(
                 what(),
-                "the kernel shows no NAPI instance of it: it is down, its driver uses none, or the kernel is older than \
-                 Linux 6.8",
+                "the kernel shows no NAPI instance of it: it is down, or its driver uses none",
                 format!(
                     "ip link set dev {interface} up; a veth has NAPI with GRO: ethtool -K {interface} gro on, and tso \
                      off at its peer"
@@ -176,17 +202,45 @@ fn find(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Vec<Watch>>
         .into());
     }
     let beside = match config.place {
-        TypedPlace::Napi => Beside::Card,
+        TypedPlace::Napi => Beside::Card { least_usecs },
         TypedPlace::Nic => Beside::Deferral,
     };
-    let queue = |(napi, id): (Napi, u32)| Watch { interface: interface.clone(), queue: napi.queue, napi: id, beside };
+    let queue = |(queue, napi)| Watch { interface: interface.clone(), queue, napi, beside };
     Ok(napis.into_iter().map(queue).collect())
 }
 
+/// Refuses a policy that decides by what is measured, if these queues cannot be measured. A fixed timer needs nothing.
+fn check_measured(config: &InterfaceConfig, found: &[Watch], watch: &Mutex<Queues>) -> anyhow::Result<()> {
+    let watch = watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(why) = found.iter().find_map(|queue| watch.unmeasured(queue)) else { return Ok(()) };
+    let InterfaceConfig { name, policy, .. } = config;
+    if matches!(policy, Policy::Static(_)) {
+        note(&format!("{name}: nothing is measured, so nobody can say whether the goal is held: {why}"));
+        return Ok(());
+    }
+    let what = format!("cannot moderate {name} by the policy {policy}, which goes by what it measures");
+    Err(Failure::lacking(what, why, "use --policy static:50us, a fixed timer, which needs no measurement").into())
+}
+
 /// The settings that are steered: one for each queue, or one for the device.
-fn places(access: &Access, config: &InterfaceConfig, found: &[Watch]) -> anyhow::Result<Vec<Place>> {
+fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usecs: u32) -> anyhow::Result<Vec<Place>> {
     let interface = &config.name;
     if config.place == TypedPlace::Napi {
+        let has_timeout = |found: &Watch| {
+            let value = Napi::new(interface, found.queue).read(access)?;
+            Ok::<_, host::knob::Error>(value.is_some_and(|value| value.field("gro-flush-timeout").is_some()))
+        };
+        // One timeout for all instances of the device, before Linux 6.13.
+        if let Some(first) = found.first()
+            && !has_timeout(first)?
+        {
+            if DeviceDeferral::new(interface).timeout.read(access)?.is_none() {
+                let what = format!("cannot moderate {interface} with --place napi");
+                let why = "the kernel has no deferral of NAPI's interrupts, neither for a queue nor for the device";
+                return Err(Failure::lacking(what, why, "use --place nic if its driver offers rx-usecs").into());
+            }
+            return Ok(vec![Place::DeviceDeferral { interface: interface.clone() }]);
+        }
         let deferral = |found: &Watch| Place::Deferral { interface: interface.clone(), queue: found.queue };
         return Ok(found.iter().map(deferral).collect());
     }
@@ -200,11 +254,12 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch]) -> anyhow:
     // A driver that has it for one queue has it for all (net/ethtool/ioctl.c, ethtool_get_per_queue_coalesce).
     let by_queue = |found: &Watch| matches!(CoalesceQueue::new(interface, found.queue).read(access), Ok(Some(_)));
     if found.iter().all(by_queue) {
-        let queue = |found: &Watch| Place::Queue { interface: interface.clone(), queue: found.queue };
+        let queue = |found: &Watch| Place::Queue { interface: interface.clone(), queue: found.queue, least_usecs };
         return Ok(found.iter().map(queue).collect());
     }
     Ok(vec![Place::Device {
         interface: interface.clone(),
+        least_usecs,
         has_adaptive: has("adaptive-rx"),
         counts_frames: has("rx-max-frames"),
     }])
@@ -212,22 +267,38 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch]) -> anyhow:
 
 /// Records the original settings. While the deferral is steered, the card's adaptive moderation is off: nobody could say
 /// how long it holds a packet back.
-fn steered(access: &Access, config: &InterfaceConfig, places: &[Place]) -> anyhow::Result<Shared> {
+fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_usecs: u32) -> anyhow::Result<Shared> {
     let mut targets: Vec<Target> = places.iter().map(Place::target).collect();
+    let beside: Vec<(AnySetting, Value)> = places.iter().filter_map(Place::beside).collect();
+    targets.extend(beside.iter().map(|(setting, _)| setting.clone().into()));
     let adaptive = match config.place {
         TypedPlace::Nic => None,
-        TypedPlace::Napi => card_that_adapts(access, &config.name)?,
+        TypedPlace::Napi => card_that_adapts(access, &config.name, least_usecs)?,
     };
     targets.extend(adaptive.as_ref().map(Place::target));
     let mut steered = Steered::new(access, &format!("moderate {}", config.name), &targets, COMMAND, VERSION)?;
+    // A driver may show rx-usecs and refuse to change it (virtio-net without VIRTIO_NET_F_NOTF_COAL).
+    if config.place == TypedPlace::Nic
+        && let Some(first) = places.first()
+        && let Err(error) = steered.steer(0, &first.value(Profile::eqe(TRIAL_USECS, 0)))
+    {
+        let what = format!("cannot moderate {} with --place nic", config.name);
+        return Err(Failure::lacking(what, error, "use --place napi, which works with every driver").into());
+    }
+    let mut steer = |number: usize, value: &Value| match steered.steer(number, value) {
+        Ok(moved) if moved.is_good() => None,
+        Ok(moved) => Some(format!("{moved:?}")),
+        Err(error) => Some(error.to_string()),
+    };
+    for (number, (setting, value)) in (places.len()..).zip(&beside) {
+        if let Some(why) = steer(number, value) {
+            let what = format!("cannot moderate {}: {} cannot be {value}", config.name, setting.label());
+            return Err(Failure::lacking(what, why, "use --place nic if its driver offers rx-usecs").into());
+        }
+    }
     if let Some(card) = adaptive {
         let off = card.value(Profile::IMMEDIATE);
-        let failed = match steered.steer(places.len(), &off) {
-            Ok(moved) if moved.is_good() => None,
-            Ok(moved) => Some(format!("{moved:?}")),
-            Err(error) => Some(error.to_string()),
-        };
-        match failed {
+        match steer(places.len() + beside.len(), &off) {
             None => note(&format!("{}: the card's adaptive moderation is off until the end", config.name)),
             Some(why) => note(&format!(
                 "{}: the card's adaptive moderation stays on, so nothing bounds how long packets gather: {why}",
@@ -239,13 +310,14 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place]) -> anyho
 }
 
 /// The card's coalescing if it is adaptive.
-fn card_that_adapts(access: &Access, interface: &str) -> anyhow::Result<Option<Place>> {
+fn card_that_adapts(access: &Access, interface: &str, least_usecs: u32) -> anyhow::Result<Option<Place>> {
     let Some(value) = Coalesce::new(interface).read(access)? else { return Ok(None) };
-    if value.field("adaptive-rx").is_none_or(|on| on == "0") {
+    if !adapts(&value, least_usecs) {
         return Ok(None);
     }
-    let counts_frames = value.field("rx-max-frames").is_some();
-    Ok(Some(Place::Device { interface: interface.to_owned(), has_adaptive: true, counts_frames }))
+    let has = |field: &str| value.field(field).is_some();
+    let (has_adaptive, counts_frames) = (has("adaptive-rx"), has("rx-max-frames"));
+    Ok(Some(Place::Device { interface: interface.to_owned(), least_usecs, has_adaptive, counts_frames }))
 }
 
 /// An actuator for each queue.
@@ -253,11 +325,9 @@ fn actuators(shared: &Shared, places: &[Place], queues: usize) -> Vec<Any> {
     let mut all: Vec<Any> = Vec::new();
     for (number, place) in places.iter().enumerate() {
         let setter = Setter::new(shared.clone(), number, place.clone());
-        match place {
-            Place::Device { .. } => {
-                all.extend(Strictest::of(setter, queues).into_iter().map(|one| -> Any { Box::new(one) }));
-            }
-            Place::Deferral { .. } | Place::Queue { .. } => all.push(Box::new(setter)),
+        match place.is_of_device() {
+            true => all.extend(Strictest::of(setter, queues).into_iter().map(|one| -> Any { Box::new(one) })),
+            false => all.push(Box::new(setter)),
         }
     }
     all

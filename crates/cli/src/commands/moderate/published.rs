@@ -254,7 +254,7 @@ mod tests {
         moderate::Queue {
             interface: interface.into(),
             queue,
-            napi: 8_193 + queue,
+            napi: Some(8_193 + queue),
             policy: "goal".into(),
             goal: "p99=100us".into(),
             goal_latency_ns: 100_000,

@@ -84,6 +84,10 @@ impl Queue {
         self.watch.queue
     }
 
+    pub(super) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
     pub(super) fn place(&self) -> usize {
         self.place
     }
@@ -114,7 +118,7 @@ impl Queue {
     }
 
     /// What became of it until now.
-    pub(super) fn document(&self, napi: u32) -> Document {
+    pub(super) fn document(&self, napi: Option<u32>) -> Document {
         let controller = self.machine.controller();
         let (timer, figures) = (timer_of(controller.in_force()), controller.figures());
         let of = |get: fn(&Figures) -> u64| figures.as_ref().map(get);
@@ -208,6 +212,7 @@ fn because(reason: Reason) -> &'static str {
     match reason {
         Reason::Begin => "the first setting",
         Reason::Blind => "nothing is seen, so nothing is held back",
+        Reason::Unmeasured => "fixed, without a measurement",
         Reason::Policy(reason) => match reason {
             PolicyReason::Fixed => "fixed",
             PolicyReason::Applying => "being set",

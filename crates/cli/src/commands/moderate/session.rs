@@ -80,8 +80,8 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Begins to steer all interfaces.
     pub(super) fn begin(typed: &'a Moderate, options: Options<'a>, config: Config) -> anyhow::Result<Self> {
-        let watch = Queues::new(options.access)?;
-        if let Err(why) = watch.watch().measures_datagrams() {
+        let watch = Queues::new(options.access);
+        if let Ok(Err(why)) = watch.watch().map(|watch| watch.measures_datagrams()) {
             note(&format!("UDP is not measured, so only other protocols count for the goal: {why}"));
         }
         let mut session = Self {
@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
     fn documents_of(&self, interface: &Interface) -> Vec<Queue> {
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let document =
-            |queue: &super::queue::Queue| queue.document(watch.queue(queue.place()).map_or(0, |queue| queue.napi));
+            |queue: &super::queue::Queue| queue.document(watch.queue(queue.place()).and_then(|queue| queue.napi));
         interface.queues.iter().map(document).collect()
     }
 

@@ -124,6 +124,11 @@ fn check<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &
     Ok(())
 }
 
+/// The name of an interface's driver. `None` if there is no such interface, or its driver does not say.
+pub fn driver_of(access: &Access, interface: &str) -> Result<Option<String>, Error> {
+    Ok(ask(access, interface, "driver", |client, interface| client.driver(interface))?.map(|driver| driver.name))
+}
+
 /// Asks about an interface; `None` if it, or what is asked for, is not there.
 pub(super) fn ask<T>(
     access: &Access,

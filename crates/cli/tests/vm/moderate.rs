@@ -1,0 +1,172 @@
+use serde_json::Value as Json;
+use units::{Nanos, PacketRate};
+use vmlab::harness::{Alone, OnShared, ok};
+use vmlab::{Guest, Nic, Vm};
+
+use crate::tune::roll_back;
+
+pub(crate) const TESTS: [OnShared; 5] = [
+    ("moderate::each_decision_arrives_in_the_register_and_interrupts_fall", register),
+    ("moderate::a_driver_that_rounds_is_noticed_and_its_modes_are_avoided", rounding),
+    ("moderate::virtio_refuses_a_timer_and_takes_the_deferral", virtio),
+    ("moderate::a_rollback_restores_what_a_killed_session_left", killed),
+    ("moderate::a_goal_needs_a_measurement_and_a_fixed_timer_none", unmeasured),
+];
+
+pub(crate) const ALONE: [Alone; 1] = [("moderate::vmxnet3_has_no_timer_and_takes_the_deferral", vmxnet3)];
+
+/// The guest's kernel, Linux 6.1, has one deferral for all queues of a device.
+const DEFERRAL: &str = "cd /sys/class/net; cat eth?/napi_defer_hard_irqs eth?/gro_flush_timeout";
+const SETTINGS: &str = "ethtool -c eth0; cd /sys/class/net; cat eth?/napi_defer_hard_irqs eth?/gro_flush_timeout";
+
+/// Runs `during` while `apus moderate` steers with these options, and returns what it said.
+fn while_steering(guest: &Guest, options: &str, during: impl FnOnce()) -> String {
+    begin(guest, options);
+    during();
+    ok(guest.run("kill -TERM $(pidof apus)"));
+    ok(guest.wait_until("[ -s /tmp/status ]", 300));
+    let said = ok(guest.run("cat /tmp/said; echo exit status $(cat /tmp/status)"));
+    assert!(said.contains("The original settings are restored.") && said.ends_with("exit status 0"), "{said}");
+    said
+}
+
+/// Begins to steer, and returns when the first setting is in force.
+fn begin(guest: &Guest, options: &str) {
+    ok(guest.run(&format!(
+        "rm -f /tmp/status; ip link set eth0 up; ip link set eth1 up 2>/dev/null; \
+         (apus moderate {options} >/tmp/said 2>&1; echo $? >/tmp/status) >/dev/null 2>&1 &"
+    )));
+    let begun = guest.wait_until("grep -q 'queue 0: timer' /tmp/said || [ -s /tmp/status ]", 300);
+    let said = ok(guest.run("cat /tmp/said"));
+    assert!(begun.is_ok() && said.contains("queue 0: timer"), "{options}: {said}");
+}
+
+/// What `apus moderate` says when it refuses to begin, with exit status 3 and without a change.
+fn refusal(guest: &Guest, options: &str) -> String {
+    let before = ok(guest.run(SETTINGS));
+    let output = ok(guest.output(&format!("apus moderate {options} --duration 1s")));
+    assert_eq!(output.status, 3, "{options}: {output:?}");
+    assert_eq!(ok(guest.run(SETTINGS)), before, "{options}");
+    output.stderr
+}
+
+/// Interrupts of the card's receive vector in a second at 10,000 frames a second.
+fn raised(guest: &Guest) -> u64 {
+    let wire = guest.wire(0);
+    let (raised, _) = ok(wire.while_sending(&wire.silent_frame(), PacketRate::new(10_000), || {
+        ok(wire.interrupts());
+        ok(guest.run("sleep 1"));
+        let seen = ok(wire.interrupts());
+        assert!(seen.moderation.is_empty(), "the driver adapts nothing meanwhile: {:?}", seen.moderation);
+        seen.raised[0]
+    }));
+    raised
+}
+
+fn register(guest: &Guest) {
+    ok(guest.run("ip link set eth0 up; ip link set eth1 up; sleep 1"));
+    let before = ok(guest.run(SETTINGS));
+    // The driver's own default: a mode in which it adapts the timer.
+    assert!(before.contains("rx-usecs:\t3\n"), "{before}");
+    let mut rates = Vec::new();
+    for usecs in [50, 1_000, 4_032] {
+        ok(guest.wire(0).interrupts());
+        while_steering(guest, &format!("eth0 --place nic --policy static:{usecs}us"), || {
+            let written = ok(guest.wire(0).interrupts()).moderation;
+            let last = written.iter().filter(|write| write.vector == 0).map(|write| write.interval).next_back();
+            let last = last.expect("the receive vector's interval was written");
+            // The register counts in 256 ns.
+            let wanted = Nanos::from_micros(usecs);
+            assert!(last <= wanted && last + Nanos::from_nanos(512) > wanted, "{wanted} became {last}");
+            rates.push(raised(guest));
+        });
+        assert_eq!(ok(guest.run(SETTINGS)), before);
+    }
+    println!("interrupts a second at 50, 1000 and 4032 us: {rates:?}");
+    assert!(rates[2] > 0 && rates.windows(2).all(|pair| pair[1] * 4 < pair[0] * 3), "{rates:?}");
+    // The deferral of NAPI in place of the card's timer: the driver's own adapting is off meanwhile.
+    let said = while_steering(guest, "eth0 --place napi --policy static:2000us", || {
+        assert!(ok(guest.run("ethtool -c eth0")).contains("rx-usecs:\t0\n"));
+        assert_eq!(ok(guest.run("cd /sys/class/net/eth0; cat napi_defer_hard_irqs gro_flush_timeout")), "1\n2000000");
+        let deferred = raised(guest);
+        println!("interrupts a second with a deferral of 2 ms: {deferred}");
+        assert!(deferred * 2 < rates[0], "{deferred} with a deferral of 2 ms, {rates:?} before");
+    });
+    assert!(said.contains("the card's adaptive moderation is off until the end"), "{said}");
+    assert_eq!(ok(guest.run(SETTINGS)), before);
+}
+
+fn rounding(guest: &Guest) {
+    ok(guest.run("ip link set eth0 up; sleep 1"));
+    let before = ok(guest.run(SETTINGS));
+    // The driver keeps whole interrupts a second: 250, and then 248.
+    let output = ok(guest.output("apus moderate eth0 --place nic --policy static:4000us --duration 500ms --json"));
+    assert_eq!(output.status, 0, "{output:?}");
+    let document: Json = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let queue = &document["queues"][0];
+    assert_eq!((&queue["timer_ns"], &document["restored"]), (&4_032_000.into(), &true.into()), "{document:#}");
+    assert!(queue["trouble"].as_str().is_some_and(|trouble| trouble.contains("instead")), "{document:#}");
+    // The driver takes 1 and 3 for modes, and refuses 2 and 5 to 9: packets are held for no time then.
+    for usecs in [1, 3, 9] {
+        let said = while_steering(guest, &format!("eth0 --place nic --policy static:{usecs}us"), || {
+            assert!(ok(guest.run("ethtool -c eth0")).contains("rx-usecs:\t0\n"));
+            let written = ok(guest.wire(0).interrupts()).moderation;
+            assert_eq!(written.last().map(|write| write.interval), Some(Nanos::ZERO));
+        });
+        let why = format!("the timer is off instead: to its driver, rx-usecs={usecs} is not a time");
+        assert!(said.contains(&why), "{said}");
+    }
+    assert_eq!(ok(guest.run(SETTINGS)), before);
+}
+
+fn virtio(guest: &Guest) {
+    ok(guest.run("ip link set eth1 up"));
+    let said = refusal(guest, "eth1 --place nic --policy static:100us");
+    assert!(said.contains("cannot moderate eth1 with --place nic") && said.contains("use --place napi"), "{said}");
+    deferral_of(guest, "eth1");
+}
+
+/// The deferral is in force while it is steered, and gone after.
+fn deferral_of(guest: &Guest, interface: &str) {
+    let before = ok(guest.run(DEFERRAL));
+    while_steering(guest, &format!("{interface} --place napi --policy static:200us"), || {
+        let files = format!("cd /sys/class/net/{interface}; cat napi_defer_hard_irqs gro_flush_timeout");
+        assert_eq!(ok(guest.run(&files)), "1\n200000");
+    });
+    assert_eq!(ok(guest.run(DEFERRAL)), before);
+}
+
+fn killed(guest: &Guest) {
+    ok(guest.run("ip link set eth0 up; ip link set eth1 up; sleep 1"));
+    let before = ok(guest.run(SETTINGS));
+    for options in ["eth0 --place nic --policy static:1000us", "eth1 --place napi --policy static:300us"] {
+        begin(guest, options);
+        ok(guest.run("kill -KILL $(pidof apus)"));
+        ok(guest.wait_until("[ -s /tmp/status ]", 300));
+        assert_ne!(ok(guest.run(SETTINGS)), before, "{options}: it was killed before it could restore anything");
+        roll_back(guest);
+        assert_eq!(ok(guest.run(SETTINGS)), before, "{options}");
+    }
+}
+
+/// This kernel does not list NAPI instances.
+fn unmeasured(guest: &Guest) {
+    ok(guest.run("ip link set eth0 up; sleep 1"));
+    for options in ["eth0 --place nic --goal p99=300us", "eth0 --place napi --policy net-dim"] {
+        let said = refusal(guest, options);
+        assert!(said.contains("Linux does from 6.8 on") && said.contains("--policy static:50us"), "{said}");
+    }
+    let said = while_steering(guest, "eth0 --place nic --policy static:100us", || {});
+    assert!(said.contains("nothing is measured") && said.contains("unmeasured: "), "{said}");
+}
+
+fn vmxnet3() {
+    let vm = ok(Vm::new()).cpus(1).nic(Nic::Vmxnet3).program(env!("CARGO_BIN_EXE_apus")).program("ethtool");
+    let guest = ok(vm.boot());
+    ok(guest.run("ip link set eth0 up"));
+    let output = ok(guest.output("apus moderate eth0 --place nic --policy static:100us --duration 1s"));
+    assert_eq!(output.status, 3, "{output:?}");
+    let said = output.stderr;
+    assert!(said.contains("its driver does not offer rx-usecs") && said.contains("use --place napi"), "{said}");
+    deferral_of(&guest, "eth0");
+}
