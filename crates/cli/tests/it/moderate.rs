@@ -149,8 +149,8 @@ fn a_goal_is_steered_for_and_everything_is_as_before() {
     // On a machine so busy that the application alone is late, the goal is missed, and that is said.
     let share = queue["late"].as_f64().unwrap() / number(&queue, "judged") as f64;
     assert_eq!((queue["verdict"] == "held", status == Some(0)), (share <= 0.01, share <= 0.01), "{queue:#}");
-    // The first timer is half the goal. On an idle machine the goal leaves more.
-    assert!(read > 5_000_000 || (timer > 12_000_000 && number(&queue, "changes") > 1), "{queue:#}");
+    // The first timer is half the goal, and the application takes much less than the other half.
+    assert!(read > 5_000_000 || number(&queue, "changes") > 1, "{queue:#}");
     assert!(read < 20_000_000 || timer < 10_000_000, "no timer on top of that: {queue:#}");
 }
 
