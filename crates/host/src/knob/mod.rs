@@ -455,13 +455,36 @@ impl<S: Setting> Knob<S> {
     /// Restores `before`, unless someone else has changed the value since it was `ours`.
     ///
     /// `ours` is the value that was read after the change by Apus. `None` if it is not known, because the process was
-    /// killed at that moment; then every value other than `before` counts as set by Apus.
+    /// killed at that moment; then every value other than `before` counts as set by Apus. A field that `before` does not
+    /// have had the value that it has where it is not shown.
     pub fn restore(
         &self,
         access: &Access,
         before: &Value,
         ours: Option<&Value>,
         theirs: Theirs,
+    ) -> Result<Restored, Error> {
+        self.restore_as(access, before, ours, theirs, &|now| now.clone())
+    }
+
+    /// As [`Self::restore`], but what `before` does not have is nobody's concern.
+    pub fn restore_fields(
+        &self,
+        access: &Access,
+        before: &Value,
+        ours: Option<&Value>,
+        theirs: Theirs,
+    ) -> Result<Restored, Error> {
+        self.restore_as(access, before, ours, theirs, &|now| now.fields_of(before))
+    }
+
+    fn restore_as(
+        &self,
+        access: &Access,
+        before: &Value,
+        ours: Option<&Value>,
+        theirs: Theirs,
+        known: &dyn Fn(&Value) -> Value,
     ) -> Result<Restored, Error> {
         self.0.admit()?;
         self.0.check_back(access, before)?;
@@ -470,7 +493,7 @@ impl<S: Setting> Knob<S> {
         }
         let Some(now) = self.read(access)? else { return Ok(Restored::Gone) };
         let ours = if theirs == Theirs::Overwrite { None } else { ours };
-        let way_back = self.way_back(before, ours, &now);
+        let way_back = self.way_back(before, ours, &known(&now));
         if let Some(write) = &way_back.write {
             self.0.write(access, write)?;
             let Some(now) = self.read_written(access, write)? else { return Ok(Restored::Gone) };

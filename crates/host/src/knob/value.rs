@@ -43,6 +43,18 @@ impl Value {
         }
     }
 
+    /// The part of it that names the fields of `other`.
+    #[must_use]
+    pub fn fields_of(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Fields(fields), Self::Fields(other)) => {
+                let known = fields.iter().filter(|(field, _)| other.contains_key(*field));
+                Self::Fields(known.map(|(field, text)| (field.clone(), text.clone())).collect())
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// The text of a field. `None` if there is none.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.as_fields()?.get(name).map(String::as_str)

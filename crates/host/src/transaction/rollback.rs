@@ -469,7 +469,12 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
         else {
             return Ok(Outcome::Another);
         };
-        Ok(match Knob(&setting).restore(access, &entry.intent.before, ours, theirs)? {
+        let (knob, before) = (Knob(&setting), &entry.intent.before);
+        let restored = match entry.steered {
+            true => knob.restore_fields(access, before, ours, theirs)?,
+            false => knob.restore(access, before, ours, theirs)?,
+        };
+        Ok(match restored {
             Restored::Restored => Outcome::Restored,
             Restored::Already => Outcome::Already,
             Restored::Theirs { now } => Outcome::Theirs { now },

@@ -51,14 +51,26 @@ impl Target {
         Self { setting: setting.into(), fields: fields.into_iter().map(Into::into).collect() }
     }
 
-    /// The part of a value that is moved.
+    /// The part of the setting's value that is moved. A field that is not shown has the value that it has then.
     pub(super) fn part(&self, value: Value) -> Value {
         match value {
             Value::Fields(mut fields) if !self.fields.is_empty() => {
                 fields.retain(|field, _| self.fields.contains(field));
+                let unshown = |field: &String| Some((field.clone(), self.setting.unshown(field)?.to_owned()));
+                let missing: Vec<_> =
+                    self.fields.iter().filter(|field| !fields.contains_key(*field)).filter_map(unshown).collect();
+                fields.extend(missing);
                 Value::Fields(fields)
             }
             value => value,
+        }
+    }
+
+    /// Whether a value names moved fields only.
+    fn takes(&self, wanted: &Value) -> bool {
+        match wanted {
+            Value::Fields(wanted) => self.fields.is_empty() || wanted.keys().all(|field| self.fields.contains(field)),
+            Value::Text(_) => true,
         }
     }
 }
@@ -223,7 +235,7 @@ impl Steered {
             Err(lost) => return Ok(lost),
         };
         let slot = self.slot(place)?;
-        if slot.target.part(wanted.clone()) != *wanted {
+        if !slot.target.takes(wanted) {
             let why = format!("{wanted} names fields that are not steered");
             return Err(KnobError::invalid(setting.label(), why));
         }

@@ -182,6 +182,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_moved_is_not_set_to_zero() {
+        let knob = Knob(Coalesce::new("x"));
+        let before = Value::fields([("rx-usecs", 50)]);
+        let now = Value::fields([("rx-usecs", 100), ("tx-usecs", 9)]);
+        let write = |now: &Value| knob.way_back(&before, Some(&now.clone()), now).write;
+        assert_eq!(write(&now.fields_of(&before)), Some(before.clone()));
+        // Of a whole value, what was not shown was zero.
+        assert_eq!(write(&now), Some(Value::fields([("rx-usecs", 50), ("tx-usecs", 0)])));
+    }
+
+    #[test]
     fn adaptive_intervals_are_not_what_a_restored_value_is_judged_by() {
         let value = Value::fields([("rx-usecs", 50), ("adaptive-rx", 1), ("tx-usecs", 8)]);
         assert_eq!(steady(value), Value::fields([("adaptive-rx", 1), ("tx-usecs", 8)]));
