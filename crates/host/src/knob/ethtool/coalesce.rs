@@ -6,6 +6,8 @@
 //! **Traps.** A driver may accept a value and ignore it (amzn-drivers, issues 159 and 290): only the interrupt rate
 //! shows the truth. In ixgbe and igb, `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting `rx-usecs` may turn
 //! `adaptive-rx` off, and a reset of the device may lose all of these settings.
+//! In e1000e with MSI-X, an interval that the driver has worked out in a mode of its own reaches the register with the next
+//! interrupt, whatever was set meanwhile (Linux, drivers/net/ethernet/intel/e1000e/netdev.c, `set_itr`).
 
 use serde::{Deserialize, Serialize};
 
