@@ -135,7 +135,7 @@ pub struct Telemetry {
 /// Which running instances of `apus moderate` to read.
 #[derive(Arguments, Clone, Debug)]
 pub struct Moderation {
-    /// Read what running instances of `apus moderate` publish from DIR.
+    /// Folder in which running instances of `apus moderate` publish their state.
     #[arg(long = "moderation", value_name = "DIR", default_value = moderate::ROOT)]
     pub folder: PathBuf,
 }

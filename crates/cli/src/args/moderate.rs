@@ -53,8 +53,8 @@ pub struct Moderate {
     /// queue needs).
     #[arg(long, value_enum, default_value = "napi")]
     pub place: Place,
-    /// Highest packet rate that one queue may receive. No time is longer than half of what the ring takes to fill at
-    /// this rate [default: the rate of 64-byte frames at the line rate; no bound if the driver does not report its ring
+    /// Highest packet rate that one queue may receive. Packets gather for at most half of the time in which the receive
+    /// ring fills at this rate [default: the rate of 64-byte frames at the line rate; no bound if the driver does not report its ring
     /// size or its line rate].
     #[arg(long, value_name = "RATE")]
     pub peak_rate: Option<PacketRate>,
