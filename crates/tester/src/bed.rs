@@ -291,8 +291,9 @@ impl Session {
 
     /// Searches for the highest rate without loss, with evenly spaced frames.
     ///
-    /// Frames lost while the host had stopped either CPU do not count against the worker, because at these rates a
-    /// ring is full after a few milliseconds. If `stop` is set, returns what is known so far.
+    /// The tester or the worker may lose its CPU to something else for a while (see [`Gap`]). Frames lost meanwhile do
+    /// not count against the worker: at these rates its ring is full after a few milliseconds. If `stop` is set,
+    /// returns what is known so far.
     pub fn search(&mut self, config: SearchConfig, stop: &AtomicBool) -> Result<BinarySearch, Error> {
         let mut search = BinarySearch::new(config)?;
         while let Some(step) = search.next_load() {

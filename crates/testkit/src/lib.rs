@@ -30,7 +30,8 @@ pub fn skip(why: impl AsRef<str>) {
     assert!(std::env::var_os(REQUIRE).is_none_or(|value| value != "all"), "{REQUIRE}=all, but {line}");
 }
 
-/// Environment variable that names the file to which first attempts are appended. CI counts retries with it.
+/// Environment variable that names a file. [`first_attempt`] appends to it whether the first attempt of a test that may
+/// retry passed; CI counts the retries from it.
 pub const ATTEMPTS: &str = "APUS_FIRST_ATTEMPTS";
 
 /// Reports whether the first attempt of a test passed, for tests that retry without evidence of a disturbance.

@@ -79,16 +79,18 @@ pub struct Begin {
     pub command: String,
     /// When the transaction began, in seconds since 1970-01-01 UTC, for people.
     pub at_unix_s: u64,
-    /// The ID of the boot in which it began (`/proc/sys/kernel/random/boot_id`). `None` below another root that has
-    /// none.
+    /// The ID of the boot in which it began (`/proc/sys/kernel/random/boot_id`). `None` if the
+    /// root directory is not `/` and lacks this file.
     pub boot: Option<String>,
-    /// The network namespace in which it began (`net:[4026531840]`). `None` below another root.
+    /// The network namespace in which it began (`net:[4026531840]`). `None` if the root directory is
+    /// not `/`.
     pub network: Option<String>,
     /// The cookie of that namespace. Unlike its number, it is not reused before the next boot. `None` before Linux
-    /// 5.14, or below another root.
+    /// 5.14, or if the root directory is not `/`.
     #[serde(default)]
     pub network_cookie: Option<u64>,
-    /// The file handle of that namespace, in hexadecimal digits. `None` before Linux 6.18, or below another root.
+    /// The file handle of that namespace, in hexadecimal digits. `None` before Linux 6.18, or if the
+    /// root directory is not `/`.
     #[serde(default)]
     pub network_handle: Option<String>,
     /// How long the transaction lasts.

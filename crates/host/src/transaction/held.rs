@@ -23,7 +23,7 @@ pub struct Held {
     access: Access,
     applied: Applied,
     command: String,
-    /// The namespace and its name; `None` below another root.
+    /// The namespace and its name; `None` if the root directory is not `/`.
     namespace: Option<(File, String)>,
 }
 

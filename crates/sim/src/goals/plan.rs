@@ -84,8 +84,8 @@ pub struct Plan {
     pub seeds: u64,
     /// Simulated time before the measurement begins.
     pub warm_up: Nanos,
-    /// The shortest and the longest measured time. Within these limits it is long enough for a goal to allow 20 late
-    /// packets over all seeds.
+    /// Limits of the measured time of a run. Between them, it is chosen such that all seeds together measure as many
+    /// packets as a goal needs to allow 20 late ones (20,000 packets for p99.9).
     pub duration: (Nanos, Nanos),
     /// Whether the first second is also evaluated separately.
     pub first_second: bool,

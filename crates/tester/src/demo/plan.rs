@@ -114,7 +114,8 @@ impl Plan {
         }
     }
 
-    /// Time of one mode for its search and the run near the rate found.
+    /// Time that each mode takes besides the rounds: to search for its highest loss-free rate, and to run near that
+    /// rate. Includes what starting the session and the trials costs.
     pub fn own_part(&self) -> Nanos {
         SESSION + TRIAL * 2 + self.search + self.learn.min(self.near) + self.near
     }
