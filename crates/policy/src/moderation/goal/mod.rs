@@ -6,32 +6,44 @@
 //! other delays are either measured, from delays that the caller observes, or given.
 //!
 //! ```text
-//!                 the quantile is below the goal: longer by the difference   [budget]
-//!                      ┌───┐
-//!                      │   ▼
-//!    (begin) ───► GATHERING ── each packet comes alone anyway ──► RESTING: an interrupt per packet
-//!                   ▲  │  ▲                           [no_saving]     │
-//!        late:      │  │  └── the rate has risen [burst], or it is ───┤
-//!     shorter by    └──┘       time for another try [probe]           │
-//!     the difference           late again within a second [late] ◄────┘ (the same way back, later)
-//!          [late]
+//!                                   the quantile is below the goal: longer by the difference   [budget]
+//!                                     ┌───┐
+//!              the delays are known   │   ▼
+//!  BEGINNING ───────────────────────► GATHERING ── a timer of this length saves nothing ──► RESTING: no timer
+//!  no timer           [budget]          ▲  │  ▲                           [no_saving]          │
+//!      │                     late:      │  │  └── the rate has risen [burst], or it is ────────┤
+//!      │                  shorter by    └──┘       time for another try [probe]                │
+//!      │                the difference      late again within a second [late], or most         │
+//!      │                     [late]         packets are late anyway [goal_too_tight] ◄─────────┘
+//!      └────────────────────────────────────────────────────────────────────────────────────────▲
+//!                                     a timer would save nothing, or no timer fits
 //! ```
+//! **Beginning.** Without a timer, the policy measures the other delays and how many polls the packets need anyway.
+//! If the other delays are given, or nobody measures them, it begins with a timer.
+//!
 //! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by at most as much. So
-//! `T + (goal - D)` never exceeds the goal while conditions stay the same, and repeated steps reach the goal.
+//! `T + (goal - D)` never exceeds the goal while conditions stay the same, and repeated steps reach the goal. The
+//! policy plans for three quarters of the late packets that the goal allows.
 //!
 //! **Shorter.** The timer shrinks at once if twice as many packets are late as allowed, in several interrupts. It
-//! returns to the previous timer if it had just been lengthened; otherwise it shrinks by twice the excess. Packets that
-//! would have been late without any timer (stalls of the machine) do not count. They use up at most half of what the
-//! goal allows. If most packets are of this kind, the goal cannot be met and the timer is turned off
-//! (`goal_too_tight`).
+//! returns to the previous timer if it had just been lengthened; otherwise it shrinks by twice the excess.
+//!
+//! **Late without any timer.** A packet that is later than the goal by more than the timer would have been late without
+//! one. If there are more of these than the goal allows, no timer holds the goal; the timer may then add half as many
+//! late packets as there are of these, and the reason is `goal_too_tight`. If most packets are of this kind, the timer is
+//! turned off. But a CPU that spends its time on polls can be the reason that packets are late, and then a timer is
+//! the remedy: so from time to time half the goal is tried, if several packets come within it.
 //!
 //! **Changes.** Planned changes are at least a second apart. A change after a late alarm can follow sooner, either to a
-//! timer that is known to be good or to no timer. After it, the next attempt waits twice as long. So steady traffic
-//! sees at most two changes in a second, and then fewer and fewer.
+//! timer that is known to be good or to no timer. After it, the next attempt waits twice as long, until a longer timer
+//! has proved good. So steady traffic sees at most two changes in a second, and then fewer and fewer.
 //!
 //! **Resting.** If fewer than one interrupt in 64 was saved, waiting is useless. Each packet then interrupts at once,
-//! until the packet rate rises or the policy tries again. If each timer ends with an empty poll (NAPI deferral), a timer
-//! shorter than the mean gap between packets costs more polls than it saves: it is tried at most once in 64 s.
+//! until the packet rate rises or the policy tries again.
+//!
+//! If each timer ends with an empty poll (NAPI deferral), a timer must save more: each of its polls also costs a timer
+//! that is set and fires, which is taken for as much as a poll. So it is worthwhile if it halves the polls that there are
+//! without a timer. A timer that can't is skipped, on the way to a shorter one too: no timer is then cheaper, and earlier.
 //!
 //! **The ring.** If the NIC counts frames, it interrupts at once when half the ring's descriptors are used. If it does
 //! not, the timer is at most half the time that the ring lasts. The other half holds what arrives until the ring is
@@ -47,7 +59,7 @@ use units::{Instant, Nanos};
 use super::{Action, Decision, Delays, Direction, ModerationPolicy, Profile, Reason, Sample};
 use crate::wait::DEFAULT_GOAL;
 use crate::{Goal, LossBound};
-use window::{Growth, Totals, Window};
+use window::{Growth, Rate, Totals, Window};
 
 /// The least time between two planned changes. Each change programs hardware, which can be expensive (A. Gospodarek,
 /// slides on DIM, "Programming hardware can be expensive").
@@ -61,7 +73,7 @@ const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
 const ENOUGH_ABOVE: u64 = 8;
 /// The least number of packets in a window that is believed.
 const ENOUGH_PACKETS: u64 = 512;
-/// A timer is worthwhile if it saves at least one interrupt in this many.
+/// A timer that ends without an empty poll is worthwhile if it saves at least one interrupt in this many.
 const WORTH_ONE_IN: u64 = 64;
 /// This many packets suffice to see that nothing is saved, if their mean gap is at least [`WORTH_ONE_IN`] timers long.
 const SPARSE_PACKETS: u64 = 16;
@@ -71,6 +83,13 @@ const HYSTERESIS: u64 = 256;
 /// were: a histogram does not tell whether one stall of the machine delayed them all. Two histograms with late packets
 /// raise the alarm.
 const OBSERVED_INTERRUPTS: u32 = 2;
+/// How long the policy begins without a timer, to measure.
+const BEGIN_FOR: Nanos = Nanos::from_millis(200);
+/// The timer is turned off if most packets are late without it, in a window of at least this length. A stall of the
+/// machine is shorter.
+const HOPELESS_FOR: Nanos = Nanos::from_millis(100);
+/// How long the usual rate is measured when a rest begins, or for as many packets as tell a rise.
+const USUAL_FOR: Nanos = Nanos::from_millis(100);
 /// While resting, the policy checks after this many packets for a burst that has doubled the rate.
 const BURST_PACKETS: u64 = 64;
 /// It also checks after this many packets for a rate that has grown by a quarter. For Poisson arrivals both rises are
@@ -100,8 +119,8 @@ pub struct GoalModerationConfig {
     /// The range of values that the NIC accepts.
     pub limits: Limits,
     /// Whether each timer ends with a poll that finds nothing, as NAPI's deferral does: only then is the interrupt enabled
-    /// again. Such a timer saves nothing unless more than one packet comes while it runs: with Poisson arrivals, `n` of
-    /// them in the mean, a packet costs `(1 + e^-n) / (n + e^-n)` polls.
+    /// again. With Poisson arrivals, `n` in the mean while such a timer runs, a packet costs `(1 + e^-n) / (n + e^-n)`
+    /// polls: as many as without a timer if `n` is 1, and half as many if it is about 2.
     pub ends_empty: bool,
     /// The delay of a packet besides moderation (delivery, wake-up, work), at the goal's quantile. `None` if unknown:
     /// then half the goal is reserved for it until delays are observed.
@@ -121,6 +140,8 @@ pub struct GoalModeration<C> {
     ends_empty: bool,
     /// The timer to use when no delays are observed.
     blind: Nanos,
+    /// What was seen last without a timer.
+    without: Option<Growth>,
     /// Number of packets from which on a window is believed.
     enough: u64,
     profile: Profile,
@@ -129,11 +150,16 @@ pub struct GoalModeration<C> {
     timer: Nanos,
     /// The previous timer, while a longer one has not yet proved good.
     proven: Option<Nanos>,
+    /// The shortest timer that made packets late, and when it did.
+    failed: Option<(Nanos, Instant<C>)>,
+    /// Number of alarms, each within a second of the change before.
+    alarms: u32,
     /// A timer that the machine did not take, and the shorter one that it took.
     cut: Option<Cut>,
     /// Whether late packets were observed since the previous sample.
     late_observed: bool,
     start: Option<Totals<C>>,
+    rate: Rate<C>,
     window: Window,
     /// When the profile last changed.
     changed: Instant<C>,
@@ -180,8 +206,9 @@ enum Next<C> {
 struct Rest<C> {
     reason: Reason,
     until: Instant<C>,
-    /// The mean time between packets when the rest began.
-    gap: Nanos,
+    /// The mean time between packets with which a burst is compared. `None` until it has been measured without a timer:
+    /// those who wait for an answer send more often then.
+    gap: Option<Nanos>,
     /// The counters from which the next check for a burst starts.
     burst: Option<Totals<C>>,
     rise: Option<Totals<C>>,
@@ -208,11 +235,15 @@ impl<C> GoalModeration<C> {
             frames,
             ends_empty: config.ends_empty,
             blind: goal.latency.saturating_sub(config.remaining.unwrap_or(goal.latency / 2)),
+            without: None,
             enough: (ENOUGH_ABOVE * 1_000_000 / above).max(ENOUGH_PACKETS),
             profile: Profile::IMMEDIATE,
             phase: if receive { Phase::Gathering } else { Phase::Fixed },
             timer: Nanos::ZERO,
             proven: None,
+            failed: None,
+            alarms: 0,
+            rate: Rate::default(),
             cut: None,
             late_observed: false,
             start: None,
@@ -227,7 +258,11 @@ impl<C> GoalModeration<C> {
             (false, half_ring) => half_ring,
         };
         policy.timer = policy.possible(timer);
-        policy.profile = policy.gathering_profile();
+        if receive && config.remaining.is_none() {
+            policy.phase = Phase::Resting(Rest::new(Reason::Measuring, Instant::ORIGIN));
+        } else {
+            policy.profile = policy.gathering_profile();
+        }
         policy
     }
 
@@ -293,6 +328,7 @@ impl<C> GoalModeration<C> {
     fn begin_window(&mut self) {
         self.start = None;
         self.late_observed = false;
+        self.rate = Rate::default();
         self.window.clear();
     }
 
@@ -300,23 +336,19 @@ impl<C> GoalModeration<C> {
         if let Some(excess) = self.window.alarm(self.enough) {
             return self.shorten_at_once(now, seen, excess);
         }
+        self.window.forget(self.enough);
+        if seen.span >= HOPELESS_FOR && self.window.observed() >= self.enough && self.window.hopeless() {
+            return self.give_up(now);
+        }
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
         if since_change < PLAN_EVERY || seen.span < PLAN_EVERY {
             return Decision::keep(Reason::Measuring);
         }
-        let alone = seen.packets >= SPARSE_PACKETS
-            && seen.saved() == 0
-            && seen.gap().is_some_and(|gap| gap >= self.timer * WORTH_ONE_IN);
-        let unsaved = seen.packets >= ENOUGH_PACKETS && seen.saved() < seen.packets / WORTH_ONE_IN;
-        let pointless = self.timer > Nanos::ZERO && (alone || unsaved);
+        let pointless = self.timer > Nanos::ZERO && self.is_pointless(seen);
         if seen.packets < self.enough || self.window.is_short_of(self.enough) {
-            return if pointless { self.rest(now, seen, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
+            return if pointless { self.rest(now, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
         }
-        if self.window.hopeless() {
-            self.timer = Nanos::ZERO;
-            self.patient_until = now + self.patience;
-            return self.rest(now, seen, Reason::GoalTooTight);
-        }
+        self.alarms = 0;
         let wanted = match self.window.quantile() {
             Some(delay) if delay > self.goal.latency => {
                 let shorter = self.timer.saturating_sub(delay.saturating_sub(self.goal.latency));
@@ -327,8 +359,8 @@ impl<C> GoalModeration<C> {
         };
         // A longer timer may save what this one does not.
         let wanted = self.possible(wanted);
-        if pointless && !(self.is_worth(wanted) && self.would_save(wanted, seen.gap())) {
-            return self.rest(now, seen, Reason::NoSaving);
+        if pointless && !(self.is_worth(wanted) && self.would_save(wanted, self.gap(seen))) {
+            return self.rest(now, Reason::NoSaving);
         }
         if !pointless {
             self.rest = SHORTEST_REST;
@@ -341,9 +373,80 @@ impl<C> GoalModeration<C> {
         longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
     }
 
-    /// Whether a timer would save interrupts of packets that come one each `gap` in the mean, as far as that can be told.
+    /// Whether the timer in force saves too little.
+    fn is_pointless(&self, seen: Growth) -> bool {
+        let alone = seen.packets >= SPARSE_PACKETS
+            && seen.saved() == 0
+            && seen.gap().is_some_and(|gap| gap >= self.timer * WORTH_ONE_IN);
+        let unsaved = if self.ends_empty {
+            let (polls, packets) = self.polls_without();
+            u128::from(seen.events) * 2 * u128::from(packets) > u128::from(seen.packets) * u128::from(polls)
+        } else {
+            seen.saved() < seen.packets / WORTH_ONE_IN
+        };
+        alone || (seen.packets >= ENOUGH_PACKETS && unsaved)
+    }
+
+    /// Whether a timer would be worthwhile for packets that come one each `gap` in the mean, as far as that can be told.
     fn would_save(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
-        !self.ends_empty || gap.is_some_and(|gap| timer > gap)
+        !self.ends_empty || self.would_gather(timer, gap)
+    }
+
+    /// Whether several packets would come within the timer, so that an attempt is promising. With Poisson arrivals and a
+    /// poll each without a timer, 1.5 packets bring 0.7 polls a packet, and 2.1 bring the half that is needed; but
+    /// packets also gather while polls last.
+    fn would_gather(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
+        let (polls, packets) = self.polls_without();
+        gap.is_some_and(|gap| timer.scale(2 * polls, packets) >= gap * 3)
+    }
+
+    /// The shortest timer that would be worthwhile, if a timer needs more polls than the one in force by as much as it is
+    /// shorter.
+    fn shortest(&self, seen: Growth) -> Nanos {
+        if !self.ends_empty {
+            return Nanos::ZERO;
+        }
+        let (polls, packets) = self.polls_without();
+        let needed = u128::from(self.timer.as_nanos()) * u128::from(seen.events) * 2 * u128::from(packets);
+        let shortest = needed.checked_div(u128::from(seen.packets) * u128::from(polls)).unwrap_or(u128::MAX);
+        u64::try_from(shortest).map_or(Nanos::MAX, Nanos::from_nanos)
+    }
+
+    /// The mean time between packets, as most packets see it.
+    fn gap(&self, seen: Growth) -> Option<Nanos> {
+        self.rate.gap().or(seen.gap())
+    }
+
+    /// The longest timer up to `wanted` that is not known to make packets late: if `wanted` is, a timer between
+    /// the one that is good and the one that is not.
+    fn untried(&self, now: Instant<C>, good: Nanos, wanted: Nanos) -> Nanos {
+        match self.failed {
+            Some((failed, at))
+                if wanted >= failed.scale(7, 8) && now.since(at).is_some_and(|age| age < LONGEST_PATIENCE) =>
+            {
+                self.possible((good.max(failed / 2) + failed) / 2)
+            }
+            _ => wanted,
+        }
+    }
+
+    /// How many polls so many packets take without a timer. A poll each, if that is unknown.
+    fn polls_without(&self) -> (u64, u64) {
+        self.without.map_or((1, 1), |seen| (seen.events.clamp(1, seen.packets), seen.packets))
+    }
+
+    /// Turns the timer off, as most packets are late without it.
+    fn give_up(&mut self, now: Instant<C>) -> Decision {
+        self.timer = Nanos::ZERO;
+        self.proven = None;
+        self.wait_longer(now);
+        self.rest(now, Reason::GoalTooTight)
+    }
+
+    /// An attempt has failed: the next one waits twice as long.
+    fn wait_longer(&mut self, now: Instant<C>) {
+        self.patient_until = now + self.patience;
+        self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
     }
 
     fn step(&self) -> Nanos {
@@ -353,44 +456,55 @@ impl<C> GoalModeration<C> {
     /// Lengthens the timer if that is worth a change and not too early.
     fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
         let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
-        self.proven = None;
+        if self.proven.take().is_some() {
+            self.patience = (self.patience / 2).max(PLAN_EVERY);
+        }
+        self.failed = self.failed.filter(|(failed, _)| *failed > self.timer);
+        let reason = if by_ring { Reason::LossBound } else { Reason::Steady };
+        let reason = if self.window.is_missed_anyway() { Reason::GoalTooTight } else { reason };
+        let wanted = self.untried(now, self.timer, wanted);
         let was_cut = self.cut.is_some_and(|cut| wanted <= cut.again_from());
         if !self.is_worth(wanted) || was_cut || now < self.patient_until {
             self.begin_window();
-            return Decision::keep(if by_ring { Reason::LossBound } else { Reason::Steady });
+            return Decision::keep(reason);
         }
         self.proven = Some(self.timer);
         self.timer = wanted;
         self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
     }
 
-    /// Handles the alarm: returns to the timer that was good, or shrinks by twice the excess. A second alarm within a
-    /// second turns the timer off.
+    /// Handles the alarm: shrinks by twice the excess, but at most to the timer that was good before, or to the half, or to
+    /// the shortest that is worthwhile: the first packets that are late may come from a stall. A second alarm within a second at least halves the timer, a third
+    /// one turns it off.
     fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
-        let shorter = match self.proven {
-            Some(proven) => proven.min(self.timer.saturating_sub(excess)),
-            None if since_change < PLAN_EVERY => Nanos::ZERO,
-            None => self.timer.saturating_sub(excess * 2),
+        self.alarms = if since_change < PLAN_EVERY { self.alarms + 1 } else { 1 };
+        // Twice the excess, as the late packets came among others.
+        let shorter = self.timer.saturating_sub(excess * 2);
+        let half = self.timer / 2;
+        let shorter = match self.alarms {
+            1 => shorter.max(self.proven.unwrap_or(half)).max(self.shortest(seen)),
+            2 => shorter.min(half),
+            _ => Nanos::ZERO,
         };
         self.shorten(now, seen, shorter)
     }
 
     fn shorten(&mut self, now: Instant<C>, seen: Growth, shorter: Nanos) -> Decision {
         self.proven = None;
-        self.patient_until = now + self.patience;
-        self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
+        self.failed = Some((self.timer, now));
+        self.wait_longer(now);
         let shorter = self.possible(shorter.min(self.timer.saturating_sub(self.step())));
-        if shorter == Nanos::ZERO {
+        if shorter == Nanos::ZERO || shorter + self.step() < self.shortest(seen) {
             self.timer = self.possible(self.timer / 2);
-            return self.rest(now, seen, Reason::Late);
+            return self.rest(now, Reason::Late);
         }
         self.timer = shorter;
         self.change(now, Next::Gathering, Reason::Late)
     }
 
     /// Turns the timer off for a while.
-    fn rest(&mut self, now: Instant<C>, seen: Growth, reason: Reason) -> Decision {
+    fn rest(&mut self, now: Instant<C>, reason: Reason) -> Decision {
         let until = if reason != Reason::NoSaving {
             self.patient_until
         } else {
@@ -398,79 +512,130 @@ impl<C> GoalModeration<C> {
             self.rest = (rest * 2).min(LONGEST_PATIENCE);
             now + rest
         };
-        let gap = seen.gap().unwrap_or(Nanos::ZERO);
-        self.change(now, Next::Resting(Rest { reason, until, gap, burst: None, rise: None, put_off: false }), reason)
+        self.alarms = 0;
+        self.change(now, Next::Resting(Rest::new(reason, until)), reason)
     }
 
     fn resting(&mut self, totals: Totals<C>, seen: Growth, mut rest: Rest<C>) -> Decision {
         let now = totals.now;
-        let risen = rest.has_risen(&totals);
-        if rest.reason == Reason::NoSaving && risen {
-            self.rest = SHORTEST_REST;
-            self.patience = PLAN_EVERY;
-            self.learn_while_resting();
-            return self.change(now, Next::Gathering, Reason::Burst);
+        if seen.packets >= SPARSE_PACKETS {
+            self.without = Some(seen);
         }
-        let reason = rest.reason;
-        let due = now >= rest.until;
+        let risen = rest.has_risen(&totals, seen);
         self.phase = Phase::Resting(rest);
-        if !due {
-            return Decision::keep(reason);
+        if rest.reason == Reason::Measuring {
+            return self.beginning(now, seen);
         }
-        self.learn_while_resting();
-        // Bursts may hide behind the mean rate, so in the end it is tried all the same.
-        if reason == Reason::NoSaving && !rest.put_off && !self.would_save(self.timer, seen.gap()) {
-            rest.put_off = true;
-            rest.until = now + LONGEST_PATIENCE;
-            self.phase = Phase::Resting(rest);
-            return Decision::keep(reason);
+        if let Some(gap) = risen.filter(|_| rest.reason == Reason::NoSaving) {
+            self.learn_while_resting(now);
+            if self.would_save(self.timer, Some(gap)) {
+                self.rest = SHORTEST_REST;
+                self.patience = PLAN_EVERY;
+                return self.change(now, Next::Gathering, Reason::Burst);
+            }
+            self.phase = Phase::Resting(Rest { gap: Some(gap), ..rest });
+        }
+        if now < rest.until {
+            return Decision::keep(rest.reason);
+        }
+        self.learn_while_resting(now);
+        self.next_attempt(now, seen, rest)
+    }
+
+    /// The first timer, once the other delays are known.
+    fn beginning(&mut self, now: Instant<C>, seen: Growth) -> Decision {
+        let is_unsure = seen.packets < self.enough || self.window.is_short_of(self.enough);
+        if seen.span < BEGIN_FOR || (is_unsure && seen.span < PLAN_EVERY) {
+            return Decision::keep(Reason::Measuring);
+        }
+        if seen.packets == 0 {
+            self.begin_window();
+            return Decision::keep(Reason::Measuring);
+        }
+        self.learn_while_resting(now);
+        if let Some(timer) = self.promising(now, seen) {
+            self.timer = timer;
+            return self.change(now, Next::Gathering, Reason::Budget);
+        }
+        self.patient_until = now + self.patience;
+        self.rest(now, if self.window.is_missed_anyway() { Reason::GoalTooTight } else { Reason::NoSaving })
+    }
+
+    /// A timer that is worth an attempt.
+    fn promising(&self, now: Instant<C>, seen: Growth) -> Option<Nanos> {
+        let gap = self.gap(seen);
+        if self.timer > Nanos::ZERO && self.would_save(self.timer, gap) {
+            return Some(self.timer);
+        }
+        // If the polls themselves make packets late, there is room for a timer that saves many of them.
+        let half = self.untried(now, Nanos::ZERO, self.possible(self.goal.latency / 2));
+        (self.window.observed() >= self.enough && self.would_gather(half, gap)).then_some(half)
+    }
+
+    /// Ends a rest, if an attempt is promising.
+    fn next_attempt(&mut self, now: Instant<C>, seen: Growth, rest: Rest<C>) -> Decision {
+        if let Some(timer) = self.promising(now, seen) {
+            self.timer = timer;
+            return self.change(now, Next::Gathering, Reason::Probe);
         }
         if self.timer == Nanos::ZERO {
             // Even now packets are later than the goal, or so nearly that no timer fits.
             self.begin_window();
-            let gap = rest.gap;
-            let until = now + self.patience;
-            self.phase = Phase::Resting(Rest {
-                reason: Reason::GoalTooTight,
-                until,
-                gap,
-                burst: None,
-                rise: None,
-                put_off: false,
-            });
-            return Decision::keep(Reason::GoalTooTight);
+            self.wait_longer(now);
+            let reason = Reason::GoalTooTight;
+            self.phase = Phase::Resting(Rest { gap: rest.gap, ..Rest::new(reason, self.patient_until) });
+            return Decision::keep(reason);
         }
-        self.change(now, Next::Gathering, Reason::Probe)
+        // Bursts may hide behind the mean rate, so in the end it is tried all the same.
+        if rest.reason == Reason::NoSaving && rest.put_off {
+            return self.change(now, Next::Gathering, Reason::Probe);
+        }
+        let until = now + LONGEST_PATIENCE;
+        self.phase = Phase::Resting(Rest { reason: Reason::NoSaving, put_off: true, until, ..rest });
+        Decision::keep(Reason::NoSaving)
     }
 
     /// Uses the delays seen without a timer to compute how long a timer may be.
-    fn learn_while_resting(&mut self) {
+    fn learn_while_resting(&mut self, now: Instant<C>) {
         if self.window.observed() < self.enough {
             return;
         }
         if self.window.hopeless() {
             self.timer = Nanos::ZERO;
         } else if let Some(delay) = self.window.quantile() {
-            self.timer = self.possible(self.goal.latency.saturating_sub(delay));
+            let timer = self.possible(self.goal.latency.saturating_sub(delay));
+            self.timer = self.untried(now, Nanos::ZERO, timer);
         }
     }
 }
 
 impl<C> Rest<C> {
-    /// Whether the rate has doubled over a few packets, or grown by a quarter over many.
-    fn has_risen(&mut self, totals: &Totals<C>) -> bool {
+    fn new(reason: Reason, until: Instant<C>) -> Self {
+        Self { reason, until, gap: None, burst: None, rise: None, put_off: false }
+    }
+
+    /// The mean time between packets, if the rate has doubled over a few packets, or grown by a quarter over many.
+    fn has_risen(&mut self, totals: &Totals<C>, seen: Growth) -> Option<Nanos> {
+        let Some(usual) = self.gap else {
+            let is_known = seen.packets >= SPARSE_PACKETS && (seen.span >= USUAL_FOR || seen.packets >= RISE_PACKETS);
+            if is_known || seen.span >= PLAN_EVERY {
+                self.gap = Some(seen.span / seen.packets.max(1));
+            }
+            return None;
+        };
         let quicker = |mark: &mut Option<Totals<C>>, packets: u64, percent: u64| {
             let Some(growth) = mark.as_ref().and_then(|mark| totals.since(mark)) else {
                 *mark = Some(*totals);
-                return false;
+                return None;
             };
             if growth.packets < packets {
-                return false;
+                return None;
             }
             *mark = Some(*totals);
-            growth.span * percent < self.gap * growth.packets * 100
+            growth.gap().filter(|_| growth.span * percent < usual * growth.packets * 100)
         };
-        quicker(&mut self.burst, BURST_PACKETS, 200) | quicker(&mut self.rise, RISE_PACKETS, 125)
+        let burst = quicker(&mut self.burst, BURST_PACKETS, 200);
+        quicker(&mut self.rise, RISE_PACKETS, 125).or(burst)
     }
 }
 
@@ -494,6 +659,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
             self.start = Some(totals);
             return Decision::keep(Reason::Measuring);
         };
+        self.rate.add(totals);
         if let Some(delays) = sample.delays {
             self.window.add(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
         }
@@ -513,7 +679,7 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
 
     fn longest(&self) -> Profile {
         match &self.phase {
-            Phase::Resting(Rest { reason: Reason::NoSaving, .. })
+            Phase::Resting(Rest { reason: Reason::NoSaving | Reason::Measuring, .. })
             | Phase::Applying(Next::Resting(Rest { reason: Reason::NoSaving, .. })) => self.gathering_profile(),
             // What was asked for, if the machine gave less.
             Phase::Gathering => match self.cut.filter(|cut| cut.got == self.timer) {
@@ -525,7 +691,11 @@ impl<C> ModerationPolicy<C> for GoalModeration<C> {
     }
 
     fn applied(&mut self, _: Instant<C>, in_force: Profile) {
-        self.begin();
+        match self.phase {
+            Phase::Applying(_) => self.begin(),
+            // Another profile may have been in force meanwhile.
+            _ => self.begin_window(),
+        }
         if in_force.timer() != self.profile.timer() {
             self.takes(in_force);
         }

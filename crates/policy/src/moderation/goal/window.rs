@@ -14,6 +14,9 @@ const MOST_PACKETS: u64 = 1 << 23;
 /// Interrupts with late packets that raise an alarm. One or two may be a stall of the machine.
 const ALARM_INTERRUPTS: u32 = 3;
 
+/// The shortest span of which a rate is taken.
+const RATE_SPAN: Nanos = Nanos::from_millis(1);
+
 /// The counters at one point in time.
 #[derive(Debug)]
 pub(super) struct Totals<C> {
@@ -61,6 +64,56 @@ impl Growth {
     }
 }
 
+/// The rate that most packets see. In bursts it is higher than the mean rate.
+#[derive(Debug)]
+pub(super) struct Rate<C> {
+    since: Option<Totals<C>>,
+    packets: u64,
+    /// For each span of at least [`RATE_SPAN`], its packets times the rate at which they came, in packets a second.
+    weighted: u128,
+}
+
+impl<C> Default for Rate<C> {
+    fn default() -> Self {
+        Self { since: None, packets: 0, weighted: 0 }
+    }
+}
+
+impl<C> Rate<C> {
+    pub fn add(&mut self, now: Totals<C>) {
+        let Some(growth) = self.since.as_ref().and_then(|since| now.since(since)) else {
+            self.since = Some(now);
+            return;
+        };
+        if growth.span < RATE_SPAN {
+            return;
+        }
+        self.since = Some(now);
+        self.packets += growth.packets;
+        // A packet sees the others of its span. With them alone, the mean over Poisson arrivals is their rate.
+        let pairs = u128::from(growth.packets) * u128::from(growth.packets.saturating_sub(1));
+        self.weighted = self.weighted.saturating_add(pairs * 1_000_000_000 / u128::from(growth.span.as_nanos()));
+    }
+
+    /// The time between two packets at this rate. `None` if no two packets came in one span.
+    pub fn gap(&self) -> Option<Nanos> {
+        let gap = (u128::from(self.packets) * 1_000_000_000).checked_div(self.weighted)?;
+        u64::try_from(gap).ok().map(Nanos::from_nanos)
+    }
+}
+
+/// The last packets: an alarm must not wait until late packets outnumber all those of a long window.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Recent {
+    packets: u64,
+    /// Those that are later than the goal, and would not be with a shorter timer.
+    late: u64,
+    /// Interrupts that brought such packets.
+    interrupts: u32,
+    /// Those that would be late even with a shorter timer.
+    unavoidable: u64,
+}
+
 /// The delays of packets under one profile, sorted by whether moderation could have caused them.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
@@ -74,10 +127,8 @@ pub(super) struct Window {
     allowed_ppm: u64,
     /// Number of packets in the histogram.
     packets: u64,
-    /// Number of packets in the histogram that are later than the goal.
-    late: u64,
-    /// Number of interrupts that brought late packets.
-    late_interrupts: u32,
+    /// What an alarm is judged by.
+    recent: Recent,
     /// The longest delay in the histogram.
     longest: Nanos,
     /// Number of packets that would be late even with a shorter timer.
@@ -95,8 +146,7 @@ impl Window {
             goal: goal.latency,
             allowed_ppm: u64::from(goal.quantile.above_ppm()),
             packets: 0,
-            late: 0,
-            late_interrupts: 0,
+            recent: Recent::default(),
             longest: Nanos::ZERO,
             unavoidable: 0,
             with_unavoidable: 0,
@@ -107,8 +157,7 @@ impl Window {
     pub fn clear(&mut self) {
         self.edges = [0; BINS + 1];
         self.packets = 0;
-        self.late = 0;
-        self.late_interrupts = 0;
+        self.recent = Recent::default();
         self.longest = Nanos::ZERO;
         self.unavoidable = 0;
         self.with_unavoidable = 0;
@@ -133,7 +182,7 @@ impl Window {
 
     /// Late packets came in this many interrupts.
     pub fn late_again(&mut self, interrupts: u32) {
-        self.late_interrupts += interrupts;
+        self.recent.interrupts += interrupts;
     }
 
     /// Adds delays of packets of any interrupts. Returns whether some were late, and a shorter timer could have helped.
@@ -154,10 +203,13 @@ impl Window {
         if over > timer {
             self.unavoidable += late;
             self.with_unavoidable += packets;
+            self.recent.packets += packets;
+            self.recent.unavoidable += late;
             return false;
         }
         self.packets += packets;
-        self.late += late;
+        self.recent.packets += packets;
+        self.recent.late += late;
         self.longest = self.longest.max(delays.longest);
         self.weigh(delays.longest, delays.longest, 1);
         if packets > 1 {
@@ -186,14 +238,13 @@ impl Window {
 
     /// The delay that at most the planned share of the packets exceeds. `None` if no delay is known.
     ///
-    /// Unavoidable late packets also count against the allowed share, but use up at most half of it. Otherwise the
-    /// policy would have to give up moderation for delays that moderation does not cause.
+    /// Late packets that no shorter timer would avoid use up the share, but a quarter as many as there are of them may always
+    /// be added. Otherwise the policy would have to give up moderation for delays that moderation does not cause.
     pub fn quantile(&self) -> Option<Nanos> {
         if self.packets == 0 {
             return None;
         }
-        let all = self.planned();
-        let allowed = all.saturating_sub(self.unavoidable).max(all / 2) * PACKET;
+        let allowed = self.planned().saturating_sub(self.unavoidable).max(self.unavoidable / 4) * PACKET;
         let mut weights = [0u64; BINS];
         let mut running = 0u32;
         for (weight, edge) in weights.iter_mut().zip(self.edges) {
@@ -218,26 +269,52 @@ impl Window {
         self.unavoidable > self.observed() / 2
     }
 
-    /// Number of packets of this window that may be late. It is the allowed share less the standard deviation of such a
-    /// count (Poisson), since a window shows the share only approximately.
-    fn planned(&self) -> u64 {
-        let allowed = self.observed() * self.allowed_ppm / 1_000_000;
-        allowed - allowed.isqrt()
+    /// Whether more packets are late than the goal allows, whatever the timer is.
+    pub fn is_missed_anyway(&self) -> bool {
+        self.unavoidable > self.observed() * self.allowed_ppm / 1_000_000
     }
 
-    /// By how much packets are too late, if that is beyond doubt: more than twice as many are late as allowed, more
-    /// than a window of `enough` packets could allow, and in several interrupts.
+    /// Number of packets of this window that may be late: the allowed share less a reserve, since the next second may be
+    /// worse than this one. Late packets come in bursts, so their number varies more than that of independent events,
+    /// whose standard deviation is the square root (Poisson). Of bursts of sixteen it varies four times as much. The
+    /// reserve is as large, but no more than a quarter of the allowed share if that is more than one deviation.
+    fn planned(&self) -> u64 {
+        let allowed = self.observed() * self.allowed_ppm / 1_000_000;
+        let deviation = allowed.isqrt();
+        allowed - deviation.max((4 * deviation).min(allowed / 4))
+    }
+
+    /// By how much the delay at the quantile exceeds the goal, if packets are too late beyond doubt: more than twice as
+    /// many are late as allowed, more than a window of `enough` packets could allow, in several interrupts, and more than
+    /// are late whatever the timer is.
     pub fn alarm(&self, enough: u64) -> Option<Nanos> {
-        if self.late_interrupts < ALARM_INTERRUPTS {
+        let Recent { packets, late, interrupts, unavoidable } = self.recent;
+        if interrupts < ALARM_INTERRUPTS {
             return None;
         }
         let allowed = |packets: u64| packets * self.allowed_ppm / 1_000_000;
-        let bound = (2 * allowed(self.observed())).max(allowed(enough));
-        (self.late > bound).then(|| self.longest.saturating_sub(self.goal))
+        let bound = (2 * allowed(packets)).max(allowed(enough)).max(unavoidable);
+        (late > bound).then(|| self.quantile().unwrap_or(Nanos::ZERO).saturating_sub(self.goal))
+    }
+
+    /// Forgets half of what an alarm is judged by, if that is more than eight times `enough` packets.
+    pub fn forget(&mut self, enough: u64) {
+        if self.recent.packets > 8 * enough {
+            self.recent.packets /= 2;
+            self.recent.late /= 2;
+            self.recent.interrupts /= 2;
+            self.recent.unavoidable /= 2;
+        }
     }
 }
 
 // Written out, because a derive would ask the same of the clock's marker type.
+impl<C> Clone for Rate<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Rate<C> {}
 impl<C> Clone for Totals<C> {
     fn clone(&self) -> Self {
         *self
@@ -278,8 +355,8 @@ mod tests {
             window.add(delays(100, 2, 200), Nanos::from_micros(200));
         }
         let median = window.quantile().unwrap().as_nanos();
-        // Of 100,000 packets, 50,000 may be above, less 223.
-        assert!((99_500..102_000).contains(&median), "{median}");
+        // Of 100,000 packets, 50,000 may be above, less 4 * 223.
+        assert!((100_000..103_000).contains(&median), "{median}");
     }
 
     #[test]
@@ -291,7 +368,7 @@ mod tests {
         // 50 us too late, but only 20 of them can be the timer's.
         window.add(delays(10, 1, 100), Nanos::from_micros(20));
         assert_eq!(window.quantile(), Some(Nanos::from_micros(20)));
-        assert_eq!((window.observed(), window.late, window.unavoidable), (1_010, 0, 5));
+        assert_eq!((window.observed(), window.recent.late, window.unavoidable), (1_010, 0, 5));
     }
 
     #[test]
