@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What `apus moderate` costs and saves: unmodified servers between two namespaces, as root.
 
-    benches/moderate.py [--apus target/release/apus] [--rounds 5] [--seconds 4] [--traffic udp:10000,redis] [-o moderate.json]
+    benches/moderate.py [--apus target/release/apus] [--rounds 5] [--seconds 4] [--traffic udp:10000,redis]
+                        [--fixed 0,50,150] [-o moderate.json]
 
 A client on CPU 0 loads a server on CPU 1 over a veth pair. The server's side receives through NAPI, in a kernel thread on
 CPU 1, so that its CPU time is that of a thread: this kernel does not account the time of softirqs. Traffic:
@@ -36,7 +37,7 @@ CPU_CLIENT, CPU_SERVER = "0", "1"
 # The goal's policy changes its timer once a second, so it has settled after this time.
 SETTLES = 2
 GOALS = (50, 100, 300)
-STATIC = (0, 20, 50, 80, 150, 280)
+STATIC = "0,20,50,80,150,280"
 
 
 def sh(*words):
@@ -197,10 +198,12 @@ def main():
     parse.add_argument("--rounds", type=int, default=5)
     parse.add_argument("--seconds", type=int, default=4)
     parse.add_argument("--traffic", default="udp:10000,udp:50000,udp:90000,redis")
+    parse.add_argument("--fixed", default=STATIC, help="fixed timers in microseconds")
     parse.add_argument("-o", "--output", default="moderate.json")
     typed = parse.parse_args()
+    fixed = [int(us) for us in typed.fixed.split(",")]
     ways = {"off": []}
-    ways |= {f"static:{us}us": ["--policy", f"static:{us}us"] for us in STATIC}
+    ways |= {f"static:{us}us": ["--policy", f"static:{us}us"] for us in fixed}
     ways["net-dim"] = ["--policy", "net-dim"]
     ways |= {f"p99={us}us": ["--goal", f"p99={us}us"] for us in GOALS}
     kinds = {name: traffic(name) for name in typed.traffic.split(",")}
@@ -218,7 +221,7 @@ def main():
         down()
         with open(typed.output, "w", encoding="utf-8") as file:
             json.dump({"runs": runs}, file, indent=1)
-    judge(runs)
+    judge(runs, fixed)
     table(runs)
 
 
@@ -231,7 +234,7 @@ def of(runs, name, way):
     return [run for run in runs if run["traffic"] == name and run["way"] == way]
 
 
-def judge(runs):
+def judge(runs, fixed):
     """For each traffic and goal: is it held, and with which CPU against the cheapest fixed timer that holds it?"""
     lines = []
     for name in dict.fromkeys(run["traffic"] for run in runs):
@@ -239,7 +242,7 @@ def judge(runs):
         for goal in GOALS:
             ours = of(runs, name, f"p99={goal}us")
             holds = lambda chosen: median(chosen, "at_most_us") <= goal  # not if it is unknown
-            statics = [(median(of(runs, name, f"static:{us}us"), "cpu_us_per_request"), us) for us in STATIC
+            statics = [(median(of(runs, name, f"static:{us}us"), "cpu_us_per_request"), us) for us in fixed
                        if holds(of(runs, name, f"static:{us}us"))]
             best, timer = min([*statics, (median(off, "cpu_us_per_request"), 0)])
             mine = median(ours, "cpu_us_per_request")

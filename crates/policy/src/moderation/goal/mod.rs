@@ -18,25 +18,27 @@
 //!      └────────────────────────────────────────────────────────────────────────────────────────▲
 //!                                     a timer would save nothing, or no timer fits
 //! ```
-//! **Beginning.** Without a timer, the policy measures the other delays and how many polls the packets need anyway.
-//! If the other delays are given, or nobody measures them, it begins with a timer.
+//! **Beginning.** Without a timer, the policy measures the other delays, and how many polls the packets need anyway. If
+//! nobody measures delays, they are then taken for half the goal. If they are given, it begins with a timer.
 //!
-//! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by at most as much. So
-//! `T + (goal - D)` never exceeds the goal while conditions stay the same, and repeated steps reach the goal. The
-//! policy plans for three quarters of the late packets that the goal allows.
+//! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by about as much, so
+//! `T + (goal - D)` is the next timer. (`D` grows by more if the application works through all that gathered before it
+//! reads the last packet. Then that timer is too long: it is taken back, and the next attempt is halfway.) The policy
+//! keeps up to a quarter of the late packets that the goal allows in reserve.
 //!
-//! **Shorter.** The timer shrinks at once if twice as many packets are late as allowed, in several interrupts. It
-//! returns to the previous timer if it had just been lengthened; otherwise it shrinks by twice the excess.
+//! **Shorter.** The timer shrinks at once if, among the last packets, twice as many are late as allowed, in several
+//! interrupts. It shrinks by twice the excess, but at first only to the timer before if it had just been lengthened, and
+//! otherwise to its half.
 //!
 //! **Late without any timer.** A packet that is later than the goal by more than the timer would have been late without
-//! one. If there are more of these than the goal allows, no timer holds the goal; the timer may then add half as many
-//! late packets as there are of these, and the reason is `goal_too_tight`. If most packets are of this kind, the timer is
-//! turned off. But a CPU that spends its time on polls can be the reason that packets are late, and then a timer is
-//! the remedy: so from time to time half the goal is tried, if several packets come within it.
+//! one. If there are more of these than the goal allows, no shorter timer holds the goal. The timer may then add a quarter
+//! as many late packets as there are of these, and the reason is `goal_too_tight`. If most packets are of this kind, the
+//! timer is turned off. But a CPU that spends its time on polls can be the reason that packets are late, and then a timer
+//! is the remedy. So half the goal is tried from time to time, if several packets come within it.
 //!
-//! **Changes.** Planned changes are at least a second apart. A change after a late alarm can follow sooner, either to a
-//! timer that is known to be good or to no timer. After it, the next attempt waits twice as long, until a longer timer
-//! has proved good. So steady traffic sees at most two changes in a second, and then fewer and fewer.
+//! **Changes.** Planned changes are at least a second apart. After a late alarm, up to three more can follow within a
+//! second; the third one turns the timer off. Each time, the next attempt waits twice as long; when a longer timer has
+//! proved good, half as long. So steady traffic sees fewer and fewer changes.
 //!
 //! **Resting.** If fewer than one interrupt in 64 was saved, waiting is useless. Each packet then interrupts at once,
 //! until the packet rate rises or the policy tries again.
