@@ -47,11 +47,11 @@ pub struct RolledBack {
     pub id: u32,
     /// Name of the transaction; `None` if its journal does not say.
     pub name: Option<String>,
-    /// What became of each change, the last first.
+    /// The outcome of rolling back each change, the last change first.
     pub entries: Vec<(Entry, Outcome)>,
-    /// Whether there is nothing left of it.
+    /// Whether nothing of the transaction is left.
     pub closed: bool,
-    /// Whether the journal ended in a torn record: that of a change that was not begun.
+    /// Whether the journal ended in an incomplete record. The change of that record was not begun.
     pub torn: bool,
     /// Why the transaction was not rolled back at all; `None` if it was.
     pub left_alone: Option<String>,
