@@ -65,7 +65,7 @@ pub struct Gain<'a> {
     pub finding: &'a Finding,
     /// The delay. `None` if it has no known size in time.
     pub effect: Option<Nanos>,
-    /// Number of findings of the same rule that the action fixes, including this one.
+    /// Number of findings of the same rule that the action fixes, including [`Self::finding`].
     pub alike: usize,
     /// Whether [`Self::effect`] is this host's own number. Otherwise it is a typical value from the rule's source.
     pub of_this_host: bool,

@@ -31,7 +31,7 @@ pub trait Cpu {
     fn thread_time(&self) -> Option<Nanos> {
         None
     }
-    /// Keeps the core until `until`, in its cheapest running state. Returns the time at which it ended.
+    /// Keeps the core until `until`, in its cheapest running state. Returns the time at which the pause ended.
     fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic>;
     /// Gives up the core until `until`.
     fn sleep_until(&mut self, until: Instant<Monotonic>);

@@ -18,9 +18,9 @@ pub enum Error {
     /// The request itself is wrong: a bad value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
-        /// What is wrong, and where: "routes.toml, line 3".
+        /// What the error is about, with its place: "routes.toml, line 3".
         what: String,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong there, and what would be right.
         why: String,
     },
     /// A port stopped working while it was in use.

@@ -38,7 +38,8 @@ pub struct InstanceConfig {
     pub sockets: SocketConfig,
     /// The application that handles each frame.
     pub app: AppConfig,
-    /// How the workers wait. [`Instance::start`] fills in the loss bound of `adaptive`.
+    /// How the workers wait. [`Instance::start`] computes the loss bound of `adaptive` (the longest wait in which no
+    /// ring overflows) and fills it in.
     pub mode: Mode,
     /// What waits cost on this machine, measured before. `None`: `adaptive` learns it while it runs. Other modes ignore
     /// it.
@@ -59,7 +60,7 @@ pub struct InstanceConfig {
     pub telemetry_root: PathBuf,
     /// Number of decisions to record per worker. `None` records nothing.
     pub record: Option<usize>,
-    /// Faults, traces and captures to put around the devices.
+    /// The wrappers around the devices, which inject faults, log calls or capture frames.
     pub wrappers: Wrappers,
 }
 
@@ -103,7 +104,7 @@ pub struct WorkerEnd {
     pub result: Result<Finish, Error>,
     /// The worker's counters at the end. `None` if they could not be read.
     pub counts: Option<Snapshot>,
-    /// The CPU time of its thread. `None` if the kernel does not report it.
+    /// The CPU time of the worker's thread. `None` if the kernel does not report it.
     pub usage: Option<Usage>,
     /// The recorded decisions, in the format of a record file. `None` if nothing was to be recorded.
     pub record: Option<Vec<u8>>,
@@ -179,7 +180,7 @@ impl Instance {
         &self.ports
     }
 
-    /// The mode in use, with its loss bound filled in.
+    /// The mode in use, with its loss bound (see [`InstanceConfig::mode`]) filled in.
     pub fn mode(&self) -> Mode {
         self.mode
     }

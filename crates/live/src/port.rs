@@ -58,7 +58,9 @@ pub struct PortReport {
     pub kind: PortKind,
     /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
-    /// The peak rate used for the loss bound. `None` if nothing can be lost, because the sender waits for the receiver.
+    /// The peak packet rate from which the loss bound (see
+    /// [`InstanceConfig::mode`](crate::instance::InstanceConfig::mode)) is computed. `None` if nothing can be lost,
+    /// because the sender waits for the receiver.
     pub peak: Option<PeakRate>,
 }
 
@@ -306,7 +308,8 @@ fn monotonic() -> Instant<Monotonic> {
     LinuxCpu.now()
 }
 
-/// The difference between the real-time clock and the monotonic clock, to be added for times since 1970.
+/// What to add to a time of the monotonic clock to get nanoseconds since 1970: the real-time clock less the monotonic
+/// clock.
 pub fn clock_to_realtime() -> Nanos {
     let now = clock_gettime(ClockId::Realtime);
     let realtime = Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);

@@ -32,8 +32,8 @@ pub const UNWAKEABLE: Nanos = Nanos::from_millis(1);
 /// How often the ports' health is checked and an idle worker updates its telemetry's time. The stop flag is seen at
 /// least this often.
 pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
-/// A gap between two clock readings of a running loop, without counted work, above which someone else must have had the
-/// CPU. An undisturbed iteration takes well under 1 us.
+/// Two clock readings of a running loop further apart than this, without counted work in between, are a gap: something
+/// else must have had the CPU. An undisturbed iteration takes well under 1 us.
 pub const GAP: Nanos = Nanos::from_micros(30);
 /// Time allowed for handling and sending one frame before it counts as a gap. On veth a frame costs 1 to 4 us, because
 /// the peer's receive path runs in the sender's system call.

@@ -407,7 +407,7 @@ pub struct Measurement {
     pub split: Split,
     /// How long the effect of a gap lasts.
     pub recovery: Recovery,
-    /// Times when the host had stopped the worker's CPU, or why they are unknown.
+    /// Times when something else had the CPU of the worker, or why they are unknown.
     pub tested_gaps: Result<Vec<Gap>, String>,
     /// CPU time of the worker's thread during the trial, or why it is unknown.
     pub cpu: Result<CpuUse, String>,
@@ -416,7 +416,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// A quantile of the latencies outside gaps; `None` if there are too few samples.
+    /// A quantile of the latencies of frames that met no [`Gap`]; `None` if there are too few samples.
     pub fn clean(&self, quantile: Quantile) -> Option<Nanos> {
         quantile::estimate(&self.split.clean, quantile).latency_ns.map(Nanos::from_nanos)
     }
@@ -442,7 +442,7 @@ impl Measurement {
         result::LatencyResult::new(&self.config, &self.trial, gaps, self.recovery, self.cpu.clone())
     }
 
-    /// The result for a search: losses outside gaps, and frames that the tester failed to send.
+    /// The result that a search for the highest loss-free rate is given. Only frames lost outside gaps count as lost.
     pub fn outcome(&self) -> search::Outcome {
         let raw = self.trial.outcome();
         search::Outcome { lost: raw.lost.min(self.split.lost_outside_gaps), ..raw }

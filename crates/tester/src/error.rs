@@ -9,7 +9,7 @@ pub enum Error {
     /// A text or value that cannot be used.
     #[error("{what}: {expected}")]
     Invalid {
-        /// What is wrong, as it was given.
+        /// The text or value that was given.
         what: String,
         /// What is expected instead.
         expected: String,

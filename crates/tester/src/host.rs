@@ -35,7 +35,7 @@ impl<T> Reading<T> {
 }
 
 impl<T> Default for Reading<T> {
-    /// For documents that are older than the field.
+    /// An unknown value, for documents written before Apus had the field.
     fn default() -> Self {
         Self::unknown("not in the document")
     }
@@ -70,8 +70,8 @@ pub struct HostState {
     /// Microcode revision of CPU 0.
     #[serde(default)]
     pub microcode: Reading<String>,
-    /// Mitigation of each processor vulnerability, such as `meltdown: Mitigation: PTI`; vulnerabilities that do not
-    /// affect it are left out.
+    /// Mitigation of each processor vulnerability, such as `meltdown: Mitigation: PTI`. Vulnerabilities that do not
+    /// affect the processor are left out.
     #[serde(default)]
     pub mitigations: Reading<Vec<String>>,
     /// CPUs that new interrupts may use (/proc/irq/default_smp_affinity), as a mask.

@@ -1,7 +1,7 @@
 //! Plain text in columns and in lines of a width.
 
-/// Aligns rows in columns as wide as their widest cell, with two spaces between them: text, the columns for which `left`
-/// holds, to the left, and numbers to the right. A line has no spaces at its end.
+/// Aligns the cells of `rows` in columns. Each column is as wide as its widest cell, and two spaces separate columns.
+/// Columns for which `left` is true are aligned left (text), the others right (numbers). No line ends with spaces.
 pub fn aligned(rows: &[impl AsRef<[String]>], left: impl Fn(usize) -> bool) -> Vec<String> {
     let rows = || rows.iter().map(AsRef::as_ref);
     let columns = rows().map(<[String]>::len).max().unwrap_or(0);

@@ -103,10 +103,10 @@ pub struct GoalVerdict {
     pub goal: String,
     /// Latency bound of the goal.
     pub bound_ns: u64,
-    /// The quantile of the samples that met no gap.
+    /// The goal's quantile of the latencies of frames that met no gap.
     pub measured_ns: Reading<u64>,
-    /// Whether it is at most the bound, with frames lost outside gaps counted as late. Unknown with too few samples,
-    /// or if more than a tenth of the frames are excluded.
+    /// Whether the measured quantile is at most the bound; frames lost outside gaps count as late. Unknown with too few
+    /// samples, or if more than a tenth of the frames are excluded.
     pub held: Reading<bool>,
 }
 
@@ -434,7 +434,7 @@ pub struct LoadTrial {
     pub sent: u64,
     pub lost: u64,
     pub unsent: u64,
-    /// What it means.
+    /// What the outcome of the trial means.
     pub verdict: Name<Verdict>,
 }
 

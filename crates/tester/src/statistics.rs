@@ -32,8 +32,8 @@ pub struct Interval {
     pub ci95: Option<(f64, f64)>,
 }
 
-/// Mean of independent values with Student's interval: mean ± t(n - 1) s / √n, from 2 values. `None` without values
-/// or if one is not finite.
+/// Mean of independent values with Student's interval: mean ± t(n - 1) s / √n. The interval needs at least 2 values.
+/// Returns `None` without values or if one is not finite.
 ///
 /// Source: A. M. Law, "Simulation modeling and analysis", 4.5 and 9.4.1 (fixed-sample-size procedure).
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {

@@ -45,7 +45,7 @@ pub struct Document {
 pub struct Host {
     /// `this host`, or the name of the recording.
     pub name: String,
-    /// Release of its kernel (Linux) or system (FreeBSD); `null` if unknown.
+    /// Release of the host's kernel (Linux) or system (FreeBSD); `null` if unknown.
     pub release: Option<String>,
     /// CPU model name, for display; `null` if unknown.
     pub cpu_model: Option<String>,
@@ -57,7 +57,8 @@ pub struct Host {
     pub notes: Vec<String>,
 }
 
-/// What the host was assumed to be for. Each `*_from` is `given`, or says what the value was inferred from.
+/// What the host was assumed to be for. Each `*_from` is `given` if the user gave the value; otherwise it says what the
+/// value was inferred from.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Intent {
     /// List of CPUs reserved for the application; `null` if there are none.
@@ -83,7 +84,7 @@ pub struct Action {
     pub title: String,
     /// Kind of the action: who or what carries it out.
     pub kind: Name<ActionKind>,
-    /// Names of the root causes that it fixes.
+    /// Names of the root causes that the action fixes.
     pub causes: Vec<Name<audit::Cause>>,
     /// The commands, the complete new kernel command line, or the advice.
     pub lines: Vec<String>,
@@ -95,7 +96,7 @@ pub struct Action {
     pub risks: Vec<Name<Risk>>,
     /// What the action costs, once per rule.
     pub costs: Vec<String>,
-    /// Keys of the findings that it fixes, the worst first.
+    /// Keys of the findings that the action fixes, the worst first.
     pub findings: Vec<String>,
 }
 
@@ -138,11 +139,11 @@ impl EffectKind {
 pub struct Gain {
     /// The benefit in words.
     pub text: String,
-    /// The largest delay among its findings; `null` if none has a known delay.
+    /// The largest delay among the findings that the action fixes; `null` if none has a known delay.
     pub effect_ns: Option<u64>,
     /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub of_this_host: bool,
-    /// Key of the finding with that delay.
+    /// Key of the finding with the delay `effect_ns`.
     pub finding: String,
 }
 
@@ -164,7 +165,7 @@ pub struct Cause {
     pub cause: Name<audit::Cause>,
     /// The problem in one sentence.
     pub problem: String,
-    /// The worst verdict of its findings.
+    /// The worst verdict of the cause's findings.
     pub verdict: Name<Verdict>,
     /// What the rules of this cause found; equal findings on several subjects are merged.
     pub said: Vec<Said>,
@@ -226,9 +227,9 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     /// Why the finding's mechanism delays packets.
     pub why: String,
-    /// How much delay the mechanism adds, in words.
+    /// How much delay the finding's mechanism adds, in words.
     pub magnitude: String,
-    /// Source of that number.
+    /// Source of the number in `magnitude`.
     pub magnitude_source: String,
     /// What the mechanism does to a packet; `null` if no figure is known.
     pub effect: Option<Name<EffectKind>>,
@@ -236,7 +237,7 @@ pub struct Finding {
     pub effect_ns: Option<u64>,
     /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub effect_of_this_host: bool,
-    /// How to fix it.
+    /// How to fix the finding.
     pub fix: Fix,
     /// What the fix costs and risks.
     pub cost: String,
@@ -339,7 +340,7 @@ pub struct CmdlineDocument {
 pub struct Remark {
     /// The kind of the remark.
     pub kind: Name<audit::cmdline::Kind>,
-    /// The parameters as written; for a missing one, what to add.
+    /// The parameters as written; if one is missing, what to add.
     pub parameter: String,
     /// The problem in a sentence.
     pub text: String,

@@ -40,7 +40,7 @@ pub struct Call {
     pub steps_right: u8,
     /// Steps towards less moderation since the last turn or park.
     pub steps_left: u8,
-    /// Steps since it last parked on top.
+    /// Steps since DIM last parked on top.
     pub tired: u8,
 }
 

@@ -87,7 +87,7 @@ pub struct Sensitivity {
     pub value: String,
     /// How the parameter got its value.
     pub standing: Name<Standing>,
-    /// Percentage by which it is lowered and raised.
+    /// Percentage by which the parameter is lowered and raised.
     pub percent: u32,
     /// The rows with the parameter lowered.
     pub down: Shift,
@@ -102,7 +102,7 @@ pub struct Shift {
     pub row: String,
     /// Change of that row in percent.
     pub change_percent: f64,
-    /// How many rows then agree, including calibrated ones.
+    /// How many rows agree with the changed parameter, including calibrated ones.
     pub agreement: Share,
 }
 
@@ -128,11 +128,11 @@ pub struct Row {
     pub unit: String,
     /// How closely the two numbers should agree.
     pub kind: Name<Kind>,
-    /// The number in the document; `null` if it has none.
+    /// The number in the published document; `null` if the document has none.
     pub theirs: Option<Bounds>,
-    /// The number from Apus; `null` if it has none.
+    /// The number that Apus computes; `null` if Apus computes none.
     pub modelled: Option<f64>,
-    /// Prediction of the null model; `null` if it has none for this row.
+    /// Prediction of the null model; `null` if the model predicts nothing for this row.
     pub null_model: Option<f64>,
     /// How `modelled` was obtained.
     pub role: Name<Role>,

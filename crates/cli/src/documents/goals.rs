@@ -23,7 +23,7 @@ pub struct Document {
     /// Name and version of this schema: `apus.sim.goals/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The grid.
+    /// The set of machines, traffic, loads and goals from which the cases come.
     pub grid: Name<Grid>,
     /// First random seed of the simulation.
     pub seed: u64,
@@ -69,7 +69,7 @@ pub struct Summary {
 /// The distribution of a number over the cases.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Quartiles {
-    /// Number of cases in which it is known.
+    /// Number of cases in which the number is known.
     pub cases: u64,
     /// Minimum.
     pub min: f64,
@@ -98,7 +98,7 @@ pub struct Case {
     pub rate_pps: Option<u64>,
     /// Name of the deepest idle state allowed.
     pub deepest: String,
-    /// Peak rate that `adaptive` was told; `null` if none.
+    /// Peak packet rate per second that `adaptive` was told; `null` if none.
     pub peak_pps: Option<u64>,
     /// The latency goal, such as `p99.9=50us`.
     pub goal: String,
@@ -117,13 +117,13 @@ pub struct Case {
     pub because: Option<Name<Because>>,
     /// How long the receive ring lasts at the highest packet rate that `adaptive` assumes. It never sleeps longer.
     pub ring_ns: u64,
-    /// Power of `adaptive` relative to that rival.
+    /// Power of `adaptive` relative to `rival`.
     pub power_multiple: Option<f64>,
     /// 95 % interval of the power multiple over the seeds; `null` with one seed.
     pub power_multiple_ci95: Option<(f64, f64)>,
     /// Least power with which the goal can be met if all arrivals are known; `null` if unknown.
     pub bound_uw: Option<u64>,
-    /// Power of `adaptive` relative to that bound.
+    /// Power of `adaptive` relative to `bound_uw`.
     pub bound_multiple: Option<f64>,
     /// Share of late packets in the first second, relative to the allowed share, for each seed; empty if not
     /// simulated.

@@ -18,7 +18,7 @@ pub struct Document {
     /// Name and version of this schema: `apus.irqs/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// List of the CPUs.
+    /// The CPUs whose interrupts were counted, as a list.
     pub cpus: String,
     /// Time over which interrupts were counted; `null` means since boot.
     pub during_ns: Option<u64>,
@@ -35,10 +35,10 @@ pub struct Source {
     pub name: String,
     /// The kind of interruption.
     pub kind: Name<HitKind>,
-    /// Count over these CPUs.
+    /// Number of interrupts on these CPUs.
     pub count: u64,
-    /// Rate over these CPUs per second; `null` for counts since boot.
+    /// Interrupts per second on these CPUs; `null` for counts since boot.
     pub per_second: Option<f64>,
-    /// Count on each CPU where it occurred.
+    /// Number of interrupts on each CPU that had any.
     pub by_cpu: BTreeMap<u32, u64>,
 }

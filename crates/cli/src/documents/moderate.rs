@@ -11,7 +11,8 @@ units::named! {
     /// Whether a queue held its goal, judged by all packets since the command began.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
-        /// No more packets were late than the goal allows, with the bound for the part that is not measured.
+        /// No more packets were late than the goal allows. The part of each delay that is not measured (arrival to
+        /// reception) counts with its bound.
         Held = "held",
         /// More packets were late than the goal allows.
         Missed = "missed",
@@ -35,7 +36,7 @@ pub struct Document {
     pub schema: String,
     /// Whether nothing was changed (`--dry-run`).
     pub dry_run: bool,
-    /// How long the command steered.
+    /// How long the command set the queues' timers.
     pub duration_ns: u64,
     /// The receive queues.
     pub queues: Vec<Queue>,
@@ -52,46 +53,50 @@ pub struct Queue {
     pub interface: String,
     /// The number of the queue.
     pub queue: u32,
-    /// The kernel's ID of its NAPI instance; `null` if the kernel does not tell (Linux before 6.8).
+    /// The kernel's ID of the queue's NAPI instance; `null` if the kernel does not tell (Linux before 6.8).
     pub napi: Option<u32>,
-    /// How its time is chosen: `goal`, `net-dim` or `static:50us`.
+    /// The policy that chooses the queue's timer: `goal`, `net-dim` or `static:50us`.
     pub policy: String,
-    /// Its goal, such as `p99=100us`, by which it is judged with every policy.
+    /// Latency goal of the queue, such as `p99=100us`. The verdict is by this goal, whatever the policy.
     pub goal: String,
-    /// The goal's latency.
+    /// Latency bound of the goal.
     pub goal_latency_ns: u64,
-    /// The time for which packets may gather, as it was last set. 0: not at all.
+    /// The queue's timer as it was last set: the time for which packets may gather before they are received. 0: not at
+    /// all.
     pub timer_ns: u64,
-    /// Why it is so.
+    /// Why the policy chose this timer.
     pub reason: String,
-    /// How often it was set.
+    /// How often the timer was set.
     pub changes: u64,
-    /// What the machine made of it, if not what was asked for, or why it was refused; `null` if all is as asked for.
+    /// What the machine did with the requested timer: the value that it uses instead, or why it refused; `null` if it
+    /// uses what was requested.
     pub trouble: Option<String>,
-    /// Why the queue is no longer steered; `null` if it was steered to the end.
+    /// Why the command no longer sets the queue's timer; `null` if it did so to the end.
     pub lost: Option<String>,
     /// The length of the last full second; `null` if there was none.
     pub span_ns: Option<u64>,
-    /// Packets received in it.
+    /// Packets received in the last full second.
     pub packets: Option<u64>,
-    /// How often the kernel polled the queue in it.
+    /// How often the kernel polled the queue in the last full second.
     pub polls: Option<u64>,
-    /// Polls of that second that used up their budget, so that more packets were waiting.
+    /// Polls of the last full second that used up their budget, so that more packets were waiting.
     pub full_polls: Option<u64>,
-    /// The longest time from a packet's arrival to its reception: a bound, the time for which packets may gather, or that
-    /// of the moderation beside if that is longer. `null` if there is no bound.
+    /// Upper bound of the time from a packet's arrival to its reception: the longer of the queue's timer and of the
+    /// timer of the other kind of moderation, which is not steered (the NIC's while NAPI's deferral is steered, or the
+    /// reverse). `null` if there is no bound.
     pub arrival_to_reception_bound_ns: Option<u64>,
-    /// The delay from reception to the application's read at the goal's quantile, measured in that second; `null` if no
-    /// packet was measured.
+    /// Delay from reception to the application's read at the goal's quantile, measured in the last full second; `null`
+    /// if no packet was measured.
     pub reception_to_read_ns: Option<u64>,
-    /// Number of packets that were measured in that second.
+    /// Number of packets that were measured in the last full second.
     pub measured: Option<u64>,
-    /// Number of packets that were measured since the beginning, while there was a bound.
+    /// Number of packets that were measured since the command began, while `arrival_to_reception_bound_ns` had a value.
     pub judged: u64,
-    /// Number of those that may have been later than the goal. It is estimated, so it may have a fraction.
+    /// Number of the `judged` packets that may have been later than the goal. It is estimated, so it may have a
+    /// fraction.
     pub late: f64,
     /// Whether the goal was held.
     pub verdict: Name<Verdict>,
-    /// Why that cannot be told; `null` if it can.
+    /// Why it is unknown whether the goal was held; `null` if it is known.
     pub why_unmeasured: Option<String>,
 }

@@ -29,59 +29,61 @@ pub struct Document {
 pub struct Instance {
     /// Process identifier.
     pub pid: u32,
-    /// Inode number of its network namespace (`/proc/PID/ns/net`); `null` if it is that of the reader.
+    /// Inode number of the instance's network namespace (`/proc/PID/ns/net`); `null` if it is that of the reader.
     pub network_namespace: Option<u64>,
-    /// Whether it changes nothing (`--dry-run`).
+    /// Whether the instance changes nothing (`--dry-run`).
     pub dry_run: bool,
-    /// How long it has been steering.
+    /// How long the instance has been setting timers.
     pub steering_ns: u64,
-    /// Time since it last published its state; it does so every second.
+    /// Time since the instance last published its state, which it does every second.
     pub silent_ns: u64,
-    /// Its receive queues.
+    /// The receive queues of the instance.
     pub queues: Vec<Queue>,
 }
 
-/// A receive queue that is steered.
+/// A receive queue whose timer an instance of `apus moderate` sets.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Queue {
     /// The interface.
     pub interface: String,
     /// The number of the queue.
     pub queue: u32,
-    /// How its time is chosen: `goal`, `net-dim` or `static:50us`.
+    /// The policy that chooses the queue's timer: `goal`, `net-dim` or `static:50us`.
     pub policy: String,
-    /// Its goal, such as `p99=100us`, by which it is judged with every policy.
+    /// Latency goal of the queue, such as `p99=100us`. The verdict is by this goal, whatever the policy.
     pub goal: String,
-    /// The goal's latency.
+    /// Latency bound of the goal.
     pub goal_latency_ns: u64,
-    /// The time for which packets may gather. 0: not at all.
+    /// The queue's timer: the time for which packets may gather before they are received. 0: not at all.
     pub timer_ns: u64,
-    /// Why it is so.
+    /// Why the policy chose this timer.
     pub reason: String,
-    /// How often it was set.
+    /// How often the timer was set.
     pub changes: u64,
     /// Packets received per second; `null` until a second has passed.
     pub packets_pps: Option<f64>,
     /// How often per second the kernel polls the queue; `null` if unknown.
     pub polls_per_second: Option<f64>,
-    /// The delay from reception to the application's read at the goal's quantile, measured; `null` if no packet was
+    /// Delay from reception to the application's read at the goal's quantile, measured; `null` if no packet was
     /// measured.
     pub reception_to_read_ns: Option<u64>,
-    /// The longest delay from arrival to the application's read at the goal's quantile: the bound of the first part, and
-    /// the measured second part. `null` if no packet was measured, or the first part has no bound.
+    /// Longest delay from arrival to the application's read at the goal's quantile: the bound of the time from arrival
+    /// to reception, plus `reception_to_read_ns`. `null` if no packet was measured, or if there is no bound.
     pub at_most_ns: Option<u64>,
-    /// Number of its packets that were measured since it is steered, while there was a bound.
+    /// Number of packets that were measured since the instance began with the queue, while the time from arrival to
+    /// reception had a bound.
     pub judged: u64,
-    /// Number of those that may have been later than the goal. It is estimated, so it may have a fraction.
+    /// Number of the `judged` packets that may have been later than the goal. It is estimated, so it may have a
+    /// fraction.
     pub late: f64,
-    /// Share of its packets that may have been later than the goal, since it is steered; `null` if none was measured.
+    /// Share of the `judged` packets that may have been later than the goal; `null` if none was measured.
     pub late_ratio: Option<f64>,
-    /// Whether the goal was held since it is steered.
+    /// Whether the goal was held since the instance began with the queue.
     pub verdict: Name<Verdict>,
-    /// What the machine made of the setting, if not what was asked for, or why it was refused; `null` if all is as asked
-    /// for.
+    /// What the machine did with the requested timer: the value that it uses instead, or why it refused; `null` if it
+    /// uses what was requested.
     pub trouble: Option<String>,
-    /// Why the queue is no longer steered; `null` if it is.
+    /// Why the instance no longer sets the queue's timer; `null` if it does.
     pub lost: Option<String>,
 }
 

@@ -101,7 +101,7 @@ pub struct Config {
     pub frame_size_octets: u32,
     /// Whether frame memory is in huge pages.
     pub huge_pages: bool,
-    /// Budget of busy polling in frames; `null` without busy polling.
+    /// Most frames that one busy poll receives; `null` without busy polling.
     pub busy_poll_frames: Option<u16>,
     /// Interrupt deferral of the port; `null` if not requested.
     pub deferral: Option<Deferral>,
@@ -184,9 +184,9 @@ impl Port {
 pub struct Bound {
     /// Descriptors of the ring that fills first.
     pub descriptors: u32,
-    /// Rate at which it fills.
+    /// Rate at which the ring fills, in packets per second.
     pub peak_rate_pps: u64,
-    /// Longest wait: descriptors / rate.
+    /// Longest wait: `descriptors` / `peak_rate_pps`.
     pub longest_wait_ns: u64,
 }
 
@@ -222,9 +222,9 @@ pub struct WorkerCounts {
     pub scheduling: Name<SchedulingClass>,
     /// Real-time priority; 0 in other classes.
     pub priority: u64,
-    /// Time from its start to its end.
+    /// Time from the worker's start to its end.
     pub ran_ns: u64,
-    /// Share of that time on a CPU; `null` if the kernel does not report it.
+    /// Share of `ran_ns` that the worker's thread was on a CPU; `null` if the kernel does not report it.
     pub cpu_ratio: Option<f64>,
     /// Whether received = sent + dropped.
     pub accounted: bool,

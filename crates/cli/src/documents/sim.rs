@@ -94,9 +94,9 @@ pub struct Case {
     pub description: Option<String>,
     /// Values that replaced those of the file.
     pub instead: BTreeMap<String, String>,
-    /// Name of the machine that models processor and kernel.
+    /// Name of the machine model from which processor and kernel are taken.
     pub machine: String,
-    /// Name of the machine that models the NIC.
+    /// Name of the machine model from which the NIC is taken.
     pub nic: String,
     /// What moves the frames: a loop in user space, or the kernel.
     pub driver: Name<Driver>,
@@ -235,7 +235,7 @@ impl Least {
 /// A receive queue.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Queue {
-    /// Frames that arrived for it.
+    /// Frames that arrived for the queue.
     pub offered: u64,
     /// Frames whose answer left.
     pub departed: u64,
@@ -245,7 +245,7 @@ pub struct Queue {
     pub in_flight: u64,
     /// Number of interrupts.
     pub interrupts: u64,
-    /// Number of changes of its moderation; `null` if the kernel does not control it.
+    /// Number of changes of the queue's moderation; `null` if the kernel does not control the queue.
     pub moderation_changes: Option<u64>,
     /// Time under each moderation profile.
     pub moderation: Vec<Profile>,
@@ -273,7 +273,7 @@ pub struct Profile {
     pub usecs: u32,
     /// `rx-frames` of the profile.
     pub frames: u32,
-    /// When the time begins to count.
+    /// Which event starts the time `usecs`.
     pub mode: Name<PeriodMode>,
     /// How long the profile was in effect.
     pub time_ns: u64,
@@ -282,7 +282,7 @@ pub struct Profile {
 /// A simulated core.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Core {
-    /// Polls: of all its queues; in the kernel, of one queue.
+    /// Number of polls. A poll of a user-space loop covers all queues of the core; one of the kernel covers one queue.
     pub polls: u64,
     /// Polls that found no frame.
     pub empty_polls: u64,
@@ -300,7 +300,7 @@ pub struct Core {
     pub frequency_requests: u64,
     /// Number of frequency changes that took effect.
     pub frequency_changes: u64,
-    /// Share of time in which it was neither idle nor running another task, in parts per million.
+    /// Share of time in which the core was neither idle nor running another task, in parts per million.
     pub busy_ppm: u64,
     /// Mean power over the window.
     pub power_uw: u64,

@@ -18,9 +18,9 @@ pub struct Document {
     pub file: String,
     /// Size of the archive in bytes.
     pub size_octets: u64,
-    /// Size of the files in it, in bytes.
+    /// Size of the files in the archive, in bytes.
     pub unpacked_octets: u64,
-    /// Number of files in it.
+    /// Number of files in the archive.
     pub files: u64,
     /// Whether the snapshot contains everything that was looked for; false if a size limit cut it short.
     pub complete: bool,

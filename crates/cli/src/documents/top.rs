@@ -51,13 +51,13 @@ pub struct Worker {
     pub worker: u32,
     /// Thread identifier.
     pub tid: u32,
-    /// Name of its application.
+    /// Name of the worker's application.
     pub app: String,
-    /// Name of its waiting mode.
+    /// Name of the worker's waiting mode.
     pub mode: String,
     /// The worker's latency goal, such as `p99.9=50us`; `null` for modes without one.
     pub goal: Option<String>,
-    /// CPU that it is pinned to; `null` if not pinned.
+    /// CPU that the worker is pinned to; `null` if not pinned.
     pub cpu: Option<u32>,
     /// The kernel's scheduling class.
     pub scheduling: Name<SchedulingClass>,
@@ -84,7 +84,7 @@ pub struct Worker {
 /// A choice of `adaptive`, and what it expected.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Choice {
-    /// Time since the choice; long while the core is in that wait, or takes frames without comparing waits.
+    /// Time since the choice. It is long while the core is in the chosen wait, or takes frames without comparing waits.
     pub age_ns: u64,
     /// The kind of wait.
     pub kind: Name<WaitKind>,
@@ -152,9 +152,9 @@ pub struct Total {
     pub waits: BTreeMap<Name<WaitKind>, Wait>,
     /// Decisions of the wait policy, by reason.
     pub decisions: BTreeMap<Name<Reason>, u64>,
-    /// Number of times that the host stopped the core.
+    /// Number of gaps: times when something else had the core although the worker neither slept nor blocked.
     pub gaps: u64,
-    /// Time for which the host stopped the core.
+    /// Total length of the gaps.
     pub gap_time_ns: u64,
     /// CPU time of the thread; `null` if the kernel does not report it.
     pub cpu_time_ns: Option<u64>,
@@ -200,9 +200,9 @@ pub struct Rate {
     pub cpu_ratio: Option<f64>,
     /// Wake-ups of the thread per second; `null` if the kernel does not report them.
     pub wakeups_per_second: Option<f64>,
-    /// Number of times per second that the host stopped the core.
+    /// Number of gaps per second: times when something else had the core although the worker neither slept nor blocked.
     pub gaps_per_second: f64,
-    /// Share of the interval in which the host had stopped the core.
+    /// Share of the interval that lies in gaps.
     pub gap_ratio: f64,
     /// Share of the decisions by reason; reasons that did not occur are left out.
     pub decision_ratios: BTreeMap<Name<Reason>, f64>,

@@ -37,7 +37,7 @@ pub struct Recommend {
     pub profile: String,
     /// The CPUs that it would isolate, as a list.
     pub isolated: String,
-    /// Reasons for it.
+    /// Reasons for the profile.
     pub reasons: Vec<String>,
     /// Reasons against the other profiles, by their names.
     pub others: BTreeMap<String, String>,
@@ -96,13 +96,13 @@ pub struct PlanItem {
     pub setting: String,
     /// The value that the profile wants.
     pub wanted: Value,
-    /// Whether the setting has the wanted value now, compared with the profile.
+    /// Whether the setting would be changed, already has the wanted value, is missing, or would be refused.
     pub meets: Name<Meets>,
     /// The current value; `null` if it does not exist or is not readable.
     pub now: Option<Value>,
     /// Why the setting would be refused; `null` otherwise.
     pub reason: Option<String>,
-    /// Profile file and line that ask for it.
+    /// Profile file and line that ask for the setting.
     pub from: Option<String>,
 }
 
@@ -270,7 +270,7 @@ pub struct OpenItem {
     pub before: Option<Value>,
     /// The wanted value.
     pub wanted: Value,
-    /// Value now; `null` if it no longer exists or is not readable.
+    /// Value now; `null` if the setting no longer exists or is not readable.
     pub now: Option<Value>,
     /// State of the setting on the machine now.
     pub stands: Name<Standing>,
@@ -278,7 +278,7 @@ pub struct OpenItem {
     pub as_wanted: Option<bool>,
     /// Why the setting does not have the wanted value, if the host says so.
     pub reason: Option<String>,
-    /// What must happen before it takes effect, such as a reboot; `null` if it is in effect.
+    /// What must happen before the setting takes effect, such as a reboot; `null` if it is in effect.
     pub waits_for: Option<String>,
     /// Whether the setting's effect was observed; `null` if it was not checked, or cannot be observed.
     pub effect: Option<Effect>,

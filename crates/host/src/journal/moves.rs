@@ -43,9 +43,9 @@ struct Slot {
 /// Where a controller left a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// It has this value, and that is ours.
+    /// The controller set this value last, and still owns the setting.
     At(Value),
-    /// It is not ours any more.
+    /// The controller gave the setting up: somebody else owns it now, or it is gone.
     LetGo,
 }
 

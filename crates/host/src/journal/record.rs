@@ -24,8 +24,8 @@ pub enum Record {
         /// The value that was read back.
         now: Value,
     },
-    /// A controller moves this setting from now on. Where it was left stands in the file beside the journal
-    /// ([`moves`](super::moves)).
+    /// A controller changes this setting repeatedly from now on. The file beside the journal says which value it set
+    /// last ([`moves`](super::moves)).
     Steered {
         /// The number of the intent.
         number: u32,

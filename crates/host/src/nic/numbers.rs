@@ -308,9 +308,9 @@ numbers! {
         tx_bytes: u64 = 11,
         /// Packets lost because no buffer could be had.
         rx_alloc_fail: u64 = 12,
-        /// Packets that reached the device and not the stack, for any reason.
+        /// Packets that reached the device but not the kernel's stack, for any reason.
         rx_hw_drops: u64 = 13,
-        /// Of these, for want of descriptors.
+        /// Those packets of `rx_hw_drops` that were lost because no descriptor was free.
         rx_hw_drop_overruns: u64 = 14,
         rx_csum_complete: u64 = 15,
         rx_csum_unnecessary: u64 = 16,

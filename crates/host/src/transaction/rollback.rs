@@ -12,14 +12,15 @@ use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error as KnobError, IrqAffinity, Knob, Restored, Setting as _, Theirs, Value};
 use crate::vault::Vault;
 
-/// Which transactions are taken back.
+/// Which transactions to roll back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// All, the youngest first.
+    /// All, the newest first.
     All,
-    /// This one.
+    /// The transaction with this number.
     One(u32),
-    /// Those that nobody will take back by himself: not completed, or their process died.
+    /// Those that should be rolled back automatically, but no process is left to do so: they are unfinished, or their
+    /// process has ended.
     Abandoned,
 }
 
@@ -29,28 +30,30 @@ pub struct Options<'a> {
     pub command: String,
     /// How long to wait for another transaction to end.
     pub patience: Duration,
-    /// Whether what the good lines of a damaged journal say is taken back, those after a bad one too.
+    /// Whether to roll back a transaction whose journal is damaged, using all good lines of the journal, also those
+    /// after a bad one.
     pub damaged: bool,
-    /// Whether what cannot be taken back now is forgotten.
+    /// Whether to forget changes that cannot be rolled back now.
     pub forget: bool,
-    /// Asked when someone else changed a setting since: which setting, what it is, what it was before.
+    /// Called when someone else has changed a setting since the transaction, with the setting, its current value and
+    /// its value before the transaction. The result says what to do with the setting.
     pub decide: &'a mut dyn FnMut(&AnySetting, &Value, &Value) -> Theirs,
 }
 
-/// A transaction that was taken back, as far as possible.
+/// A transaction that was rolled back as far as possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolledBack {
     /// The number that Linux gives it.
     pub id: u32,
     /// Name of the transaction; `None` if its journal does not say.
     pub name: Option<String>,
-    /// What became of each change, the last first.
+    /// The outcome of rolling back each change, the last change first.
     pub entries: Vec<(Entry, Outcome)>,
-    /// Whether there is nothing left of it.
+    /// Whether nothing of the transaction is left.
     pub closed: bool,
-    /// Whether the journal ended in a torn record: that of a change that was not begun.
+    /// Whether the journal ended in an incomplete record. The change of that record was not begun.
     pub torn: bool,
-    /// Why none of it was touched; `None` if it was.
+    /// Why the transaction was not rolled back at all; `None` if it was.
     pub left_alone: Option<String>,
 }
 

@@ -35,7 +35,7 @@ pub struct Steered {
     held: Held,
 }
 
-/// A setting that a controller moves, or some fields of it.
+/// A setting that a controller changes repeatedly, or some fields of such a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The setting.
@@ -140,22 +140,22 @@ pub enum Moved {
     Gone,
 }
 
-/// How a setting stands between two moves.
+/// What a controller finds when it looks at its setting between two changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Look {
-    /// It is as the last move left it.
+    /// The setting has the value that the controller set last.
     Ours,
-    /// It was away and came back with the kernel's own value: the interface went down and up. It is ours, and must be
-    /// moved again.
+    /// The setting disappeared and came back with the kernel's own value, because the interface went down and up. The
+    /// controller still owns it, and must set it again.
     Fresh,
-    /// It is not there now: the interface is down.
+    /// The setting does not exist now, because the interface is down.
     Away,
-    /// Somebody else has set it. It is let go of.
+    /// Somebody else has set the setting. The controller gives it up.
     LetGo {
         /// The value that they set.
         now: Value,
     },
-    /// The device to which it belonged is gone. It is let go of.
+    /// The device to which the setting belonged is gone. The controller gives the setting up.
     Gone,
 }
 

@@ -42,7 +42,7 @@ impl Responder {
         Self { mac, v4: v4.into(), v6: v6.into() }
     }
 
-    /// The MAC address that it answers for.
+    /// The MAC address of the port.
     #[inline]
     pub fn mac(&self) -> Mac {
         self.mac

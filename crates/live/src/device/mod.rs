@@ -38,7 +38,7 @@ pub trait Device: Send {
     /// Number of frames known to wait in the receive ring.
     fn backlog(&self, queue: usize) -> usize;
 
-    /// From now on, the next frame on this queue makes the wait handle readable.
+    /// Makes the next frame on this queue turn the wait handle readable, until [`disarm`](Device::disarm).
     fn arm(&mut self, queue: usize) -> Result<(), Error>;
 
     /// Undoes `arm`.
@@ -54,7 +54,7 @@ pub trait Device: Send {
     /// The device's own counters for this queue, since it was opened.
     fn statistics(&mut self, queue: usize) -> Statistics;
 
-    /// What the device supports. `None` fields may become known later.
+    /// What the device supports. A field that is `None` may become known later.
     fn capabilities(&self) -> Capabilities;
 }
 
@@ -134,9 +134,9 @@ pub struct Capabilities {
     pub wakes: bool,
     /// Whether busy polling has an effect. `None` if it was not requested or is not known yet.
     pub busy_poll: Option<bool>,
-    /// Number of descriptors in the receive ring, for the loss bound.
+    /// Number of descriptors in the receive ring: how many frames can wait before one is lost.
     pub rx_descriptors: u32,
-    /// The longest frame that it can send or receive, in bytes.
+    /// The longest frame that the device can send or receive, in bytes.
     pub longest_frame: u32,
 }
 

@@ -41,7 +41,7 @@ pub struct PcapPlay {
     pub repeat: bool,
     /// The file to which sent frames are written, in nanosecond format. `None` discards them.
     pub output: Option<PathBuf>,
-    /// Added to the times in the output, so that they count from 1970: the real-time clock less the monotonic clock.
+    /// Added to the times in the output to make them count from 1970: the real-time clock less the monotonic clock.
     pub clock_to_realtime: Nanos,
 }
 

@@ -45,7 +45,7 @@ pub enum What {
     },
     /// The queue was disarmed.
     Disarm,
-    /// The health of the port changed. `None` is an error.
+    /// The health of the port changed. `None`: the check of the health failed.
     Health(Option<Health>),
 }
 

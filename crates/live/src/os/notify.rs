@@ -50,31 +50,32 @@ impl ServiceManager {
         self.socket.is_some()
     }
 
-    /// The longest time between two calls of [`alive`](Self::alive), `WatchdogSec=` of the unit: after that, the service
-    /// manager ends the process. `None` if it does not watch. sd_watchdog_enabled(3) recommends half of it.
+    /// The longest time allowed between two calls of [`alive`](Self::alive) (`WatchdogSec=` of the unit). If it passes
+    /// without a call, the service manager ends the process. `None` if the service manager does not watch.
+    /// sd_watchdog_enabled(3) recommends to call at half of this time.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// The process has started, or has finished reloading. `status` is a line for people.
+    /// Reports that the process has started, or has finished reloading. `status` is a line for people.
     pub fn ready(&self, status: &str) -> Result<(), Error> {
         self.send(&format!("READY=1\nSTATUS={}", line(status)))
     }
 
-    /// The process has begun to reload its configuration. [`ready`](Self::ready) ends that.
+    /// Reports that the process has begun to reload its configuration. [`ready`](Self::ready) ends the reload.
     pub fn reloading(&self) -> Result<(), Error> {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let usecs = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usecs}"))
     }
 
-    /// The process has begun to end.
+    /// Reports that the process has begun to end.
     pub fn stopping(&self) -> Result<(), Error> {
         self.send("STOPPING=1")
     }
 
-    /// The process is alive; within every [`watchdog`](Self::watchdog). `status` says what it does, in a line that
-    /// `systemctl status` shows.
+    /// Reports that the process is alive. Call it at least once in every [`watchdog`](Self::watchdog) time. `status`
+    /// says what the process does, in a line that `systemctl status` shows.
     pub fn alive(&self, status: &str) -> Result<(), Error> {
         self.send(&format!("WATCHDOG=1\nSTATUS={}", line(status)))
     }

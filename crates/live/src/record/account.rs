@@ -11,9 +11,9 @@ const OCTAVES: usize = 16;
 /// Frames that arrived between two timestamps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Came {
-    /// The earliest time at which one of them may have arrived, in nanoseconds.
+    /// The earliest time at which one of the frames may have arrived, in nanoseconds of the monotonic clock.
     pub first: u64,
-    /// The latest time at which one of them may have arrived, in nanoseconds.
+    /// The latest time at which one of the frames may have arrived, in nanoseconds of the monotonic clock.
     pub last: u64,
     /// Number of frames of the poll.
     pub frames: u64,
@@ -22,19 +22,19 @@ pub struct Came {
 /// Arrivals and costs of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Account {
-    /// The first and the last recorded decision, in nanoseconds.
+    /// Times of the first and the last recorded decision, in nanoseconds of the monotonic clock.
     pub window: (u64, u64),
     /// The arrivals, in the order of [`Came::first`].
     pub came: Vec<Came>,
     /// CPU time: all time outside sleeps and blocks, plus the cost of the sleeps and blocks.
     pub cpu: Nanos,
-    /// Cost of a wait that gives up the core: the median over sleeps or that over blocks, whichever is lower.
+    /// CPU time of a wait that gives up the core: the median over sleeps or that over blocks, whichever is lower.
     pub wake: Nanos,
-    /// Cost of a frame, as the median over the batch sizes at which a frame costs least.
+    /// CPU time of a frame, as the median over the batch sizes at which a frame costs least.
     pub frame: Nanos,
 }
 
-/// Why a record allows no account.
+/// Why no [`Account`] can be made of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoAccount {
     /// No frame arrived, so there is nothing to account for.
@@ -43,7 +43,7 @@ pub enum NoAccount {
     /// The device gives no timestamps, so the loop does not know when frames arrived.
     #[error("the device recorded no arrival times")]
     NoStamps,
-    /// The cost of no wait was measured.
+    /// No wait's cost was measured.
     #[error("the record contains no sleep or block whose cost was measured")]
     NoPrices,
 }

@@ -98,7 +98,8 @@ pub struct Replay {
     /// The first line (from 1) with a different decision, then the decision in the file and the replayed one. Both come
     /// with the expectations behind them, if known. `None` if all are equal.
     pub first_difference: Option<(u64, String, String)>,
-    /// Arrivals and costs of the run, up to that line; or the reason why the file does not contain them.
+    /// Arrivals and costs of the run, up to the line in `first_difference`; or the reason why the file does not contain
+    /// them.
     pub account: Result<Account, NoAccount>,
 }
 

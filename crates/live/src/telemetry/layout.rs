@@ -15,7 +15,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
 pub const VERSION: u64 = 4;
 /// The largest number of ports of a worker.
 pub const PORTS: usize = 8;
-/// Number of gaps that are remembered.
+/// Number of latest gaps that a worker's file holds. A gap is a time in which something else had the core of a running
+/// worker.
 pub const GAPS: usize = 4096;
 /// Stands for "none" in cells in which 0 is a valid value.
 pub const NONE: u64 = u64::MAX;

@@ -127,9 +127,9 @@ pub struct Counts {
     pub waits: [Wait; WaitKind::ALL.len()],
     /// Number of decisions, indexed by the number of the [`Reason`].
     pub reasons: [u64; Reason::ALL.len()],
-    /// Number of times that the host took the core away.
+    /// Number of gaps: times when something else had the core although the worker neither slept nor blocked.
     pub gaps: u64,
-    /// Total time for which the host took the core away.
+    /// Total length of the gaps.
     pub gap_time: Nanos,
     /// The ports' own counters, in the order of the ports' numbers.
     pub ports: Vec<PortCounts>,
@@ -161,7 +161,7 @@ pub struct PortCounts {
     pub busy_poll: Option<bool>,
 }
 
-/// The times at which the host took the core away.
+/// The gaps: times when something else had the core although the worker neither slept nor blocked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gaps {
     /// Begin and end of each gap, in ascending order.

@@ -166,7 +166,7 @@ impl Telemetry {
         self.page().service.record(span);
     }
 
-    /// Records that the host took the core away during this time, as the loop's own clock readings show.
+    /// Records a gap: during this time something else had the core, as the loop's own clock readings show.
     pub fn gap(&self, began: Instant<Monotonic>, ended: Instant<Monotonic>) {
         let gaps = &self.page().gaps;
         let number = gaps.written.get();

@@ -47,7 +47,7 @@ pub struct Measured {
 pub struct Spent {
     /// Time in the activity.
     pub time: Nanos,
-    /// Its part of the core's mean power: its energy, divided by the whole window.
+    /// The activity's part of the core's mean power: the energy of the activity, divided by the whole measured window.
     pub power: Microwatts,
 }
 

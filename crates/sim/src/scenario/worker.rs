@@ -23,7 +23,7 @@ pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
 pub enum Wait {
     /// With a wait policy. `adaptive` uses the goal and the ring of the scenario.
     Mode(Mode),
-    /// As one of several threads that share a queue: see [`MetronomeModel`].
+    /// The core runs one of several threads that share a queue: see [`MetronomeModel`].
     Metronome(MetronomeModel),
 }
 

@@ -21,7 +21,7 @@ pub struct Replay {
 /// One frame of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Time from the first frame to this one. Never less than that of the frame before.
+    /// Time from the first frame to this one. Never less than the offset of the frame before.
     pub offset: Nanos,
     /// Size of the frame in bytes, with check sequence.
     pub octets: u32,

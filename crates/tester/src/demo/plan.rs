@@ -48,9 +48,9 @@ pub struct Plan {
     pub budget: Nanos,
     /// The waiting modes to compare.
     pub modes: Vec<Mode>,
-    /// The loads at which all modes are compared.
+    /// The paced loads, whose rate is set in advance. All modes are compared at each of them.
     pub loads: Vec<Schedule>,
-    /// Number of runs of each mode at each of these loads.
+    /// Number of runs of each mode at each paced load.
     pub rounds: u32,
     /// Time to send before each run, so that the mode learns the traffic.
     pub learn: Nanos,
@@ -58,7 +58,7 @@ pub struct Plan {
     pub run: Nanos,
     /// Duration of the search for a mode's highest loss-free rate.
     pub search: Nanos,
-    /// Duration of the run near that rate.
+    /// Duration of the run near a mode's highest loss-free rate.
     pub near: Nanos,
 }
 
@@ -120,7 +120,7 @@ impl Plan {
         SESSION + TRIAL * 2 + self.search + self.learn.min(self.near) + self.near
     }
 
-    /// Time of one mode in one round.
+    /// Time that each mode takes in one round: it learns and runs at all paced loads.
     pub fn round_part(&self) -> Nanos {
         SESSION + (TRIAL * 2 + self.learn + self.run) * self.loads.len() as u64
     }

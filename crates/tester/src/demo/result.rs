@@ -49,11 +49,12 @@ pub struct PlanDocument {
     pub budget_ns: u64,
     /// The modes, in the order of the tables.
     pub modes: Vec<ModeDocument>,
-    /// The loads, in the order of the tables; the last is `near_highest`.
+    /// The loads, in the order of the tables. The last is `near_highest`; the others are the paced loads, whose rate is
+    /// set in advance.
     pub loads: Vec<LoadDocument>,
     /// Planned number of runs of each mode at each paced load.
     pub rounds: u32,
-    /// Time to send before each run, which is not counted.
+    /// Time to send before each run so that the mode learns the traffic; it is not part of the run.
     pub learn_ns: u64,
     /// Duration of a run at a paced load.
     pub run_ns: u64,
@@ -133,7 +134,7 @@ pub struct Run {
 pub struct Search {
     /// Name of the mode.
     pub mode: String,
-    /// What was found. Losses while the host had stopped a CPU are not counted.
+    /// What was found. Frames lost while something else had the CPU of the tester or of the worker do not count.
     pub load: LoadResult,
 }
 

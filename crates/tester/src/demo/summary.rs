@@ -54,11 +54,11 @@ pub struct Row {
     pub only_disturbed: bool,
     /// Frames received back per second, median over the runs.
     pub received_pps: Option<f64>,
-    /// Median latency outside gaps; `None` if no run had enough samples.
+    /// Median latency of frames that met no gap (see [`Gap`](crate::gaps::Gap)); `None` if no run had enough samples.
     pub p50_us: Option<Spread>,
-    /// 99th percentile; otherwise as `p50_us`.
+    /// 99th percentile of the latency of frames that met no gap; `None` if no run had enough samples.
     pub p99_us: Option<Spread>,
-    /// 99.9th percentile; otherwise as `p50_us`.
+    /// 99.9th percentile of the latency of frames that met no gap; `None` if no run had enough samples.
     pub p99_9_us: Option<Spread>,
     /// 99th percentile of all samples, including those in gaps.
     pub all_p99_us: Option<Spread>,

@@ -98,8 +98,8 @@ impl From<&Histogram> for Distribution {
     }
 }
 
-/// What a worker counted. Its sum and its highest value are exact, those of the overflow included; in a difference of two
-/// samples the highest is the upper end of its bucket.
+/// Converts a histogram that a worker counted. The sum and the highest value are exact, and include the overflow. In
+/// the difference of two samples, the highest value is the upper end of its bucket.
 impl From<&telemetry::Histogram> for Distribution {
     fn from(counted: &telemetry::Histogram) -> Self {
         let document = HistogramDocument {

@@ -82,7 +82,7 @@ impl<T> PartialEq<&str> for Name<T> {
         self.name == *other
     }
 }
-/// So that a map by name is asked by `&str`.
+/// Lets a `&str` look up an entry in a map whose keys are names.
 impl<T> std::borrow::Borrow<str> for Name<T> {
     fn borrow(&self) -> &str {
         self.name
@@ -112,7 +112,7 @@ impl<'de, T: Named> Deserialize<'de> for Name<T> {
     }
 }
 
-/// The names of a set, with what each means: the doc comment without its links.
+/// The name of each value of `T` with its meaning: the doc comment of the value, without links.
 pub fn meanings<T: Named>() -> impl Iterator<Item = (&'static str, String)> {
     T::NAMES.iter().zip(T::MEANINGS).map(|(name, meaning)| (*name, without_links(meaning.trim())))
 }

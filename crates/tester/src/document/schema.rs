@@ -5,8 +5,8 @@ use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
-/// The JSON Schema (2020-12) of a document as it is written. Neither the document nor a named type in it has a key that
-/// its schema does not name.
+/// The JSON Schema (2020-12) of a document as Apus writes it. The schema refuses keys that it does not name, in the
+/// document and in each named type.
 pub fn schema_of<T: JsonSchema>() -> Schema {
     let generator = SchemaSettings::draft2020_12().for_serialize().with_transform(OneEnum).into_generator();
     let mut schema = generator.into_root_schema_for::<T>();

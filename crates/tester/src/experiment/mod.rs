@@ -53,7 +53,7 @@ pub struct Settings {
 /// The next run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// The factors that are on, as bits.
+    /// The factors to turn on: bit i stands for factor i of [`Settings::factors`].
     pub on: u32,
     /// Number of the replicate; `None` while the noise floor is measured.
     pub replicate: Option<usize>,
@@ -92,7 +92,7 @@ pub struct Experiment {
 /// A run and its result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RunRecord {
-    /// The factors that were on, as bits.
+    /// The factors that were on: bit i stands for factor i of [`Settings::factors`].
     pub on: u32,
     /// When the run started, from the start of the experiment.
     pub at: Nanos,

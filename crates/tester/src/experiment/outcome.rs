@@ -9,9 +9,9 @@ use super::{Experiment, LOOKS};
 pub struct Outcome {
     /// The factors and pairs, the most helpful first.
     pub entries: Vec<Entry>,
-    /// Difference between the two baselines; `None` with too few runs.
+    /// Difference between the two sets of runs with all factors off; `None` with too few runs.
     pub floor: Option<Found>,
-    /// Whether the baselines differ by no more than chance; if not, no result can be trusted.
+    /// Whether these two sets differ by no more than chance; if not, no result can be trusted.
     pub floor_is_sound: bool,
     /// Number of complete replicates.
     pub replicates: usize,
@@ -28,7 +28,8 @@ pub struct Entry {
     pub found: Option<Found>,
     /// What the effect means.
     pub verdict: Verdict,
-    /// Whether more runs would not change the verdict: an effect was found, or one of interest is ruled out.
+    /// Whether the verdict is final: an effect was found, or an effect as large as the smallest of interest is ruled
+    /// out.
     pub decided: bool,
 }
 
@@ -37,9 +38,9 @@ pub struct Entry {
 pub struct Found {
     /// The estimated effect.
     pub effect: f64,
-    /// Lower end of its confidence interval, at the level of one look.
+    /// Lower end of the effect's confidence interval, at the level used for each planned test of the data (a look).
     pub low: f64,
-    /// Upper end of its confidence interval.
+    /// Upper end of the effect's confidence interval.
     pub high: f64,
     /// Probability of an effect this large by chance.
     pub p: f64,

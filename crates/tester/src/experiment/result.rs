@@ -40,9 +40,9 @@ pub struct ExperimentResult {
     pub ended: Name<Ending>,
     /// Number of complete replicates, which are the samples.
     pub replicates: u64,
-    /// Difference between two sets of baseline runs.
+    /// Difference between the two sets of runs with all factors off.
     pub noise_floor: Reading<Effect>,
-    /// Whether the two baselines differ by no more than chance; if not, no result can be trusted.
+    /// Whether these two sets differ by no more than chance; if not, no result can be trusted.
     pub noise_floor_is_sound: bool,
     /// Effects of the factors, the most helpful first.
     pub ranking: Vec<Ranked>,
@@ -75,9 +75,9 @@ units::named! {
 pub struct Effect {
     /// The estimated effect.
     pub percent: f64,
-    /// Lower end of its confidence interval, at the level of one look.
+    /// Lower end of the effect's confidence interval, at the level used for each planned test of the data (a look).
     pub low_percent: f64,
-    /// Upper end of its confidence interval.
+    /// Upper end of the effect's confidence interval.
     pub high_percent: f64,
     /// Probability of an effect this large by chance.
     pub p: f64,
@@ -91,7 +91,7 @@ pub struct Ranked {
     pub factors: Vec<String>,
     /// Name of a factor that must be off for this effect; null if it depends on none.
     pub without: Option<String>,
-    /// What it means.
+    /// What the effect means.
     pub verdict: Name<Verdict>,
     /// The verdict in words.
     pub says: String,
@@ -99,7 +99,7 @@ pub struct Ranked {
     pub effect: Reading<Effect>,
     /// Bound of a difference that was not found, in percent; null if one was found.
     pub smaller_than_percent: Option<f64>,
-    /// Whether more runs would not change the verdict.
+    /// Whether the verdict is final: more runs would not change it.
     pub decided: bool,
 }
 
@@ -127,7 +127,7 @@ impl From<Found> for Effect {
     }
 }
 
-/// What is measured, for the document.
+/// Names of the experiment and of its metric, for the document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
     /// Name of the experiment.

@@ -100,7 +100,7 @@ pub struct Neighbour {
 /// A default route.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DefaultRoute {
-    /// Role of the namespace that has it.
+    /// Role of the namespace that has the route.
     pub namespace: String,
     /// The next hop.
     pub via: IpAddr,
@@ -156,10 +156,10 @@ impl Lab {
         Self::three(name).address("left", "left0", [10, 77, 0, 1], 24).address("right", "right0", [10, 77, 0, 2], 24)
     }
 
-    /// As [`Lab::wire`], but the left hosts are in 10.77.1.0/24 and fd77:1::/64, the right ones in 10.77.2.0/24 and
-    /// fd77:2::/64. Addresses of hosts end in `1`; those of the router, `dutl` and `dutr`, in `fe` or `254`. All
-    /// neighbor tables are filled: a router that takes every frame from the kernel would otherwise have to answer ARP
-    /// and neighbor discovery itself.
+    /// The nodes and links of [`Lab::wire`], but in two subnets for each IP version: the left ones are 10.77.1.0/24 and
+    /// fd77:1::/64, the right ones 10.77.2.0/24 and fd77:2::/64. Addresses of hosts end in `1`; those of the router,
+    /// `dutl` and `dutr`, in `fe` or `254`. All neighbor tables are filled: a router that takes every frame from the
+    /// kernel would otherwise have to answer ARP and neighbor discovery itself.
     pub fn routed(name: &str) -> Self {
         let mut lab = Self::three(name);
         for (net, host, host_if, dut_if) in [(1, "left", "left0", "dutl"), (2, "right", "right0", "dutr")] {
@@ -413,12 +413,12 @@ impl Drop for Guard {
 pub struct Removed {
     /// Full names of the removed namespaces.
     pub namespaces: Vec<String>,
-    /// Processes that still run inside. They keep a nameless namespace without links until they end; they are not
-    /// killed, because the lab did not start them.
+    /// Processes that still run in the removed namespaces. They keep a nameless namespace without links until they end.
+    /// They are not killed, because the lab did not start them.
     pub still_running: Vec<u32>,
 }
 
-/// Removes the lab `name`: links first, then namespaces. It is no error if there is none.
+/// Removes the lab `name`: links first, then namespaces. If there is no such lab, that is no error.
 pub fn down(name: &str) -> Result<Removed, Error> {
     check_name(name)?;
     let mut removed = Removed::default();

@@ -41,8 +41,8 @@ pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) 
 /// where five decades of values are 930 pixels wide and five of shares 330 high.
 const APART: (f64, f64) = (1.01, 1.03);
 
-/// The share of samples above each value that has any, thinned out to what can be seen; those in overflow lie above all.
-/// Values are in microseconds; shares have six digits.
+/// For each value that has samples, the share of samples above it, thinned out to what can be seen. Samples in overflow
+/// count as above every value. Values are in microseconds; shares have six digits.
 pub fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
     let n = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
     let (mut points, mut above) = (Vec::<TailPoint>::new(), n);

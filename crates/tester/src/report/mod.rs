@@ -79,7 +79,8 @@ pub fn render(report: &Report) -> String {
 
 /// The JSON of results without their histograms (objects under the key `histogram`), for [`Report::results`].
 ///
-/// Each has a pair of numbers for every bucket: together they were four fifths of a report's 6 MB.
+/// A histogram has a pair of numbers for every bucket: with histograms, a report had 6 MB, four fifths of it
+/// histograms.
 pub fn without_histograms(mut results: serde_json::Value) -> serde_json::Value {
     fn strip(value: &mut serde_json::Value) {
         match value {

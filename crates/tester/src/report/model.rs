@@ -22,7 +22,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Figures and tables, in order.
     pub sections: Vec<Section>,
-    /// The results from which all this was made, embedded as they are; see [`super::without_histograms`].
+    /// The results from which the report was made, embedded as they are; see [`super::without_histograms`].
     pub results: serde_json::Value,
 }
 
@@ -44,14 +44,14 @@ impl Fact {
     pub fn unknown(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { name: name.into(), value: Known::Unknown(reason.into()) }
     }
-    /// A reading, as `show` writes it, or why there is none.
+    /// A fact from a reading: the value as `show` writes it, or why it is unknown.
     pub fn of<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Self {
         match (&reading.value, &reading.unknown_because) {
             (Some(value), _) => Self::new(name, show(value)),
             (None, why) => Self::unknown(name, why.clone().unwrap_or_default()),
         }
     }
-    /// What is known of a host, in the order of every report.
+    /// The facts about a host, in the order that all reports use.
     pub fn of_host(host: &HostState) -> Vec<Self> {
         let text = |text: &String| if text.is_empty() { "none".to_owned() } else { text.clone() };
         vec![
@@ -191,7 +191,7 @@ pub struct ScatterPanel {
 /// One mark of a scatter plot.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ScatterPoint {
-    /// Name of its series, which looks the same in all figures of a report.
+    /// Name of the mark's series. A series looks the same in all figures of a report.
     pub series: String,
     /// Horizontal value.
     pub x: Estimate,
@@ -239,7 +239,7 @@ pub struct TailLine {
 pub struct TailPoint {
     /// The value on the horizontal axis.
     pub value: f64,
-    /// The share of samples above it, 0 to 1.
+    /// The share of samples above the value, 0 to 1.
     pub above: f64,
 }
 
@@ -305,7 +305,7 @@ pub struct Bars {
 /// One bar.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bar {
-    /// Name of its series.
+    /// Name of the bar's series.
     pub series: String,
     /// Length of the bar.
     pub value: Estimate,

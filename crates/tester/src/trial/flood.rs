@@ -25,9 +25,9 @@ pub struct FloodConfig {
     pub warm_up: Nanos,
     /// Time to count after the warm-up.
     pub duration: Nanos,
-    /// Time between two clock readings from which it counts as a gap.
+    /// Two clock readings further apart than this are a gap.
     pub gap_threshold: Nanos,
-    /// Time added to the threshold for each frame of a `tx` or `rx` call.
+    /// Time added to `gap_threshold` for each frame of a `tx` or `rx` call.
     pub frame_allowance: Nanos,
 }
 

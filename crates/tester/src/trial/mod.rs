@@ -38,7 +38,7 @@ pub struct TrialConfig {
     pub schedule: Schedule,
     /// Random seed of the schedule.
     pub seed: u64,
-    /// Distinguishes the frames of this trial from those of the previous one.
+    /// Number in each test header that distinguishes the frames of this trial from those of the previous one.
     pub stream: u16,
     /// Time at the start that [`Trial::split`] excludes from latencies and losses.
     pub warm_up: Nanos,
@@ -47,14 +47,14 @@ pub struct TrialConfig {
     /// Time to wait for frames after the last one was sent (RFC 2544, 23 d: 2 s). The trial ends earlier if all have
     /// come back.
     pub drain: Nanos,
-    /// A frame later than this is not sent but counted as unsent: after a long gap a flood would test the rings
-    /// instead of the schedule.
+    /// A frame that is late by more than this is not sent but counted as unsent. Otherwise, a flood of overdue frames
+    /// after a long gap would test the rings instead of the schedule.
     pub max_lateness: Nanos,
     /// Frames per send call.
     pub batch: usize,
-    /// Time between two clock readings from which it counts as a gap.
+    /// Two clock readings further apart than this are a gap.
     pub gap_threshold: Nanos,
-    /// Time added to the threshold for each frame of a `tx` call.
+    /// Time added to `gap_threshold` for each frame of a `tx` call.
     pub tx_allowance: Nanos,
     /// Maximum number of frames in a trial, each of which needs 12 bytes of memory.
     pub max_frames: u64,
@@ -165,7 +165,8 @@ impl Trial {
     pub fn split(&self, tested: &[Gap], recovery: Recovery) -> Split {
         split(&self.ledger, self.start, self.warm_up, &self.gaps, tested, recovery)
     }
-    /// The result for a search. Losses in the tester's own device count as the tester's failure.
+    /// The result that a search for the highest loss-free rate is given. Losses in the tester's own device count as the
+    /// tester's failure.
     pub fn outcome(&self) -> Outcome {
         let own = self.device.rx_ring_full + self.device.rx_no_buffer;
         let own = own.min(self.counts.lost());
@@ -183,8 +184,8 @@ impl Trial {
     pub fn received_pps(&self) -> Option<f64> {
         rate(self.counts.received, self.sending)
     }
-    /// Frames per second that this loop could send and receive if all passes were like its busy ones; `None` if there
-    /// were none. On veth this includes the softirqs that run within `tx`.
+    /// Frames per second that this loop could send and receive if it were never idle; `None` if it had no busy passes.
+    /// On veth this includes the softirqs that run within `tx`.
     pub fn ceiling_pps(&self) -> Option<f64> {
         rate(self.counts.sent, self.cost.busy)
     }

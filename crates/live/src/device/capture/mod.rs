@@ -39,7 +39,7 @@ pub struct CaptureConfig {
     pub buffers: usize,
     /// Size of a buffer in bytes. A batch of sent frames must fit into one, or the rest of the batch is missed.
     pub buffer_size: usize,
-    /// Added to all times in the file, so that they count from 1970: the real-time clock less the monotonic clock.
+    /// Added to all times in the file to make them count from 1970: the real-time clock less the monotonic clock.
     pub clock_to_realtime: Nanos,
 }
 
