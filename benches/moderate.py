@@ -3,6 +3,7 @@
 
     benches/moderate.py [--apus target/release/apus] [--rounds 5] [--seconds 4] [--traffic udp:10000,redis]
                         [--fixed 0,50,150] [-o moderate.json]
+    benches/moderate.py --two-queues [--rate 1G] [--rounds 5] [--seconds 4] [-o moderate.json]
 
 A client on CPU 0 loads a server on CPU 1 over a veth pair. The server's side receives through NAPI, in a kernel thread on
 CPU 1, so that its CPU time is that of a thread: this kernel does not account the time of softirqs. Traffic:
@@ -15,6 +16,11 @@ CPU 1, so that its CPU time is that of a thread: this kernel does not account th
 Each round runs, in an order that is reversed in every other round: no moderation, fixed timers, net_dim, and the goals. CPU
 is that of the server, its NAPI threads and apus together, after a run that lets the policy settle, in percent of one CPU and
 in microseconds a request. The client's latency has its own wake-up in it; sockperf's is half the round trip.
+
+With --two-queues, the ping-pong comes to queue 0 and an iperf3 stream over TCP, paced to RATE, to queue 1, at once. Each
+runs alone too. Ways: no moderation, the same fixed timer for both queues, net_dim, and a goal for each queue. The table
+compares the throughput with that of the stream alone. RATE is below what the two CPUs can carry, as a line would be:
+clients, servers and polls share these CPUs, so that at full speed each takes CPU time from the other.
 
 A fixed timer holds a goal if the timer and the measured rest at p99 are together within it. The tables print the goals that
 were lost first.
@@ -38,16 +44,21 @@ CPU_CLIENT, CPU_SERVER = "0", "1"
 SETTLES = 2
 GOALS = (50, 100, 300)
 STATIC = "0,20,50,80,150,280"
+SOCKPERF_PORT, IPERF_PORT = "11111", "5201"
+# With --two-queues: one fixed timer for both, and each queue's goal.
+BOTH = (50, 300)
+EACH = ("p99=100us", "p99=1ms")
 
 
 def sh(*words):
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
-def up():
+def up(queues=1):
     for name in (CLIENT, SERVER):
         sh("ip", "netns", "add", name)
-    sh("ip", "link", "add", "mc0", "netns", CLIENT, "type", "veth", "peer", "name", "ms0", "netns", SERVER)
+    number = ["numtxqueues", str(queues), "numrxqueues", str(queues)]
+    sh("ip", "link", "add", "mc0", "netns", CLIENT, *number, "type", "veth", "peer", "name", "ms0", "netns", SERVER, *number)
     for name, port, address in ((CLIENT, "mc0", "192.0.2.2/24"), (SERVER, "ms0", f"{ADDRESS}/24")):
         sh("ip", "-n", name, "addr", "add", address, "dev", port)
         # By that a veth receives through NAPI.
@@ -56,6 +67,13 @@ def up():
         sh("ip", "-n", name, "link", "set", "lo", "up")
     # Only the server's side is moderated: what the client receives goes past NAPI.
     sh("ip", "netns", "exec", CLIENT, "ethtool", "-K", "mc0", "gro", "off")
+    if queues > 1:
+        # A frame that leaves by a queue of one end comes to the same queue of the other.
+        inside = ["ip", "netns", "exec", CLIENT, "tc"]
+        sh(*inside, "qdisc", "add", "dev", "mc0", "clsact")
+        for port, queue in ((SOCKPERF_PORT, 0), (IPERF_PORT, 1)):
+            sh(*inside, "filter", "add", "dev", "mc0", "egress", "protocol", "ip", "flower", "ip_proto", "tcp", "dst_port", port,
+               "action", "skbedit", "queue_mapping", str(queue))
     before = set(kernel_threads())
     sh("ip", "netns", "exec", SERVER, "sh", "-c", "echo 1 > /sys/class/net/ms0/threaded")
     threads = [pid for pid in kernel_threads() if pid not in before]
@@ -104,7 +122,7 @@ class Sockperf:
 
     def client(self, seconds):
         how = ["under-load", "--mps", str(self.rate), "--reply-every", "20"] if self.rate else ["ping-pong"]
-        return ["sockperf", how[0], "-i", ADDRESS, "-p", "11111", "-t", str(seconds), "-m", "64", *how[1:], *self.tcp]
+        return ["sockperf", how[0], "-i", ADDRESS, "-p", SOCKPERF_PORT, "-t", str(seconds), "-m", "64", *how[1:], *self.tcp]
 
     def read(self, out, _):
         result = {}
@@ -143,6 +161,23 @@ class Memcached:
 
     def read(self, _, words):
         return {"requests": 8 * int(words[-1])}
+
+
+class Iperf:
+    """A TCP stream, paced."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def server(self):
+        return ["iperf3", "-s", "-B", ADDRESS, "-p", IPERF_PORT]
+
+    def client(self, seconds):
+        return ["iperf3", "-c", ADDRESS, "-p", IPERF_PORT, "-t", str(seconds), "-b", self.rate, "--json"]
+
+    def read(self, out, _):
+        end = json.loads(out)["end"]
+        return {"gbit_s": end["sum_received"]["bits_per_second"] / 1e9, "retransmits": end["sum_sent"]["retransmits"]}
 
 
 def traffic(name):
@@ -192,6 +227,94 @@ def one(apus, threads, name, way, seconds, kind):
             server.wait()
 
 
+def both(apus, threads, kinds, way, seconds):
+    """One run of one or both kinds of traffic at once, each to its queue."""
+    inside = ["ip", "netns", "exec", SERVER, "taskset", "-c", CPU_SERVER]
+    outside = ["ip", "netns", "exec", CLIENT, "taskset", "-c", CPU_CLIENT]
+    servers, clients, steer = [], [], None
+    with tempfile.TemporaryFile() as log:
+        try:
+            servers = [subprocess.Popen([*inside, *kind.server()], stdout=log, stderr=log) for kind in kinds.values()]
+            time.sleep(0.3)
+            if way:
+                steer = subprocess.Popen([*inside, apus, "moderate", "ms0", *way, "--json"], stdout=subprocess.PIPE,
+                                         stderr=subprocess.DEVNULL, text=True)
+                time.sleep(0.7)
+
+            def run(lasting):
+                words = {name: kind.client(lasting) for name, kind in kinds.items()}
+                clients[:] = [subprocess.Popen([*outside, *typed], stdout=subprocess.PIPE, stderr=log, text=True)
+                              for typed in words.values()]
+                outs = [client.communicate(timeout=lasting + 30)[0] for client in clients]
+                return {name: kinds[name].read(out, words[name]) for name, out in zip(kinds, outs)}
+
+            run(SETTLES)
+            pids = [*(server.pid for server in servers), *threads, *([steer.pid] if steer else [])]
+            before, began = spent(pids), time.monotonic()
+            result = run(seconds)
+            result["cpu_percent"] = round(100 * (spent(pids) - before) / (time.monotonic() - began), 2)
+            if steer:
+                steer.send_signal(2)
+                keys = ("timer_ns", "reception_to_read_ns", "arrival_to_reception_bound_ns", "verdict", "reason", "late",
+                        "judged")
+                queues = json.loads(steer.communicate(timeout=30)[0])["queues"]
+                result["queues"] = [{key: queue[key] for key in keys} for queue in queues]
+            return result
+        finally:
+            for process in [*clients, *servers, *([steer] if steer else [])]:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+
+
+def two_queues(typed):
+    """A queue for latency and one for throughput, at once."""
+    kinds = {"pingpong": Sockperf(), "iperf3": Iperf(typed.rate)}
+    ways = {"pingpong alone": (["pingpong"], []), "iperf3 alone": (["iperf3"], []), "off": (list(kinds), [])}
+    ways |= {f"static:{us}us": (list(kinds), ["--policy", f"static:{us}us"]) for us in BOTH}
+    ways["net-dim"] = (list(kinds), ["--policy", "net-dim"])
+    ways["goals"] = (list(kinds), ["--goal", EACH[1], "--queue-goal", f"0:{EACH[0]}"])
+    runs = []
+    try:
+        threads = up(queues=2)
+        for number in range(typed.rounds):
+            order = list(ways.items())
+            for way, (names, words) in order if number % 2 == 0 else reversed(order):
+                result = both(typed.apus, threads, {name: kinds[name] for name in names}, words, typed.seconds)
+                runs.append({"round": number, "way": way, **result})
+                print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
+    finally:
+        down()
+        with open(typed.output, "w", encoding="utf-8") as file:
+            json.dump({"rate": typed.rate, "goals": EACH, "runs": runs}, file, indent=1)
+    middle = lambda way, path: median([{"x": find(run, path)} for run in runs if run["way"] == way], "x")
+    alone = middle("iperf3 alone", ("iperf3", "gbit_s"))
+    print(f"{'way':<15} {'timers us':>10} {'at most us':>11} {'held':>9} {'requests/s':>10} {'p50 us':>7} {'p99 us':>7} "
+          f"{'Gbit/s':>7} {'of alone':>8} {'CPU %':>6}")
+    for way in ways:
+        of_queue = lambda key, queue, way=way: middle(way, ("queues", queue, key)) / 1e3
+        total = [of_queue("reception_to_read_ns", queue) + of_queue("arrival_to_reception_bound_ns", queue) for queue in (0, 1)]
+        held = ["".join(find(run, ("queues", queue, "verdict"))[:1] for run in runs if run["way"] == way and "queues" in run)
+                for queue in (0, 1)]
+        timers = [of_queue("timer_ns", queue) for queue in (0, 1)]
+        print(f"{way:<15} {'/'.join(f'{timer:.0f}' for timer in timers):>10} {'/'.join(f'{us:.0f}' for us in total):>11} "
+              f"{'/'.join(held):>9} "
+              f"{middle(way, ('pingpong', 'requests')) / typed.seconds:>10.0f} {middle(way, ('pingpong', 'p50_us')):>7.0f} "
+              f"{middle(way, ('pingpong', 'p99_us')):>7.0f} {middle(way, ('iperf3', 'gbit_s')):>7.2f} "
+              f"{middle(way, ('iperf3', 'gbit_s')) / alone:>8.3f} {middle(way, ('cpu_percent',)):>6.1f}")
+    print("held: for each queue, the verdict of each round: h(eld), m(issed), u(nmeasured)")
+
+
+def find(run, path):
+    """What stands at a path of keys and indices; None if it is not there."""
+    for key in path:
+        try:
+            run = run[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return run
+
+
 def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--apus", default="target/release/apus")
@@ -199,8 +322,13 @@ def main():
     parse.add_argument("--seconds", type=int, default=4)
     parse.add_argument("--traffic", default="udp:10000,udp:50000,udp:90000,redis")
     parse.add_argument("--fixed", default=STATIC, help="fixed timers in microseconds")
+    parse.add_argument("--two-queues", action="store_true", help="ping-pong on one queue, iperf3 on another, at once")
+    parse.add_argument("--rate", default="1G", help="of the iperf3 stream, with --two-queues")
     parse.add_argument("-o", "--output", default="moderate.json")
     typed = parse.parse_args()
+    if typed.two_queues:
+        two_queues(typed)
+        return
     fixed = [int(us) for us in typed.fixed.split(",")]
     ways = {"off": []}
     ways |= {f"static:{us}us": ["--policy", f"static:{us}us"] for us in fixed}

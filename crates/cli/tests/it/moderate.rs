@@ -208,8 +208,13 @@ fn ip(lab: &Guard, words: &[&str]) {
 
 /// Whether the deferral's time is this one; not if there is no instance.
 fn is_deferred(lab: &Guard, ns: u64) -> bool {
-    let value = || Napi::new("dut0", 0).read(&Access::live().unwrap()).unwrap();
-    in_namespace(&lab.namespace("dut"), value).unwrap().is_some_and(|value| timeout(&value) == ns)
+    is_deferred_at(lab, "dut", "dut0", ns)
+}
+
+/// The same of any interface in one of the lab's namespaces.
+fn is_deferred_at(lab: &Guard, namespace: &str, interface: &str, ns: u64) -> bool {
+    let value = || Napi::new(interface, 0).read(&Access::live().unwrap()).unwrap();
+    in_namespace(&lab.namespace(namespace), value).unwrap().is_some_and(|value| timeout(&value) == ns)
 }
 
 #[test]
@@ -229,6 +234,37 @@ fn an_interface_that_went_down_and_up_is_steered_again() {
     assert!(out.contains("the interface is down"), "{out}");
     assert!(out.contains("The original settings are restored."), "{out}");
     assert!(is_deferred(&lab, 0));
+}
+
+#[test]
+fn an_interface_that_was_renamed_is_steered_on_and_restored() {
+    let _turn = turn();
+    let Some(lab) = lab("modk") else { return };
+    let journal = Journal::new("moderate-renamed");
+    let running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    ip(&lab, &["link", "set", "dut0", "down"]);
+    ip(&lab, &["link", "set", "dut0", "name", "lan0"]);
+    ip(&lab, &["link", "set", "lan0", "up"]);
+    wait_for("the deferral under the new name", || is_deferred_at(&lab, "dut", "lan0", 300_000));
+    running.signal(Signal::INT);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(out.contains("The original settings are restored."), "{out}");
+    assert!(is_deferred_at(&lab, "dut", "lan0", 0));
+}
+
+#[test]
+fn an_interface_that_moved_to_another_namespace_is_let_go_of() {
+    let _turn = turn();
+    let Some(lab) = lab("modv") else { return };
+    let journal = Journal::new("moderate-moved");
+    let running = start(&lab, &journal.0, &["dut0", "--policy", "static:300us"]);
+    wait_for("the deferral", || is_deferred(&lab, 300_000));
+    ip(&lab, &["link", "set", "dut0", "netns", &lab.namespace("tx")]);
+    let (status, out, err) = output(running);
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(out.contains("no longer steered: it is gone"), "{out}");
 }
 
 #[test]
