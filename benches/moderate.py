@@ -18,7 +18,7 @@ is that of the server, its NAPI threads and apus together, after a run that lets
 in microseconds a request. The client's latency has its own wake-up in it; sockperf's is half the round trip.
 
 With --two-queues, the ping-pong comes to queue 0 and an iperf3 stream over TCP, paced to RATE, to queue 1, at once. Each
-runs alone too. Ways: no moderation, the same fixed timer for both queues, net_dim, and a goal for each queue. The table
+runs alone too. The stream's client is on CPU 1, its server and the NAPI thread of its queue on CPU 0. Ways: no moderation, the same fixed timer for both queues, net_dim, and a goal for each queue. The table
 compares the throughput with that of the stream alone. RATE is below what the two CPUs can carry, as a line would be:
 clients, servers and polls share these CPUs, so that at full speed each takes CPU time from the other.
 
@@ -68,17 +68,15 @@ def up(queues=1):
     # Only the server's side is moderated: what the client receives goes past NAPI.
     sh("ip", "netns", "exec", CLIENT, "ethtool", "-K", "mc0", "gro", "off")
     if queues > 1:
-        # A frame that leaves by a queue of one end comes to the same queue of the other.
-        inside = ["ip", "netns", "exec", CLIENT, "tc"]
-        sh(*inside, "qdisc", "add", "dev", "mc0", "clsact")
-        for port, queue in ((SOCKPERF_PORT, 0), (IPERF_PORT, 1)):
-            sh(*inside, "filter", "add", "dev", "mc0", "egress", "protocol", "ip", "flower", "ip_proto", "tcp", "dst_port", port,
-               "action", "skbedit", "queue_mapping", str(queue))
+        # XPS: a client's frames leave by the queue of its CPU, and come to the same queue of the other end.
+        for cpu in (CPU_CLIENT, CPU_SERVER):
+            sh("ip", "netns", "exec", CLIENT, "sh", "-c", f"echo {1 << int(cpu):x} > /sys/class/net/mc0/queues/tx-{cpu}/xps_cpus")
     before = set(kernel_threads())
     sh("ip", "netns", "exec", SERVER, "sh", "-c", "echo 1 > /sys/class/net/ms0/threaded")
-    threads = [pid for pid in kernel_threads() if pid not in before]
-    for pid in threads:
-        sh("taskset", "-pc", CPU_SERVER, str(pid))
+    threads = sorted(pid for pid in kernel_threads() if pid not in before)
+    # The first one serves queue 0: the kernel numbers the NAPI instances in the order of the queues.
+    for pid, cpu in zip(threads, (CPU_SERVER, CPU_CLIENT)):
+        sh("taskset", "-pc", cpu, str(pid))
         # An interrupt would not wait for the server's time slice either.
         sh("chrt", "-f", "-p", "10", str(pid))
     return threads
@@ -112,6 +110,7 @@ def spent(pids):
 
 class Sockperf:
     """Paced UDP datagrams, or a ping-pong over TCP."""
+    cpus = (CPU_CLIENT, CPU_SERVER)
 
     def __init__(self, rate=None):
         self.rate = rate
@@ -164,7 +163,8 @@ class Memcached:
 
 
 class Iperf:
-    """A TCP stream, paced."""
+    """A TCP stream, paced: a segment a write, so that frames come one by one, as a line brings them, and not as a burst."""
+    cpus = (CPU_SERVER, CPU_CLIENT)
 
     def __init__(self, rate):
         self.rate = rate
@@ -173,7 +173,7 @@ class Iperf:
         return ["iperf3", "-s", "-B", ADDRESS, "-p", IPERF_PORT]
 
     def client(self, seconds):
-        return ["iperf3", "-c", ADDRESS, "-p", IPERF_PORT, "-t", str(seconds), "-b", self.rate, "--json"]
+        return ["iperf3", "-c", ADDRESS, "-p", IPERF_PORT, "-t", str(seconds), "-b", self.rate, "-l", "1448", "-N", "--json"]
 
     def read(self, out, _):
         end = json.loads(out)["end"]
@@ -229,22 +229,23 @@ def one(apus, threads, name, way, seconds, kind):
 
 def both(apus, threads, kinds, way, seconds):
     """One run of one or both kinds of traffic at once, each to its queue."""
-    inside = ["ip", "netns", "exec", SERVER, "taskset", "-c", CPU_SERVER]
-    outside = ["ip", "netns", "exec", CLIENT, "taskset", "-c", CPU_CLIENT]
+    inside = {name: ["ip", "netns", "exec", SERVER, "taskset", "-c", kind.cpus[1]] for name, kind in kinds.items()}
+    outside = {name: ["ip", "netns", "exec", CLIENT, "taskset", "-c", kind.cpus[0]] for name, kind in kinds.items()}
     servers, clients, steer = [], [], None
     with tempfile.TemporaryFile() as log:
         try:
-            servers = [subprocess.Popen([*inside, *kind.server()], stdout=log, stderr=log) for kind in kinds.values()]
+            servers = [subprocess.Popen([*inside[name], *kind.server()], stdout=log, stderr=log)
+                       for name, kind in kinds.items()]
             time.sleep(0.3)
             if way:
-                steer = subprocess.Popen([*inside, apus, "moderate", "ms0", *way, "--json"], stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL, text=True)
+                words = ["ip", "netns", "exec", SERVER, apus, "moderate", "ms0", *way, "--json"]
+                steer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
                 time.sleep(0.7)
 
             def run(lasting):
                 words = {name: kind.client(lasting) for name, kind in kinds.items()}
-                clients[:] = [subprocess.Popen([*outside, *typed], stdout=subprocess.PIPE, stderr=log, text=True)
-                              for typed in words.values()]
+                clients[:] = [subprocess.Popen([*outside[name], *typed], stdout=subprocess.PIPE, stderr=log, text=True)
+                              for name, typed in words.items()]
                 outs = [client.communicate(timeout=lasting + 30)[0] for client in clients]
                 return {name: kinds[name].read(out, words[name]) for name, out in zip(kinds, outs)}
 

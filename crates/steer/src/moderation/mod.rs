@@ -148,6 +148,8 @@ pub struct Moderate<C> {
 #[derive(Clone, Debug)]
 struct Estimate<C> {
     polls: f64,
+    /// Whether each timer ends with a poll that finds nothing.
+    ends_empty: bool,
     /// The packets until the last reading.
     at: Option<(Instant<C>, u64)>,
 }
@@ -179,8 +181,15 @@ impl<C> Moderate<C> {
             bound: None,
             applied: false,
             call: None,
-            estimate: Estimate { polls: 0.0, at: None },
+            estimate: Estimate { polls: 0.0, ends_empty: false, at: None },
         }
+    }
+
+    /// Where polls are estimated, counts the empty poll with which each timer of NAPI's deferral ends.
+    #[must_use]
+    pub fn ending_empty(mut self) -> Self {
+        self.estimate.ends_empty = true;
+        self
     }
 
     /// The call of the policy in the last reading. `None` if the policy is not DIM, or was not called.
@@ -251,15 +260,23 @@ impl<C> Moderate<C> {
         self.delays.clear();
     }
 
-    /// How many polls the timer in force would have needed for the packets until now, where nobody can count them: one for
-    /// the first packet, and for those that come within the timer after it. Packets are taken to come as a Poisson
-    /// process within a reading.
+    /// How many polls the timer in force would have needed for the packets until now, where nobody can count them. Within
+    /// a reading, packets are taken to come as a Poisson process, `n` others in the mean within the timer after a packet.
+    /// A poll then brings `1 + n` packets. With deferral, a timer that ran without a packet ends with an empty poll, and the
+    /// next packet is polled at once; so packets cost `(1 + e^-n) / (n + e^-n)` polls each, as
+    /// [`policy::moderation::GoalModerationConfig::ends_empty`] has it.
     fn estimated(&mut self, taken: Instant<C>, packets: u64) -> u64 {
         let timer = self.in_force.timer().unwrap_or(Nanos::ZERO).as_nanos() as f64;
         if let Some((before, then)) = self.estimate.at.replace((taken, packets)) {
             let span = taken.since(before).unwrap_or(Nanos::ZERO).as_nanos().max(1) as f64;
             let new = packets.saturating_sub(then) as f64;
-            self.estimate.polls += new / (1.0 + (new - 1.0).max(0.0) * timer / span);
+            let within = (new - 1.0).max(0.0) * timer / span;
+            let silent = (-within).exp();
+            let each = match self.estimate.ends_empty && timer > 0.0 {
+                true => (1.0 + silent) / (within + silent),
+                false => 1.0 / (1.0 + within),
+            };
+            self.estimate.polls += new * each;
         }
         self.estimate.polls.round() as u64
     }

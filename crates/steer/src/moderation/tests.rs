@@ -344,6 +344,25 @@ fn a_dry_run_tells_where_a_timer_would_save_nothing() {
     }
 }
 
+/// Packets each 50 us and a timer of 100 us: two others come within it. Each poll of a NIC's timer brings three packets. One
+/// of NAPI's deferral brings two, and one timer in `e^2` passes without a packet and ends in an empty poll.
+#[test]
+fn a_dry_run_counts_the_empty_poll_that_ends_a_deferral() {
+    let polls = |controller: Moderate<Simulated>| {
+        let mut controller = Moderate { in_force: Profile::eqe(100, 0), ..controller };
+        let readings = 200u64;
+        (0..=readings).map(|i| controller.estimated(Instant::from_nanos(i * 50_000_000), i * 1_001)).last().unwrap() as f64
+            / (readings * 1_001) as f64
+    };
+    let controller = || Moderate::new(goal("p99=100us"), "p99=100us".parse().unwrap(), Profile::IMMEDIATE, false);
+    let (nic, napi) = (polls(controller()), polls(controller().ending_empty()));
+    assert!((nic - 1.0 / 3.0).abs() < 1e-3, "{nic}");
+    assert!((napi - 0.531_7).abs() < 1e-3, "{napi}");
+    // Without a timer, each packet has its own poll in both places.
+    let mut off = controller().ending_empty();
+    assert_eq!([0, 100].map(|i| off.estimated(Instant::from_nanos(i * SECOND), i * 10)), [0, 1_000]);
+}
+
 /// A sensor of a day: traffic that comes and goes by the hour, with delays in a hundred buckets.
 struct Day(u64);
 

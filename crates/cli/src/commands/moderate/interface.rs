@@ -379,7 +379,8 @@ fn controller(
             remaining: None,
         })),
     };
-    Controller::new(policy, goal, in_force, is_shared)
+    let controller = Controller::new(policy, goal, in_force, is_shared);
+    if config.place == TypedPlace::Napi { controller.ending_empty() } else { controller }
 }
 
 /// The ring, and the rate at which it may fill. `None`, and a note that says so, if one of them is unknown.

@@ -222,7 +222,7 @@ fn because(reason: Reason) -> &'static str {
             PolicyReason::Budget => "the goal leaves room",
             PolicyReason::Late => "packets were later than the goal allows",
             PolicyReason::LossBound => "the ring would overflow",
-            PolicyReason::NoSaving => "packets come alone, so a timer saves nothing",
+            PolicyReason::NoSaving => "a timer would save too few polls",
             PolicyReason::Burst => "the rate has risen",
             PolicyReason::Probe => "tried again",
             PolicyReason::GoalTooTight => "the application is late without any timer",
