@@ -265,6 +265,11 @@ fn an_interface_that_moved_to_another_namespace_is_let_go_of() {
     let (status, out, err) = output(running);
     assert_eq!(status, Some(1), "{out}{err}");
     assert!(out.contains("no longer steered: it is gone"), "{out}");
+    assert!(out.contains("No setting was left to restore."), "{out}");
+    // It went down with the move. The instances that it gets when it is up again have the defaults.
+    let up = spawn(&lab.namespace("tx"), std::process::Command::new("ip").args(["link", "set", "dut0", "up"]));
+    assert!(up.unwrap().wait().unwrap().success());
+    wait_for("the deferral in the other namespace", || is_deferred_at(&lab, "tx", "dut0", 0));
 }
 
 #[test]

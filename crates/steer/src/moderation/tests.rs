@@ -351,7 +351,8 @@ fn a_dry_run_counts_the_empty_poll_that_ends_a_deferral() {
     let polls = |controller: Moderate<Simulated>| {
         let mut controller = Moderate { in_force: Profile::eqe(100, 0), ..controller };
         let readings = 200u64;
-        (0..=readings).map(|i| controller.estimated(Instant::from_nanos(i * 50_000_000), i * 1_001)).last().unwrap() as f64
+        (0..=readings).map(|i| controller.estimated(Instant::from_nanos(i * 50_000_000), i * 1_001)).last().unwrap()
+            as f64
             / (readings * 1_001) as f64
     };
     let controller = || Moderate::new(goal("p99=100us"), "p99=100us".parse().unwrap(), Profile::IMMEDIATE, false);
