@@ -65,7 +65,7 @@ pub struct Gain<'a> {
     pub finding: &'a Finding,
     /// The delay. `None` if it has no known size in time.
     pub effect: Option<Nanos>,
-    /// Number of findings of the same rule that the action fixes, including [`Self::finding`].
+    /// Number of findings of the same rule that say the same and that the action fixes, including [`Self::finding`].
     pub alike: usize,
     /// Whether [`Self::effect`] is this host's own number. Otherwise it is a typical value from the rule's source.
     pub of_this_host: bool,
@@ -251,7 +251,7 @@ impl<'a> Advised<'a> {
         let own = self.from.iter().copied().filter(|finding| finding.own_delay().is_some());
         let largest = own.max_by_key(|finding| finding.own_delay());
         let finding = largest.unwrap_or(self.from[0]);
-        let alike = self.from.iter().filter(|other| other.rule.id == finding.rule.id).count();
+        let alike = self.from.iter().filter(|other| other.rule.id == finding.rule.id && finding.is_like(other)).count();
         Gain { finding, effect: finding.effect, alike, of_this_host: largest.is_some() }
     }
 
@@ -457,6 +457,10 @@ mod tests {
         let [of_rule] = &uncore.rules[..] else { panic!("{:?}", uncore.rules) };
         assert_eq!(of_rule.said.len(), 2);
         assert!(of_rule.said[0].subject().ends_with("and 7 more"), "{}", of_rule.said[0].subject());
+        // "die 0 and 9 more: 800 to 2400 MHz" is not said of the die that goes from 900 to 2400 MHz.
+        let all = advice.actions.iter().chain(&advice.more);
+        let action = all.clone().find(|action| action.causes().contains(&Cause::UncoreFrequency)).unwrap();
+        assert_eq!((action.from.len(), action.gain().alike), (11, 10));
     }
 
     #[test]
