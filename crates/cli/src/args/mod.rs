@@ -9,6 +9,7 @@ pub mod generate;
 pub mod lab;
 pub mod moderate;
 mod overview;
+pub mod power;
 pub mod probe;
 pub mod run;
 pub mod sim;
@@ -101,9 +102,9 @@ pub enum Command {
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
     /// the host's settings in a transaction, which is rolled back afterwards.
     Experiment(experiment::Experiment),
-    /// Fixes the frequency of CPU cores and of the uncore.
+    /// Controls the frequencies of CPU cores and of the uncore.
     #[command(subcommand)]
-    Power(tune::Power),
+    Power(power::Power),
     /// Finds what makes packets late on this host (or on another one, from a snapshot), why, and how to fix it.
     ///
     /// Reads and judges the host's state; changes nothing. Apus infers what the host is used for, unless you state it

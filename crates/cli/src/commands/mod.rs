@@ -11,6 +11,7 @@ mod lab;
 mod metrics;
 mod moderate;
 mod ports;
+mod power;
 mod probe;
 mod replay;
 mod report;
@@ -42,7 +43,7 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
         Command::Tune(typed) => tune::run(typed),
         Command::Experiment(typed) => experiment::run(&typed),
         Command::Moderate(typed) => moderate::run(&typed),
-        Command::Power(typed) => tune::power(typed),
+        Command::Power(typed) => power::run(typed),
         Command::Audit(typed) => audit::run(*typed),
         Command::Irqs(typed) => irqs::run(&typed),
         Command::Generate(typed) => generate::run(&typed),

@@ -14,7 +14,8 @@ use host::transaction::{
 use live::os::Signals;
 
 use super::{command_line, guard, machine_to_change, resolve, say};
-use crate::args::tune::{Apply, Manner, PowerSet, Rollback};
+use crate::args::power::set::PowerSet;
+use crate::args::tune::{Apply, Manner, Rollback};
 use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
 use crate::terminal::print_json;

@@ -1,4 +1,4 @@
-//! `apus tune` and `apus power`: one file per kind of subcommand.
+//! `apus tune`, and `apus power set`: one file per kind of subcommand.
 
 mod at_boot;
 mod change;
@@ -7,6 +7,7 @@ mod guard;
 mod say;
 mod show;
 
+pub(super) use change::power as set_power;
 pub(super) use say::recovered;
 
 use std::io::Write as _;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use host::knob::{Access, Act, Gate, Holder};
 use host::profile::{Library, Profile, Purpose, Resolved};
 
-use crate::args::tune::{Power, Target, Tune as Typed};
+use crate::args::tune::{Target, Tune as Typed};
 use crate::{Failure, Status, terminal};
 
 /// Runs `apus tune`.
@@ -40,12 +41,6 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Typed::Disable { root } => at_boot::disable(&root),
         Typed::Guard(typed) => guard::run(&typed),
     }
-}
-
-/// Runs `apus power`.
-pub fn power(typed: Power) -> anyhow::Result<Status> {
-    let Power::Set(typed) = typed;
-    change::power(&typed)
 }
 
 /// The host, opened for reading.

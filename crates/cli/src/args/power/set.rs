@@ -1,0 +1,40 @@
+//! `apus power set`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use host::facts::CpuSet;
+use host::profile::Via;
+use units::Hertz;
+
+use crate::args::tune::Manner;
+use crate::args::values::one_of;
+
+/// Arguments of `apus power set`.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["frequency", "uncore"]))]
+pub struct PowerSet {
+    /// Cores whose frequency to fix, such as 21 or 2-5.
+    #[arg(long, value_name = "CPUS", required_unless_present = "uncore")]
+    pub cpu: Option<CpuSet>,
+    /// Frequency of these cores, such as 800MHz or 2.1GHz.
+    #[arg(long, requires = "cpu", value_name = "FREQUENCY")]
+    pub frequency: Option<Hertz>,
+    /// Frequency of the uncore on all dies, such as 1.6GHz.
+    #[arg(long, value_name = "FREQUENCY")]
+    pub uncore: Option<Hertz>,
+    /// How to fix the frequency: through registers or through the kernel.
+    #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
+    pub via: Via,
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
+    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// How to make the changes.
+    #[command(flatten)]
+    pub manner: Manner,
+    /// Print one JSON document (schema apus.tune-apply/1).
+    #[arg(long)]
+    pub json: bool,
+}

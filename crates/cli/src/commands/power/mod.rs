@@ -1,0 +1,11 @@
+//! `apus power`: one file for each of its commands, but for `set`, which is a transaction as `apus tune apply` is one.
+
+use crate::Status;
+use crate::args::power::Power;
+
+/// Runs `apus power`.
+pub fn run(typed: Power) -> anyhow::Result<Status> {
+    match typed {
+        Power::Set(typed) => super::tune::set_power(&typed),
+    }
+}
