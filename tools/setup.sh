@@ -79,6 +79,17 @@ if [ "${1:-run}" = ci ] && ! command -v ansible-playbook >/dev/null && [ ! -x "$
 	"$ansible/bin/pip" install -q 'ansible-core>=2.17,<2.20'
 fi
 
+# The MLRsearch controller of RFC 9971's authors from PyPI, in a folder of its own, where the test that compares looks.
+mlrsearch="$HOME/.cache/apus/mlrsearch"
+if [ "${1:-run}" = ci ] && [ ! -x "$mlrsearch/bin/python3" ]; then
+	echo "setup: installing MLRsearch into $mlrsearch" >&2
+	if ! /usr/bin/python3 -c 'import ensurepip' 2>/dev/null; then
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv </dev/null >/dev/null
+	fi
+	/usr/bin/python3 -m venv "$mlrsearch"
+	"$mlrsearch/bin/pip" install -q 'MLRsearch==1.2.1'
+fi
+
 # rust-version in Cargo.toml, which Debian's cargo is older than.
 needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 if ! command -v cargo >/dev/null; then

@@ -39,7 +39,7 @@ use crate::lab::{Guard, Lab, in_namespace};
 use crate::quantile;
 use crate::result::LatencyResult;
 use crate::schedule::Schedule;
-use crate::search::{self, BinarySearch, SearchConfig};
+use crate::search::{self, BinarySearch, Search as _, SearchConfig};
 use crate::trial::{self, Trial, TrialConfig};
 use crate::{Error, result};
 
@@ -296,7 +296,7 @@ impl Session {
     /// returns what is known so far.
     pub fn search(&mut self, config: SearchConfig, stop: &AtomicBool) -> Result<BinarySearch, Error> {
         let mut search = BinarySearch::new(config)?;
-        while let Some(step) = search.next_load() {
+        while let Some(step) = search.next_step() {
             let schedule = Schedule::ConstantRate(PacketRate::new(step.load_pps));
             let measured = self.measure(&schedule, 1, step.duration, stop)?;
             if stop.load(Ordering::Relaxed) {

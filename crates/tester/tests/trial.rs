@@ -13,7 +13,7 @@ use tester::gaps::{Gap, Recovery};
 use tester::histogram::Histogram;
 use tester::host::{HostState, Reading};
 use tester::result::{Document, LatencyResult, LoadResult, Measured};
-use tester::search::{BinarySearch, SearchConfig};
+use tester::search::{BinarySearch, Search as _, SearchConfig};
 use tester::trial::{Trial, TrialConfig, run};
 use units::{Instant, Monotonic, Nanos};
 
@@ -303,7 +303,7 @@ fn a_search_finds_the_devices_capacity_and_documents_it() {
         SearchConfig { trial: trial_span, confirm_trial: trial_span, ..SearchConfig::short(10_000, 400_000) };
     let mut search = BinarySearch::new(search_config).unwrap();
     let mut last = None;
-    while let Some(step) = search.next_load() {
+    while let Some(step) = search.next_step() {
         let config = TrialConfig { duration: step.duration, ..config(&format!("constant:{}pps", step.load_pps)) };
         let trial = run(&config, &mut device, 0, &mut pool, &clock, &AtomicBool::new(false)).unwrap();
         search.record(step, trial.outcome());

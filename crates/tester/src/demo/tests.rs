@@ -17,7 +17,7 @@ use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::report::model::{Section, TailPoint};
 use crate::result::{CpuDocument, LatencyResult, LoadResult};
-use crate::search::{BinarySearch, Outcome};
+use crate::search::{BinarySearch, Outcome, Search as _};
 use crate::trial::{Counts, LoopCost, Trial, TrialConfig};
 
 /// A result as if all modes had been measured; `cpu` and `latency` (ns) by mode.
@@ -73,7 +73,7 @@ fn made_up(cpu: impl Fn(usize) -> f64, latency: impl Fn(usize) -> u64) -> DemoRe
         }
         let config = Plan::search_in(plan.search);
         let mut search = BinarySearch::new(config).unwrap();
-        while let Some(step) = search.next_load() {
+        while let Some(step) = search.next_step() {
             let lost = step.load_pps.saturating_sub(500_000 + i as u64 * 1_000);
             search.record(step, Outcome { sent: step.load_pps, lost, unsent: 0 });
         }

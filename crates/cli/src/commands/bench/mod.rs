@@ -13,7 +13,7 @@ use tester::gaps::Recovery;
 use tester::host::HostState;
 use tester::result::{Document, FloodResult, LatencyResult, LoadResult, Measured};
 use tester::schedule::Schedule;
-use tester::search::{BinarySearch, SearchConfig, Verdict};
+use tester::search::{BinarySearch, Search as _, SearchConfig, Verdict};
 use tester::trial::{self, FloodConfig, TrialConfig};
 use units::{Nanos, PacketRate};
 
@@ -98,7 +98,7 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
         config.stream = stream as u16;
         config
     };
-    while let Some(step) = search.next_load() {
+    while let Some(step) = search.next_step() {
         let config = trial(step.load_pps, step.duration, search.trials().len() + 1);
         let (done, _) =
             bed.watch(&typed.bed, |device, pool, stop| trial::run(&config, device, 0, pool, &MonotonicClock, stop))?;

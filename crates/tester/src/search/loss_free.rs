@@ -1,5 +1,4 @@
-//! The search for the highest loss-free rate, without any I/O. It says which trial to run next, and is told the
-//! outcome.
+//! The search for the highest loss-free rate.
 //!
 //! ```text
 //!        fails at most                  passes                  interval <= width
@@ -9,13 +8,13 @@
 //! ```
 //! The bounds are computed from all trials each time. The upper bound is the smallest load that failed. The lower bound
 //! is the largest load that passed *below the upper one*; a load that passed above a failing one (loss inversion) does
-//! not count. (RFC 9971 has the same rule. Its MLRsearch, with goals by duration and exceed ratio, will become a second
-//! search that takes the same [`Outcome`]s.)
+//! not count. RFC 9971 has the same rule.
 
 use std::collections::BTreeMap;
 
 use units::Nanos;
 
+use super::{Outcome, Search, Step, Verdict, exceeds};
 use crate::Error;
 
 /// What to search for, and with how much effort.
@@ -73,41 +72,6 @@ impl SearchConfig {
             max_trials: 60,
             ..Self::short(min_pps, max_pps)
         }
-    }
-}
-
-/// The next trial of a search.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
-    /// Frames per second to send.
-    pub load_pps: u64,
-    /// Duration of the trial.
-    pub duration: Nanos,
-    /// Whether the trial confirms a bound; otherwise it narrows the search.
-    pub confirms: bool,
-}
-
-/// The result of a trial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outcome {
-    /// Frames that the device accepted.
-    pub sent: u64,
-    /// Number of these that did not come back.
-    pub lost: u64,
-    /// Frames that the tester failed to send.
-    pub unsent: u64,
-}
-
-units::named! {
-    /// What the result of a trial means.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Verdict {
-        /// The device under test forwarded enough frames.
-        Pass = "pass",
-        /// The device under test lost too many frames.
-        Loss = "loss",
-        /// The tester did not send enough frames to judge.
-        TesterLimited = "tester_limited",
     }
 }
 
@@ -183,27 +147,6 @@ impl BinarySearch {
         Ok(Self { config, trials: Vec::new(), loads: BTreeMap::new() })
     }
 
-    /// The next trial; `None` when the search has ended.
-    pub fn next_load(&self) -> Option<Step> {
-        self.decide().ok()
-    }
-
-    /// Records the result of the trial that [`next_load`](Self::next_load) asked for.
-    pub fn record(&mut self, step: Step, outcome: Outcome) -> Verdict {
-        let verdict = self.judge(outcome);
-        let tally = self.loads.entry(step.load_pps).or_default();
-        match verdict {
-            Verdict::Pass => {
-                tally.passes += 1;
-                tally.confirmed += u32::from(step.confirms);
-            }
-            Verdict::Loss => tally.losses += 1,
-            Verdict::TesterLimited => tally.tester_limited += 1,
-        }
-        self.trials.push(SearchTrial { step, outcome, verdict });
-        verdict
-    }
-
     /// The result; `None` while the search runs.
     pub fn found(&self) -> Option<Found> {
         self.decide().err()
@@ -221,14 +164,12 @@ impl BinarySearch {
     }
 
     fn judge(&self, outcome: Outcome) -> Verdict {
-        let share = |part: u64, whole: u64, tolerance: u32| {
-            u128::from(part) * 1_000_000 > u128::from(whole) * u128::from(tolerance)
-        };
         // A trial that sent nothing says nothing of the device.
-        if outcome.sent == 0 || share(outcome.unsent, outcome.sent + outcome.unsent, self.config.unsent_tolerance_ppm) {
+        if outcome.sent == 0 || exceeds(outcome.unsent, outcome.sent + outcome.unsent, self.config.unsent_tolerance_ppm)
+        {
             return Verdict::TesterLimited;
         }
-        if share(outcome.lost, outcome.sent, self.config.loss_tolerance_ppm) { Verdict::Loss } else { Verdict::Pass }
+        if exceeds(outcome.lost, outcome.sent, self.config.loss_tolerance_ppm) { Verdict::Loss } else { Verdict::Pass }
     }
 
     fn has_failed(&self, tally: &Tally) -> bool {
@@ -286,6 +227,27 @@ impl BinarySearch {
     }
 }
 
+impl Search for BinarySearch {
+    fn next_step(&self) -> Option<Step> {
+        self.decide().ok()
+    }
+
+    fn record(&mut self, step: Step, outcome: Outcome) -> Verdict {
+        let verdict = self.judge(outcome);
+        let tally = self.loads.entry(step.load_pps).or_default();
+        match verdict {
+            Verdict::Pass => {
+                tally.passes += 1;
+                tally.confirmed += u32::from(step.confirms);
+            }
+            Verdict::Loss => tally.losses += 1,
+            Verdict::TesterLimited => tally.tester_limited += 1,
+        }
+        self.trials.push(SearchTrial { step, outcome, verdict });
+        verdict
+    }
+}
+
 /// The geometric mean of `low` and `high`, different from both; `high - low` must be at least 2.
 fn geometric_middle(low: u64, high: u64) -> u64 {
     let middle = (low as f64 * high as f64).sqrt() as u64;
@@ -301,7 +263,7 @@ mod tests {
     /// Runs a search on `outcome(load)`.
     fn search(config: SearchConfig, mut outcome: impl FnMut(Step) -> Outcome) -> (Found, BinarySearch) {
         let mut search = BinarySearch::new(config).unwrap();
-        while let Some(step) = search.next_load() {
+        while let Some(step) = search.next_step() {
             let outcome = outcome(step);
             search.record(step, outcome);
         }
@@ -352,7 +314,7 @@ mod tests {
             run.record(step(load), inverted(load));
         }
         assert_eq!(run.bounds(), (None, Some(150_000)));
-        while let Some(step) = run.next_load() {
+        while let Some(step) = run.next_step() {
             run.record(step, inverted(step.load_pps));
         }
         let found = run.found().unwrap();
@@ -426,6 +388,37 @@ mod tests {
             if let (Some(lower), Some(upper)) = (found.lower_pps, found.upper_pps) {
                 prop_assert!(lower < upper);
             }
+        }
+    }
+
+    #[test]
+    fn finds_each_simulated_device() {
+        use crate::search::WarmedUp;
+        use crate::search::devices::{Device, Kind, RANGE, Score, run};
+        let quick = |kind| (SearchConfig::short(RANGE.0, RANGE.1), kind);
+        let long = |kind| (SearchConfig::rfc2544(RANGE.0, RANGE.1), kind);
+        let cold = Kind::Cold { for_s: 2.0 };
+        for (config, kind) in [
+            quick(Kind::Steady),
+            quick(Kind::Noisy { every_s: 40.0 }),
+            quick(Kind::Inverted),
+            quick(cold),
+            quick(Kind::Changing { share: 0.02 }),
+            long(Kind::Steady),
+            long(Kind::Inverted),
+            long(cold),
+        ] {
+            let mut score = Score::default();
+            let width = f64::from(config.width_ppm) / 1e6;
+            for seed in 0..1_000 {
+                let mut device = Device::new(kind, seed);
+                let mut search = WarmedUp::new(BinarySearch::new(config).unwrap(), RANGE.1, Nanos::from_secs(2));
+                run(&mut search, &mut device);
+                let (lower, upper) = search.search().bounds();
+                let bounds = (lower.map(|pps| pps as f64), upper.map(|pps| pps as f64));
+                score.add(&device, &device.truths(0.0), bounds, width);
+            }
+            score.require(&format!("binary search, trials of {}, {kind:?}", config.trial));
         }
     }
 }

@@ -1,0 +1,102 @@
+//! What MLRsearch searches for: goals (RFC 9971, 4.6.7), and three well-known sets of them.
+
+use units::Nanos;
+
+use crate::Error;
+
+/// One search goal. Ratios are in ppm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Goal {
+    /// Goal Loss Ratio: a trial that loses at most this share is a low-loss trial.
+    pub loss_ratio_ppm: u32,
+    /// Goal Exceed Ratio: share of the trials' time that may be spent in high-loss trials at a lower bound; below 100 %.
+    pub exceed_ratio_ppm: u32,
+    /// Goal Width: the search ends when the relevant bounds are this close, in ppm of the upper one.
+    pub width_ppm: u32,
+    /// Goal Initial Trial Duration: the shortest trials.
+    pub initial_trial: Nanos,
+    /// Goal Final Trial Duration: trials at least this long are full-length trials.
+    pub final_trial: Nanos,
+    /// Goal Duration Sum: time of trials that classifies a load.
+    pub duration_sum: Nanos,
+}
+
+units::named! {
+    /// A well-known set of goals.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Preset {
+        /// One trial of 60 s without loss, as RFC 2544 asks (RFC 9971, 4.9.1).
+        Rfc2544 = "rfc2544",
+        /// 120 s of trials of 60 s, of which half may lose frames, as ETSI GS NFV-TST 009 asks (RFC 9971, 4.9.2).
+        Tst009 = "tst009",
+        /// Two goals, no loss (NDR) and 0.5 % loss (PDR), each with 21 s of trials of 1 s of which half may fail, as
+        /// the FD.io CSIT project runs them.
+        Csit = "csit",
+    }
+}
+
+impl Goal {
+    /// RFC 2544's throughput as a goal, with first trials of 1 s.
+    pub const RFC2544: Self = Self {
+        loss_ratio_ppm: 0,
+        exceed_ratio_ppm: 0,
+        width_ppm: 5_000,
+        initial_trial: Nanos::from_secs(1),
+        final_trial: Nanos::from_secs(60),
+        duration_sum: Nanos::from_secs(60),
+    };
+    /// TST 009's binary search with loss verification as a goal.
+    pub const TST009: Self = Self { exceed_ratio_ppm: 500_000, duration_sum: Nanos::from_secs(120), ..Self::RFC2544 };
+    /// CSIT's no-drop rate.
+    pub const CSIT_NDR: Self = Self {
+        exceed_ratio_ppm: 500_000,
+        final_trial: Nanos::from_secs(1),
+        duration_sum: Nanos::from_secs(21),
+        ..Self::RFC2544
+    };
+    /// CSIT's partial-drop rate.
+    pub const CSIT_PDR: Self = Self { loss_ratio_ppm: 5_000, ..Self::CSIT_NDR };
+
+    /// Checks the attributes as RFC 9971 restricts them, with what is expected instead.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |expected: &str| Err(Error::invalid(format!("goal {}", self.code()), expected));
+        if self.loss_ratio_ppm >= 1_000_000 || self.exceed_ratio_ppm >= 1_000_000 {
+            return wrong("expected a loss ratio and an exceed ratio below 100 %");
+        }
+        if !(1..1_000_000).contains(&self.width_ppm) {
+            return wrong("expected a width above 0 and below 100 %");
+        }
+        if self.initial_trial == Nanos::ZERO || self.initial_trial > self.final_trial {
+            return wrong("expected an initial trial longer than 0 and at most as long as the final trial");
+        }
+        if self.duration_sum < self.final_trial {
+            return wrong("expected a duration sum of at least one final trial");
+        }
+        Ok(())
+    }
+
+    /// The goal in the form of RFC 9971, A.1, such as `60f120d0l50e`: final trial in s, duration sum in s, loss ratio
+    /// and exceed ratio in percent.
+    pub fn code(&self) -> String {
+        let seconds = |span: Nanos| span.as_nanos() as f64 / 1e9;
+        let percent = |ppm: u32| f64::from(ppm) / 1e4;
+        format!(
+            "{}f{}d{}l{}e",
+            seconds(self.final_trial),
+            seconds(self.duration_sum),
+            percent(self.loss_ratio_ppm),
+            percent(self.exceed_ratio_ppm)
+        )
+    }
+}
+
+impl Preset {
+    /// The goals of the preset.
+    pub fn goals(self) -> Vec<Goal> {
+        match self {
+            Self::Rfc2544 => vec![Goal::RFC2544],
+            Self::Tst009 => vec![Goal::TST009],
+            Self::Csit => vec![Goal::CSIT_NDR, Goal::CSIT_PDR],
+        }
+    }
+}

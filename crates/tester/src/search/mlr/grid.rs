@@ -1,0 +1,142 @@
+//! Loads as whole numbers of steps of equal ratio, so that widths add up and halve exactly.
+
+/// A load as its number of steps above the lowest one.
+pub type Load = i64;
+/// A width as a number of steps.
+pub type Width = i64;
+
+/// Multiples of each wished width that the grid may have instead: at least 99 % of it, and a little less than it, so
+/// that no rounding makes an interval wider than wished. The values are those of the reference controller.
+const QUALITY: (f64, f64) = (0.99, 0.999_999);
+
+/// The loads between a lowest and a highest rate.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    min: f64,
+    max: f64,
+    last: Load,
+}
+
+impl Grid {
+    /// Makes the coarsest grid on which each of `widths` (relative to the higher load) is nearly a whole number.
+    pub fn new(min_pps: u64, max_pps: u64, widths: &[f64]) -> Self {
+        let (min, max) = (min_pps as f64, max_pps as f64);
+        let range = max.ln() - min.ln();
+        let mut widths: Vec<f64> = widths.to_vec();
+        widths.sort_by(f64::total_cmp);
+        widths.dedup();
+        let mut last: Load = 1;
+        loop {
+            let unit = range / last as f64;
+            let mut next = (last + 1) as f64;
+            let mut fits = true;
+            for width in &widths {
+                let units = -(-width).ln_1p() / unit;
+                let whole = units.floor();
+                if !(QUALITY.0..=QUALITY.1).contains(&(whole / units)) {
+                    fits = false;
+                    next = next.max((whole + 1.0) / QUALITY.1 / units * last as f64);
+                }
+            }
+            if fits {
+                return Self { min, max, last };
+            }
+            last = next.ceil() as Load;
+        }
+    }
+
+    /// The highest load.
+    pub fn last(&self) -> Load {
+        self.last
+    }
+
+    /// A load as a rate.
+    pub fn rate(&self, load: Load) -> f64 {
+        if load <= 0 {
+            return self.min;
+        }
+        if load >= self.last {
+            return self.max;
+        }
+        self.descend(|middle, _| load.cmp(&middle)).1
+    }
+
+    /// The highest load that is at most `rate`; the lowest or highest one beyond the ends.
+    pub fn load(&self, rate: f64) -> Load {
+        if rate <= self.min {
+            return 0;
+        }
+        if rate >= self.max {
+            return self.last;
+        }
+        self.descend(|_, middle| rate.total_cmp(&middle)).0
+    }
+
+    /// The width of `relative`, rounded down.
+    pub fn width(&self, relative: f64) -> Width {
+        let higher = self.min / (1.0 - relative);
+        let width = self.load(higher);
+        if self.rate(width) > higher { width - 1 } else { width }
+    }
+
+    /// Bisects in the way in which the reference controller does, so that both have the same rates to the last bit:
+    /// each rate is the geometric middle of those around it.
+    fn descend(&self, beside: impl Fn(Load, f64) -> std::cmp::Ordering) -> (Load, f64) {
+        let (mut low, mut high) = ((0, self.min), (self.last, self.max));
+        while high.0 - low.0 >= 2 {
+            let middle = (low.0 + high.0) / 2;
+            let part = (middle - low.0) as f64 / (high.0 - low.0) as f64;
+            let rate = low.1 * ((high.1.ln() - low.1.ln()) * part).exp();
+            match beside(middle, rate) {
+                std::cmp::Ordering::Equal => return (middle, rate),
+                std::cmp::Ordering::Less => high = (middle, rate),
+                std::cmp::Ordering::Greater => low = (middle, rate),
+            }
+        }
+        low
+    }
+}
+
+/// A load strictly between `low` and `high` that splits them so that one part is a power of two times `goal`; the
+/// lower part is the smaller one. `high - low` must be more than `goal`.
+pub fn middle(low: Load, high: Load, goal: Width) -> Load {
+    let whole = high - low;
+    if whole == 2 * goal {
+        return low + goal;
+    }
+    if whole < 2 * goal {
+        return if goal % 2 == 0 { middle(low, high, goal / 2) } else { low + whole / 2 };
+    }
+    let mut upper = goal;
+    while whole - 2 * upper > 2 * upper {
+        upper *= 2;
+    }
+    // Either `upper` or twice that is the more even split.
+    let (lower, twice) = (whole - upper, 2 * upper);
+    low + if upper * lower > twice * (whole - twice) { upper } else { whole - twice }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_loads_are_inverse() {
+        let grid = Grid::new(1_000, 14_880_952, &[0.005, 0.05]);
+        for load in [0, 1, 7, grid.last() / 3, grid.last() - 1, grid.last()] {
+            assert_eq!(grid.load(grid.rate(load)), load);
+        }
+        assert_eq!((grid.rate(-5), grid.rate(grid.last() + 1)), (1_000.0, 14_880_952.0));
+        let width = grid.width(0.005);
+        let (low, high) = (grid.rate(500), grid.rate(500 + width));
+        assert!((high - low) / high <= 0.005 && (high - low) / high > 0.004_9, "{low} {high}");
+    }
+
+    #[test]
+    fn middles_leave_a_power_of_two() {
+        assert_eq!(middle(0, 4, 2), 2);
+        assert_eq!(middle(0, 40, 2), 16); // 16 = 8 * 2, and 24: more even than 8 and 32
+        assert_eq!(middle(10, 13, 2), 11);
+        assert_eq!(middle(0, 5, 3), 2);
+    }
+}

@@ -1,0 +1,294 @@
+//! MLRsearch: bounds and conditional throughput for several goals in one search. RFC 9971.
+//!
+//! ```text
+//!  trial at the maximum ► at the rate that it forwarded ► once more ► ┌─► each goal wishes for a trial ──┐
+//!                                                                     └── the lowest load is run ◄───────┘
+//!                                                                    no goal wishes for one ──► done
+//! ```
+//! A short trial steers the search; only as many long trials as a goal's duration sum asks for decide it. A goal with
+//! an exceed ratio forgives that share of disturbed trials, which a host shared with other work needs.
+//!
+//! Loads are chosen as the authors' reference controller does (the Python package MLRsearch 1.2.1), and a test compares
+//! the two. [`classify`] follows the RFC.
+
+pub mod classify;
+mod goal;
+mod grid;
+mod select;
+#[cfg(test)]
+mod tests;
+
+use units::Nanos;
+
+use super::{Outcome, Search, Step, Verdict};
+use crate::Error;
+use classify::{Class, Target, Trial, Trials};
+pub use goal::{Goal, Preset};
+use grid::{Grid, Load, Width};
+use select::{Candidate, Selector, within};
+
+/// Coarser targets before the final one; the reference controller's default.
+const PRECEDING: i32 = 2;
+
+/// What to search for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MlrConfig {
+    /// Lowest rate to try, per second.
+    pub min_pps: u64,
+    /// Highest rate to try, per second: the line rate, or what the tester can send back to back.
+    pub max_pps: u64,
+    /// The goals, at least one.
+    pub goals: Vec<Goal>,
+    /// The search gives up when its trials have taken this long.
+    pub longest: Nanos,
+}
+
+/// What a search found for one goal.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct GoalResult {
+    /// The goal.
+    pub goal: Goal,
+    /// Relevant lower bound in frames per second; `None` if even the lowest rate is no lower bound.
+    pub lower_pps: Option<f64>,
+    /// Relevant upper bound; `None` if even the highest rate is a lower bound.
+    pub upper_pps: Option<f64>,
+    /// Conditional throughput: what the relevant lower bound forwards at the goal's quantile.
+    pub throughput_pps: Option<f64>,
+    /// Whether the bounds are as close as the goal's width asks, or at an end of the range (an irregular result,
+    /// RFC 9971, 4.8.1).
+    pub reached: bool,
+    /// Number of trials at the relevant lower bound.
+    pub trials_at_lower: usize,
+}
+
+/// A trial that was run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MlrTrial {
+    /// The step.
+    pub step: Step,
+    /// Its outcome.
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// The first trial, at the highest load.
+    First,
+    /// At the rate that the first forwarded.
+    Second(Load),
+    /// Near the second, to have two loads to begin between.
+    Third(Load, Load),
+    /// The goals choose.
+    Main { selectors: Vec<Selector>, global: Width, chosen: Option<(Candidate, usize)> },
+    /// The trials took too long.
+    GaveUp,
+}
+
+/// A search for several goals.
+#[derive(Clone, Debug)]
+pub struct MlrSearch {
+    config: MlrConfig,
+    grid: Grid,
+    /// For each goal, its targets from coarse to final.
+    targets: Vec<Vec<Target>>,
+    trials: Trials,
+    log: Vec<MlrTrial>,
+    state: State,
+}
+
+impl MlrSearch {
+    /// Starts a search; returns an error for an invalid configuration.
+    pub fn new(config: MlrConfig) -> Result<Self, Error> {
+        let MlrConfig { min_pps, max_pps, goals, .. } = &config;
+        if *min_pps == 0 || min_pps >= max_pps {
+            return Err(Error::invalid(
+                format!("search from {min_pps} to {max_pps} pps"),
+                "expected a lowest rate of at least 1 pps and a higher highest rate",
+            ));
+        }
+        if goals.is_empty() {
+            return Err(Error::invalid("a search without goals", "expected at least one goal"));
+        }
+        goals.iter().try_for_each(Goal::check)?;
+        let widths: Vec<f64> = goals.iter().map(|goal| ratio(goal.width_ppm)).collect();
+        let grid = Grid::new(*min_pps, *max_pps, &widths);
+        let targets = goals.iter().map(|goal| targets(goal, &grid)).collect();
+        Ok(Self { config, grid, targets, trials: Trials::default(), log: Vec::new(), state: State::First })
+    }
+
+    /// What is known of each goal, in order; while the search runs, it is not reached yet.
+    pub fn results(&self) -> Vec<GoalResult> {
+        let done = matches!(&self.state, State::Main { chosen: None, .. });
+        self.config.goals.iter().zip(&self.targets).map(|(goal, targets)| self.result(goal, targets, done)).collect()
+    }
+
+    /// All trials, in order.
+    pub fn trials(&self) -> &[MlrTrial] {
+        &self.log
+    }
+
+    /// Whether the search gave up because its trials took longer than allowed.
+    pub fn gave_up(&self) -> bool {
+        matches!(self.state, State::GaveUp)
+    }
+
+    fn result(&self, goal: &Goal, targets: &[Target], done: bool) -> GoalResult {
+        let last = targets.last();
+        let bounds = last.map(|target| self.trials.bounds(target)).unwrap_or_default();
+        let at_lower = bounds.lower.map(|load| self.trials.at(load)).unwrap_or_default();
+        let throughput_pps = bounds
+            .lower
+            .zip(last)
+            .and_then(|(load, target)| Some(self.grid.rate(load) * (1.0 - target.quantile_loss_ratio(at_lower)?)));
+        GoalResult {
+            goal: *goal,
+            lower_pps: bounds.lower.map(|load| self.grid.rate(load)),
+            upper_pps: bounds.upper.map(|load| self.grid.rate(load)),
+            throughput_pps,
+            reached: done,
+            trials_at_lower: at_lower.len(),
+        }
+    }
+
+    /// The load and duration of the next trial.
+    fn wanted(&self) -> Option<(Load, f64)> {
+        match &self.state {
+            State::First => Some((self.grid.last(), self.initial().1)),
+            State::Second(load) | State::Third(_, load) => Some((*load, self.initial().1)),
+            State::Main { chosen, .. } => chosen.as_ref().map(|(candidate, _)| (candidate.load, candidate.duration_s)),
+            State::GaveUp => None,
+        }
+    }
+
+    /// Smallest loss ratio, longest duration and largest width of the coarsest targets.
+    fn initial(&self) -> (f64, f64, Width) {
+        let first = self.targets.iter().filter_map(|targets| targets.first());
+        first.fold((f64::INFINITY, 0.0, 0), |(loss, trial, width), target| {
+            (target.loss_ratio.min(loss), target.trial_s.max(trial), target.width.max(width))
+        })
+    }
+
+    /// The load that a trial at `load` forwarded, if all that is added to it would be lost.
+    fn forwarded(&self, load: Load, loss_ratio: f64) -> Load {
+        let rate = self.grid.rate(load) * (1.0 - loss_ratio);
+        self.grid.load(rate * (1.0 / (1.0 - self.initial().0)))
+    }
+
+    fn advance(&mut self, load: Load, loss_ratio: f64) {
+        let (goal_loss, _, width) = self.initial();
+        let last = self.grid.last();
+        let bounds = |lower, upper| classify::Bounds { lower, upper };
+        let state = std::mem::replace(&mut self.state, State::GaveUp);
+        self.state = match state {
+            State::First => {
+                let next = self.forwarded(load, loss_ratio);
+                match within(&self.grid, next, width, bounds(None, Some(last))) {
+                    Some(next) if next < last => State::Second(next),
+                    _ => self.begin(last, last),
+                }
+            }
+            State::Second(second) => {
+                let third = if loss_ratio > goal_loss {
+                    let next = self.forwarded(second, loss_ratio);
+                    within(&self.grid, next, width, bounds(None, Some(second)))
+                } else {
+                    within(&self.grid, second + width, width, bounds(Some(second), Some(last)))
+                };
+                third.map_or_else(|| self.begin(second, second), |third| State::Third(second, third))
+            }
+            State::Third(second, third) => self.begin(second.min(third), second.max(third)),
+            State::Main { mut selectors, mut global, chosen } => {
+                if let Some((candidate, by)) = chosen {
+                    global = candidate.width;
+                    global = selectors[by].ran(load, &self.trials).unwrap_or(global);
+                }
+                self.choose(selectors, global)
+            }
+            State::GaveUp => State::GaveUp,
+        };
+    }
+
+    fn begin(&self, lower: Load, upper: Load) -> State {
+        let selectors = self.targets.iter().filter_map(|targets| Selector::new(targets, lower, upper)).collect();
+        self.choose(selectors, upper - lower)
+    }
+
+    fn choose(&self, mut selectors: Vec<Selector>, global: Width) -> State {
+        let mut chosen: Option<(Candidate, usize)> = None;
+        for (by, selector) in selectors.iter_mut().enumerate() {
+            let Some(candidate) = selector.nominate(&self.trials, &self.grid, global) else { continue };
+            if !chosen.is_some_and(|(first, _)| first.precedes(&candidate)) {
+                chosen = Some((candidate, by));
+            }
+        }
+        State::Main { selectors, global, chosen }
+    }
+}
+
+impl Search for MlrSearch {
+    fn next_step(&self) -> Option<Step> {
+        let (load, seconds) = self.wanted()?;
+        let load_pps = self.grid.rate(load).round() as u64;
+        Some(Step { load_pps, duration: Nanos::from_nanos((seconds * 1e9).round() as u64), confirms: false })
+    }
+
+    /// The verdict is that of the strictest goal; goals judge a load, not a trial.
+    fn record(&mut self, step: Step, outcome: Outcome) -> Verdict {
+        let strictest = self.config.goals.iter().map(|goal| ratio(goal.loss_ratio_ppm)).fold(1.0, f64::min);
+        let loss_ratio = outcome.loss_ratio();
+        self.log.push(MlrTrial { step, outcome });
+        if let Some((load, duration_s)) = self.wanted() {
+            self.trials.add(load, Trial { duration_s, loss_ratio });
+            let spent: u64 = self.log.iter().map(|trial| trial.step.duration.as_nanos()).sum();
+            self.advance(load, loss_ratio);
+            if spent >= self.config.longest.as_nanos() && self.wanted().is_some() {
+                self.state = State::GaveUp;
+            }
+        }
+        if outcome.sent == 0 || outcome.unsent > outcome.lost && loss_ratio > strictest {
+            Verdict::TesterLimited
+        } else if loss_ratio > strictest {
+            Verdict::Loss
+        } else {
+            Verdict::Pass
+        }
+    }
+}
+
+impl MlrSearch {
+    /// How the trials so far classify the load nearest to `pps` for goal number `goal`.
+    pub fn class_at(&self, goal: usize, pps: f64) -> Option<Class> {
+        let target = self.targets.get(goal)?.last()?;
+        Some(target.classify(self.trials.at(self.grid.load(pps))))
+    }
+}
+
+fn ratio(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e6
+}
+
+fn seconds(span: Nanos) -> f64 {
+    span.as_nanos() as f64 / 1e9
+}
+
+/// The targets of a goal from coarse to final: each has half the width of the one before, and its duration sum grows
+/// by an equal factor.
+fn targets(goal: &Goal, grid: &Grid) -> Vec<Target> {
+    let (first, last, sum) = (seconds(goal.initial_trial), seconds(goal.final_trial), seconds(goal.duration_sum));
+    let shrink = (first / sum).powf(1.0 / f64::from(PRECEDING));
+    let target = |stage: i32| {
+        let sum_s = match stage {
+            0 => sum,
+            PRECEDING => first,
+            _ => sum * shrink.powf(f64::from(stage)),
+        };
+        Target {
+            loss_ratio: ratio(goal.loss_ratio_ppm),
+            exceed_ratio: ratio(goal.exceed_ratio_ppm),
+            width: grid.width(ratio(goal.width_ppm)) << stage,
+            trial_s: last.min(sum_s),
+            sum_s,
+        }
+    };
+    (0..=PRECEDING).rev().map(target).collect()
+}

@@ -1,0 +1,235 @@
+//! Chooses the next trial for one goal, as the reference controller (MLRsearch 1.2.1) chooses it, so that results can
+//! be compared trial by trial. RFC 9971 leaves the choice to the implementation.
+//!
+//! ```text
+//!  targets of the goal, coarse to final; for each, the first of these that is worth a trial:
+//!  halve the initial bounds ► refine the lower ► refine the upper ► extend down ► extend up ► bisect
+//!   └── none is: the target is reached; its bounds are the next target's initial bounds
+//! ```
+
+use super::classify::{Bounds, Target, Trials};
+use super::grid::{Grid, Load, Width, middle};
+
+/// Factor by which an external search widens its step each time that it does not find its bound.
+const EXPANSION: Width = 2;
+
+/// A trial that a goal wishes for.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    pub load: Load,
+    pub duration_s: f64,
+    /// The step that led here; shared by all goals once the candidate is run.
+    pub width: Width,
+}
+
+impl Candidate {
+    /// Whether this is run before `other`: lower loads first, then longer trials, then wider steps; a tie keeps this.
+    pub fn precedes(&self, other: &Self) -> bool {
+        if self.load != other.load {
+            return self.load < other.load;
+        }
+        if self.duration_s != other.duration_s {
+            return self.duration_s > other.duration_s;
+        }
+        self.width >= other.width
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Strategy {
+    Halve,
+    RefineLower,
+    RefineUpper,
+    ExtendDown,
+    ExtendUp,
+    Bisect,
+}
+
+const STRATEGIES: [Strategy; 6] = [
+    Strategy::Halve,
+    Strategy::RefineLower,
+    Strategy::RefineUpper,
+    Strategy::ExtendDown,
+    Strategy::ExtendUp,
+    Strategy::Bisect,
+];
+
+/// The choice for one goal.
+#[derive(Clone, Debug)]
+pub struct Selector {
+    /// From the current target to the final one, in reverse order.
+    stack: Vec<Target>,
+    target: Target,
+    initial_lower: Option<Load>,
+    initial_upper: Option<Load>,
+    next_width: Width,
+    expand_if_lower: bool,
+    expand_if_upper: bool,
+    nominated: Option<Strategy>,
+}
+
+impl Selector {
+    /// Starts with the coarsest of `targets` (which ends with the final one), and two loads to begin between.
+    pub fn new(targets: &[Target], lower: Load, upper: Load) -> Option<Self> {
+        let mut stack: Vec<Target> = targets.iter().rev().copied().collect();
+        let target = stack.pop()?;
+        let mut selector = Self {
+            stack,
+            target,
+            initial_lower: Some(lower),
+            initial_upper: Some(upper),
+            next_width: 0,
+            expand_if_lower: false,
+            expand_if_upper: false,
+            nominated: None,
+        };
+        selector.begin();
+        Some(selector)
+    }
+
+    /// The trial that the goal needs next; `None` if it is reached.
+    pub fn nominate(&mut self, trials: &Trials, grid: &Grid, global: Width) -> Option<Candidate> {
+        self.nominated = None;
+        loop {
+            let bounds = trials.bounds(&self.target);
+            for strategy in STRATEGIES {
+                if let Some((load, width)) = self.apply(strategy, bounds, grid, global) {
+                    self.nominated = Some(strategy);
+                    return Some(Candidate { load, duration_s: self.target.trial_s, width });
+                }
+            }
+            self.target = self.stack.pop()?;
+            (self.initial_lower, self.initial_upper) = (bounds.lower, bounds.upper);
+            self.begin();
+        }
+    }
+
+    /// Learns that its candidate was run. Returns the new common width if the step is to be widened.
+    pub fn ran(&mut self, load: Load, trials: &Trials) -> Option<Width> {
+        let bounds = trials.bounds(&self.target);
+        let (is_lower, is_upper) = (bounds.lower == Some(load), bounds.upper == Some(load));
+        let expand = match self.nominated {
+            Some(Strategy::ExtendDown) => is_upper,
+            Some(Strategy::ExtendUp) => is_lower,
+            Some(Strategy::Bisect) => (self.expand_if_lower && is_lower) || (self.expand_if_upper && is_upper),
+            _ => false,
+        };
+        if expand {
+            self.next_width = self.next_width.saturating_mul(EXPANSION);
+        }
+        expand.then_some(self.next_width)
+    }
+
+    fn begin(&mut self) {
+        let between = self.initial_lower.zip(self.initial_upper).map_or(0, |(lower, upper)| upper - lower);
+        self.next_width = self.target.width.max(between).saturating_mul(EXPANSION);
+        (self.expand_if_lower, self.expand_if_upper) = (false, false);
+    }
+
+    /// Makes the next external step begin at `width` again.
+    fn limit(&mut self, width: Width) {
+        self.next_width = width.max(self.target.width).saturating_mul(EXPANSION);
+    }
+
+    fn apply(&mut self, strategy: Strategy, bounds: Bounds, grid: &Grid, global: Width) -> Option<(Load, Width)> {
+        match strategy {
+            Strategy::Halve => {
+                let (lower, upper) = self.initial_lower.zip(self.initial_upper)?;
+                let between = (upper - lower).abs();
+                if between <= self.target.width || between > 2 * self.target.width {
+                    return None;
+                }
+                self.refine(middle(lower.min(upper), lower.max(upper), self.target.width), bounds)
+            }
+            Strategy::RefineLower => self.refine(self.initial_lower?, bounds),
+            Strategy::RefineUpper => self.refine(self.initial_upper?, bounds),
+            Strategy::ExtendDown => {
+                let upper = bounds.upper.filter(|upper| bounds.lower.is_none() && *upper > 0)?;
+                let width = global.max(self.next_width);
+                let load = within(grid, upper - width, self.target.width, bounds)?;
+                self.is_worth(load, bounds).then_some((load, width))
+            }
+            Strategy::ExtendUp => {
+                let lower = bounds.lower.filter(|lower| bounds.upper.is_none() && *lower < grid.last())?;
+                let width = global.max(self.next_width);
+                let load = within(grid, lower.saturating_add(width), self.target.width, bounds)?;
+                self.is_worth(load, bounds).then_some((load, width))
+            }
+            Strategy::Bisect => self.bisect(bounds, grid, global),
+        }
+    }
+
+    fn refine(&mut self, load: Load, bounds: Bounds) -> Option<(Load, Width)> {
+        if !self.is_worth(load, bounds) {
+            return None;
+        }
+        self.limit(self.target.width);
+        Some((load, self.target.width))
+    }
+
+    /// Between two bounds. If an external search from one of the initial bounds would stay closer to it, that is done.
+    fn bisect(&mut self, bounds: Bounds, grid: &Grid, global: Width) -> Option<(Load, Width)> {
+        let (lower, upper) = bounds.lower.zip(bounds.upper)?;
+        if lower >= grid.last() || upper <= 0 || upper - lower <= self.target.width {
+            return None;
+        }
+        let half = middle(lower, upper, self.target.width);
+        let width = global.max(self.next_width);
+        let down = self.initial_upper.filter(|initial| half < *initial).and_then(|initial| {
+            let load = within(grid, upper - width, self.target.width, bounds)?;
+            (load > half && load < initial).then_some(load)
+        });
+        if let Some(load) = down {
+            (self.expand_if_lower, self.expand_if_upper) = (false, true);
+            return Some((load, width));
+        }
+        let up = self.initial_lower.filter(|initial| half > *initial).and_then(|initial| {
+            let load = within(grid, lower.saturating_add(width), self.target.width, bounds)?;
+            (load < half && load > initial).then_some(load)
+        });
+        if let Some(load) = up {
+            (self.expand_if_lower, self.expand_if_upper) = (true, false);
+            return Some((load, width));
+        }
+        (self.expand_if_lower, self.expand_if_upper) = (false, false);
+        let width = (half - lower).min(upper - half);
+        self.limit(width);
+        Some((half, width))
+    }
+
+    /// Whether a trial at `load` can create or improve a bound.
+    fn is_worth(&self, load: Load, bounds: Bounds) -> bool {
+        bounds.lower.is_none_or(|lower| lower < load)
+            && bounds.upper.is_none_or(|upper| upper > load)
+            && bounds.lower.zip(bounds.upper).is_none_or(|(lower, upper)| upper - lower > self.target.width)
+    }
+}
+
+/// Moves a load that is closer than `width` to a bound, or to an end of the range; `None` if there is no room.
+pub fn within(grid: &Grid, load: Load, width: Width, bounds: Bounds) -> Option<Load> {
+    let last = grid.last();
+    let load = load.clamp(0, last);
+    let (low, high) = match (bounds.lower, bounds.upper) {
+        (Some(lower), Some(upper)) if load <= lower || load >= upper => return None,
+        (None, Some(upper)) if upper <= 0 || load >= upper => return None,
+        (Some(lower), None) if lower >= last || load <= lower => return None,
+        (lower, upper) => (lower.unwrap_or(0), upper.unwrap_or(last)),
+    };
+    // A bound was measured already, but an end of the range may be measured.
+    let (low_is_free, high_is_free) = (bounds.lower.is_none(), bounds.upper.is_none());
+    if width >= high - low {
+        return if low_is_free { Some(low) } else { high_is_free.then_some(high) };
+    }
+    let (mut soft_low, mut soft_high) = (low + width, high - width);
+    if soft_low > soft_high {
+        soft_low = middle(low, high, width);
+        soft_high = soft_low;
+    }
+    if load < soft_low {
+        Some(if low_is_free { low } else { soft_low })
+    } else if load > soft_high {
+        Some(if high_is_free { high } else { soft_high })
+    } else {
+        Some(load)
+    }
+}

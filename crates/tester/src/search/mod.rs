@@ -1,0 +1,88 @@
+//! Searches for a rate, without any I/O. A search says which trial to run next, and is told its outcome; the caller
+//! runs the trial on ports or on a simulated device.
+//!
+//! ```text
+//!  Search::next_step ──► Step: load, duration ──► trial ──► Outcome: sent, lost, unsent ──► Search::record ──► …
+//! ```
+//! | search | finds | source |
+//! | --- | --- | --- |
+//! | [`BinarySearch`] | the highest loss-free rate | RFC 2544, 26.1 |
+//! | [`StepDown`] | the first loss-free rate on the way down from the maximum | RFC 2544, 26.1 |
+//! | [`LossCurve`] | the loss at 100 %, 90 %, … of the maximum rate | RFC 2544, 26.3 |
+//! | [`BurstSearch`] | the longest burst without loss | RFC 9004, 5.3 |
+//! | [`mlr::MlrSearch`] | bounds and conditional throughput for several goals | RFC 9971 |
+//!
+//! [`WarmedUp`] runs a trial first that no search sees.
+
+mod burst;
+#[cfg(test)]
+pub(crate) mod devices;
+mod loss_free;
+pub mod mlr;
+mod stepped;
+mod warm;
+
+pub use burst::{BurstBounds, BurstSearch};
+pub use loss_free::{BinarySearch, End, Found, SearchConfig, SearchTrial};
+pub use stepped::{LossCurve, LossPoint, StepDown};
+pub use warm::WarmedUp;
+
+use units::Nanos;
+
+/// A search, as the loop that runs its trials sees it.
+pub trait Search {
+    /// The next trial; `None` when the search has ended. The same until [`record`](Self::record) is called.
+    fn next_step(&self) -> Option<Step>;
+
+    /// Records the outcome of the trial that [`next_step`](Self::next_step) asked for.
+    fn record(&mut self, step: Step, outcome: Outcome) -> Verdict;
+}
+
+/// The next trial of a search.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Frames per second to send.
+    pub load_pps: u64,
+    /// Duration of the trial.
+    pub duration: Nanos,
+    /// Whether the trial confirms a bound; otherwise it narrows the search.
+    pub confirms: bool,
+}
+
+/// The result of a trial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Frames that the device accepted.
+    pub sent: u64,
+    /// Number of these that did not come back intact.
+    pub lost: u64,
+    /// Frames that the tester failed to send.
+    pub unsent: u64,
+}
+
+impl Outcome {
+    /// Share of the due frames that were lost or not sent, from 0 to 1. Unsent frames count as lost: a load that the
+    /// tester cannot offer cannot be claimed (RFC 9971, 4.5.3). 0 without frames.
+    pub fn loss_ratio(&self) -> f64 {
+        let due = self.sent + self.unsent;
+        if due == 0 { 0.0 } else { (self.lost + self.unsent) as f64 / due as f64 }
+    }
+}
+
+units::named! {
+    /// What the result of a trial means.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// The device under test forwarded enough frames.
+        Pass = "pass",
+        /// The device under test lost too many frames.
+        Loss = "loss",
+        /// The tester did not send enough frames to judge.
+        TesterLimited = "tester_limited",
+    }
+}
+
+/// Whether `part` is more than `tolerance` ppm of `whole`.
+fn exceeds(part: u64, whole: u64, tolerance_ppm: u32) -> bool {
+    u128::from(part) * 1_000_000 > u128::from(whole) * u128::from(tolerance_ppm)
+}
