@@ -16,6 +16,7 @@ mod below;
 pub mod facts;
 pub mod journal;
 pub mod knob;
+pub mod meter;
 pub mod nic;
 pub mod privilege;
 pub mod profile;

@@ -32,8 +32,9 @@ use units::{Nanos, PacketRate, Quantile};
 
 use crate::clock::{MonotonicClock, TrialClock as _};
 use crate::cpu::{self, CpuUse, Threads};
+use crate::document::{Energy, EnergyMeter};
 use crate::frame::{Encapsulation, FrameSize, LOCAL_EXPERIMENTAL, Layout};
-use crate::gaps::{Gap, Recovery, Split};
+use crate::gaps::{Gap, Recovery, Second, Split, seconds};
 use crate::host::HostState;
 use crate::lab::{Guard, Lab, in_namespace};
 use crate::quantile;
@@ -434,6 +435,19 @@ impl Measurement {
     /// Wake-ups of the worker per second.
     pub fn wakeups_per_second(&self) -> Option<f64> {
         self.cpu.as_ref().ok().and_then(CpuUse::wakeups_per_second)
+    }
+
+    /// The frames of the trial, second by second.
+    pub fn seconds(&self) -> Vec<Second> {
+        let Trial { ledger, start, warm_up, gaps, .. } = &self.trial;
+        let tested = self.tested_gaps.as_deref().unwrap_or_default();
+        seconds(ledger, *start, *warm_up, gaps, tested, self.recovery)
+    }
+
+    /// Ends the energy measurement that was started before this one: of the frames that came back, and of the worker's
+    /// CPU time.
+    pub fn energy(&self, meter: &mut dyn EnergyMeter) -> Energy {
+        meter.stop(Some(self.trial.counts.received), self.cpu.as_ref().map(Into::into).map_err(Clone::clone))
     }
 
     /// The JSON form of the measurement.

@@ -142,10 +142,7 @@ pub fn split(
     recovery: Recovery,
 ) -> Split {
     let disturbed = merged(tester.iter().chain(tested), recovery);
-    let meets = |from: Instant<Monotonic>, to: Instant<Monotonic>| {
-        let first = disturbed.partition_point(|gap| gap.end < from);
-        disturbed.get(first).is_some_and(|gap| gap.start <= to)
-    };
+    let meets = |from, to| meets(&disturbed, from, to);
     let mut split = Split {
         all: Histogram::new(),
         clean: Histogram::new(),
@@ -179,6 +176,63 @@ pub fn split(
         }
     }
     split
+}
+
+/// Whether a time from `from` to `to` meets one of these gaps, which are in order and do not overlap.
+fn meets(disturbed: &[Gap], from: Instant<Monotonic>, to: Instant<Monotonic>) -> bool {
+    let first = disturbed.partition_point(|gap| gap.end < from);
+    disturbed.get(first).is_some_and(|gap| gap.start <= to)
+}
+
+/// The frames that were due in one second of a trial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Second {
+    /// Number of the second after the warm-up, from 0.
+    pub second: u64,
+    /// Frames that were due.
+    pub frames: u64,
+    /// Those that did not come back.
+    pub lost: u64,
+    /// The longest latency; `None` if no frame came back.
+    pub longest: Option<Nanos>,
+    /// The longest latency of a frame that met no gap; `None` if there was no such frame.
+    pub longest_clean: Option<Nanos>,
+}
+
+/// The frames of a trial, second by second, as [`split`] judges them.
+pub fn seconds(
+    ledger: &Ledger,
+    start: Instant<Monotonic>,
+    warm_up: Nanos,
+    tester: &[Gap],
+    tested: &[Gap],
+    recovery: Recovery,
+) -> Vec<Second> {
+    let disturbed = merged(tester.iter().chain(tested), recovery);
+    let mut seconds: Vec<Second> = Vec::new();
+    for (offset, fate) in ledger.iter() {
+        let Some(after) = offset.checked_sub(warm_up) else { continue };
+        let second = after.as_nanos() / 1_000_000_000;
+        if seconds.last().is_none_or(|last| last.second != second) {
+            seconds.push(Second { second, frames: 0, lost: 0, longest: None, longest_clean: None });
+        }
+        let Some(of) = seconds.last_mut() else { continue };
+        of.frames += 1;
+        let latency = match fate {
+            Fate::Received(latency) => latency,
+            Fate::ReceivedTooLate => Nanos::from_nanos(u64::from(HIGHEST_LATENCY_NS) + 1),
+            Fate::Unsent => continue,
+            Fate::Missing => {
+                of.lost += 1;
+                continue;
+            }
+        };
+        of.longest = of.longest.max(Some(latency));
+        if !meets(&disturbed, start + offset, start + offset + latency) {
+            of.longest_clean = of.longest_clean.max(Some(latency));
+        }
+    }
+    seconds
 }
 
 /// The gaps with their recovery, in order, with overlapping ones merged.
@@ -259,6 +313,32 @@ mod tests {
         // 8 us + 25 % of it + 20 us: until 48.
         let split = split(&ledger(10), START, Nanos::ZERO, &[gap(18, 26)], &[], Recovery::default());
         assert_eq!(split.excluded, 3); // 20, 30, 40
+    }
+
+    #[test]
+    fn each_second_has_its_longest_frame_and_gaps_are_told_apart() {
+        let mut ledger = Ledger::default();
+        let due = [100, 500_000_000, 1_200_000_000, 1_300_000_000, 2_500_000_000];
+        let latency = [9_000, 12_000, 36_000, 20_000];
+        for offset in due {
+            ledger.intend(Nanos::from_nanos(offset));
+        }
+        for (sequence, latency) in latency.into_iter().enumerate() {
+            ledger.received(sequence as u64, Nanos::from_nanos(latency));
+        }
+        let stopped = [gap(1_200_000_000, 1_200_010_000)];
+        let recovery = Recovery { fixed: Nanos::ZERO, share_ppm: 0 };
+        let seconds = seconds(&ledger, Instant::ORIGIN, Nanos::from_nanos(1_000), &stopped, &[], recovery);
+        let seen: Vec<_> = seconds
+            .iter()
+            .map(|of| {
+                (of.second, of.frames, of.lost, of.longest.map(Nanos::as_nanos), of.longest_clean.map(Nanos::as_nanos))
+            })
+            .collect();
+        // The first frame is in the warm-up; the last one is lost.
+        let expected =
+            [(0, 1, 0, Some(12_000), Some(12_000)), (1, 2, 0, Some(36_000), Some(20_000)), (2, 1, 1, None, None)];
+        assert_eq!(seen, expected);
     }
 
     #[test]

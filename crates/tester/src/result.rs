@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use units::{Nanos, Quantile};
 
 use crate::cpu::CpuUse;
-use crate::document::{Distribution, Name};
+use crate::document::{Distribution, Energy, Name, Work};
 use crate::gaps::{Recovery, Split};
 use crate::histogram::Histogram;
 use crate::host::{HostState, Reading};
@@ -91,6 +91,9 @@ pub struct LatencyResult {
     pub tester: TesterState,
     /// CPU time of the device under test.
     pub tested_cpu: Reading<CpuDocument>,
+    /// Energy during the measurement.
+    #[serde(default)]
+    pub energy: Energy,
     /// The goal and whether it was met; null if none was set.
     pub goal: Option<GoalVerdict>,
 }
@@ -144,6 +147,9 @@ pub struct FloodResult {
     pub tester_gaps_ns: u64,
     /// CPU time of the device under test.
     pub tested_cpu: Reading<CpuDocument>,
+    /// Energy during the measurement.
+    #[serde(default)]
+    pub energy: Energy,
 }
 
 impl FloodResult {
@@ -166,9 +172,21 @@ impl FloodResult {
             tester_gaps: flood.gaps.len() as u64,
             tester_gaps_ns: flood.gaps.iter().map(|gap| gap.length().as_nanos()).sum(),
             tested_cpu: tested_cpu.map(|used| (&used).into()).into(),
+            energy: Energy::unmeasured(UNMEASURED),
         }
     }
+
+    /// Adds the energy of the whole flood with its warm-up. The figures per frame follow from the rate, because the frames
+    /// of the warm-up are not counted.
+    pub fn with_energy(self, energy: Energy) -> Self {
+        let share = self.tested_cpu.value.and_then(|used| used.share_of_one_cpu_percent).map(|percent| percent / 100.0);
+        let energy = energy.at_rate(self.received_pps.value, share);
+        Self { energy, ..self }
+    }
 }
+
+/// Why a result has no energy before its owner adds it.
+const UNMEASURED: &str = "energy was not measured";
 
 /// Share of excluded frames above which a goal is neither met nor missed.
 const MOST_EXCLUDED: f64 = 0.1;
@@ -263,6 +281,12 @@ pub struct CpuDocument {
     pub threads_ended: u64,
 }
 
+impl From<&CpuUse> for Work {
+    fn from(used: &CpuUse) -> Self {
+        Self { cpu_ns: used.cpu.as_nanos(), wakeups: Some(used.voluntary_switches) }
+    }
+}
+
 impl From<&CpuUse> for CpuDocument {
     fn from(used: &CpuUse) -> Self {
         Self {
@@ -345,8 +369,14 @@ impl LatencyResult {
                 link_down_seen: trial.link_down_seen,
             },
             tested_cpu: tested_cpu.map(|used| (&used).into()).into(),
+            energy: Energy::unmeasured(UNMEASURED),
             goal: None,
         }
+    }
+
+    /// Adds the energy of the trial.
+    pub fn with_energy(self, energy: Energy) -> Self {
+        Self { energy, ..self }
     }
 
     /// Judges the result by a goal: `quantile` at most `bound`. `clean` must be the samples outside gaps from which

@@ -12,6 +12,7 @@ use tester::frame::{Encapsulation, FrameSize};
 use tester::schedule::Schedule;
 use units::{Nanos, PacketRate};
 
+use super::energy::Modelled;
 use super::values::{deferral, filter, mac, one_of, parts, span};
 
 /// What to measure.
@@ -163,6 +164,9 @@ pub struct Bed {
     /// Write the result as JSON to FILE, for `apus report`.
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
+    /// The machine whose energy to model.
+    #[command(flatten)]
+    pub modelled: Modelled,
 }
 
 /// The six bytes of a MAC address. An alias, because clap reads a bare array differently.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::energy::Modelled;
+
 /// Arguments of `apus experiment`.
 #[derive(Args, Debug)]
 pub struct Experiment {
@@ -18,4 +20,7 @@ pub struct Experiment {
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// The machine whose energy to model.
+    #[command(flatten)]
+    pub modelled: Modelled,
 }

@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod bench;
 pub mod dim;
+pub mod energy;
 pub mod experiment;
 pub mod generate;
 pub mod lab;
@@ -192,6 +193,9 @@ pub struct Demo {
     /// Name of the lab and of its instances.
     #[arg(long, value_name = "NAME", default_value = "demo")]
     pub name: String,
+    /// The machine whose energy to model.
+    #[command(flatten)]
+    pub modelled: energy::Modelled,
 }
 
 /// Parses `--budget`: at most one hour.
@@ -202,7 +206,7 @@ fn budget(text: &str) -> Result<Nanos, String> {
 }
 
 /// Parses `--interval`: long enough to mean something, short enough to answer a key.
-fn interval(text: &str) -> Result<Nanos, String> {
+pub fn interval(text: &str) -> Result<Nanos, String> {
     const SHORTEST: Nanos = Nanos::from_millis(10);
     const LONGEST: Nanos = Nanos::from_secs(3600);
     let interval: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;

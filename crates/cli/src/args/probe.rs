@@ -16,6 +16,7 @@ use probe::timer::Wait;
 use units::{Hertz, Nanos, PacketRate};
 
 use super::bench::MacAddress;
+use super::energy::Modelled;
 use super::values::{mac, span};
 
 /// What to measure.
@@ -62,6 +63,9 @@ pub struct Outputs {
     /// Write a report, one self-contained HTML file, to FILE.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub html: Option<PathBuf>,
+    /// The machine whose energy to model.
+    #[command(flatten)]
+    pub modelled: Modelled,
 }
 
 /// The scheduling class and load under which a probe runs, and its threshold.
@@ -321,6 +325,9 @@ pub struct All {
     /// Write a report, one self-contained HTML file, to FILE.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub html: Option<PathBuf>,
+    /// The machine whose energy to model.
+    #[command(flatten)]
+    pub modelled: Modelled,
 }
 
 /// Arguments of `apus probe compare`.

@@ -13,6 +13,7 @@ use policy::Goal;
 use policy::wait::Mode;
 use units::{Nanos, PacketRate};
 
+use super::energy::Modelled;
 use super::values::{FaultText, PortText, deferral, filter, one_of, span};
 
 /// What the program does with each frame.
@@ -186,6 +187,9 @@ pub struct Common {
     /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; docs/run.md lists all faults.
     #[arg(long, value_name = "FAULTS", help_heading = "Results")]
     pub fault: Option<FaultText>,
+    /// The machine whose energy to model.
+    #[command(flatten)]
+    pub modelled: Modelled,
 }
 
 /// Parses a waiting mode by its name; the mode starts with its default settings.

@@ -13,6 +13,7 @@ use tester::bed::BedConfig;
 use tester::demo::{self, DemoResult, Plan};
 
 use crate::args::Demo;
+use crate::commands::energy::Wattmeter;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
@@ -29,12 +30,13 @@ pub(super) fn run(typed: &Demo) -> anyhow::Result<Status> {
     if let Some(json) = typed.json.as_deref().filter(|path| !is_stdout(path)) {
         check_writable(json)?;
     }
+    let mut meter = Wattmeter::open(&typed.modelled)?;
     let stop = Arc::new(AtomicBool::new(false));
     watch(signals, Arc::clone(&stop))?;
 
     let mut progress = Progress::new();
     progress.line(&plan.to_string());
-    let ended = demo::run(&plan, config, &stop, &mut |what| progress.now(what)).map_err(of_tester)?;
+    let ended = demo::run(&plan, config, &mut meter, &stop, &mut |what| progress.now(what)).map_err(of_tester)?;
     progress.clear();
     write(typed, &ended.result)?;
     match ended.failure {

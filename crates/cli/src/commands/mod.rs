@@ -4,6 +4,7 @@ mod audit;
 mod bench;
 mod demo;
 mod dim;
+mod energy;
 mod experiment;
 mod generate;
 mod irqs;

@@ -11,6 +11,7 @@ pub mod lab;
 pub mod machines;
 pub mod moderate;
 pub mod moderation;
+pub mod power;
 pub mod probe;
 pub mod replay;
 pub mod run;
@@ -63,6 +64,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
     Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
     Published { name: moderation::SCHEMA, schema: schema_of::<moderation::Document> },
+    Published { name: power::WATCH, schema: schema_of::<power::Watch> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 

@@ -6,6 +6,7 @@ use probe::measured::Name;
 use probe::platform::Platform as Profile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tester::document::Energy;
 use tester::host::HostState;
 
 /// Name and version of the schema of probe results.
@@ -28,12 +29,15 @@ pub struct Document {
     pub host: HostState,
     /// The measurements, one per variant.
     pub measured: Vec<Measured>,
+    /// Energy of the whole measurement; its CPU time is that of the measuring process.
+    #[serde(default)]
+    pub energy: Energy,
 }
 
 impl Document {
     /// Builds the document for this version of Apus.
-    pub fn new(host: HostState, measured: Vec<Measured>) -> Self {
-        Self { apus: super::VERSION.into(), schema: SCHEMA.into(), host, measured }
+    pub fn new(host: HostState, measured: Vec<Measured>, energy: Energy) -> Self {
+        Self { apus: super::VERSION.into(), schema: SCHEMA.into(), host, measured, energy }
     }
 }
 
@@ -62,6 +66,9 @@ pub struct Platform {
     pub measured: Vec<Measured>,
     /// What could not be measured on this host.
     pub missing: Vec<Missing>,
+    /// Energy of the whole measurement; its CPU time is that of the measuring process.
+    #[serde(default)]
+    pub energy: Energy,
 }
 
 /// A probe that could not run on this host.
@@ -76,7 +83,7 @@ pub struct Missing {
 
 impl Platform {
     /// Builds the profile for this version of Apus.
-    pub fn new(host: HostState, profile: Profile, interrupted: bool) -> Self {
+    pub fn new(host: HostState, profile: Profile, interrupted: bool, energy: Energy) -> Self {
         let missing = profile.missing.into_iter().map(|(probe, why)| Missing { probe, why }).collect();
         Self {
             apus: super::VERSION.into(),
@@ -86,6 +93,7 @@ impl Platform {
             interrupted,
             measured: profile.measured,
             missing,
+            energy,
         }
     }
 }

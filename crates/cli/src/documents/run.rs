@@ -10,7 +10,7 @@ use policy::LossBound;
 use policy::wait::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tester::document::Name;
+use tester::document::{Energy, Name};
 
 use super::top::{Port as DeviceCounts, Total, ports};
 
@@ -38,6 +38,8 @@ pub struct Document {
     pub ran_ns: Option<u64>,
     /// The workers, by number; empty if they did not start.
     pub workers: Vec<Worker>,
+    /// Energy while the workers ran; its CPU time is that of all workers.
+    pub energy: Energy,
     /// Whether received = sent + dropped, for every worker.
     pub accounted: bool,
     /// Differences between what was requested or expected and what happened.

@@ -68,6 +68,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("tune rollback", Checked::Machine("")),
     ("tune recommend", Checked::Machine("")),
     ("power set", By("tune/recorded::frequencies_by_the_kernels_limits")),
+    ("power watch", Here("--interval 20ms")),
     ("moderate", By("moderate::a_goal_is_steered_for_and_everything_is_as_before")),
     ("moderate status", Here("--moderation {}/moderate")),
     ("demo", By("demo::a_short_demo_measures_everything_and_leaves_nothing")),

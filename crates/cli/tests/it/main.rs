@@ -24,6 +24,8 @@ mod moderate;
 mod moderate_service;
 /// `apus` alone, `--help`, and the completions and manual pages made of the same definitions.
 mod overview;
+/// `apus power watch`: generated meters, this machine, the unit; energy in results.
+mod power_watch;
 /// `apus probe`: documents, tables, wrong use, files of other tools.
 mod probe;
 /// `apus replay` and `apus report`: what they read.

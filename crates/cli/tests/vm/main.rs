@@ -13,6 +13,8 @@ mod frequency;
 mod idle;
 /// `apus moderate`: each decision in the card's register, refusals, what is restored.
 mod moderate;
+/// Watts: the ACPI power meter, driven from outside.
+mod power;
 /// What waking up costs: idle states, a frequency that slows the CPU, timers in virtual time.
 mod probe;
 /// The built-in profiles: applied, and taken back without a trace.
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         &devices::TESTS,
         &profiles::TESTS,
         &fixes::TESTS,
+        &power::TESTS,
         &probe::TESTS,
         &along::TESTS,
         &moderate::TESTS,

@@ -46,7 +46,7 @@ pub use root::{Kind, Root, RootError};
 pub use system::{Dmi, Guest, Resctrl, ResctrlGroup, Services, Virtualisation};
 pub use task::{Cgroup, Cgroups, SchedClass, Task, Workqueues};
 
-pub(crate) use live::{THREAD_STATUS, messages as raw_messages, thread_files};
+pub(crate) use live::{THREAD_STATUS, dma_latency, holders, messages as raw_messages, thread_files};
 pub(crate) use read::{
     Context, Ethtool, Queues, matters as message_matters, printed, printed_size, write as write_queues,
 };

@@ -8,6 +8,7 @@
 //! [`plan`] says what to run and for how long; [`run()`] runs it on a [`Bed`]. [`result`] is the document `apus.demo/2`
 //! with every run; [`summary`] computes medians from it; [`table`] and [`report`] show them.
 
+mod energy;
 pub mod plan;
 pub mod report;
 pub mod result;

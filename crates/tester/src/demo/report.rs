@@ -1,5 +1,6 @@
 //! The result as a report: figures, tables, and what a reader has to know about them.
 
+use super::energy;
 use super::plan::spaced;
 use super::result::{DemoResult, LoadDocument, NEAR};
 use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
@@ -104,6 +105,9 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
     if !rates.is_empty() {
         sections.push(Section::Table(searches(rates)));
     }
+    let named = energy::named(result);
+    let named: Vec<_> = named.iter().map(|(name, energy)| (name.as_str(), *energy)).collect();
+    sections.extend(crate::report::energy::bars(&named).into_iter().map(Section::Bars));
     sections
 }
 
@@ -284,9 +288,10 @@ fn notes(result: &DemoResult, rows: &[Row]) -> Vec<String> {
             left_out * 100.0 / intended
         ));
     }
-    notes.push(
-        "Power is not measured, because this needs RAPL or a meter. CPU time shows how long a core could rest.".into(),
-    );
+    if result.runs.iter().all(|run| run.latency.energy.measured.value.is_none()) {
+        let why = energy::reason(result);
+        notes.push(format!("Power is unknown: {why}. CPU time shows how long a core could rest."));
+    }
     notes.push(format!(
         "Loss bound: no wait of the adaptive modes is longer than the receive ring takes to fill at {} Mpps, about the highest rate of this kind of veth pair.",
         result.bed.peak_rate_pps as f64 / 1e6

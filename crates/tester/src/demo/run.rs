@@ -12,6 +12,7 @@ use super::result::{BedDocument, DemoResult, NEAR, PlanDocument, Run, SCHEMA, Se
 use crate::Error;
 use crate::bed::{Bed, BedConfig, Measurement, Session};
 use crate::clock::{MonotonicClock, TrialClock as _};
+use crate::document::{Energy, EnergyMeter};
 use crate::host::Reading;
 use crate::result::LoadResult;
 use crate::schedule::Schedule;
@@ -31,14 +32,20 @@ pub struct Ended {
 
 /// Sets up the bed, runs `plan` and removes the bed. Calls `progress` before each step.
 ///
-/// If `stop` is set, ends early and returns what was measured until then. Returns an error only if the bed cannot be
-/// set up.
-pub fn run(plan: &Plan, config: BedConfig, stop: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
+/// If `stop` is set, ends early and returns what was measured until then. `meter` counts the energy of each run. Returns
+/// an error only if the bed cannot be set up.
+pub fn run(
+    plan: &Plan,
+    config: BedConfig,
+    meter: &mut dyn EnergyMeter,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Ended, Error> {
     let began = MonotonicClock.now();
     progress("creating the lab");
     let bed = Bed::up(config)?;
     let mut demo = Demo { plan, bed: &bed, stop, progress, began, result: empty(plan, bed.config()), done: 0 };
-    let measured = demo.all();
+    let measured = demo.all(meter);
     let mut result = demo.result;
     let failure = measured.and(bed.down()).err();
     if let Some(error) = &failure {
@@ -60,7 +67,7 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    fn all(&mut self) -> Result<(), Error> {
+    fn all(&mut self, meter: &mut dyn EnergyMeter) -> Result<(), Error> {
         let plan = self.plan;
         for round in 0..plan.rounds {
             for index in plan.order(round) {
@@ -70,14 +77,14 @@ impl Demo<'_> {
                 if self.ends_before(&what, round > 0) {
                     continue;
                 }
-                self.paced(mode, round, &what)?;
+                self.paced(mode, round, &what, meter)?;
             }
         }
         for index in plan.order(0) {
             let mode = plan.modes[index];
             let what = format!("{mode}, highest loss-free rate");
             if !self.ends_before(&what, true) {
-                self.highest(mode, &what)?;
+                self.highest(mode, &what, meter)?;
             }
         }
         Ok(())
@@ -105,7 +112,7 @@ impl Demo<'_> {
     }
 
     /// Runs one mode at all paced loads, in one round.
-    fn paced(&mut self, mode: Mode, round: u32, what: &str) -> Result<(), Error> {
+    fn paced(&mut self, mode: Mode, round: u32, what: &str, meter: &mut dyn EnergyMeter) -> Result<(), Error> {
         let (plan, stop) = (self.plan, self.stop);
         let measured = self.with(mode, |session| {
             let mut measured = Vec::new();
@@ -115,18 +122,21 @@ impl Demo<'_> {
                     break;
                 }
                 // The same arrivals for all modes in a round, others in the next.
-                measured.push((load.to_string(), session.measure(load, u64::from(round) + 1, plan.run, stop)?));
+                meter.start();
+                let run = session.measure(load, u64::from(round) + 1, plan.run, stop)?;
+                let energy = run.energy(meter);
+                measured.push((load.to_string(), run, energy));
             }
             Ok(measured)
         })?;
-        for (load, measurement) in measured {
-            self.keep(mode, load, round, &measurement, what);
+        for (load, measurement, energy) in measured {
+            self.keep(mode, load, round, (&measurement, energy), what);
         }
         Ok(())
     }
 
     /// Searches for one mode's highest loss-free rate, and measures latency near it.
-    fn highest(&mut self, mode: Mode, what: &str) -> Result<(), Error> {
+    fn highest(&mut self, mode: Mode, what: &str, meter: &mut dyn EnergyMeter) -> Result<(), Error> {
         let (plan, stop) = (self.plan, self.stop);
         // What earlier parts took too long for is missing here.
         let modes_left = (plan.modes.len() - self.result.searches.len()).max(1) as u64;
@@ -139,12 +149,14 @@ impl Demo<'_> {
             };
             let load = Schedule::ConstantRate(PacketRate::new((rate * NEAR_PERCENT / 100).max(1)));
             session.learn(&load, plan.learn.min(plan.near), stop)?;
+            meter.start();
             let near = session.measure(&load, 1, plan.near, stop)?;
-            Ok((search, Some(near)))
+            let energy = near.energy(meter);
+            Ok((search, Some((near, energy))))
         })?;
         self.keep_search(mode, &config, &search);
-        if let Some(near) = near {
-            self.keep(mode, NEAR.into(), 0, &near, what);
+        if let Some((near, energy)) = near {
+            self.keep(mode, NEAR.into(), 0, (&near, energy), what);
         }
         Ok(())
     }
@@ -175,7 +187,14 @@ impl Demo<'_> {
         Ok(done)
     }
 
-    fn keep(&mut self, mode: Mode, load: String, round: u32, measurement: &Measurement, what: &str) {
+    fn keep(
+        &mut self,
+        mode: Mode,
+        load: String,
+        round: u32,
+        (measurement, energy): (&Measurement, Energy),
+        what: &str,
+    ) {
         if measurement.trial.interrupted {
             self.result.not_done.push(format!("{what}, {load}: interrupted"));
         }
@@ -184,7 +203,7 @@ impl Demo<'_> {
             mode: mode.to_string(),
             load,
             round,
-            latency: measurement.document(),
+            latency: measurement.document().with_energy(energy),
             reasons: reasons.collect(),
         });
     }

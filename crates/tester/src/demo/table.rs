@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::energy;
 use super::result::DemoResult;
 use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
 use crate::Error;
@@ -32,7 +33,10 @@ pub fn render(result: &DemoResult) -> Result<String, Error> {
         text += &columns(&["mode", "kpps", "fails at", "the search"], &lines);
     }
     text += "\nLatency: round trip from the due send time, without the times when the host stopped a CPU.\n\
-             CPU: the worker's thread, in % of one core. Power: not measured here.\n";
+             CPU: the worker's thread, in % of one core.\n";
+    for line in energy::lines(result) {
+        let _ = writeln!(text, "{line}");
+    }
     text.extend(disturbance(&rows).map(|said| said + "\n"));
     for what in &result.not_done {
         let _ = writeln!(text, "not done: {what}");

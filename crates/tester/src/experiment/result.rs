@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Design, Ended, Entry, Experiment, Found, Verdict};
-use crate::document::Name;
+use crate::document::{Energy, Name};
 use crate::host::{HostState, Reading};
 use crate::report::model::{Bar, Bars, Cell, Column, Estimate, Fact, Known, Report, Section, Table};
 
@@ -113,6 +113,10 @@ pub struct Run {
     pub at_ns: u64,
     /// The measured value in the unit of the metric; `null` if the run failed.
     pub value: Option<f64>,
+    /// Energy of the run, from the start of its command to its end; the CPU time is that of the tested program, if the
+    /// command reports it.
+    #[serde(default)]
+    pub energy: Energy,
 }
 
 impl From<Found> for Effect {
@@ -171,10 +175,21 @@ impl ExperimentResult {
             runs: experiment
                 .runs()
                 .iter()
-                .map(|run| Run { on: names(run.on), at_ns: run.at.as_nanos(), value: run.value })
+                .map(|run| Run {
+                    on: names(run.on),
+                    at_ns: run.at.as_nanos(),
+                    value: run.value,
+                    energy: Energy::unmeasured("energy was not measured"),
+                })
                 .collect(),
             failures: experiment.failures.clone(),
         }
+    }
+
+    /// Adds the energy of each run, in their order.
+    pub fn with_energy(mut self, energies: Vec<Energy>) -> Self {
+        self.runs.iter_mut().zip(energies).for_each(|(run, energy)| run.energy = energy);
+        self
     }
 
     /// Renders the ranked table as text.

@@ -17,6 +17,7 @@ pub mod model;
 
 mod bars;
 mod distribution;
+pub(crate) mod energy;
 mod labels;
 mod plot;
 mod results;

@@ -4,7 +4,7 @@ use super::model::{
     Axis, Bar, Bars, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter,
     ScatterPanel, ScatterPoint, Section, Table, TailLine,
 };
-use super::{tail, without_histograms};
+use super::{energy, tail, without_histograms};
 use crate::host::{HostState, Reading};
 use crate::result::{Document, FloodResult, LatencyResult, LoadResult, Measured};
 
@@ -35,6 +35,9 @@ pub fn of_results(title: &str, results: &[(String, Document)]) -> Report {
         sections.extend(flood_bars(&floods).map(Section::Bars));
         sections.push(Section::Table(flood_table(&floods)));
     }
+    let energies = latencies.iter().map(|(name, result)| (*name, &result.energy));
+    let energies = energies.chain(floods.iter().map(|(name, result)| (*name, &result.energy)));
+    sections.extend(energy::bars(&energies.collect::<Vec<_>>()).into_iter().map(Section::Bars));
     let documents: Vec<&Document> = results.iter().map(|(_, document)| document).collect();
     Report {
         title: title.into(),
@@ -184,6 +187,7 @@ fn latency_table(latencies: &[(&str, &LatencyResult)]) -> Table {
     {
         columns.push(Column::new(quantity, unit));
     }
+    columns.extend(energy::columns());
     columns.push(Column::new("goal", ""));
     let row = |(name, result): &(&str, &LatencyResult)| {
         let mut cells = vec![Cell::Text((*name).into()), Cell::Text(result.schedule.clone())];
@@ -202,6 +206,7 @@ fn latency_table(latencies: &[(&str, &LatencyResult)]) -> Table {
         });
         cells.push(Cell::Count(result.frames.lost));
         cells.push(number(&result.exclusion.share_excluded, |share| share * 100.0));
+        cells.extend(energy::cells(&result.energy));
         cells.push(Cell::Text(match &result.goal {
             None => String::new(),
             Some(goal) => match (goal.held.value, &goal.held.unknown_because) {

@@ -17,6 +17,7 @@ use tester::gaps::Gap;
 use units::{Instant, Monotonic};
 
 use crate::args::bench::Bed as Typed;
+use crate::commands::energy::Wattmeter;
 use crate::commands::ports;
 use crate::{Failure, terminal};
 
@@ -38,6 +39,8 @@ pub struct Bed {
     pub pool: Pool,
     pub layout: Layout,
     pub tested: Tested,
+    /// Counts the energy of each trial.
+    pub meter: Wattmeter,
     pub signals: Signals,
     /// Set to stop the running trial.
     pub stop: AtomicBool,
@@ -50,6 +53,7 @@ impl Bed {
         // Before any thread is started: they inherit the mask.
         let signals = Signals::hold()?;
         let tested = Tested::find(typed)?;
+        let meter = Wattmeter::open(&typed.modelled)?;
         if let Some(netns) = &typed.netns {
             tester::lab::enter(netns)?;
         }
@@ -90,7 +94,7 @@ impl Bed {
         let layout = Layout { destination: typed.mac, source: facts.mac, encapsulation, size: typed.frame };
         let defer = |wanted| ports::defer(&typed.port, &[typed.queue], wanted, COMMAND);
         let deferred = typed.defer.map(defer).transpose()?;
-        Ok(Self { _deferred: deferred, device, pool, layout, tested, signals, stop: AtomicBool::new(false) })
+        Ok(Self { _deferred: deferred, device, pool, layout, tested, meter, signals, stop: AtomicBool::new(false) })
     }
 
     /// Moves the thread to the CPU and priority given on the command line; threads started later inherit them.

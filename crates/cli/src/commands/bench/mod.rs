@@ -9,6 +9,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use tester::clock::MonotonicClock;
+use tester::cpu::CpuUse;
+use tester::document::{EnergyMeter as _, Work};
 use tester::gaps::Recovery;
 use tester::host::HostState;
 use tester::result::{Document, FloodResult, LatencyResult, LoadResult, Measured};
@@ -70,12 +72,14 @@ fn measure(
     typed: &BedArgs,
     config: &TrialConfig,
 ) -> anyhow::Result<(LatencyResult, tester::histogram::Histogram)> {
+    bed.meter.start();
     let (trial, seen) =
         bed.watch(typed, |device, pool, stop| trial::run(config, device, 0, pool, &MonotonicClock, stop))?;
+    let energy = bed.meter.stop(Some(trial.counts.received), work(&seen.cpu));
     let recovery = Recovery::default();
     let gaps = seen.gaps.as_deref().map_err(Clone::clone);
     let clean = trial.split(gaps.clone().unwrap_or_default(), recovery).clean;
-    Ok((LatencyResult::new(config, &trial, gaps, recovery, seen.cpu), clean))
+    Ok((LatencyResult::new(config, &trial, gaps, recovery, seen.cpu).with_energy(energy), clean))
 }
 
 fn load(typed: &Load) -> anyhow::Result<Status> {
@@ -136,12 +140,20 @@ fn flood(typed: &Load) -> anyhow::Result<Status> {
     let mut bed = Bed::open(&typed.bed, false)?;
     let duration = typed.duration.unwrap_or(Nanos::from_secs(1));
     let config = FloodConfig::new(bed.layout, typed.bed.warm_up, duration);
+    bed.meter.start();
     let (flood, seen) =
         bed.watch(&typed.bed, |device, pool, stop| trial::flood(&config, device, 0, pool, &MonotonicClock, stop))?;
-    let document = Document::new(host(), Measured::Flood(Box::new(FloodResult::new(&config, &flood, seen.cpu))));
+    let energy = bed.meter.stop(None, work(&seen.cpu));
+    let result = FloodResult::new(&config, &flood, seen.cpu).with_energy(energy);
+    let document = Document::new(host(), Measured::Flood(Box::new(result)));
     outputs.keep(&document)?;
     say(&typed.bed, &document)?;
     Ok(if flood.received > 0 { Status::Good } else { Status::Findings })
+}
+
+/// The work of the device under test, or why it is unknown.
+fn work(used: &Result<CpuUse, String>) -> Result<Work, String> {
+    used.as_ref().map(Into::into).map_err(Clone::clone)
 }
 
 fn host() -> HostState {

@@ -77,6 +77,7 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
         pps(&result.tester.ceiling_pps)
     )?;
     cpu(&result.tested_cpu, out)?;
+    writeln!(out, "energy    {}", result.energy.says())?;
     if let Some(goal) = &result.goal {
         let measured = goal.measured_ns.value.map_or("-".to_owned(), us);
         match (goal.held.value, &goal.held.unknown_because) {
@@ -132,7 +133,8 @@ fn flood(result: &FloodResult, out: &mut impl Write) -> io::Result<()> {
             result.tester_rx_dropped
         )?;
     }
-    cpu(&result.tested_cpu, out)
+    cpu(&result.tested_cpu, out)?;
+    writeln!(out, "energy    {}", result.energy.says())
 }
 
 fn cpu(used: &Reading<CpuDocument>, out: &mut impl Write) -> io::Result<()> {

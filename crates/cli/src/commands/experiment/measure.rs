@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use live::os::Signals;
 use serde_json::Value;
+use tester::document::Work;
 
 /// The command that measures.
 pub enum Measure {
@@ -65,8 +66,19 @@ impl Metric {
     }
 }
 
-/// Measures once, and returns the metric.
-pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
+/// What one run measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// The metric.
+    pub value: f64,
+    /// Frames that came back; `None` if the command is not `apus bench`.
+    pub frames: Option<u64>,
+    /// CPU time of the tested program, or why it is unknown.
+    pub work: Result<Work, String>,
+}
+
+/// Measures once, and returns the metric with what the energy of the run is divided by.
+pub fn run(measure: &Measure, metric: &Metric) -> Result<Measured, String> {
     let mut command = match measure {
         Measure::Bench(words) => {
             let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
@@ -89,10 +101,10 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
         return Err(format!("{}: {}", output.status, said.trim().replace('\n', "; ")));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    match &metric.source {
+    let value = match &metric.source {
         Source::LastLine => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-            last.parse().map_err(|_| format!("its last line is {last:?}, not a number"))
+            last.parse::<f64>().map_err(|_| format!("its last line is {last:?}, not a number"))
         }
         Source::Softirqs => {
             let risen = before.zip(after).and_then(|(before, after)| after.checked_sub(before));
@@ -100,7 +112,26 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
             Ok(risen as f64 / span.as_secs_f64())
         }
         source => of_document(&text, source),
-    }
+    }?;
+    let result: Option<Value> =
+        serde_json::from_str::<Value>(&text).ok().filter(|_| matches!(measure, Measure::Bench(_)));
+    let result = result.as_ref().and_then(|document| document["result"].as_object()?.values().next());
+    let (frames, work) = result.map_or((None, Err("the command is not apus bench".to_owned())), work);
+    Ok(Measured { value, frames, work })
+}
+
+/// The frames that came back, and the CPU time of the tested program, from the result of `apus bench`.
+fn work(result: &Value) -> (Option<u64>, Result<Work, String>) {
+    let frames =
+        [&result["frames"]["received"], &result["received"], &result["latency"]["value"]["frames"]["received"]];
+    let used = &result["tested_cpu"]["value"];
+    let interval_ns = used["interval_ns"].as_u64();
+    let work = used["cpu_ns"].as_u64().map(|cpu_ns| {
+        let rate = used["wakeups_per_s"].as_f64().zip(interval_ns);
+        Work { cpu_ns, wakeups: rate.map(|(rate, ns)| (rate * ns as f64 / 1e9).round() as u64) }
+    });
+    let why = "apus bench does not report the CPU time of the tested program: add --instance, --pid or --tid";
+    (frames.into_iter().find_map(Value::as_u64), work.ok_or_else(|| why.to_owned()))
 }
 
 /// Extracts the metric from the JSON document of `apus bench`.
@@ -146,14 +177,14 @@ fn softirqs() -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn own(script: &str) -> Result<f64, String> {
+    fn own(script: &str) -> Result<Measured, String> {
         let words = ["sh", "-c", script].map(str::to_owned).to_vec();
         run(&Measure::Command(words), &Metric::own("time", "us", true))
     }
 
     #[test]
     fn the_last_line_is_the_number() {
-        assert_eq!(own("echo hello; echo 12.5"), Ok(12.5));
+        assert_eq!(own("echo hello; echo 12.5").map(|run| run.value), Ok(12.5));
         assert!(own("echo x").unwrap_err().contains("not a number"));
         assert!(own("echo no >&2; exit 3").unwrap_err().contains("no"));
     }

@@ -12,12 +12,14 @@ use host::knob::{Access, Holder, Setting as _};
 use host::profile::{Profile, Purpose};
 use host::transaction::{Held, Meets, Plan as Changes};
 use live::os::Signals;
+use tester::document::{Energy, EnergyMeter as _};
 use tester::experiment::result::{About, ExperimentResult};
 use tester::experiment::{Experiment, Step};
 use tester::host::{HostState, Reading};
 use units::Nanos;
 
 use crate::args::experiment::Experiment as Typed;
+use crate::commands::energy::Wattmeter;
 use crate::documents::VERSION;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
@@ -54,14 +56,15 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     for factor in &plan.factors {
         check(&access, factor)?;
     }
-    let (experiment, interrupted) = conduct(&access, &plan, experiment, &signals)?;
+    let mut meter = Wattmeter::open(&typed.modelled)?;
+    let (experiment, energies, interrupted) = conduct(&access, &plan, experiment, &signals, &mut meter)?;
     if let Some(baseline) = baseline {
         baseline.release()?;
     }
     let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     let host = Reading::known(HostState::read(root, std::process::id(), tid));
     let about = About { name: plan.name.clone(), metric: plan.metric.name.clone() };
-    let result = ExperimentResult::new(&experiment, &about, host, interrupted);
+    let result = ExperimentResult::new(&experiment, &about, host, interrupted).with_energy(energies);
     if let Some(path) = &typed.output {
         tester::report::write(&result.report(), path)?;
     }
@@ -81,10 +84,11 @@ fn conduct(
     plan: &Plan,
     mut experiment: Experiment,
     signals: &Signals,
-) -> anyhow::Result<(Experiment, bool)> {
+    meter: &mut Wattmeter,
+) -> anyhow::Result<(Experiment, Vec<Energy>, bool)> {
     let start = Instant::now();
     let now = || Nanos::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    let mut interrupted = false;
+    let (mut interrupted, mut energies) = (false, Vec::new());
     while let Some(step) = experiment.next(now()) {
         if signals.wait(Duration::ZERO).is_some() {
             interrupted = true;
@@ -93,7 +97,13 @@ fn conduct(
         progress(&experiment, step, now());
         let trying = held(access, &together(access, plan, step.on)?)?;
         std::thread::sleep(Duration::from_nanos(plan.settle.as_nanos()));
-        let value = measure::run(&plan.measure, &plan.metric);
+        meter.start();
+        let measured = measure::run(&plan.measure, &plan.metric);
+        let (value, frames, work) = match measured {
+            Ok(run) => (Ok(run.value), run.frames, run.work),
+            Err(why) => (Err(why.clone()), None, Err(why)),
+        };
+        energies.push(meter.stop(frames, work));
         if let Some(back) = trying.release()?
             && !back.closed
         {
@@ -111,7 +121,7 @@ fn conduct(
     if terminal::err_is_terminal() {
         let _ = terminal::err().erase_line();
     }
-    Ok((experiment, interrupted))
+    Ok((experiment, energies, interrupted))
 }
 
 /// Merges the settings of all factors that are on.

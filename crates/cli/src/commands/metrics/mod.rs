@@ -19,21 +19,32 @@ use crate::{Failure, Status, terminal};
 type Labels = Vec<(&'static str, String)>;
 
 pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
+    let (root, moderation) = (typed.telemetry.root.clone(), typed.moderation.folder.clone());
+    serve(typed.listen, || Ok(()), move || exposition::read(&root, &moderation))
+}
+
+/// Serves what `body` returns on this address, until a signal comes. `ready` is called when the port is open, before the
+/// first request is answered.
+pub(super) fn serve(
+    address: SocketAddr,
+    ready: impl FnOnce() -> anyhow::Result<()>,
+    body: impl Fn() -> Result<String, live::Error>,
+) -> anyhow::Result<Status> {
     // A signal writes a byte; the server waits for connections and for this.
     let (ended, signalled) = UnixStream::pair().context("cannot handle signals")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let signalled = signalled.try_clone().context("cannot handle signals")?;
         signal_hook::low_level::pipe::register(signal, signalled).context("cannot handle signals")?;
     }
-    let listener = TcpListener::bind(typed.listen).map_err(|e| cannot_listen(typed.listen, &e))?;
+    let listener = TcpListener::bind(address).map_err(|e| cannot_listen(address, &e))?;
     let address = listener.local_addr().context("cannot read the listening address")?;
     let mut out = terminal::out();
     writeln!(out, "serving http://{address}/metrics until Ctrl-C").and_then(|()| out.flush())?;
     if !address.ip().is_loopback() {
         let _ = writeln!(terminal::err(), "warning: anyone who can connect to {address} can read the counters");
     }
-    let (root, moderation) = (typed.telemetry.root.clone(), typed.moderation.folder.clone());
-    server::serve(&listener, &ended, move || exposition::read(&root, &moderation))?;
+    ready()?;
+    server::serve(&listener, &ended, body)?;
     Ok(Status::Good)
 }
 

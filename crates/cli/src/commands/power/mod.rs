@@ -1,5 +1,7 @@
 //! `apus power`: one file for each of its commands, but for `set`, which is a transaction as `apus tune apply` is one.
 
+mod watch;
+
 use crate::Status;
 use crate::args::power::Power;
 
@@ -7,5 +9,6 @@ use crate::args::power::Power;
 pub fn run(typed: Power) -> anyhow::Result<Status> {
     match typed {
         Power::Set(typed) => super::tune::set_power(&typed),
+        Power::Watch(typed) => watch::run(&typed),
     }
 }

@@ -9,7 +9,7 @@ use probe::Control;
 use probe::platform::{self, Plan};
 use probe::report::Set;
 
-use super::{check_writable, host, html, keep, last, say, start, unloaded, watch};
+use super::{Watched, check_writable, host, html, keep, last, say, start, unloaded, watch};
 use crate::Status;
 use crate::args::probe::All;
 use crate::documents::probe::Platform;
@@ -31,13 +31,15 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
         slice: typed.slice,
         load: typed.load.to_string(),
     };
+    let mut watched = Watched::start(&typed.modelled)?;
     let load = start(typed.load, plan.duration())?;
     let control = Control::new(None);
     let (mut profile, interrupted) = watch::follow(control, &signals, !typed.json, |control| {
         Ok((platform::run(&plan, control)?, control.stopped()))
     })?;
+    let energy = watched.stop();
     unloaded(load, &mut profile.measured, interrupted);
-    let document = Platform::new(host(), profile, interrupted);
+    let document = Platform::new(host(), profile, interrupted, energy);
     keep(&document, typed.output.as_deref())?;
     if let Some(path) = &typed.html {
         let sets = [Set { name: "", host: &document.host, measured: &document.measured }];

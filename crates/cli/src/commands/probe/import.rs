@@ -4,6 +4,8 @@ use std::fs;
 
 use super::{check_writable, put};
 use crate::args::probe::Import;
+use tester::document::Energy;
+
 use crate::documents::probe::Document;
 use crate::{Failure, Status};
 
@@ -24,6 +26,6 @@ pub fn run(typed: &Import) -> anyhow::Result<Status> {
     }
     // The host on which they were measured, as far as the first file says; not this one.
     let Some(host) = hosts.into_iter().next() else { return Ok(Status::Wrong) };
-    put(&Document::new(host, measured), &typed.outputs)?;
+    put(&Document::new(host, measured, Energy::unmeasured("the imported file has no energy")), &typed.outputs)?;
     Ok(Status::Good)
 }

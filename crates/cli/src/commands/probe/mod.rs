@@ -26,11 +26,14 @@ use probe::report::Set;
 use probe::switch::{Switch, Via};
 use probe::timer::Timer;
 use probe::{Measured, Probe};
+use tester::document::{Energy, EnergyMeter as _, Work};
 use tester::host::HostState;
 use tester::report::model::Section;
 use units::Nanos;
 
+use crate::args::energy::Modelled;
 use crate::args::probe::{self as args, Conditions, CpuList, Outputs, Probe as Typed};
+use crate::commands::energy::{Wattmeter, own_work};
 use crate::documents::probe::Document;
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
@@ -172,11 +175,35 @@ fn one(
     let signals = Signals::hold()?;
     check_writable(&outputs.output, &outputs.html)?;
     let time = duration * probes.len() as u64;
+    let mut watched = Watched::start(&outputs.modelled)?;
     let load = start(conditions.load, time)?;
     let mut measured = watch::run(probes, conditions.fail_over, &signals, !outputs.json)?;
+    let energy = watched.stop();
     let interrupted = measured.iter().any(|of| of.interrupted);
     unloaded(load, &mut measured, interrupted);
-    finish(measured, outputs)
+    finish(measured, energy, outputs)
+}
+
+/// The energy of a measurement, and the CPU time of this process meanwhile.
+struct Watched {
+    meter: Wattmeter,
+    before: Result<Work, String>,
+}
+
+impl Watched {
+    fn start(modelled: &Modelled) -> anyhow::Result<Self> {
+        let mut meter = Wattmeter::open(modelled)?;
+        meter.start();
+        Ok(Self { meter, before: own_work() })
+    }
+
+    fn stop(&mut self) -> Energy {
+        let work = own_work().and_then(|after| {
+            let before = self.before.as_ref().map_err(Clone::clone)?;
+            Ok(Work { cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns), wakeups: None })
+        });
+        self.meter.stop(None, work)
+    }
 }
 
 /// Stops the load, and marks the measurements if it ended early.
@@ -230,13 +257,13 @@ fn start(load: Load, time: Nanos) -> Result<probe::load::Running, probe::Error> 
 }
 
 /// Prints and writes the measurements in the requested formats.
-fn finish(measured: Vec<Measured>, outputs: &Outputs) -> anyhow::Result<Status> {
+fn finish(measured: Vec<Measured>, energy: Energy, outputs: &Outputs) -> anyhow::Result<Status> {
     let exceeded = measured.iter().any(|of| of.exceeded.is_some());
     // What was stopped may have nothing yet; else the machine or the other end lacks something, and the marks say what.
     let empty = |of: &Measured| of.terms.iter().all(|term| term.raw.histogram.counts.is_empty());
     // A quiet CPU has no gaps: only there no sample is a result.
     let nothing = measured.iter().all(|of| of.probe != Name::Jitter && !of.interrupted && empty(of));
-    let document = Document::new(host(), measured);
+    let document = Document::new(host(), measured, energy);
     put(&document, outputs)?;
     Ok(match (exceeded, nothing) {
         (true, _) => Status::Findings,

@@ -18,6 +18,7 @@ use units::{Instant, Nanos};
 
 use super::platform;
 use crate::Failure;
+use crate::args::energy::Modelled;
 use crate::args::run::{App, Common};
 use crate::args::values::PortText;
 use crate::documents::run::{Config, Deferral, Place};
@@ -35,6 +36,8 @@ pub struct Meaning {
     pub defer: Option<NapiDeferral>,
     pub duration: Option<Duration>,
     pub json: bool,
+    /// The machine whose energy to model.
+    pub modelled: Modelled,
     pub record: Option<PathBuf>,
     pub trace: Option<PathBuf>,
     /// Warnings about the options, for the user.
@@ -109,6 +112,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         defer: common.defer,
         duration: common.duration.map(|span| Duration::from_nanos(span.as_nanos())),
         json: common.json,
+        modelled: common.modelled,
         record: common.record,
         trace: common.trace,
         warnings: platform.map(|platform| platform.warnings).unwrap_or_default(),

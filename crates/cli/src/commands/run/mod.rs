@@ -13,8 +13,10 @@ use host::transaction::Deferred;
 use live::instance::{Instance, Outcome};
 use live::os::Signals;
 use live::port::{PortConfig, PortKind};
+use tester::document::EnergyMeter as _;
 
 use crate::args::Run as Typed;
+use crate::commands::energy::Wattmeter;
 use crate::commands::ports;
 use crate::failure::describe;
 use crate::terminal::print_json;
@@ -28,6 +30,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit the mask.
     let signals = Signals::hold()?;
     let outputs = Outputs::open(&meaning)?;
+    let mut meter = Wattmeter::open(&meaning.modelled)?;
     if let Some(netns) = &meaning.netns {
         tester::lab::enter(netns)?;
     }
@@ -53,6 +56,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
     meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let mut dead = Vec::new();
+    meter.start();
     let outcome = instance.run(&signals, meaning.duration, |instance| {
         for warning in say::busy_poll_warnings(&instance.snapshots()) {
             if !dead.contains(&warning) {
@@ -61,10 +65,12 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             }
         }
     });
+    let (frames, work) = say::work(&outcome);
+    let energy = meter.stop(Some(frames), work);
     let left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
     left.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let kept = outputs.keep(&outcome);
-    let mut document = say::document(&meaning, (&ports, &deferred_napis), mode, &outcome);
+    let mut document = say::document(&meaning, (&ports, &deferred_napis), mode, &outcome, energy);
     document.warnings.extend(left);
     if let Err(error) = &kept {
         document.warnings.push(format!("{error:#}"));

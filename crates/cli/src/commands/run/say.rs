@@ -8,7 +8,7 @@ use live::port::{PeakRateSource, PortKind, PortReport};
 use live::telemetry::Snapshot;
 use live::worker::Finish;
 use policy::wait::Mode;
-use tester::document::{Distribution, Name};
+use tester::document::{Distribution, Energy, Name, Work};
 use units::Nanos;
 
 use super::meaning::Meaning;
@@ -85,6 +85,7 @@ pub fn not_started(meaning: &Meaning, error: String) -> Document {
         ended: Ended::Failed.into(),
         ran_ns: None,
         workers: Vec::new(),
+        energy: Energy::unmeasured("the instance did not start"),
         accounted: true,
         warnings: meaning.warnings.clone(),
         error: Some(error),
@@ -99,6 +100,7 @@ pub fn document(
     (ports, deferred): (&[PortReport], &[Vec<u32>]),
     mode: Mode,
     outcome: &Outcome,
+    energy: Energy,
 ) -> Document {
     let workers: Vec<Worker> = outcome.workers.iter().enumerate().map(|(number, end)| worker(number, end)).collect();
     let error = workers.iter().find_map(|worker| worker.error.clone());
@@ -132,9 +134,23 @@ pub fn document(
         ran_ns: workers.iter().filter_map(|worker| worker.counts.as_ref()).map(|counts| counts.ran_ns).max(),
         accounted: workers.iter().filter_map(|w| w.counts.as_ref()).all(|counts| counts.accounted),
         workers,
+        energy,
         warnings,
         error,
     }
+}
+
+/// The frames that the workers received, and their CPU time, or why that is unknown.
+pub fn work(outcome: &Outcome) -> (u64, Result<Work, String>) {
+    let counts = outcome.workers.iter().filter_map(|worker| worker.counts.as_ref());
+    let frames = counts.map(|snapshot| snapshot.counts.received_frames).sum();
+    let unknown = || "the kernel does not report the CPU time of a worker".to_owned();
+    let work = outcome.workers.iter().try_fold(Work { cpu_ns: 0, wakeups: Some(0) }, |sum, worker| {
+        let usage = worker.usage.ok_or_else(unknown)?;
+        let wakeups = sum.wakeups.map(|sum| sum + usage.wakeups);
+        Ok(Work { cpu_ns: sum.cpu_ns + usage.cpu.as_nanos(), wakeups })
+    });
+    (frames, work)
 }
 
 fn worker(number: usize, end: &live::instance::WorkerEnd) -> Worker {
@@ -206,6 +222,9 @@ pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
             let time = Nanos::from_nanos(total.gap_time_ns);
             writeln!(out, "  stopped   {} times by the host, for {time} in total", total.gaps)?;
         }
+    }
+    if document.ran_ns.is_some() {
+        writeln!(out, "  energy    {}", document.energy.says())?;
     }
     for warning in &document.warnings {
         writeln!(out, "warning: {warning}")?;

@@ -35,6 +35,11 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
+/// Reads a machine: a known name, or FILE.toml.
+pub fn machine(name: &str) -> Result<Machine, Failure> {
+    read(name).map(|(machine, _)| machine)
+}
+
 /// Reads a machine and the text of its file.
 fn read(name: &str) -> Result<(Machine, String), Failure> {
     let text = if name.ends_with(".toml") {

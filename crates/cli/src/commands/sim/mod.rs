@@ -13,6 +13,8 @@ mod say;
 mod seeds;
 mod sweep;
 
+pub(super) use machines::machine;
+
 use crate::Status;
 use crate::args::sim::Sim;
 use crate::documents::sim::Case;

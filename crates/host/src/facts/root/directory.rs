@@ -42,6 +42,11 @@ impl Directory {
         }
     }
 
+    /// Opens a file for reading.
+    pub(super) fn open_file(&self, path: &str) -> Result<File, Errno> {
+        self.at(path, OFlags::RDONLY).map(File::from)
+    }
+
     pub(super) fn read(&self, path: &str, limit: usize) -> Look<Vec<u8>> {
         let fd = match self.at(path, OFlags::RDONLY) {
             Ok(fd) => fd,

@@ -10,7 +10,10 @@ mod tree;
 mod values;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
 
 use super::{Fact, Source, Why};
 use directory::Directory;
@@ -221,6 +224,18 @@ impl Root {
     /// A file's bytes. If the file is longer than `limit`, the fact says so.
     pub(crate) fn bytes(&self, path: &str, limit: usize) -> Fact<Vec<u8>> {
         self.fact(path, self.look_at(path, limit))
+    }
+
+    /// Opens a file that is to be read again and again. Only the files of a folder or of the live host can be: an archive
+    /// has each file once, as it was.
+    pub(crate) fn reopened(&self, path: &str) -> Result<File, Why> {
+        let Files::Directory(directory) = &self.files else { return Err(Why::NotRecorded) };
+        directory.open_file(path).map_err(|error| match error {
+            Errno::NOENT | Errno::NOTDIR if self.complete => Why::Absent,
+            Errno::NOENT | Errno::NOTDIR => Why::NotRecorded,
+            Errno::ACCESS | Errno::PERM => Why::NotPermitted,
+            error => Why::Unsupported(error.to_string().into()),
+        })
     }
 
     fn look_at(&self, path: &str, limit: usize) -> Look<Vec<u8>> {

@@ -1,0 +1,35 @@
+//! `apus power watch`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use units::Nanos;
+
+use crate::args::interval;
+use crate::args::values::span_with_hours;
+
+/// Arguments of `apus power watch`.
+#[derive(Args, Debug)]
+pub struct Watch {
+    /// Time between two readings, from 10ms to 3600s.
+    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
+    pub interval: Nanos,
+    /// Stop after DURATION, such as 30s or 10m [default: until Ctrl-C; with --json: one interval].
+    #[arg(long, value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "listen")]
+    pub duration: Option<Nanos>,
+    /// Also read the frequency (APERF and MPERF) of isolated CPUs. Each reading interrupts the CPU.
+    #[arg(long)]
+    pub interrupt_isolated: bool,
+    /// Print one JSON document about the whole duration (schema apus.power-watch/1), and exit.
+    #[arg(long, conflicts_with = "listen")]
+    pub json: bool,
+    /// Print nothing, but serve the counters to Prometheus on this address until Ctrl-C. Anyone who can connect can read
+    /// them. Port 0 picks a free port.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Folder that holds the host's root file system: `/` is the running host. Below any other folder, perf events are not
+    /// read.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+}

@@ -1,0 +1,122 @@
+//! `apus power watch --listen`: counters of energy and idle states as OpenMetrics text, since the command started.
+//! Everything is read when it is asked for; the meters also in between, as often as they need it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use host::facts::Root;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use rustix::thread::CapabilitySet;
+
+use super::{Sample, Sampler};
+use crate::Status;
+use crate::commands::metrics::serve as serve_metrics;
+use crate::documents::power::{Core, Watch};
+
+/// Serves the counters until a signal comes. All files are open before the first request: then the command gives up its
+/// capabilities, and every thread that it starts has none.
+pub fn serve(root: Root, interrupt_isolated: bool, address: SocketAddr) -> anyhow::Result<Status> {
+    let mut sampler = Sampler::open(root, interrupt_isolated);
+    let within = sampler.meters.poll_within();
+    let first = sampler.sample();
+    let last = Arc::new(Mutex::new((sampler, first.clone())));
+    let between = Arc::clone(&last);
+    let ready = move || {
+        host::privilege::keep_only(CapabilitySet::empty())?;
+        if let Some(within) = within {
+            let read = move || loop {
+                std::thread::sleep(Duration::from_nanos(within.as_nanos()));
+                between.lock().unwrap_or_else(PoisonError::into_inner).0.poll();
+            };
+            std::thread::Builder::new().name("meters".into()).spawn(read)?;
+        }
+        Ok(())
+    };
+    serve_metrics(address, ready, move || Ok(scrape(&mut last.lock().unwrap_or_else(PoisonError::into_inner), &first)))
+}
+
+/// One answer: counters since the start, and frequencies since the answer before.
+fn scrape((sampler, last): &mut (Sampler, Sample), first: &Sample) -> String {
+    let now = sampler.sample();
+    let metrics = Metrics { total: sampler.document(first, &now), recent: sampler.document(last, &now).cores };
+    *last = now;
+    metrics.text()
+}
+
+#[derive(Debug)]
+struct Metrics {
+    total: Watch,
+    recent: Vec<Core>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+impl Metrics {
+    fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).expect("writing to a String does not fail");
+        text
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
+        let counter = MetricType::Counter;
+        let help = "Energy that a meter counted since the command started; sum those with counted=\"true\" only";
+        let mut out = to.encode_descriptor("apus_energy_joules", help, None, counter)?;
+        for meter in &self.total.energy.meters {
+            if let Some(uj) = meter.energy_uj.value {
+                let labels: Labels = vec![
+                    ("meter", meter.meter.clone()),
+                    ("interface", meter.interface.clone()),
+                    ("counted", meter.counted.to_string()),
+                ];
+                let joules = uj as f64 / 1e6;
+                out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&joules, None)?;
+            }
+        }
+        let help = "Number of energy meters that can be read; 0 if the machine has none";
+        let mut out = to.encode_descriptor("apus_energy_meters", help, None, MetricType::Gauge)?;
+        let none: Labels = Vec::new();
+        out.encode_family(&none)?.encode_gauge(&(self.total.energy.meters.len() as u64 as f64))?;
+        let help = "Frequency of a CPU while it ran, since the answer before";
+        let mut out = to.encode_descriptor("apus_cpu_frequency_hertz", help, None, MetricType::Gauge)?;
+        for core in &self.recent {
+            if let (Some(hertz), Some(from)) = (core.frequency_hz.value, &core.frequency_from) {
+                let labels: Labels = vec![("cpu", core.cpu.to_string()), ("from", from.as_str().to_owned())];
+                out.encode_family(&labels)?.encode_gauge(&(hertz as f64))?;
+            }
+        }
+        let help = "Time of a CPU in an idle state, as the kernel requested it, since the command started";
+        let mut out = to.encode_descriptor("apus_cpu_idle_seconds", help, None, counter)?;
+        for (labels, state) in self.states() {
+            if let Some(ns) = state.residency_ns {
+                out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&(ns as f64 / 1e9), None)?;
+            }
+        }
+        let help = "How often a CPU entered an idle state, since the command started";
+        let mut out = to.encode_descriptor("apus_cpu_idle_entries", help, None, counter)?;
+        for (labels, state) in self.states() {
+            if let Some(entries) = state.entries {
+                out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&entries, None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Metrics {
+    fn states(&self) -> impl Iterator<Item = (Labels, &crate::documents::power::IdleState)> {
+        self.total.cores.iter().flat_map(|core| {
+            let states = core.idle_states.value.iter().flatten();
+            states.map(|state| (vec![("cpu", core.cpu.to_string()), ("state", state.name.clone())], state))
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! `apus power watch --json`.
+
+use host::facts::{Fact, ResumeLatency};
+use host::meter::cores::{Asked as AskedFacts, CoreUse, FrequencySource, StateUse};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tester::document::{Energy, Name};
+use tester::host::Reading;
+use units::{Hertz, Nanos};
+
+/// Name and version of the schema.
+pub const WATCH: &str = "apus.power-watch/1";
+
+/// Power, frequencies and idle states of a host over a span of time.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct Watch {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.power-watch/1`
+    #[schemars(extend("const" = WATCH))]
+    pub schema: String,
+    /// The time over which everything was counted.
+    pub interval_ns: u64,
+    /// Energy of the host's meters.
+    pub energy: Energy,
+    /// Meters and interfaces that give nothing, with the reason.
+    pub lacks: Vec<String>,
+    /// The CPUs that are online.
+    pub cores: Vec<Core>,
+    /// Who limits the idle states and chooses among them.
+    pub asked: Asked,
+    /// CPU time of this command, in percent of one CPU.
+    pub own_cpu_percent: Reading<f64>,
+}
+
+/// What a CPU did.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct Core {
+    /// The CPU's number.
+    pub cpu: u32,
+    /// Its frequency while it ran; with `scaling_cur_freq`, at the moment of the last reading.
+    pub frequency_hz: Reading<u64>,
+    /// Where the frequency comes from; null if it is unknown.
+    pub frequency_from: Option<Name<FrequencySource>>,
+    /// Share of the time in which it ran, by MPERF and TSC, in percent; null without them.
+    pub running_percent: Option<f64>,
+    /// Its idle states, from shallow to deep.
+    pub idle_states: Reading<Vec<IdleState>>,
+}
+
+/// What an idle state did, as the kernel requested it; the hardware may have chosen a shallower one.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct IdleState {
+    /// Name of the state: `C6`.
+    pub name: String,
+    /// How often it was entered; null if that could not be read.
+    pub entries: Option<u64>,
+    /// How long it lasted altogether.
+    pub residency_ns: Option<u64>,
+    /// The same as a share of the time, in percent.
+    pub residency_percent: Option<f64>,
+}
+
+/// Who limits idle states and chooses among them.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct Asked {
+    /// The cpuidle driver.
+    pub idle_driver: Reading<String>,
+    /// The cpuidle governor.
+    pub idle_governor: Reading<String>,
+    /// The longest wake-up time that all processes together accept (`/dev/cpu_dma_latency`).
+    pub dma_latency_ns: Reading<u64>,
+    /// Whether this limits anything: the default of 2,000 s does not.
+    pub dma_latency_limits: Reading<bool>,
+    /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
+    pub dma_latency_holders: Reading<Vec<String>>,
+    /// CPUs whose wake-up time is limited (`power/pm_qos_resume_latency_us`).
+    pub resume_latency: Vec<ResumeLimit>,
+}
+
+/// The limit of one CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+pub struct ResumeLimit {
+    /// The CPU's number.
+    pub cpu: u32,
+    /// The longest wake-up time; 0 means that the CPU only polls.
+    pub limit_ns: u64,
+}
+
+/// PM QoS's default of `/dev/cpu_dma_latency`: no limit (include/linux/pm_qos.h, 2000 s).
+const NO_LIMIT: Nanos = Nanos::from_secs(2_000);
+
+impl From<&CoreUse> for Core {
+    fn from(used: &CoreUse) -> Self {
+        let states = used.states.as_ref().map(|states| states.iter().map(IdleState::from).collect());
+        Self {
+            cpu: used.cpu,
+            frequency_hz: used.frequency.as_ref().map(|hertz| Hertz::as_hertz(*hertz)).map_err(Clone::clone).into(),
+            frequency_from: used.frequency_by.map(Into::into),
+            running_percent: used.running_ppm.map(percent),
+            idle_states: states.map_err(Clone::clone).into(),
+        }
+    }
+}
+
+impl From<&StateUse> for IdleState {
+    fn from(used: &StateUse) -> Self {
+        Self {
+            name: used.name.clone(),
+            entries: used.entries,
+            residency_ns: used.residency.map(Nanos::as_nanos),
+            residency_percent: used.residency_ppm.map(percent),
+        }
+    }
+}
+
+impl From<&AskedFacts> for Asked {
+    fn from(asked: &AskedFacts) -> Self {
+        let limits = asked.dma_latency.as_ref().map(|limit| *limit < NO_LIMIT);
+        let resume = asked.resume_latency.iter().map(|(cpu, limit)| ResumeLimit {
+            cpu: *cpu,
+            limit_ns: match limit {
+                ResumeLatency::AtMost(limit) => limit.as_nanos(),
+                ResumeLatency::Zero | ResumeLatency::NoLimit => 0,
+            },
+        });
+        Self {
+            idle_driver: reading(asked.driver.clone()),
+            idle_governor: reading(asked.governor.clone()),
+            dma_latency_ns: reading(asked.dma_latency.clone().map(Nanos::as_nanos)),
+            dma_latency_limits: reading(limits),
+            dma_latency_holders: reading(asked.holders.clone()),
+            resume_latency: resume.collect(),
+        }
+    }
+}
+
+fn percent(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e4
+}
+
+fn reading<T>(fact: Fact<T>) -> Reading<T> {
+    match fact {
+        Fact::Known { value, .. } => Reading::known(value),
+        Fact::Missing { why, source } => Reading::unknown(format!("{source}: {why}")),
+    }
+}

@@ -1,0 +1,60 @@
+//! What the meters counted between two moments.
+
+use units::{Microwatts, Nanojoules, Nanos};
+
+use super::Tally;
+
+/// The energy of one meter, or of several, in a span of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// The energy.
+    pub energy: Nanojoules,
+    /// The time between the two readings.
+    pub span: Nanos,
+}
+
+impl Share {
+    /// The mean power; `None` if no time passed.
+    pub fn power(&self) -> Option<Microwatts> {
+        self.energy.over(self.span)
+    }
+}
+
+/// The state of all meters at a moment; from [`super::Meters::since`], what they counted up to a later one.
+#[derive(Clone, Debug)]
+pub struct Account {
+    at: Vec<Tally>,
+    shares: Vec<Result<Share, String>>,
+}
+
+impl Account {
+    pub(super) fn new(at: Vec<Tally>) -> Self {
+        Self { at, shares: Vec::new() }
+    }
+
+    pub(super) fn until(&self, later: &[Tally]) -> Self {
+        let share =
+            |(later, earlier): (&Tally, &Tally)| later.since(earlier).map(|(energy, span)| Share { energy, span });
+        Self { at: later.to_vec(), shares: later.iter().zip(&self.at).map(share).collect() }
+    }
+
+    /// What the meters counted from this state to a later one.
+    pub fn between(&self, later: &Self) -> Self {
+        self.until(&later.at)
+    }
+
+    /// What each meter counted, or why that is not known; in the order of [`super::Meters::list`].
+    pub fn shares(&self) -> &[Result<Share, String>] {
+        &self.shares
+    }
+
+    /// The sum of some meters. Unknown if one of them is.
+    pub(super) fn sum(&self, places: &[usize]) -> Result<Share, String> {
+        let nothing = Share { energy: Nanojoules::default(), span: Nanos::ZERO };
+        places.iter().try_fold(nothing, |sum, place| {
+            let share =
+                self.shares.get(*place).cloned().unwrap_or_else(|| Err("it was not read at both ends".to_owned()))?;
+            Ok(Share { energy: sum.energy + share.energy, span: sum.span.max(share.span) })
+        })
+    }
+}

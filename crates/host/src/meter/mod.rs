@@ -1,0 +1,340 @@
+//! Energy meters: what this machine counts of its own energy, through which interface, and what each count includes.
+//!
+//! ```text
+//!  powercap ─┐
+//!  perf     ─┤ find: one Meter per part of the machine          read ──► Tally: wrap-around, units,
+//!  MSR      ─┼─► (the first interface that can be read counts) ──►       differences, doubts
+//!  ACPI     ─┤    Lack: why the others give nothing                       │
+//!  hwmon    ─┘                                                            └─► Account: a run's energy
+//! ```
+//! Several interfaces show the same counter (RAPL: powercap, perf and registers), and some counters include others: a
+//! package its cores, the platform its packages. [`Meters::counted`] is the largest set whose sum counts nothing twice.
+//!
+//! A meter that is missing is no meter that reads zero: [`Meters::lacks`] has the reason for each interface.
+//!
+//! Time is an argument: [`Meters::poll`] takes it, and [`Meters::poll_within`] says how soon a counter may wrap around.
+//!
+//! Sources: Linux, Documentation/power/powercap/powercap.rst, Documentation/ABI/testing/sysfs-class-hwmon,
+//! Documentation/hwmon/acpi_power_meter.rst; Intel 64 and IA-32 Software Developer's Manual, volume 3, 16.10 (RAPL).
+
+mod account;
+mod choose;
+pub mod cores;
+mod hwmon;
+mod msr;
+mod perf;
+mod powercap;
+mod sys;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+
+use units::{Nanojoules, Nanos};
+
+pub use account::{Account, Share};
+pub use tally::{Quantity, Tally, Unit};
+
+use crate::facts::{Root, Why};
+
+units::named! {
+    /// The interface through which a meter is read, the preferred one first.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Interface {
+        /// RAPL through `/sys/class/powercap`: whole microjoules; wraps around.
+        Powercap = "powercap",
+        /// RAPL through perf's PMU `power`: 2^-32 J; the kernel extends the counter to 64 bits.
+        Perf = "perf",
+        /// RAPL's registers through `/dev/cpu/N/msr`: 32 bits; each reading interrupts one CPU of the package.
+        Msr = "msr",
+        /// ACPI's power meter (device ACPI000D): average power of the machine or a part of it.
+        Acpi = "acpi",
+        /// A sensor of the class hwmon.
+        Hwmon = "hwmon",
+    }
+}
+
+/// The part of the machine whose energy a meter counts.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Part {
+    /// A processor package, or one die of it: cores, caches, uncore, integrated graphics.
+    Package(Place),
+    /// All cores of a package (RAPL PP0); included in the package.
+    Cores(Place),
+    /// One core, as AMD's processors count it; included in the package.
+    Core(Place),
+    /// The uncore's graphics (RAPL PP1); included in the package.
+    Uncore(Place),
+    /// The memory of a package; not included in the package.
+    Dram(Place),
+    /// The platform (RAPL psys): the packages and whatever the board's designer connected.
+    Platform,
+    /// The whole machine, or what an ACPI power meter measures of it. The text names the device.
+    Machine(String),
+    /// Something else, which is added to nothing: a rail, an accelerator, a zone with an unknown name.
+    Other(String),
+}
+
+/// A package, and the die if the package has several.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// Number of the socket.
+    pub package: u32,
+    /// Number of the die in its package; `None` if the package has one.
+    pub die: Option<u32>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.die {
+            Some(die) => write!(f, "package-{}-die-{die}", self.package),
+            None => write!(f, "package-{}", self.package),
+        }
+    }
+}
+
+impl Part {
+    /// A short name: `package-0`, `package-1 dram`, `platform`.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Package(place) => place.to_string(),
+            Self::Cores(place) => format!("{place} cores"),
+            Self::Core(place) => format!("{place} one core"),
+            Self::Uncore(place) => format!("{place} uncore"),
+            Self::Dram(place) => format!("{place} dram"),
+            Self::Platform => "platform".to_owned(),
+            Self::Machine(device) | Self::Other(device) => device.clone(),
+        }
+    }
+
+    /// What the count includes, and what not, for people.
+    pub fn includes(&self) -> &'static str {
+        match self {
+            Self::Package(_) => "cores, caches, uncore and integrated graphics of the package; not its memory",
+            Self::Cores(_) => "all cores of the package, without uncore",
+            Self::Core(_) => "one core of the package",
+            Self::Uncore(_) => "integrated graphics of the package",
+            Self::Dram(_) => "memory of the package's channels",
+            Self::Platform => "the platform: packages and what the board's designer connected, often all of the board",
+            Self::Machine(_) => "what the firmware measures, usually the whole machine",
+            Self::Other(_) => "what its driver measures; never added to other meters",
+        }
+    }
+}
+
+/// An energy meter of this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Meter {
+    /// The part whose energy it counts.
+    pub part: Part,
+    /// The interface through which it is read.
+    pub by: Interface,
+    /// Where: a path, or an event's or a register's name.
+    pub place: String,
+    /// Whether it counts energy or shows power.
+    pub quantity: Quantity,
+    /// How often the hardware or firmware updates it; `None` if that is not known.
+    pub update: Option<Nanos>,
+    /// The accuracy that the firmware claims, in ppm of the value; `None` if it claims none.
+    pub accuracy_ppm: Option<u32>,
+}
+
+impl Meter {
+    /// The least difference of two readings; `None` for a meter that shows power.
+    pub fn resolution(&self) -> Option<Nanojoules> {
+        match &self.quantity {
+            Quantity::Energy { step, .. } => Some(*step),
+            Quantity::Average { .. } | Quantity::Power => None,
+        }
+    }
+}
+
+/// Why an interface, or one of its meters, gives nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lack {
+    /// The interface.
+    pub by: Interface,
+    /// Where the reader looked.
+    pub place: String,
+    /// Why nothing can be read there.
+    pub why: Why,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by, place, why } = self;
+        write!(f, "{by}: {place}: {why}")
+    }
+}
+
+/// Where a meter's value is read.
+#[derive(Debug)]
+enum From {
+    /// A file with one number, which may be read again and again.
+    File(File),
+    /// A perf event.
+    Event(OwnedFd),
+    /// The low 32 bits of a register, at this address of the file `/dev/cpu/N/msr`.
+    Register(File, u32),
+    /// The same of a recorded register: the file, and the CPU whose line counts.
+    Recorded(File, u32),
+}
+
+impl From {
+    fn read(&self) -> Result<u64, Why> {
+        let number = |file: &File| -> Result<String, Why> {
+            let mut text = [0; 4096];
+            let read = file.read_at(&mut text, 0).map_err(|error| why(&error))?;
+            Ok(String::from_utf8_lossy(&text[..read]).trim().to_owned())
+        };
+        match self {
+            Self::File(file) => {
+                let text = number(file)?;
+                text.parse()
+                    .map_err(|_| Why::Malformed(format!("{text:?} is no number of microjoules or microwatts").into()))
+            }
+            Self::Event(event) => sys::count(event).map_err(|error| why(&error)),
+            Self::Register(file, address) => {
+                let mut octets = [0; 8];
+                file.read_exact_at(&mut octets, u64::from(*address)).map_err(|error| why(&error))?;
+                Ok(u64::from_le_bytes(octets) & u64::from(u32::MAX))
+            }
+            Self::Recorded(file, cpu) => {
+                let text = number(file)?;
+                msr::line(&text, *cpu).map(|value| value & u64::from(u32::MAX))
+            }
+        }
+    }
+}
+
+/// The reason behind a system's error.
+fn why(error: &std::io::Error) -> Why {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Why::NotPermitted,
+        std::io::ErrorKind::NotFound => Why::Absent,
+        _ => Why::Unsupported(error.to_string().into()),
+    }
+}
+
+/// A meter that was found and could be read once.
+#[derive(Debug)]
+struct Found {
+    meter: Meter,
+    from: From,
+}
+
+/// The meters of a machine, open for reading, with what each has counted since [`Meters::find`].
+#[derive(Debug)]
+pub struct Meters {
+    found: Vec<Found>,
+    tallies: Vec<Tally>,
+    counted: Vec<usize>,
+    lacks: Vec<Lack>,
+}
+
+/// The longest time between two readings of a meter that shows power: in between, nobody looks.
+const POWER_POLL: Nanos = Nanos::from_secs(1);
+
+impl Meters {
+    /// Looks for the meters of the machine below `root`, and opens each. Changes nothing.
+    ///
+    /// perf events exist on the running machine alone. Registers are read only where neither powercap nor perf has a
+    /// package, because reading one interrupts its CPU.
+    pub fn find(root: &Root) -> Self {
+        let mut found = Vec::new();
+        let mut lacks = Vec::new();
+        powercap::find(root, &mut found, &mut lacks);
+        perf::find(root, &mut found, &mut lacks);
+        msr::find(root, &mut found, &mut lacks);
+        hwmon::acpi(root, &mut found, &mut lacks);
+        hwmon::find(root, &mut found, &mut lacks);
+        Self::of(found, lacks)
+    }
+
+    fn of(found: Vec<Found>, lacks: Vec<Lack>) -> Self {
+        let parts: Vec<&Part> = found.iter().map(|found| &found.meter.part).collect();
+        let counted = choose::counted(&parts);
+        let tallies = found.iter().map(|found| Tally::new(found.meter.quantity.clone())).collect();
+        Self { found, tallies, counted, lacks }
+    }
+
+    /// The meters, in the order in which [`Account::shares`] has them.
+    pub fn list(&self) -> impl ExactSizeIterator<Item = &Meter> {
+        self.found.iter().map(|found| &found.meter)
+    }
+
+    /// Places in [`Meters::list`] of the meters whose sum counts no energy twice. Empty if there is no meter of the
+    /// processors, the platform or the machine.
+    pub fn counted(&self) -> &[usize] {
+        &self.counted
+    }
+
+    /// Why interfaces, or some of their meters, give nothing.
+    pub fn lacks(&self) -> &[Lack] {
+        &self.lacks
+    }
+
+    /// In one sentence, why there is no figure of energy. `None` if there is one.
+    pub fn reason(&self) -> Option<String> {
+        if !self.counted.is_empty() {
+            return None;
+        }
+        let others: Vec<String> = self.list().map(|meter| meter.part.name()).collect();
+        if !others.is_empty() {
+            return Some(format!(
+                "no meter of the processors, the platform or the machine that can be taken alone, only: {}",
+                others.join(", ")
+            ));
+        }
+        let mut text = String::from("no energy meter here: ");
+        for (place, lack) in self.lacks.iter().enumerate() {
+            text.push_str(if place == 0 { "" } else { "; " });
+            text.push_str(&lack.to_string());
+        }
+        Some(text)
+    }
+
+    /// Reads every meter. `now` is the time since any fixed moment.
+    pub fn poll(&mut self, now: Nanos) {
+        for (found, tally) in self.found.iter().zip(&mut self.tallies) {
+            match found.from.read() {
+                Ok(value) => tally.feed(now, value),
+                Err(why) => tally.fail(format!("{}: {why}", found.meter.place)),
+            }
+        }
+    }
+
+    /// The longest time until the next [`Meters::poll`], so that no counter wraps around twice unseen and no change of
+    /// power is missed. `None` if nobody need look in between.
+    pub fn poll_within(&self) -> Option<Nanos> {
+        self.found.iter().filter_map(|found| found.meter.quantity.poll_within(POWER_POLL)).min()
+    }
+
+    /// What has been counted since the meters were found, up to the last [`Meters::poll`].
+    pub fn account(&self) -> Account {
+        Account::new(self.tallies.clone())
+    }
+
+    /// Energy since the account was taken, for each meter and for the counted sum.
+    pub fn since(&self, account: &Account) -> Account {
+        account.until(&self.tallies)
+    }
+
+    /// The sum over the counted meters of an account that [`Meters::since`] returned, or why there is none.
+    pub fn sum(&self, account: &Account) -> Result<Share, String> {
+        if let Some(reason) = self.reason() {
+            return Err(reason);
+        }
+        account.sum(&self.counted)
+    }
+
+    /// What the counted sum includes: `package-0 + package-0 dram`.
+    pub fn counted_name(&self) -> String {
+        let names: Vec<String> = self.counted.iter().map(|place| self.found[*place].meter.part.name()).collect();
+        names.join(" + ")
+    }
+}

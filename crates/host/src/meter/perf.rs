@@ -1,0 +1,151 @@
+//! RAPL through perf: the PMU `power` below `/sys/bus/event_source/devices` (Linux, arch/x86/events/rapl.c).
+//!
+//! Each event counts on one CPU of each package (`cpumask`); its value times `events/*.scale` is in joules. The kernel
+//! extends the register to 64 bits, so that it never wraps around.
+
+use super::tally::{Quantity, Unit};
+use super::{Found, From, Interface, Lack, Meter, Part, Place, powercap, sys};
+use crate::facts::{CpuSet, Kind, Root, Why};
+
+const PMU: &str = "sys/bus/event_source/devices/power";
+
+/// The name of an event, and the part that it counts in a package.
+type Named = (&'static str, fn(Place) -> Part);
+
+/// The events.
+const EVENTS: [Named; 5] = [
+    ("energy-pkg", Part::Package),
+    ("energy-ram", Part::Dram),
+    ("energy-cores", Part::Cores),
+    ("energy-gpu", Part::Uncore),
+    ("energy-psys", |_| Part::Platform),
+];
+
+pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
+    let lack = |place: String, why: Why| Lack { by: Interface::Perf, place, why };
+    let events = match events(root) {
+        Ok(events) => events,
+        Err((place, why)) => return lacks.push(lack(place, why)),
+    };
+    for event in events {
+        if found.iter().any(|found| found.meter.part == event.part) {
+            continue;
+        }
+        if root.kind() != Kind::Live {
+            lacks.push(lack(event.place, Why::Unsupported("a perf event counts on the running machine only".into())));
+            continue;
+        }
+        match sys::open(event.kind, event.config, event.cpu) {
+            Ok(fd) => {
+                let quantity = Quantity::Energy { unit: event.unit, modulus: None, step: event.unit.step() };
+                let (by, update) = (Interface::Perf, Some(powercap::UPDATE));
+                let meter = Meter { part: event.part, by, place: event.place, quantity, update, accuracy_ppm: None };
+                found.push(Found { meter, from: From::Event(fd) });
+            }
+            Err(error) => lacks.push(lack(event.place, super::why(&error))),
+        }
+    }
+}
+
+/// One event on the CPU that stands for its package.
+#[derive(Debug)]
+struct Event {
+    part: Part,
+    place: String,
+    kind: u32,
+    config: u64,
+    cpu: u32,
+    unit: Unit,
+}
+
+/// The events that sysfs names, or where and why there are none.
+fn events(root: &Root) -> Result<Vec<Event>, (String, Why)> {
+    let kind = root.number::<u32>(&format!("{PMU}/type"));
+    let Some(kind) = kind.get() else {
+        return Err((format!("/{PMU}"), kind.why().cloned().unwrap_or(Why::Absent)));
+    };
+    let mask = root.cpu_list(&format!("{PMU}/cpumask"));
+    let Some(cpus) = mask.value() else {
+        return Err((format!("/{PMU}/cpumask"), mask.why().cloned().unwrap_or(Why::Absent)));
+    };
+    let mut events = Vec::new();
+    for (name, part) in EVENTS {
+        let path = format!("{PMU}/events/{name}");
+        let Some(text) = root.text(&path).into_value() else { continue };
+        let scale = root.text(&format!("{path}.scale")).into_value().and_then(|text| text.parse().ok());
+        let joules = root.text(&format!("{path}.unit")).into_value().is_none_or(|unit| unit == "Joules");
+        let (Some(config), Some(unit), true) = (config(&text), scale.and_then(Unit::of_joules), joules) else {
+            return Err((format!("/{path}"), Why::Malformed(format!("{text:?} with its scale and unit").into())));
+        };
+        for cpu in cpus.iter() {
+            let part = part(place(root, cpu, cpus));
+            if !events.iter().any(|event: &Event| event.part == part) {
+                events.push(Event { part, place: format!("power/{name}/ on CPU {cpu}"), kind, config, cpu, unit });
+            }
+        }
+    }
+    Ok(events)
+}
+
+/// `event=0x02`, as `format/event` (config:0-7) has it. Other terms are not known.
+pub(super) fn config(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("event=0x")?, 16).ok().filter(|config| *config <= 0xff)
+}
+
+/// The package of a CPU, and its die if the mask has several CPUs of the package.
+pub(super) fn place(root: &Root, cpu: u32, all: &CpuSet) -> Place {
+    let topology =
+        |cpu: u32, name: &str| root.number(&format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}")).get();
+    let package = topology(cpu, "physical_package_id").unwrap_or(0);
+    let shared = all.iter().filter(|other| topology(*other, "physical_package_id").unwrap_or(0) == package).count() > 1;
+    Place { package, die: shared.then(|| topology(cpu, "die_id")).flatten() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(scale: &str) -> Vec<(String, String)> {
+        let mut files: Vec<(String, String)> = [
+            ("type", "30\n"),
+            ("cpumask", "0,4\n"),
+            ("events/energy-pkg", "event=0x02\n"),
+            ("events/energy-pkg.scale", scale),
+            ("events/energy-pkg.unit", "Joules\n"),
+            ("events/energy-psys", "event=0x05\n"),
+            ("events/energy-psys.scale", "1.0\n"),
+            ("events/energy-psys.unit", "Joules\n"),
+        ]
+        .map(|(name, text)| (format!("{PMU}/{name}"), text.to_owned()))
+        .to_vec();
+        for (cpu, package) in [(0, 0), (4, 1)] {
+            files.push((
+                format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"),
+                format!("{package}\n"),
+            ));
+        }
+        files
+    }
+
+    #[test]
+    fn each_package_has_an_event_and_the_platform_one() {
+        let root = Root::given(files("2.3283064365386962890625e-10\n"));
+        let events = events(&root).unwrap();
+        let seen: Vec<(String, u64, u32)> = events.iter().map(|e| (e.part.name(), e.config, e.cpu)).collect();
+        let expected = [("package-0", 2, 0), ("package-1", 2, 4), ("platform", 5, 0)];
+        assert_eq!(seen, expected.map(|(name, config, cpu)| (name.to_owned(), config, cpu)));
+        assert_eq!(events[0].unit, Unit::of_exponent(32));
+        assert_eq!(events[2].unit, Unit::of_exponent(0));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        let (place, why) = events(&Root::given(files("half\n"))).unwrap_err();
+        assert!(place.ends_with("energy-pkg") && matches!(why, Why::Malformed(_)), "{place}: {why}");
+        assert_eq!(config("event=0x02,umask=0x1"), None);
+        assert_eq!(config("event=0x1ff"), None);
+        let none: [(&str, &str); 0] = [];
+        let (place, why) = events(&Root::given(none).complete()).unwrap_err();
+        assert_eq!((place.as_str(), why), ("/sys/bus/event_source/devices/power", Why::Absent));
+    }
+}

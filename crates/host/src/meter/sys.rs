@@ -1,0 +1,57 @@
+//! Counting events of perf: perf_event_open(2), and reading the count.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+/// `struct perf_event_attr` up to `PERF_ATTR_SIZE_VER0` (include/uapi/linux/perf_event.h).
+#[repr(C)]
+#[derive(Default)]
+struct PerfEventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+const _: () = assert!(size_of::<PerfEventAttr>() == 64);
+
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
+/// Opens a counter of all threads on a CPU.
+pub(super) fn open(kind: u32, config: u64, cpu: u32) -> io::Result<OwnedFd> {
+    let attr = PerfEventAttr { kind, size: size_of::<PerfEventAttr>() as u32, config, ..PerfEventAttr::default() };
+    let cpu = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
+    // SAFETY: `attr` is a whole perf_event_attr of the size that it states, and lives through the call; pid -1 with a CPU
+    // means every thread on it, and there is no group.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_ref(&attr),
+            -1 as libc::pid_t,
+            cpu,
+            -1 as libc::c_int,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a new descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The count of an event without groups and times: eight bytes.
+pub(super) fn count(event: &OwnedFd) -> io::Result<u64> {
+    let mut octets = [0; 8];
+    match rustix::io::read(event, &mut octets)? {
+        8 => Ok(u64::from_ne_bytes(octets)),
+        _ => Err(io::Error::other("the event is in an error state")),
+    }
+}

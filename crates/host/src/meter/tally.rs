@@ -1,0 +1,289 @@
+//! The arithmetic of meters: units, wrap-around, differences, and integrals of power. It reads nothing.
+
+use units::{Microwatts, Nanojoules, Nanos};
+
+/// The most that one meter is taken to measure: twice what the largest packages and their memory draw (500 W in 2025).
+/// It only bounds how soon a counter can have wrapped around.
+pub(super) const LARGEST_POWER: Microwatts = Microwatts::new(1_000_000_000);
+
+/// The energy of one count, exact in 2^-32 nJ: RAPL's units are powers of two of a joule, sysfs has microjoules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unit(u128);
+
+impl Unit {
+    /// One microjoule.
+    pub const MICROJOULE: Self = Self(1_000 << 32);
+
+    /// 2^-`exponent` J, as RAPL's unit register has it; `exponent` is at most 31 there.
+    pub const fn of_exponent(exponent: u32) -> Self {
+        Self((1_000_000_000 << 32) >> exponent)
+    }
+
+    /// A number of joules, as in perf's files `*.scale`. `None` unless it is positive and below 2^32 J.
+    pub fn of_joules(joules: f64) -> Option<Self> {
+        let scaled = joules * 1e9 * f64::from(2u32).powi(32);
+        (scaled >= 1.0 && joules < f64::from(u32::MAX)).then_some(Self(scaled.round() as u128))
+    }
+
+    /// The energy of `counts`, rounded down; saturates.
+    pub fn energy(self, counts: u128) -> Nanojoules {
+        let wide = counts.saturating_mul(self.0) >> 32;
+        Nanojoules::new(u64::try_from(wide).unwrap_or(u64::MAX))
+    }
+
+    /// The energy of one count, rounded up, so that a resolution is never 0.
+    pub fn step(self) -> Nanojoules {
+        Nanojoules::new(u64::try_from(self.0.div_ceil(1 << 32)).unwrap_or(u64::MAX))
+    }
+}
+
+/// What a meter shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Quantity {
+    /// A counter of energy.
+    Energy {
+        /// Energy of one count.
+        unit: Unit,
+        /// The counter goes on at 0 after `modulus` - 1; `None` for a counter that never wraps around.
+        modulus: Option<u64>,
+        /// The least difference of two readings, which may be many counts.
+        step: Nanojoules,
+    },
+    /// The average power of the last `interval`, in microwatts; `None` if the interval is not known.
+    Average {
+        /// The time over which the firmware averages.
+        interval: Option<Nanos>,
+    },
+    /// The power at the moment of reading, in microwatts.
+    Power,
+}
+
+impl Quantity {
+    /// The longest time between two readings.
+    pub(super) fn poll_within(&self, power: Nanos) -> Option<Nanos> {
+        match self {
+            Self::Energy { unit, modulus, .. } => {
+                let modulus = (*modulus)?;
+                // Half of the time that the largest power takes for one turn.
+                let nanojoules = unit.energy(modulus.into()).as_nanojoules();
+                let nanos = u128::from(nanojoules) * 1_000_000 / u128::from(LARGEST_POWER.as_microwatts()) / 2;
+                Some(Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+            }
+            Self::Average { interval } => {
+                Some(interval.map_or(power, |interval| interval.max(Nanos::from_millis(10)).min(power)))
+            }
+            Self::Power => Some(power),
+        }
+    }
+}
+
+/// What one meter has counted since its first reading.
+///
+/// ```text
+///  New ──feed──► Counting ──feed──► Counting
+///                   └── backwards, too long unread, unreadable ──► in doubt: the sum is unknown from then on
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tally {
+    quantity: Quantity,
+    /// Time and value of the last reading.
+    last: Option<(Nanos, u64)>,
+    /// Time from the first reading to the last.
+    span: Nanos,
+    /// Counts, or microwatts times nanoseconds.
+    sum: u128,
+    /// The first thing that went wrong, with the number of things.
+    doubt: Option<(u64, String)>,
+}
+
+impl Tally {
+    /// A tally without a reading.
+    pub const fn new(quantity: Quantity) -> Self {
+        Self { quantity, last: None, span: Nanos::ZERO, sum: 0, doubt: None }
+    }
+
+    /// Takes a reading at `now`, which must not be earlier than the last.
+    pub fn feed(&mut self, now: Nanos, value: u64) {
+        let before = self.last.replace((now, value));
+        let Some((then, before)) = before else { return };
+        let elapsed = now.checked_sub(then).unwrap_or(Nanos::ZERO);
+        self.span += elapsed;
+        match &self.quantity {
+            Quantity::Energy { unit, modulus, .. } => {
+                let (unit, modulus) = (*unit, *modulus);
+                match difference(before, value, modulus) {
+                    Ok(counts) => self.sum += u128::from(counts),
+                    Err(reason) => return self.fail(reason),
+                }
+                let turn = modulus.map(|modulus| unit.energy(modulus.into()));
+                if turn.is_some_and(|turn| LARGEST_POWER * elapsed >= turn) {
+                    self.fail(format!("it was not read for {elapsed}, and may have wrapped around more than once"));
+                }
+            }
+            Quantity::Average { .. } => self.sum += u128::from(value) * u128::from(elapsed.as_nanos()),
+            Quantity::Power => {
+                self.sum += (u128::from(value) + u128::from(before)) * u128::from(elapsed.as_nanos()) / 2;
+            }
+        }
+    }
+
+    /// Records that the meter could not be read, or not be understood. Its energy is unknown from then on, also if a later
+    /// reading succeeds: nobody knows what it counted meanwhile.
+    pub fn fail(&mut self, reason: String) {
+        match &mut self.doubt {
+            Some((number, _)) => *number += 1,
+            None => self.doubt = Some((1, reason)),
+        }
+    }
+
+    /// Energy and time since an earlier state of the same tally.
+    pub(super) fn since(&self, earlier: &Self) -> Result<(Nanojoules, Nanos), String> {
+        let number = |tally: &Self| tally.doubt.as_ref().map_or(0, |(number, _)| *number);
+        if number(self) != number(earlier) {
+            return Err(self.doubt.as_ref().map(|(_, reason)| reason.clone()).unwrap_or_default());
+        }
+        if earlier.last.is_none() || self.last.is_none() {
+            return Err("it was not read at both ends".to_owned());
+        }
+        let sum = self.sum - earlier.sum;
+        let energy = match &self.quantity {
+            Quantity::Energy { unit, .. } => unit.energy(sum),
+            // 1 uW for 1 ms is 1 nJ.
+            Quantity::Average { .. } | Quantity::Power => {
+                Nanojoules::new(u64::try_from(sum / 1_000_000).unwrap_or(u64::MAX))
+            }
+        };
+        Ok((energy, self.span.checked_sub(earlier.span).unwrap_or(Nanos::ZERO)))
+    }
+}
+
+/// How far a counter has gone from `before` to `after`, if it wrapped around at most once.
+fn difference(before: u64, after: u64, modulus: Option<u64>) -> Result<u64, String> {
+    match modulus {
+        Some(modulus) if after >= modulus || before >= modulus => {
+            Err(format!("it showed {}, beyond its range of {modulus}", after.max(before)))
+        }
+        _ if after >= before => Ok(after - before),
+        Some(modulus) => Ok(modulus - before + after),
+        None => Err(format!("it went back from {before} to {after}, as after a reset or a change of the driver")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn microjoules(modulus: Option<u64>) -> Tally {
+        Tally::new(Quantity::Energy { unit: Unit::MICROJOULE, modulus, step: Nanojoules::new(61_036) })
+    }
+
+    fn at(ms: u64) -> Nanos {
+        Nanos::from_millis(ms)
+    }
+
+    fn energy(tally: &Tally, from: &Tally) -> Result<u64, String> {
+        tally.since(from).map(|(energy, _)| energy.as_nanojoules())
+    }
+
+    #[test]
+    fn units_are_exact() {
+        assert_eq!(Unit::of_exponent(14).energy(1 << 14), Nanojoules::new(1_000_000_000));
+        assert_eq!(Unit::of_exponent(14).step(), Nanojoules::new(61_036));
+        assert_eq!(
+            Unit::of_joules(2.328_306_436_538_696_3e-10).unwrap().energy(1 << 32),
+            Nanojoules::new(1_000_000_000)
+        );
+        assert_eq!(Unit::of_exponent(0).energy(7), Nanojoules::new(7_000_000_000));
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e30] {
+            assert_eq!(Unit::of_joules(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_wraps_around_is_carried_on() {
+        let mut tally = microjoules(Some(1_000_000_000));
+        tally.feed(at(0), 999_999_000);
+        let start = tally.clone();
+        tally.feed(at(100), 500);
+        assert_eq!(energy(&tally, &start), Ok(1_500_000));
+        tally.feed(at(200), 1_500);
+        assert_eq!(energy(&tally, &start), Ok(2_500_000));
+    }
+
+    #[test]
+    fn a_counter_without_range_that_goes_back_is_in_doubt() {
+        let mut tally = microjoules(None);
+        tally.feed(at(0), 5_000);
+        let start = tally.clone();
+        tally.feed(at(1), 4_000);
+        assert!(energy(&tally, &start).unwrap_err().contains("went back from 5000 to 4000"));
+        // What comes later is known again, if it is asked for from here on.
+        let again = tally.clone();
+        tally.feed(at(2), 6_000);
+        assert_eq!(energy(&tally, &again), Ok(2_000_000));
+        assert!(energy(&tally, &start).is_err());
+    }
+
+    #[test]
+    fn a_value_beyond_the_range_and_a_gap_of_more_than_a_turn_are_in_doubt() {
+        let mut tally = microjoules(Some(1_000));
+        tally.feed(at(0), 1);
+        let start = tally.clone();
+        tally.feed(at(0), 1_000);
+        assert!(energy(&tally, &start).unwrap_err().contains("beyond its range"));
+        // 1 kW turns 1000 J around in a second.
+        let mut tally = microjoules(Some(1_000_000_000));
+        tally.feed(at(0), 1);
+        let start = tally.clone();
+        tally.feed(at(999), 2);
+        assert_eq!(energy(&tally, &start), Ok(1_000));
+        tally.feed(at(1_999), 3);
+        assert!(energy(&tally, &start).unwrap_err().contains("more than once"));
+    }
+
+    #[test]
+    fn power_is_integrated() {
+        let mut average = Tally::new(Quantity::Average { interval: Some(at(1_000)) });
+        average.feed(at(0), 99);
+        let start = average.clone();
+        average.feed(at(1_000), 42_000_000);
+        average.feed(at(3_000), 55_500_000);
+        assert_eq!(energy(&average, &start), Ok((42 + 2 * 55) * 1_000_000_000 + 1_000_000_000));
+        let mut power = Tally::new(Quantity::Power);
+        power.feed(at(0), 10_000_000);
+        let start = power.clone();
+        power.feed(at(2_000), 20_000_000);
+        assert_eq!(energy(&power, &start), Ok(30_000_000_000));
+    }
+
+    #[test]
+    fn counters_are_looked_at_before_they_can_turn_twice() {
+        let rapl = Quantity::Energy { unit: Unit::of_exponent(16), modulus: Some(1 << 32), step: Nanojoules::new(1) };
+        // 65,536 J at 1 kW: 65 s; half of it.
+        assert_eq!(rapl.poll_within(at(1)), Some(at(32_768)));
+        assert_eq!(microjoules(None).quantity.poll_within(at(1)), None);
+        assert_eq!(Quantity::Average { interval: Some(at(300)) }.poll_within(at(1_000)), Some(at(300)));
+        assert_eq!(Quantity::Average { interval: None }.poll_within(at(1_000)), Some(at(1_000)));
+    }
+
+    proptest! {
+        /// Any way through the range, in steps below one turn, is the sum of its steps.
+        #[test]
+        fn the_sum_of_the_steps_comes_out(modulus in 2u64.., start: u64, steps in prop::collection::vec(0u64.., 1..20)) {
+            let mut tally = microjoules(Some(modulus));
+            let mut value = start % modulus;
+            tally.feed(Nanos::ZERO, value);
+            let first = tally.clone();
+            let mut sum = 0u128;
+            for step in steps {
+                let step = step % modulus;
+                sum += u128::from(step);
+                value = ((u128::from(value) + u128::from(step)) % u128::from(modulus)) as u64;
+                // No time passes: nothing can have turned twice.
+                tally.feed(Nanos::ZERO, value);
+            }
+            prop_assert_eq!(energy(&tally, &first), Ok(Unit::MICROJOULE.energy(sum).as_nanojoules()));
+        }
+    }
+}
