@@ -174,7 +174,7 @@ impl Core {
         });
         let (frequency, running_ppm) = match (&earlier.ticks, &later.ticks) {
             (Ok(earlier), Ok(later)) => frequency(*earlier, *later, span),
-            (Err(why), _) | (_, Err(why)) => (Err(why.to_string()), None),
+            (Err(why), _) | (_, Err(why)) => (Err(format!("APERF, MPERF and scaling_cur_freq: {why}")), None),
         };
         let frequency_by = self.clock.as_ref().ok().filter(|_| frequency.is_ok()).map(Clock::source);
         CoreUse { cpu: self.cpu, frequency, frequency_by, running_ppm, states }

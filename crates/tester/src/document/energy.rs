@@ -140,7 +140,13 @@ impl Energy {
     pub fn says(&self) -> String {
         let measured = self.measured.value.as_ref().map(MeasuredEnergy::says).unwrap_or_else(|| {
             let cpu = self.cpu_per_frame_ns.map_or(String::new(), |ns| format!("; CPU time {ns:.0} ns a frame"));
-            format!("unknown ({}){cpu}", self.measured.unknown_because.as_deref().unwrap_or("no reason given"))
+            let why = self.measured.unknown_because.as_deref().unwrap_or("no reason given");
+            // A list of all the places where nothing was found is for the document.
+            let why = match why.split_once(": ") {
+                Some((short, _)) if why.len() > LONGEST_REASON => format!("{short}; see apus power watch"),
+                _ => why.to_owned(),
+            };
+            format!("unknown ({why}){cpu}")
         });
         match self.modelled_says() {
             Some(modelled) => format!("{measured}; {modelled}"),
@@ -175,6 +181,9 @@ impl MeasuredEnergy {
 fn per_frame(nj: Option<f64>) -> String {
     nj.map_or(String::new(), |nj| format!(", {} a frame", joules(nj)))
 }
+
+/// The longest reason that fits in a line of text, in bytes.
+const LONGEST_REASON: usize = 100;
 
 fn watts(uw: u64) -> String {
     format!("{:.3} W", uw as f64 / 1e6)

@@ -84,8 +84,7 @@ impl Collector for Metrics {
         }
         let help = "Number of energy meters that can be read; 0 if the machine has none";
         let mut out = to.encode_descriptor("apus_energy_meters", help, None, MetricType::Gauge)?;
-        let none: Labels = Vec::new();
-        out.encode_family(&none)?.encode_gauge(&(self.total.energy.meters.len() as u64 as f64))?;
+        out.encode_gauge(&(self.total.energy.meters.len() as f64))?;
         let help = "Frequency of a CPU while it ran, since the answer before";
         let mut out = to.encode_descriptor("apus_cpu_frequency_hertz", help, None, MetricType::Gauge)?;
         for core in &self.recent {

@@ -72,8 +72,10 @@ fn cores(cores: &[Core], text: &mut String) {
         let _ = writeln!(text, "idle states unknown: {}", why.unwrap_or("no CPU is online"));
     }
     let _ = write!(text, "{:<5}{:>9}{:>9}", "CPU", "GHz", "runs %");
+    // As wide as the name with its unit, and two spaces.
+    let width = |name: &str| (name.chars().count() + 4).max(10);
     for name in &names {
-        let _ = write!(text, "{:>10}{:>9}", format!("{name} %"), "entries");
+        let _ = write!(text, "{:>width$}{:>9}", format!("{name} %"), "entries", width = width(name));
     }
     text.push('\n');
     for core in cores {
@@ -82,7 +84,8 @@ fn cores(cores: &[Core], text: &mut String) {
         for name in &names {
             let state = core.idle_states.value.iter().flatten().find(|state| state.name == *name);
             let entries = state.and_then(|state| state.entries).map_or("-".to_owned(), |n| n.to_string());
-            let _ = write!(text, "{:>10}{entries:>9}", number(state.and_then(|state| state.residency_percent)));
+            let share = number(state.and_then(|state| state.residency_percent));
+            let _ = write!(text, "{share:>width$}{entries:>9}", width = width(name));
         }
         text.push('\n');
     }
