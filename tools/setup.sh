@@ -16,7 +16,10 @@ cd "$(dirname "$0")/.."
 # program:package, in the order in which they are first needed
 run=(cc:gcc /usr/include/stdlib.h:libc6-dev ip:iproute2 ethtool:ethtool nsenter:util-linux sysctl:procps)
 test=("${run[@]}" ping:iputils-ping iperf3:iperf3 sockperf:sockperf prometheus:prometheus stress-ng:stress-ng
-	cpio:cpio xz:xz-utils)
+	cpio:cpio xz:xz-utils
+	# libapus: the header's compilers, the checkers, and the examples.
+	g++:g++ clang:clang valgrind:valgrind nm:binutils pkg-config:pkg-config python3:python3
+	/usr/include/xdp/xsk.h:libxdp-dev /usr/include/linux/bpf.h:linux-libc-dev)
 bench=("${run[@]}" python3:python3 cyclictest:rt-tests dpdk-testpmd:dpdk-dev clang:clang llvm-strip:llvm
 	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
 vm=("${run[@]}" qemu-system-x86_64:qemu-system-x86 setpriv:util-linux strip:binutils xz:xz-utils)

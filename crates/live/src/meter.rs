@@ -24,7 +24,7 @@ const TRIALS: usize = 16;
 
 /// Decides which waits are measured, and measures them.
 #[derive(Clone, Debug)]
-pub(crate) struct Meter {
+pub struct Meter {
     /// Number of waits so far, by kind.
     waits: [u64; WaitKind::ALL.len()],
     /// CPU time that a measurement without a wait shows.

@@ -286,7 +286,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             // A stamp of the future would be a fault of the clocks; it counts as no lateness.
             self.telemetry.picked_up(picked_up.since(at).unwrap_or(Nanos::ZERO));
             match &mut arrivals {
-                None => arrivals = Some(Arrivals { first: at, last: at, picked_up }),
+                None => arrivals = Some(Arrivals { first: at, last: at, picked_up, stamped: true }),
                 Some(known) => {
                     known.first = known.first.min(at);
                     known.last = known.last.max(at);
@@ -294,7 +294,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             }
         }
         self.telemetry.received(self.batch.len() as u64, bytes);
-        arrivals.unwrap_or(Arrivals { first: picked_up, last: picked_up, picked_up })
+        arrivals.unwrap_or(Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true })
     }
 
     /// Passes each frame of the batch to the application and sorts the frames by outgoing port.

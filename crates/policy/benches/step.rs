@@ -106,7 +106,7 @@ fn steps(
             queue = Queue {
                 received: count,
                 fill: count,
-                arrivals: Some(Arrivals { first: at, last: at, picked_up: now }),
+                arrivals: Some(Arrivals { first: at, last: at, picked_up: now, stamped: true }),
             };
         };
         match situation {

@@ -96,6 +96,7 @@ fn run_on(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &
                 first: At::from_nanos(arrivals[first]),
                 last: At::from_nanos(arrivals[next - 1]),
                 picked_up,
+                stamped: true,
             }),
         };
         let at = At::from_nanos(now);
@@ -415,7 +416,7 @@ proptest! {
             now = now + Nanos::from_nanos(advance);
             let first = now.before(Nanos::from_nanos(age + spread)).unwrap_or(At::ORIGIN);
             let arrivals = (received > 0)
-                .then(|| Arrivals { first, last: first + Nanos::from_nanos(spread), picked_up: now });
+                .then(|| Arrivals { first, last: first + Nanos::from_nanos(spread), picked_up: now, stamped: true });
             now = now + Nanos::from_nanos(work);
             let queues = [Queue { received, fill: received, arrivals }, Queue { received: 0, fill: 0, arrivals: None }];
             let seen = Observation { now, queues: &queues, ended };

@@ -9,9 +9,14 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet, capabilities, set_capabilities, set_no_new_privs};
-use units::{BitRate, Nanos};
+use units::{BitRate, Instant, Monotonic, Nanos};
 
 use crate::Error;
+
+/// The current time on `CLOCK_MONOTONIC`, by libc.
+pub fn monotonic() -> Instant<Monotonic> {
+    sys::monotonic()
+}
 
 /// How a worker's thread is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -9,9 +9,16 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, socket};
-use units::BitRate;
+use units::{BitRate, Instant, Monotonic};
 
 use super::InterfaceFacts;
+
+pub(super) fn monotonic() -> Instant<Monotonic> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives through the call. It cannot fail for a clock that every kernel has.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
 
 pub(super) fn set_fifo(priority: u8) -> io::Result<()> {
     // SAFETY: sched_param is plain integers, for which all zeroes is a value.

@@ -158,7 +158,12 @@ mod tests {
             spent: spent.map(Nanos::from_nanos),
             idle: Nanos::ZERO,
         });
-        let arrivals = |(_, first, last, taken)| Arrivals { first: at(first), last: at(last), picked_up: at(taken) };
+        let arrivals = |(_, first, last, taken)| Arrivals {
+            first: at(first),
+            last: at(last),
+            picked_up: at(taken),
+            stamped: true,
+        };
         let received = frames.map_or(0, |(received, ..)| received);
         let queue = Queue { received, fill: received, arrivals: frames.map(arrivals) };
         sum.see(&Observation { now: at(now), queues: &[queue], ended });

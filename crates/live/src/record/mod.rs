@@ -215,6 +215,17 @@ struct ArrivalsLine {
     first_ns: u64,
     last_ns: u64,
     picked_up_ns: u64,
+    /// Missing in files of devices that stamp arrivals, and in old files.
+    #[serde(skip_serializing_if = "is_true", default = "yes")]
+    stamped: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_true(stamped: &bool) -> bool {
+    *stamped
 }
 
 #[derive(Serialize, Deserialize)]
@@ -269,6 +280,7 @@ impl From<&Queue<Monotonic>> for QueueLine {
                 first_ns: a.first.as_nanos(),
                 last_ns: a.last.as_nanos(),
                 picked_up_ns: a.picked_up.as_nanos(),
+                stamped: a.stamped,
             }),
         }
     }
@@ -284,6 +296,7 @@ impl QueueLine {
                 first: at(a.first_ns),
                 last: at(a.last_ns),
                 picked_up: at(a.picked_up_ns),
+                stamped: a.stamped,
             }),
         }
     }

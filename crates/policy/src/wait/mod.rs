@@ -68,16 +68,24 @@ pub struct Queue<C> {
 /// When the frames of one poll arrived.
 #[derive(Debug)]
 pub struct Arrivals<C> {
-    /// Arrival of the oldest frame. The time of the pick-up if the device gives no timestamps.
+    /// Arrival of the oldest frame. Without timestamps, no frame arrived earlier: when the queue was polled before.
     pub first: Instant<C>,
-    /// Arrival of the newest frame. The time of the pick-up if the device gives no timestamps.
+    /// Arrival of the newest frame. Without timestamps, no frame arrived later: the time of the pick-up.
     pub last: Instant<C>,
     /// When the worker took the frames out of the ring.
     pub picked_up: Instant<C>,
+    /// Whether the device stamps arrivals. Otherwise `first` and `last` are bounds of an interval, and the policy treats
+    /// them as such.
+    pub stamped: bool,
 }
 
 impl<C> Arrivals<C> {
-    /// How long the oldest frame lay in the ring. Zero if the timestamps contradict each other.
+    /// The arrivals at a device that gives no timestamps: after the last poll, which began at `after`.
+    pub const fn unstamped(after: Instant<C>, picked_up: Instant<C>) -> Self {
+        Self { first: after, last: picked_up, picked_up, stamped: false }
+    }
+
+    /// How long the oldest frame lay in the ring; without timestamps, at most. Zero if the timestamps contradict each other.
     pub fn lateness(&self) -> Nanos {
         self.picked_up.since(self.first).unwrap_or(Nanos::ZERO)
     }
@@ -286,7 +294,7 @@ macro_rules! equal_for_any_clock {
         impl<C> Eq for $name<C> {}
     )*};
 }
-equal_for_any_clock!(Decision { action, reason } Arrivals { first, last, picked_up });
+equal_for_any_clock!(Decision { action, reason } Arrivals { first, last, picked_up, stamped });
 
 impl<C> PartialEq for Action<C> {
     fn eq(&self, other: &Self) -> bool {
@@ -314,7 +322,7 @@ pub(crate) mod tests {
     /// The decision after a poll at `now_ns` whose only queue gave `received` frames just then.
     pub fn frames(policy: &mut impl WaitPolicy<Simulated>, now_ns: u64, received: u32) -> Decision<Simulated> {
         let now = Instant::from_nanos(now_ns);
-        let arrivals = (received > 0).then_some(Arrivals { first: now, last: now, picked_up: now });
+        let arrivals = (received > 0).then_some(Arrivals { first: now, last: now, picked_up: now, stamped: true });
         policy.decide(&Observation { now, queues: &[Queue { received, fill: received, arrivals }], ended: None })
     }
 

@@ -1,0 +1,191 @@
+//! What `apus_config` says, checked.
+
+use std::ffi::{CStr, c_char};
+use std::path::PathBuf;
+use std::ptr;
+
+use live::platform;
+use policy::LossBound;
+use policy::wait::{Mode, Policy, WakeCosts};
+use units::{Nanos, PacketRate};
+
+use crate::error::{Code, fail};
+use crate::types::{APUS_KEEP_TIMER_SLACK, Config, Wakes};
+
+/// How long a block lasts at most, if the configuration does not say: as in Apus's own loop.
+const LONGEST_BLOCK: Nanos = live::worker::HEALTH_INTERVAL;
+/// The longest that a configuration can say. Longer blocks would save nothing.
+const LONGEST_BLOCK_MOST: Nanos = Nanos::from_secs(3600);
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The mode with its goal and loss bound.
+    pub mode: Mode,
+    /// What can end a block.
+    pub wakes: Wakes,
+    /// What waits cost on this platform, if a profile says it.
+    pub costs: Option<WakeCosts>,
+    /// A block ends after this time at the latest.
+    pub longest_block: Nanos,
+    /// The most packets that the loop takes at once. 0: all that there are.
+    pub burst: u32,
+    /// Whether the thread's timer slack stays as it is.
+    pub keep_slack: bool,
+    /// Name and place in telemetry. `None`: no telemetry.
+    pub shown: Option<Shown>,
+}
+
+/// What telemetry says about the loop.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // as in `apus_config`
+pub struct Shown {
+    pub name: String,
+    pub app: String,
+    pub port: Option<String>,
+    pub worker: u32,
+    pub root: PathBuf,
+}
+
+impl Settings {
+    /// Creates a policy that has learned nothing but the profile's costs. `interrupts` is whether a packet can end a block.
+    pub fn policy<C>(&self, interrupts: bool) -> Policy<C> {
+        let mode = match self.mode {
+            Mode::Adaptive(config) => Mode::Adaptive(policy::wait::AdaptiveConfig { interrupts, ..config }),
+            other => other,
+        };
+        let mut policy = mode.policy();
+        self.costs.iter().for_each(|costs| policy.know(costs));
+        policy
+    }
+
+    /// Reads and checks a configuration.
+    ///
+    /// # Safety
+    /// `config` is NULL or points to as many readable bytes as its first field says, and each text in it is NULL or ends
+    /// with a zero.
+    pub unsafe fn read(config: *const Config) -> Result<Self, Code> {
+        // SAFETY: as the caller promises.
+        let config = unsafe { copied(config)? };
+        // SAFETY: as the caller promises.
+        let text = |at: *const c_char, field: &str| unsafe { text(at, field) };
+        let wrong =
+            |field: &str, why: &dyn std::fmt::Display| fail(Code::Config, format_args!("config.{field}: {why}"));
+        let mode = mode(text(config.mode, "mode")?, text(config.goal, "goal")?)?;
+        let loss = match (config.ring_descriptors, config.peak_pps) {
+            (0, 0) => None,
+            (descriptors @ 1.., pps @ 1..) => Some(LossBound { descriptors, peak: PacketRate::new(pps) }),
+            _ => return Err(wrong("peak_pps", &"set it together with ring_descriptors, or set both to 0")),
+        };
+        let mode = match mode {
+            Mode::Adaptive(config) => Mode::Adaptive(policy::wait::AdaptiveConfig { loss, ..config }),
+            mode if loss.is_some() => return Err(wrong("peak_pps", &format_args!("{mode} does not bound its waits"))),
+            mode => mode,
+        };
+        let wakes = Wakes::ALL.into_iter().find(|wakes| *wakes as u32 == config.wakes);
+        let wakes = wakes.ok_or_else(|| wrong("wakes", &format_args!("{} is none of APUS_WAKES_", config.wakes)))?;
+        if config.flags & !APUS_KEEP_TIMER_SLACK != 0 || config.reserved != 0 {
+            return Err(wrong(
+                "flags",
+                &format_args!("{:#x} and reserved {} hold unknown bits", config.flags, config.reserved),
+            ));
+        }
+        let longest_block = match Nanos::from_nanos(config.longest_block_ns) {
+            Nanos::ZERO => LONGEST_BLOCK,
+            longest if longest <= LONGEST_BLOCK_MOST => longest,
+            longest => {
+                return Err(wrong("longest_block_ns", &format_args!("{longest} is more than {LONGEST_BLOCK_MOST}")));
+            }
+        };
+        let costs = costs(text(config.profile, "profile")?, text(config.profile_path, "profile_path")?)?;
+        let name = text(config.name, "name")?;
+        let [app, port, root] = [(config.app, "app"), (config.port, "port"), (config.telemetry_root, "telemetry_root")]
+            .map(|(at, field)| text(at, field));
+        let (app, port, root) = (app?, port?, root?);
+        if name.is_none() && (app.is_some() || port.is_some() || root.is_some() || config.worker != 0) {
+            return Err(wrong(
+                "name",
+                &"app, port, telemetry_root and worker need a name: it is what turns telemetry on",
+            ));
+        }
+        let shown = name.map(|name| Shown {
+            name: name.to_owned(),
+            app: app.unwrap_or("libapus").to_owned(),
+            port: port.map(str::to_owned),
+            worker: config.worker,
+            root: root.unwrap_or(live::telemetry::ROOT).into(),
+        });
+        let keep_slack = config.flags & APUS_KEEP_TIMER_SLACK != 0;
+        Ok(Self { mode, wakes, costs, longest_block, burst: config.burst, keep_slack, shown })
+    }
+}
+
+/// Copies the configuration. A caller that was built with a newer header may have set fields that this library lacks,
+/// which is an error unless they are 0.
+///
+/// # Safety
+/// `config` is NULL or points to as many readable bytes as its first field says.
+unsafe fn copied(config: *const Config) -> Result<Config, Code> {
+    const OURS: usize = size_of::<Config>();
+    /// No header will ever have a larger one. Of a wrong size no more than this is read.
+    const MOST: usize = 4096;
+    if config.is_null() {
+        return Err(fail(Code::Null, "config is NULL"));
+    }
+    // SAFETY: not NULL, so it points to at least its first field. Nothing says that it is aligned.
+    let size = unsafe { ptr::read_unaligned(config.cast::<usize>()) };
+    if !(OURS..=MOST).contains(&size) {
+        return Err(fail(Code::Size, format_args!("config.size is {size}, but apus_config has {OURS} bytes here")));
+    }
+    // SAFETY: `size` bytes can be read, as the caller promises.
+    let more = unsafe { std::slice::from_raw_parts(config.cast::<u8>().add(OURS), size - OURS) };
+    if more.iter().any(|byte| *byte != 0) {
+        let why = "config has fields that this older library lacks: update libapus, or set them to 0";
+        return Err(fail(Code::Size, why));
+    }
+    // SAFETY: `OURS` bytes can be read, and any bytes are a valid `Config`.
+    Ok(unsafe { ptr::read_unaligned(config) })
+}
+
+/// # Safety
+/// `at` is NULL or a text that ends with a zero.
+unsafe fn text<'a>(at: *const c_char, field: &str) -> Result<Option<&'a str>, Code> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promises.
+    let text = unsafe { CStr::from_ptr(at) };
+    let wrong = |_| fail(Code::Config, format_args!("config.{field} is not UTF-8"));
+    text.to_str().map(Some).map_err(wrong)
+}
+
+fn mode(mode: Option<&str>, goal: Option<&str>) -> Result<Mode, Code> {
+    let text = mode.unwrap_or("adaptive");
+    let mode: Mode = text.parse().map_err(|why| fail(Code::Config, format_args!("config.mode {text:?}: {why}")))?;
+    let Some(goal) = goal else { return Ok(mode) };
+    let wrong = |why: &dyn std::fmt::Display| fail(Code::Config, format_args!("config.goal {goal:?}: {why}"));
+    match mode {
+        Mode::Adaptive(config) if config.goal.is_none() => {
+            goal.parse().map(Mode::holding).map_err(|why: policy::goal::GoalError| wrong(&why))
+        }
+        Mode::Adaptive(_) => Err(wrong(&"config.mode has a goal already: give one of the two")),
+        other => Err(wrong(&format_args!("the mode {other} has no goal; adaptive has"))),
+    }
+}
+
+fn costs(text: Option<&str>, path: Option<&str>) -> Result<Option<WakeCosts>, Code> {
+    let (name, text) = match (text, path) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => {
+            return Err(fail(Code::Config, "config.profile and config.profile_path: give one of the two"));
+        }
+        (Some(text), None) => ("config.profile", text.to_owned()),
+        (None, Some(path)) => {
+            let read = std::fs::read_to_string(path);
+            (path, read.map_err(|why| fail(Code::Profile, format_args!("cannot read the profile {path}: {why}")))?)
+        }
+    };
+    let why =
+        |why| fail(Code::Profile, format_args!("cannot use {name}: {why}; create one as root: apus probe all -o FILE"));
+    platform::costs(&text).map(Some).map_err(why)
+}

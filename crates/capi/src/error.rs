@@ -1,0 +1,152 @@
+//! Error codes, and the text of each thread's last error.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt::{self, Write as _};
+
+units::named! {
+    /// Why a call failed.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(i32)]
+    pub enum Code {
+        /// A pointer that must not be NULL is NULL.
+        Null = "null",
+        /// No handle, or a freed one.
+        Handle = "handle",
+        /// The handle is in use by another call at this moment.
+        Busy = "busy",
+        /// The waiter belongs to another thread or process.
+        Thread = "thread",
+        /// The configuration's `size` is unknown, or it has fields that this library lacks.
+        Size = "size",
+        /// A value in the configuration is wrong.
+        Config = "config",
+        /// The platform profile cannot be read or used.
+        Profile = "profile",
+        /// What was seen contradicts itself, or has a value out of range.
+        Observation = "observation",
+        /// Time went backwards, or is out of range.
+        Time = "time",
+        /// The two halves of a wait were not called in turn.
+        Order = "order",
+        /// No handle, descriptor or queue more is possible.
+        Limit = "limit",
+        /// This CPU or kernel lacks what was asked for.
+        Unsupported = "unsupported",
+        /// The operating system refused.
+        System = "system",
+        /// A fault of libapus.
+        Internal = "internal",
+    }
+}
+
+impl Code {
+    /// The value that functions return: negative.
+    pub const fn returned(self) -> c_int {
+        -1 - (self as c_int)
+    }
+
+    /// A sentence about it, for `apus_strerror`.
+    pub const fn text(self) -> &'static CStr {
+        match self {
+            Self::Null => c"a pointer that must not be NULL is NULL",
+            Self::Handle => c"the handle was freed, or is none of this library",
+            Self::Busy => c"another call uses the handle at this moment: use one handle per thread",
+            Self::Thread => c"the waiter belongs to another thread or process: make one in each",
+            Self::Size => {
+                c"config.size does not fit this library: set it to sizeof(apus_config), and the other fields to 0"
+            }
+            Self::Config => c"a value in the configuration is wrong: apus_error() says which",
+            Self::Profile => c"the platform profile cannot be used: apus_error() says why",
+            Self::Observation => c"what was seen contradicts itself or is out of range: apus_error() says where",
+            Self::Time => c"time went backwards or is out of range: give nanoseconds of one monotonic clock",
+            Self::Order => c"apus_wait_begin and apus_wait_end must be called in turn",
+            Self::Limit => c"no handle, descriptor or queue more is possible",
+            Self::Unsupported => c"this CPU or kernel lacks what was asked for",
+            Self::System => c"the operating system refused: apus_error() says what",
+            Self::Internal => c"a fault of libapus: free the handle and report it",
+        }
+    }
+
+    /// The code that a function returned. `None` if the number is no error.
+    pub fn of(returned: c_int) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.returned() == returned)
+    }
+}
+
+/// The longest text of an error, in bytes, with the terminating zero.
+const ROOM: usize = 512;
+
+/// A text in fixed memory, so that a failing call allocates nothing. What does not fit is cut.
+struct Text {
+    bytes: [u8; ROOM],
+    len: usize,
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // A zero would end the text.
+        for byte in text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }) {
+            if self.len == ROOM - 1 {
+                return Err(fmt::Error);
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Text> = const { RefCell::new(Text { bytes: [0; ROOM], len: 0 }) };
+}
+
+/// Notes what the calling thread's call failed of, and returns the code.
+pub fn fail(code: Code, text: impl fmt::Display) -> Code {
+    LAST.with(|last| {
+        // Borrowed already: a `Display` that fails itself. The first text stays.
+        let Ok(mut last) = last.try_borrow_mut() else { return };
+        last.len = 0;
+        let _ = write!(last, "{text}");
+        while last.len > 0 && std::str::from_utf8(&last.bytes[..last.len]).is_err() {
+            last.len -= 1;
+        }
+        let end = last.len;
+        last.bytes[end] = 0;
+    });
+    code
+}
+
+/// The text of the calling thread's last failure; empty before the first.
+pub fn last() -> *const c_char {
+    LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.bytes.as_ptr().cast()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown() -> String {
+        LAST.with(|last| {
+            let last = last.borrow();
+            CStr::from_bytes_until_nul(&last.bytes).unwrap().to_str().unwrap().to_owned()
+        })
+    }
+
+    #[test]
+    fn every_code_has_its_number_and_a_text() {
+        for code in Code::ALL {
+            assert!(code.returned() < 0 && !code.text().is_empty());
+            assert_eq!(Code::of(code.returned()), Some(code));
+        }
+        assert_eq!((Code::of(0), Code::of(1), Code::of(-1_000)), (None, None, None));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character_and_a_zero_ends_nothing() {
+        fail(Code::Config, "ä".repeat(1_000));
+        assert_eq!(shown(), "ä".repeat((ROOM - 1) / 2));
+        fail(Code::Config, "a\0b");
+        assert_eq!(shown(), "a b");
+    }
+}

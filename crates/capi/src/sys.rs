@@ -1,0 +1,327 @@
+//! Waits that neither `live` nor rustix has: poll(2) on numbers that the caller may have closed, and `umwait`.
+
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use live::cpu::Cpu;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use units::{Instant, Monotonic, Nanos};
+
+use crate::error::{Code, fail};
+use crate::types::{APUS_MAX_QUEUES, Woken};
+
+/// A number of the calling process, which a child does not share with its parent. Unlike getpid(2) it costs no system
+/// call: it lies in a page that the kernel clears for the child (madvise(2), `MADV_WIPEONFORK`).
+#[inline]
+pub fn process() -> u32 {
+    static PAGE: OnceLock<Option<Shared>> = OnceLock::new();
+    let Some(page) = PAGE.get_or_init(Shared::wiped_on_fork) else { return std::process::id() };
+    // SAFETY: mapped for good, by `wiped_on_fork`, and atomic.
+    let number = unsafe { page.0.as_ref() };
+    match number.load(Ordering::Relaxed) {
+        0 => {
+            let id = std::process::id();
+            number.store(id, Ordering::Relaxed);
+            id
+        }
+        id => id,
+    }
+}
+
+/// The clock and the waits, by libc alone. `live`'s own do not run under valgrind (see `live::telemetry`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LibcCpu;
+
+impl LibcCpu {
+    fn clock(id: libc::clockid_t) -> Option<u64> {
+        let mut time = timespec(0);
+        // SAFETY: `time` lives through the call.
+        let read = unsafe { libc::clock_gettime(id, &mut time) };
+        (read == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+}
+
+impl Cpu for LibcCpu {
+    #[inline]
+    fn now(&self) -> Instant<Monotonic> {
+        live::os::monotonic()
+    }
+
+    #[inline]
+    fn thread_time(&self) -> Option<Nanos> {
+        Self::clock(libc::CLOCK_THREAD_CPUTIME_ID).map(Nanos::from_nanos)
+    }
+
+    #[inline]
+    fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic> {
+        loop {
+            let now = self.now();
+            if now >= until {
+                return now;
+            }
+            // Fewer clock reads than pauses: the clock costs more than the pause does.
+            (0..4).for_each(|_| std::hint::spin_loop());
+        }
+    }
+
+    #[inline]
+    fn sleep_until(&mut self, until: Instant<Monotonic>) {
+        let time = timespec(until.as_nanos());
+        // SAFETY: `time` lives through the call, and the rest is not asked for. Ends early on a signal, which is as good
+        // as late: the loop polls and decides anew.
+        unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &time, std::ptr::null_mut()) };
+    }
+
+    fn block_until(&mut self, _: &[std::os::fd::BorrowedFd<'_>], until: Instant<Monotonic>) -> live::cpu::Woken {
+        // Waiters block in `Watched::block`.
+        self.sleep_until(until);
+        live::cpu::Woken::ByTime
+    }
+}
+
+fn timespec(nanos: u64) -> libc::timespec {
+    libc::timespec { tv_sec: (nanos / 1_000_000_000) as libc::time_t, tv_nsec: (nanos % 1_000_000_000) as libc::c_long }
+}
+
+#[derive(Debug)]
+struct Shared(NonNull<AtomicU32>);
+
+// SAFETY: an atomic that is never unmapped.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// `None` on a kernel before 4.14.
+    fn wiped_on_fork() -> Option<Self> {
+        const SIZE: usize = 4096;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), SIZE, access, MapFlags::PRIVATE).ok()? };
+        // SAFETY: the whole of the mapping just made, which holds nothing.
+        unsafe { madvise(page, SIZE, Advice::LinuxWipeOnFork).ok()? };
+        NonNull::new(page.cast()).map(Self)
+    }
+}
+
+/// The descriptors that a waiter watches.
+#[derive(Debug)]
+pub struct Watched {
+    set: [libc::pollfd; APUS_MAX_QUEUES],
+    count: usize,
+}
+
+impl Watched {
+    /// No descriptor.
+    pub const fn none() -> Self {
+        Self { set: [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; APUS_MAX_QUEUES], count: 0 }
+    }
+
+    /// Number of descriptors.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds a descriptor that is open.
+    pub fn add(&mut self, fd: i32) -> Result<(), Code> {
+        // SAFETY: F_GETFD takes a number and reads no memory.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            return Err(fail(Code::System, format_args!("descriptor {fd} is not open")));
+        }
+        if self.set[..self.count].iter().any(|at| at.fd == fd) {
+            return Err(fail(Code::Config, format_args!("descriptor {fd} is watched already")));
+        }
+        if self.count == APUS_MAX_QUEUES {
+            return Err(fail(Code::Limit, format_args!("a waiter watches at most {APUS_MAX_QUEUES} descriptors")));
+        }
+        self.set[self.count].fd = fd;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Removes a descriptor.
+    pub fn remove(&mut self, fd: i32) -> Result<(), Code> {
+        let at = self.set[..self.count].iter().position(|at| at.fd == fd);
+        let at = at.ok_or_else(|| fail(Code::Config, format_args!("descriptor {fd} is not watched")))?;
+        self.count -= 1;
+        self.set[at] = self.set[self.count];
+        Ok(())
+    }
+
+    /// Gives up the core until a descriptor is readable, a signal arrives, or `span` is over.
+    pub fn block(&mut self, span: Nanos) -> Woken {
+        let time = timespec(span.as_nanos());
+        let set = &mut self.set[..self.count];
+        // SAFETY: `set` and `time` live through the call, and no signal mask is given. A closed number is reported, not
+        // followed.
+        let ready = unsafe { libc::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, &time, std::ptr::null()) };
+        let failed = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
+        match ready {
+            0 => Woken::ByTime,
+            1.. if set.iter().any(|at| at.revents & failed != 0) => Woken::ByError,
+            1.. => Woken::ByDevice,
+            _ if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => Woken::ByTime,
+            _ => Woken::ByError,
+        }
+    }
+}
+
+/// A word of memory that a device or another thread writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    address: *const AtomicU64,
+    mask: u64,
+    value: u64,
+}
+
+// SAFETY: the word is only read, atomically, and whoever gave its address keeps it valid for every thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// A wait that ends when `(*address & mask) != value`.
+    ///
+    /// # Safety
+    /// `address` stays readable until the waiter forgets it.
+    pub unsafe fn new(address: *const u64, mask: u64, value: u64) -> Result<Self, Code> {
+        if !address.is_aligned() {
+            return Err(fail(Code::Config, "the watched memory is not aligned to 8 bytes"));
+        }
+        Ok(Self { address: address.cast(), mask, value })
+    }
+
+    fn changed(&self) -> bool {
+        // SAFETY: readable and aligned, as `new` was promised and has checked. Whoever writes it may be a device.
+        let word = unsafe { &*self.address }.load(Ordering::Acquire);
+        word & self.mask != self.value
+    }
+}
+
+/// The instructions umonitor, umwait and tpause (Intel SDM volume 2, "WAITPKG"), on CPUs that have them and say how fast
+/// their counter runs. No machine of the project's tests has them: they are checked by review alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Waitpkg {
+    /// Rate of the time stamp counter.
+    hertz: u64,
+}
+
+impl Waitpkg {
+    /// `None` if this CPU lacks the instructions, or does not say the rate of its counter (CPUID leaf 15h).
+    #[cfg(target_arch = "x86_64")]
+    pub fn here() -> Option<Self> {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        let most = __cpuid(0).eax;
+        // Intel SDM volume 2, CPUID: leaf 07h, ECX bit 5.
+        if most < 0x15 || __cpuid_count(7, 0).ecx & (1 << 5) == 0 {
+            return None;
+        }
+        // TSC = crystal (ECX) * numerator (EBX) / denominator (EAX).
+        let leaf = __cpuid(0x15);
+        let hertz = (u64::from(leaf.ecx) * u64::from(leaf.ebx)).checked_div(u64::from(leaf.eax))?;
+        (hertz > 0).then_some(Self { hertz })
+    }
+
+    /// Other CPUs have no such instructions.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn here() -> Option<Self> {
+        None
+    }
+
+    /// Keeps the core, resting, until `until`; or until `memory` changes. Returns what ended it, and when.
+    #[cfg(target_arch = "x86_64")]
+    pub fn rest(
+        self,
+        memory: Option<&Memory>,
+        until: Instant<Monotonic>,
+        now: impl Fn() -> Instant<Monotonic>,
+    ) -> (Woken, Instant<Monotonic>) {
+        use std::arch::asm;
+        /// State C0.2: slower to leave than C0.1, and cheaper.
+        const C0_2: u32 = 0;
+        loop {
+            let at = now();
+            let Some(left) = until.since(at).filter(|left| *left > Nanos::ZERO) else { return (Woken::ByTime, at) };
+            let ticks = (u128::from(left.as_nanos()) * u128::from(self.hertz) / 1_000_000_000) as u64;
+            // SAFETY: rdtsc reads a counter.
+            let end = unsafe { std::arch::x86_64::_rdtsc() }.saturating_add(ticks);
+            let (low, high) = (end as u32, (end >> 32) as u32);
+            match memory {
+                None => {
+                    // SAFETY: `here` found the instruction. It changes flags alone, and ends at the latest at `end`.
+                    unsafe { asm!("tpause {0:e}", in(reg) C0_2, in("eax") low, in("edx") high, options(nostack)) };
+                }
+                Some(memory) => {
+                    // SAFETY: `here` found the instruction; the address is readable.
+                    unsafe { asm!("umonitor {0}", in(reg) memory.address, options(nostack, readonly)) };
+                    // What was written before the monitor was armed does not end the wait.
+                    if memory.changed() {
+                        return (Woken::ByDevice, now());
+                    }
+                    // SAFETY: as for tpause.
+                    unsafe { asm!("umwait {0:e}", in(reg) C0_2, in("eax") low, in("edx") high, options(nostack)) };
+                    if memory.changed() {
+                        return (Woken::ByDevice, now());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Other CPUs have no such instructions, and no value of this type.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn rest(
+        self,
+        memory: Option<&Memory>,
+        until: Instant<Monotonic>,
+        now: impl Fn() -> Instant<Monotonic>,
+    ) -> (Woken, Instant<Monotonic>) {
+        loop {
+            let at = now();
+            if at >= until {
+                return (Woken::ByTime, at);
+            }
+            if memory.is_some_and(Memory::changed) {
+                return (Woken::ByDevice, at);
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn descriptors_are_checked_and_end_a_block() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut watched = Watched::none();
+        assert_eq!(watched.add(-1), Err(Code::System));
+        assert_eq!(watched.add(near.as_raw_fd()), Ok(()));
+        assert_eq!(watched.add(near.as_raw_fd()), Err(Code::Config));
+        assert_eq!(watched.remove(far.as_raw_fd()), Err(Code::Config));
+        assert_eq!(watched.block(Nanos::from_micros(50)), Woken::ByTime);
+        far.write_all(b"x").unwrap();
+        assert_eq!(watched.block(Nanos::from_secs(60)), Woken::ByDevice);
+        drop(far);
+        assert_eq!(watched.block(Nanos::from_secs(60)), Woken::ByError, "hung up");
+        assert_eq!(watched.remove(near.as_raw_fd()), Ok(()));
+        assert!(watched.is_empty());
+    }
+
+    #[test]
+    fn the_cpus_answer_is_that_of_the_kernel() {
+        let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let has = flags.split_ascii_whitespace().any(|flag| flag == "waitpkg");
+        // It may have them and not say its rate.
+        assert!(has || Waitpkg::here().is_none());
+    }
+}

@@ -1,0 +1,204 @@
+//! The structures and numbers of `apus.h`. A test compares each size, offset and constant with what a C compiler says.
+
+use std::ffi::c_char;
+
+/// The number in the soname.
+pub const APUS_ABI: u32 = 0;
+/// "No end", and "not known" for times that may be unknown.
+pub const APUS_NEVER: u64 = u64::MAX;
+/// The cost of a wait that was not measured.
+pub const APUS_UNKNOWN: u64 = u64::MAX;
+/// The largest number of queues in a call, and of descriptors of a waiter.
+pub const APUS_MAX_QUEUES: usize = 32;
+/// Flag: leave the thread's timer slack as it is.
+pub const APUS_KEEP_TIMER_SLACK: u32 = 1;
+
+units::named! {
+    /// What can end a block: `apus_config.wakes`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u32)]
+    pub enum Wakes {
+        /// What the waiter watches. Without anything, only timed waits are used.
+        Watched = "watched",
+        /// The caller blocks by itself.
+        Caller = "caller",
+        /// Nothing: only timed waits are used.
+        Nothing = "nothing",
+    }
+}
+
+units::named! {
+    /// What ended a wait: `apus_done.woken`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u32)]
+    pub enum Woken {
+        /// There was no wait.
+        Not = "not",
+        /// The wait's end was reached, or a signal arrived.
+        ByTime = "by_time",
+        /// A watched descriptor is readable, or the watched memory changed.
+        ByDevice = "by_device",
+        /// A watched descriptor has an error, was hung up or was closed.
+        ByError = "by_error",
+    }
+}
+
+/// `apus_config`. The header says what the fields mean.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the header has them
+pub struct Config {
+    pub size: usize,
+    pub mode: *const c_char,
+    pub goal: *const c_char,
+    pub peak_pps: u64,
+    pub ring_descriptors: u32,
+    pub wakes: u32,
+    pub profile: *const c_char,
+    pub profile_path: *const c_char,
+    pub name: *const c_char,
+    pub app: *const c_char,
+    pub port: *const c_char,
+    pub telemetry_root: *const c_char,
+    pub longest_block_ns: u64,
+    pub worker: u32,
+    pub burst: u32,
+    pub flags: u32,
+    pub reserved: u32,
+}
+
+impl Default for Config {
+    /// All defaults, with the right `size`.
+    fn default() -> Self {
+        let none = std::ptr::null();
+        Self {
+            size: size_of::<Self>(),
+            mode: none,
+            goal: none,
+            peak_pps: 0,
+            ring_descriptors: 0,
+            wakes: 0,
+            profile: none,
+            profile_path: none,
+            name: none,
+            app: none,
+            port: none,
+            telemetry_root: none,
+            longest_block_ns: 0,
+            worker: 0,
+            burst: 0,
+            flags: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// `apus_queue`. The header says what the fields mean.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)] // the header has them
+pub struct QueueIn {
+    pub first_ns: u64,
+    pub last_ns: u64,
+    pub picked_up_ns: u64,
+    pub received: u32,
+    pub fill: u32,
+    pub stamped: u32,
+    pub reserved: u32,
+}
+
+/// `apus_ended`. The header says what the fields mean.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)] // the header has them
+pub struct EndedIn {
+    pub began_ns: u64,
+    pub ended_ns: u64,
+    pub until_ns: u64,
+    pub spent_ns: u64,
+    pub idle_ns: u64,
+    pub kind: u32,
+    pub reserved: u32,
+}
+
+/// `apus_decision`. The header says what the fields mean.
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // the header has them
+pub struct DecisionOut {
+    pub until_ns: u64,
+    pub kind: u32,
+    pub reason: u32,
+}
+
+/// `apus_done`. The header says what the fields mean.
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // the header has them
+pub struct Done {
+    pub began_ns: u64,
+    pub ended_ns: u64,
+    pub until_ns: u64,
+    pub kind: u32,
+    pub reason: u32,
+    pub woken: u32,
+    pub reserved: u32,
+}
+
+/// A structure's name in C, its size, and its fields with their offsets.
+pub type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
+
+macro_rules! layout {
+    ($c:literal, $rust:ty { $($field:ident),* $(,)? }) => {
+        ($c, size_of::<$rust>(), &[$((stringify!($field), std::mem::offset_of!($rust, $field))),*])
+    };
+}
+
+/// The layout of every structure, for the comparison with the header.
+pub const LAYOUTS: [Layout; 5] = [
+    layout!(
+        "apus_config",
+        Config {
+            size,
+            mode,
+            goal,
+            peak_pps,
+            ring_descriptors,
+            wakes,
+            profile,
+            profile_path,
+            name,
+            app,
+            port,
+            telemetry_root,
+            longest_block_ns,
+            worker,
+            burst,
+            flags,
+            reserved,
+        }
+    ),
+    layout!("apus_queue", QueueIn { first_ns, last_ns, picked_up_ns, received, fill, stamped, reserved }),
+    layout!("apus_ended", EndedIn { began_ns, ended_ns, until_ns, spent_ns, idle_ns, kind, reserved }),
+    layout!("apus_decision", DecisionOut { until_ns, kind, reason }),
+    layout!("apus_done", Done { began_ns, ended_ns, until_ns, kind, reason, woken, reserved }),
+];
+
+/// Every constant of the header with its value, for the same comparison.
+pub fn constants() -> Vec<(String, i128)> {
+    let upper = |prefix: &str, name: &str| format!("APUS_{prefix}{}", name.to_uppercase());
+    let mut all = vec![
+        ("APUS_ABI".to_owned(), i128::from(APUS_ABI)),
+        ("APUS_NEVER".to_owned(), i128::from(APUS_NEVER)),
+        ("APUS_UNKNOWN".to_owned(), i128::from(APUS_UNKNOWN)),
+        ("APUS_MAX_QUEUES".to_owned(), APUS_MAX_QUEUES as i128),
+        ("APUS_KEEP_TIMER_SLACK".to_owned(), i128::from(APUS_KEEP_TIMER_SLACK)),
+        ("APUS_OK".to_owned(), 0),
+    ];
+    all.extend(crate::error::Code::ALL.map(|code| (upper("E_", code.name()), i128::from(code.returned()))));
+    all.extend(policy::wait::WaitKind::ALL.map(|kind| (upper("", kind.name()), kind as i128)));
+    all.extend(policy::wait::Reason::ALL.map(|reason| (upper("REASON_", reason.name()), reason as i128)));
+    all.extend(Wakes::ALL.map(|wakes| (upper("WAKES_", wakes.name()), wakes as i128)));
+    all.extend(Woken::ALL.map(|woken| (upper("WOKEN_", woken.name()), woken as i128)));
+    all
+}

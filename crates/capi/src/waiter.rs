@@ -1,0 +1,386 @@
+//! The high level: a policy, the clock, the waits, and telemetry.
+//!
+//! ```text
+//!   Ready ──begin: clock, observe, decide──► Begun ──end: clock, cost, telemetry──► Ready
+//!             apus_wait does both, and carries out the decision between them
+//! ```
+//! **Times.** Only the waiter's own calls are seen. A loop polls right after a wait, so that is when it picked its packets
+//! up; when it waits again, it has processed them. They arrived after the poll before: that bound is all that is known of
+//! their lateness, unless the device stamps them.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use live::cpu::Cpu as _;
+use live::meter::Meter;
+use live::telemetry::{DropReason, Identity, State, Telemetry};
+use live::worker::{GAP, UNWAKEABLE};
+use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
+use units::{Instant, Monotonic, Nanos};
+
+use crate::config::{Settings, Shown};
+use crate::decide::{Seen, action, told};
+use crate::error::{Code, fail};
+use crate::sys::{LibcCpu, Memory, Waitpkg, Watched, process};
+use crate::types::{APUS_NEVER, DecisionOut, Done, QueueIn, Wakes, Woken};
+
+type At = Instant<Monotonic>;
+
+/// While a loop polls, one choice in this many is published, in addition to the first of each kind.
+const PUBLISHED_EVERY: u32 = 1024;
+/// Of a poll's packets, at most this many enter the histogram of lateness one by one.
+const COUNTED: u32 = 256;
+
+/// A loop's policy, clock, waits and telemetry.
+#[derive(Debug)]
+pub struct Waiter {
+    settings: Settings,
+    policy: Policy<Monotonic>,
+    cpu: LibcCpu,
+    meter: Meter,
+    waitpkg: Option<Waitpkg>,
+    watched: Watched,
+    memory: Option<Memory>,
+    telemetry: Option<Telemetry>,
+    /// The process that made it, and the thread that waited with it first.
+    process: u32,
+    owner: Option<u64>,
+    /// When the queues were polled before, and when they were polled last.
+    polls: (At, At),
+    ended: Option<Ended<Monotonic>>,
+    begun: Option<Begun>,
+    /// Kind and reason of the last published choice, and the number of choices since then that were not published.
+    published: (Option<(WaitKind, Reason)>, u32),
+}
+
+/// A wait between its two halves.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at: At,
+    decision: Decision<Monotonic>,
+    /// The thread's CPU time, if this wait is measured.
+    before: Option<Nanos>,
+}
+
+impl Waiter {
+    /// Makes a waiter, with its telemetry in state `starting`.
+    pub fn new(settings: Settings) -> Result<Self, Code> {
+        let cpu = LibcCpu;
+        let mode = settings.mode;
+        let telemetry = settings.shown.as_ref().map(|shown| publish(shown, mode)).transpose()?;
+        let now = cpu.now();
+        Ok(Self {
+            policy: settings.policy(settings.wakes == Wakes::Caller),
+            settings,
+            meter: Meter::new(&cpu),
+            cpu,
+            waitpkg: Waitpkg::here(),
+            watched: Watched::none(),
+            memory: None,
+            telemetry,
+            process: process(),
+            owner: None,
+            polls: (now, now),
+            ended: None,
+            begun: None,
+            published: (None, 0),
+        })
+    }
+
+    /// Adds a descriptor that ends blocks.
+    pub fn watch(&mut self, fd: i32) -> Result<(), Code> {
+        self.watchable()?;
+        self.watched.add(fd)?;
+        self.watches_changed(self.watched.len() == 1 && self.memory.is_none());
+        Ok(())
+    }
+
+    /// Removes a descriptor.
+    pub fn unwatch(&mut self, fd: i32) -> Result<(), Code> {
+        self.own()?;
+        self.watched.remove(fd)?;
+        self.watches_changed(self.watched.is_empty() && self.memory.is_none());
+        Ok(())
+    }
+
+    /// Sets or removes the memory that ends blocks.
+    pub fn watch_memory(&mut self, memory: Option<Memory>) -> Result<(), Code> {
+        self.watchable()?;
+        if memory.is_some() && self.waitpkg.is_none() {
+            let why = "this CPU has no umwait (waitpkg in /proc/cpuinfo) or does not say its counter's rate: watch a descriptor";
+            return Err(fail(Code::Unsupported, why));
+        }
+        let changed = memory.is_some() != self.memory.is_some() && self.watched.is_empty();
+        self.memory = memory;
+        self.watches_changed(changed);
+        Ok(())
+    }
+
+    fn watchable(&self) -> Result<(), Code> {
+        self.own()?;
+        match self.settings.wakes {
+            Wakes::Watched => Ok(()),
+            other => Err(fail(Code::Config, format_args!("config.wakes says {other}: nothing is watched then"))),
+        }
+    }
+
+    /// Whether a packet can end a block is a property of the policy: it starts anew.
+    fn watches_changed(&mut self, anew: bool) {
+        if anew {
+            self.policy = self.settings.policy(!self.watched.is_empty() || self.memory.is_some());
+        }
+    }
+
+    /// Decides after a poll, and carries the decision out.
+    pub fn wait(&mut self, queues: &[QueueIn]) -> Result<Done, Code> {
+        let decision = self.begin(queues)?;
+        let until = Instant::from_nanos(decision.until_ns);
+        let kind = self.begun.map_or(WaitKind::Poll, |begun| begun.decision.action.kind());
+        let (until, woken) = match kind {
+            WaitKind::Poll => (None, Woken::Not),
+            WaitKind::Pause => {
+                self.pause(until);
+                (None, Woken::ByTime)
+            }
+            WaitKind::Sleep => {
+                // Bounded as blocks are; a policy that asked for longer decides anew.
+                let until = until.min(self.polls.1 + self.settings.longest_block);
+                self.cpu.sleep_until(until);
+                (None, Woken::ByTime)
+            }
+            WaitKind::Block => (None, self.block(until)),
+        };
+        self.end(kind, until, Some(woken))
+    }
+
+    /// Reads the clock, tells the policy what was seen, and returns what it decides.
+    pub fn begin(&mut self, queues: &[QueueIn]) -> Result<DecisionOut, Code> {
+        if self.begun.is_some() {
+            return Err(fail(Code::Order, "apus_wait_begin was called twice: call apus_wait_end between"));
+        }
+        self.own()?;
+        if self.owner.is_none() {
+            self.adopt()?;
+        }
+        let now = self.cpu.now();
+        let mut seen = Seen::none();
+        for (number, queue) in queues.iter().enumerate() {
+            let fill = match self.settings.burst {
+                // As many as the loop takes at once: there may be more.
+                burst @ 1.. if queue.fill == 0 && queue.received >= burst => queue.received.saturating_add(1),
+                _ => queue.fill,
+            };
+            seen.add(number, &QueueIn { fill, ..*queue }, now, Some(self.polls))?;
+        }
+        let ended = self.ended.take();
+        self.count(seen.queues(), queues, ended.as_ref(), now);
+        let decision = self.policy.decide(&Observation { now, queues: seen.queues(), ended });
+        let kind = decision.action.kind();
+        self.publish(now, &decision);
+        let before = match kind {
+            WaitKind::Sleep | WaitKind::Block => self.meter.begin(kind, &self.cpu),
+            WaitKind::Poll | WaitKind::Pause => None,
+        };
+        self.begun = Some(Begun { at: now, decision, before });
+        Ok(told(&decision, now))
+    }
+
+    /// Notes what was done since [`begin`](Self::begin). `until` is the end that was asked for; `None`: the decision's.
+    /// Without `woken`, the times tell it.
+    pub fn end(&mut self, kind: WaitKind, until: Option<At>, woken: Option<Woken>) -> Result<Done, Code> {
+        let begun = self.begun.ok_or_else(|| fail(Code::Order, "apus_wait_end was called without apus_wait_begin"))?;
+        self.own()?;
+        let Begun { at: began, decision, before } = begun;
+        let until = until.or_else(|| decision.action.until(began));
+        let Some(done) = action(kind, began, until) else {
+            return Err(fail(Code::Observation, format_args!("a {kind} has an end: give until_ns")));
+        };
+        self.begun = None;
+        let ended = if kind == WaitKind::Poll { began } else { self.cpu.now() };
+        self.polls = (self.polls.1, ended);
+        if kind == WaitKind::Poll {
+            let (until_ns, reason) = (began.as_nanos(), decision.reason as u32);
+            return Ok(Done { began_ns: until_ns, ended_ns: until_ns, until_ns, reason, ..Done::default() });
+        }
+        let span = ended.since(began).unwrap_or(Nanos::ZERO);
+        let spent = match kind {
+            WaitKind::Pause => Some(span),
+            _ => self.meter.end(before, &self.cpu),
+        };
+        self.ended = Some(Ended { action: done, began, ended, spent, idle: Nanos::ZERO });
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.waited(kind, span);
+            match kind {
+                WaitKind::Pause if until.and_then(|until| ended.since(until)).is_some_and(|late| late > GAP) => {
+                    telemetry.gap(until.unwrap_or(ended), ended);
+                }
+                WaitKind::Pause => {}
+                _ => telemetry.touch(ended),
+            }
+        }
+        let by_itself = || match until {
+            Some(until) if ended >= until => Woken::ByTime,
+            _ => Woken::ByDevice,
+        };
+        Ok(Done {
+            began_ns: began.as_nanos(),
+            ended_ns: ended.as_nanos(),
+            until_ns: until.map_or(APUS_NEVER, Instant::as_nanos),
+            kind: kind as u32,
+            reason: decision.reason as u32,
+            woken: woken.unwrap_or_else(by_itself) as u32,
+            reserved: 0,
+        })
+    }
+
+    /// Adds to the counters in telemetry.
+    pub fn add(&self, rx_bytes: u64, tx_packets: u64, tx_bytes: u64, dropped: u64) -> Result<(), Code> {
+        self.own()?;
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.received(0, rx_bytes);
+            telemetry.sent(tx_packets, tx_bytes);
+            telemetry.dropped(DropReason::Discard, dropped);
+        }
+        Ok(())
+    }
+
+    /// Keeps the core until `until`.
+    fn pause(&mut self, until: At) {
+        match self.waitpkg {
+            Some(waitpkg) => _ = waitpkg.rest(None, until, || LibcCpu.now()),
+            None => _ = self.cpu.pause_until(until),
+        }
+    }
+
+    /// Gives up the core until something watched changes, or until `until`.
+    fn block(&mut self, until: At) -> Woken {
+        let nothing = self.watched.is_empty() && self.memory.is_none();
+        let longest = if nothing { UNWAKEABLE.min(self.settings.longest_block) } else { self.settings.longest_block };
+        let now = self.cpu.now();
+        let until = until.min(now + longest);
+        match (&self.memory, self.waitpkg) {
+            // The thread keeps the core, so it looks at the descriptors at each end.
+            (Some(memory), Some(waitpkg)) => waitpkg.rest(Some(memory), until, || LibcCpu.now()).0,
+            _ => self.watched.block(until.since(now).unwrap_or(Nanos::ZERO)),
+        }
+    }
+
+    /// The calling thread becomes the owner.
+    #[cold]
+    fn adopt(&mut self) -> Result<(), Code> {
+        if !self.settings.keep_slack {
+            live::os::set_timer_slack(Nanos::from_nanos(1)).map_err(system)?;
+        }
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.runs_here().map_err(system)?;
+            telemetry.state(State::Running);
+        }
+        let now = self.cpu.now();
+        self.polls = (self.polls.0, now);
+        self.owner = Some(thread());
+        Ok(())
+    }
+
+    /// Fails if the waiter belongs to another thread.
+    #[inline]
+    fn own(&self) -> Result<(), Code> {
+        if self.process != process() {
+            return Err(fail(Code::Thread, "the waiter belongs to the process that forked: make one in each"));
+        }
+        match self.owner {
+            Some(owner) if owner != thread() => {
+                Err(fail(Code::Thread, "the waiter belongs to the thread that waited with it first: make one in each"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts what a poll returned.
+    fn count(&self, seen: &[Queue<Monotonic>], queues: &[QueueIn], ended: Option<&Ended<Monotonic>>, now: At) {
+        let Some(telemetry) = &self.telemetry else { return };
+        let received: u64 = queues.iter().map(|queue| u64::from(queue.received)).sum();
+        telemetry.polled(received == 0);
+        if received == 0 {
+            return;
+        }
+        telemetry.received(received, 0);
+        for queue in seen {
+            if let Some(lateness) = queue.arrivals.as_ref().and_then(|came| lateness(came, ended)) {
+                (0..queue.received.min(COUNTED)).for_each(|_| telemetry.picked_up(lateness));
+            }
+        }
+        let service = now.since(self.polls.1).unwrap_or(Nanos::ZERO);
+        telemetry.served(service);
+        telemetry.busy(service);
+        telemetry.touch(now);
+    }
+
+    /// Publishes the expectations behind a choice, for `apus top`.
+    fn publish(&mut self, now: At, decision: &Decision<Monotonic>) {
+        let Some(telemetry) = &self.telemetry else { return };
+        let (kind, reason) = (decision.action.kind(), decision.reason);
+        telemetry.decided(reason);
+        let (last, since) = &mut self.published;
+        *since = since.saturating_add(1);
+        if kind == WaitKind::Poll && *last == Some((kind, reason)) && *since < PUBLISHED_EVERY {
+            return;
+        }
+        if let Some(belief) = self.policy.belief() {
+            self.published = (Some((kind, reason)), 0);
+            telemetry.believed(now, kind, reason, belief);
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let Some(telemetry) = self.telemetry.take() else { return };
+        if self.process != process() {
+            // The file is the parent's.
+            std::mem::forget(telemetry);
+            return;
+        }
+        telemetry.state(State::Stopped);
+    }
+}
+
+/// How late a poll's packets were picked up. Unstamped, the oldest may have arrived just after the poll before: that
+/// bound. `None` if they ended a block: then the bound says nothing.
+fn lateness(came: &Arrivals<Monotonic>, ended: Option<&Ended<Monotonic>>) -> Option<Nanos> {
+    let by_device =
+        ended.is_some_and(|wait| matches!(wait.action, Action::BlockUntil(_)) && wait.overshoot().is_none());
+    (came.stamped || !by_device).then(|| came.lateness())
+}
+
+fn publish(shown: &Shown, mode: policy::wait::Mode) -> Result<Telemetry, Code> {
+    let id = Identity {
+        instance: shown.name.clone(),
+        worker: shown.worker,
+        app: shown.app.clone(),
+        mode: mode.name().into(),
+        goal: mode.goal().map(|goal| goal.to_string()),
+        ports: shown.port.iter().cloned().collect(),
+        cpu: None,
+    };
+    Telemetry::create(&shown.root, &id).map_err(system)
+}
+
+fn system(error: live::Error) -> Code {
+    let code = if matches!(error, live::Error::Invalid { .. }) { Code::Config } else { Code::System };
+    fail(code, error)
+}
+
+/// A number of the calling thread that no other thread of this process ever has.
+#[inline]
+fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static THIS: Cell<u64> = const { Cell::new(0) };
+    }
+    THIS.with(|this| {
+        if this.get() == 0 {
+            this.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        this.get()
+    })
+}

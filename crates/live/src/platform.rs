@@ -1,0 +1,146 @@
+//! What waits cost on a platform, from the profile that `apus probe all -o FILE` writes.
+//!
+//! The crate `probe` owns the document, and `apus run` reads it through `probe`'s types. Here only the few fields are read
+//! that [`WakeCosts`] needs, so that libapus does not bring the probes along. A test in `cli` compares the two readers.
+
+use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
+use serde::Deserialize;
+use units::Nanos;
+
+#[derive(Deserialize)]
+struct Profile {
+    schema: String,
+    measured: Vec<Measured>,
+}
+
+#[derive(Deserialize)]
+struct Measured {
+    probe: String,
+    variant: String,
+    terms: Vec<Term>,
+    detail: serde_json::Value,
+}
+
+#[derive(Deserialize)]
+struct Term {
+    name: String,
+    raw: Distribution,
+}
+
+#[derive(Deserialize)]
+struct Distribution {
+    p99_ns: Option<u64>,
+    histogram: Counts,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    counts: Vec<(u64, u64)>,
+    #[serde(default)]
+    overflow: u64,
+}
+
+/// Stands for a sample above a histogram's range, in nanoseconds. No wait is planned that long.
+const BEYOND: u64 = 1_000_000_000;
+
+/// Extracts the costs from the text of a profile: timers by clock_nanosleep, by their interval, and frames picked up after
+/// poll(2). Distributions with too few samples for a p99 are left out, so that the policy learns them.
+pub fn costs(text: &str) -> Result<WakeCosts, String> {
+    let profile: Profile = serde_json::from_str(text).map_err(|why| format!("it is no profile: {why}"))?;
+    if !(profile.schema.starts_with("apus.platform/") || profile.schema.starts_with("apus.probe/")) {
+        return Err(format!("it is a document {:?}, not apus.platform or apus.probe", profile.schema));
+    }
+    let mut timed = Vec::new();
+    for of in profile.measured.iter().filter(|of| of.probe == "timer" && of.detail["wait"] == "clock_nanosleep") {
+        let interval = of.detail["interval_ns"].as_u64().ok_or("a timer result has no interval_ns")?;
+        if let Some(lateness) = of.terms.first().map(|term| lateness(&term.raw)).transpose()?.flatten() {
+            timed.push(TimedCost { length: Nanos::from_nanos(interval), lateness });
+        }
+    }
+    if timed.is_empty() {
+        return Err("it has no clock_nanosleep timer result with a p99".into());
+    }
+    if timed.len() > LENGTHS {
+        return Err(format!("it has timer results for {} intervals, but at most {LENGTHS} are supported", timed.len()));
+    }
+    timed.sort_by_key(|cost| cost.length);
+    // Across CPUs where that was measured: frames come from elsewhere as a rule.
+    let blocked = |variant: &str| {
+        let of = profile.measured.iter().find(|of| of.probe == "interrupt" && of.variant.starts_with(variant))?;
+        of.terms.iter().find(|term| term.name == "XDP to pick-up")
+    };
+    let interrupt = match blocked("block, wrong CPU").or_else(|| blocked("block")) {
+        Some(term) => lateness(&term.raw)?,
+        None => None,
+    };
+    let mut costs = WakeCosts { interrupt, ..WakeCosts::default() };
+    costs.timed.iter_mut().zip(timed).for_each(|(place, cost)| *place = Some(cost));
+    Ok(costs)
+}
+
+fn lateness(of: &Distribution) -> Result<Option<Lateness>, String> {
+    if of.p99_ns.is_none() {
+        return Ok(None);
+    }
+    let counts = &of.histogram.counts;
+    if !counts.is_sorted_by(|a, b| a.0 < b.0) {
+        return Err("the values of a histogram are not in ascending order".into());
+    }
+    // In 128 bits: a file may claim any number of samples.
+    let total: u128 = counts.iter().map(|(_, n)| u128::from(*n)).sum::<u128>() + u128::from(of.histogram.overflow);
+    let at = |per_mille: u128| {
+        let rank = (total * per_mille).div_ceil(1_000);
+        let mut seen = 0;
+        let found = counts.iter().find(|(_, n)| {
+            seen += u128::from(*n);
+            seen >= rank
+        });
+        Nanos::from_nanos(found.map_or(BEYOND, |(value, _)| *value))
+    };
+    Ok(Some(Lateness { p50: at(500), p75: at(750), p90: at(900), p99: at(990), p999: at(999) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timer(interval_ns: u64, counts: &str) -> String {
+        format!(
+            r#"{{"probe": "timer", "variant": "clock_nanosleep", "detail": {{"wait": "clock_nanosleep", "interval_ns": {interval_ns}}},
+            "terms": [{{"name": "lateness", "raw": {{"p99_ns": 1, "histogram": {{"counts": {counts}, "overflow": 0}}}}}}]}}"#
+        )
+    }
+
+    fn profile(measured: &[String]) -> String {
+        format!(r#"{{"schema": "apus.platform/2", "measured": [{}]}}"#, measured.join(","))
+    }
+
+    #[test]
+    fn timers_become_costs_by_their_length() {
+        let text = profile(&[
+            timer(100_000, "[[7000, 1000]]"),
+            timer(50_000, "[[5000, 500], [6000, 480], [9000, 19], [20000, 1]]"),
+        ]);
+        let costs = costs(&text).unwrap();
+        let [Some(short), Some(long)] = [costs.timed[0], costs.timed[1]] else { panic!("{costs:?}") };
+        assert_eq!((short.length, long.length), (Nanos::from_micros(50), Nanos::from_micros(100)));
+        let of = short.lateness;
+        assert_eq!([of.p50, of.p75, of.p90, of.p99, of.p999].map(Nanos::as_nanos), [5_000, 6_000, 6_000, 9_000, 9_000]);
+        assert_eq!(costs.interrupt, None);
+    }
+
+    #[test]
+    fn what_is_no_profile_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("", "it is no profile"),
+            ("{}", "missing field"),
+            (r#"{"schema": "apus.top/2", "measured": []}"#, "apus.top/2"),
+            (r#"{"schema": "apus.platform/2", "measured": []}"#, "no clock_nanosleep"),
+            (&profile(&[timer(1, "[[5, 1], [4, 1]]")]), "ascending"),
+            (&profile(&vec![timer(1, "[[5, 1]]"); LENGTHS + 1]), "at most"),
+        ] {
+            let said = costs(text).unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+}
