@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PROGRAM ?= $(TARGET)/release/apus
 export PROGRAM
 
-.PHONY: help demo build install uninstall package test test-vm fuzz bench fmt lint docs
+.PHONY: help demo build lib install uninstall package test test-vm fuzz bench fmt lint docs
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -16,9 +16,15 @@ help: ## Show this list
 demo: build ## Compare all waiting modes on this machine, and write demo-report.html (needs root; takes under three minutes)
 	$(TARGET)/release/apus demo -o demo-report.html
 
-build: ## Build target/release/apus
+build: ## Build target/release/apus, and libapus
 	@tools/setup.sh run
 	$(CARGO) build --release --bin apus
+	$(CARGO) build --release -p capi
+
+lib: ## Build libapus alone, into target/libapus: include/apus.h, lib/libapus.so, libapus.a, pkgconfig
+	@tools/setup.sh run
+	$(CARGO) build --release -p capi
+	@BUILT=$(TARGET)/release tools/libapus.sh target/libapus
 
 install: ## Install what `make build` built, with completions, manual pages and units; PREFIX (/usr/local) and DESTDIR say where
 	@tools/install.sh install

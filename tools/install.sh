@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the program that `make build` made, with its other files, or removes what an earlier run installed.
 #
-#   tools/install.sh install      the program, completions, manual pages, units, profiles, machines, scenarios, licences
+#   tools/install.sh install      the program, completions, manual pages, units, profiles, machines, scenarios, licences, libapus
 #   tools/install.sh uninstall    removes the files and folders that it created, and nothing else
 #
 # PREFIX     folder to install to (/usr/local)
 # DESTDIR    a folder that takes the place of /, for packages (none)
 # PROGRAM    the program (target/release/apus); it generates its own completions and manual pages
 # STRIP      command that strips the program (strip -s); `true` for a package that separates the debug information itself
+# LIBRARY    no: without libapus, which is libcapi.* in the program's folder (yes)
 # ZSH        folder of zsh's completions below PREFIX (share/zsh/site-functions)
 # MANIFEST   file below PREFIX that lists what was created (share/apus/installed); if empty, there is no list
 set -euo pipefail
@@ -17,6 +18,7 @@ prefix=${PREFIX:-/usr/local}
 root=${DESTDIR:-}
 program=${PROGRAM:-target/release/apus}
 read -r -a strip <<<"${STRIP:-strip -s}"
+library=${LIBRARY:-yes}
 zsh=${ZSH:-share/zsh/site-functions}
 manifest=${MANIFEST-share/apus/installed}
 
@@ -47,6 +49,7 @@ stage() {
 	install -D -m 644 -t "$to/share/apus/profiles" profiles/*.toml
 	install -D -m 644 -t "$to/share/apus/machines" machines/*.toml
 	install -D -m 644 -t "$to/share/apus/scenarios" scenarios/*.toml
+	[ "$library" = no ] || BUILT=$(dirname "$program") tools/libapus.sh "$to" "$prefix"
 	install -D -m 644 -t "$to/share/doc/apus" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
 }
 
@@ -80,7 +83,7 @@ install_all() {
 	trap 'rm -rf "$staged"' EXIT
 	stage "$staged/files"
 	local before=$root$prefix/$manifest name mode
-	(cd "$staged/files" && find . -type f -printf "$prefix/%P\n") >"$staged/list"
+	(cd "$staged/files" && find . ! -type d -printf "$prefix/%P\n") >"$staged/list"
 	[ -z "$manifest" ] || echo "$prefix/$manifest" >>"$staged/list"
 	# Ours are the folders that are not there yet, and of an earlier installation's those that still hold something.
 	folders <"$staged/list" >"$staged/folders"
@@ -97,10 +100,16 @@ install_all() {
 	(cd "$staged/files" && find . -type f -printf '%m %P\n') | while read -r mode name; do
 		install -D -m "$mode" "$staged/files/$name" "$root$prefix/$name"
 	done
+	(cd "$staged/files" && find . -type l -printf '%P\n') | while read -r name; do
+		cp -dfT "$staged/files/$name" "$root$prefix/$name"
+	done
 	if [ -n "$manifest" ]; then
 		sort -u "$staged/list" >"$before"
 	fi
 	echo "installed $(grep -vc '/$' "$staged/list") files below $root$prefix"
+	if [ -z "$root" ] && [ "$library" != no ]; then
+		echo "the dynamic linker does not know libapus yet: ldconfig"
+	fi
 	if [ -z "$root" ] && [ -d /run/systemd/system ]; then
 		echo "systemd does not know the units yet: systemctl daemon-reload"
 	fi

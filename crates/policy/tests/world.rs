@@ -73,8 +73,13 @@ fn run(policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
     run_on(MACHINE, policy, arrivals)
 }
 
-/// 0.1 us an empty poll, 2 us a frame, and what the machine says.
 fn run_on(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
+    run_with(machine, policy, arrivals, true)
+}
+
+/// 0.1 us an empty poll, 2 us a frame, and what the machine says. Unstamped, the policy is told the polls' times alone.
+fn run_with(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64], stamped: bool) -> Outcome {
+    let mut polled_before = At::from_nanos(0);
     let (mut now, mut next, mut ended, mut random) = (1_000u64, 0, None, Random(42));
     let (mut delays, mut awake, mut kinds, mut reasons) = (Vec::new(), 0u64, [0; 4], [0; Reason::ALL.len()]);
     let end = arrivals.last().unwrap() + 1_000_000;
@@ -92,13 +97,17 @@ fn run_on(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &
         let queue = Queue {
             received: received as u32,
             fill: received as u32,
-            arrivals: (received > 0).then(|| Arrivals {
-                first: At::from_nanos(arrivals[first]),
-                last: At::from_nanos(arrivals[next - 1]),
-                picked_up,
-                stamped: true,
+            arrivals: (received > 0).then(|| match stamped {
+                false => Arrivals::unstamped(polled_before, picked_up),
+                true => Arrivals {
+                    first: At::from_nanos(arrivals[first]),
+                    last: At::from_nanos(arrivals[next - 1]),
+                    picked_up,
+                    stamped,
+                },
             }),
         };
+        polled_before = picked_up;
         let at = At::from_nanos(now);
         let decision = policy.decide(&Observation { now: at, queues: &[queue], ended });
         awake += now - began;
@@ -439,4 +448,61 @@ proptest! {
             });
         }
     }
+}
+
+/// Bursts of several frames at random times.
+fn bursts(mean_us: f64, each: u64, count: usize, seed: u64) -> Vec<u64> {
+    poisson(mean_us, count, seed).into_iter().flat_map(|at| (0..each).map(move |k| at + k * 700)).collect()
+}
+
+#[test]
+fn without_stamps_goals_are_still_kept() {
+    let mut cheap = 0;
+    for (name, arrivals) in [
+        ("poisson 50 us", poisson(50.0, 15_000, 7)),
+        ("poisson 500 us", poisson(500.0, 8_000, 8)),
+        ("poisson 10 us", poisson(10.0, 30_000, 9)),
+        ("each 350 us", periodic(350, 8_000)),
+        ("each 77 us", periodic(77, 15_000)),
+        ("bursts", {
+            let mut all = bursts(800.0, 8, 2_000, 10);
+            all.sort_unstable();
+            all
+        }),
+    ] {
+        for goal_us in [40, 120, 250] {
+            for machine in [MACHINE, Machine { timer: 15_000, interrupt: 15_000, ..MACHINE }] {
+                let goal = format!("p99={goal_us}us");
+                let blind = run_with(machine, &mut adaptive(&goal), &arrivals, false);
+                let seeing = run_on(machine, &mut adaptive(&goal), &arrivals);
+                println!(
+                    "{name}, {goal}, timers {} us:\n  stamped: {seeing}\n  without: {blind}",
+                    machine.timer / 1_000
+                );
+                assert!(blind.quantile_us(0.99) <= goal_us, "{name}, {goal}: p99 {} us", blind.quantile_us(0.99));
+                assert!(blind.awake < 990 || seeing.awake > 700, "{name}, {goal}: it polls");
+                cheap += u32::from(blind.awake <= seeing.awake * 2 + 20);
+            }
+        }
+    }
+    // What is lost is CPU time; seldom as much as is spent with stamps.
+    assert!(cheap >= 27, "{cheap} of 36 cost at most twice as much");
+}
+
+/// Where interrupts are later than timers, nobody sees it: the platform's profile must say it.
+#[test]
+fn without_stamps_a_profile_says_how_late_interrupts_are() {
+    let machine = Machine { interrupt: 40_000, ..MACHINE };
+    let arrivals = poisson(200.0, 30_000, 12);
+    let mut costs = measured_costs();
+    costs.interrupt = costs.interrupt.map(|_| {
+        let at = |q: f64| Nanos::from_nanos((40_000.0 * (1.0 - (1.0 - q).ln() / 3.0)) as u64);
+        Lateness { p50: at(0.5), p75: at(0.75), p90: at(0.9), p99: at(0.99), p999: at(0.999) }
+    });
+    let mut policy = adaptive("p99=80us");
+    policy.know(&costs);
+    let ours = run_with(machine, &mut policy, &arrivals, false);
+    println!("{ours}");
+    assert!(ours.quantile_us(0.99) <= 80, "p99 {} us", ours.quantile_us(0.99));
+    assert!(ours.awake < 500, "awake {} per mille", ours.awake);
 }

@@ -1,6 +1,7 @@
 //! libapus as its users have it: the shared library, the header, and C programs.
 
 mod calls;
+mod examples;
 mod header;
 mod programs;
 mod telemetry;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const CHECKED: [&str; 3] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+pub const CHECKED: [&str; 3] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
 /// The number of random calls: a million by `APUS_RANDOM_CALLS=1000000 cargo test -p capi random`.
 fn calls(usual: u64) -> String {

@@ -60,6 +60,15 @@
 //! **Idle cores.** After 50 ms without a frame, or if frames come 45 ms apart on average, the core blocks whatever the
 //! goal is. If it stayed awake for the first packet after 50 ms of silence, it would never rest.
 //!
+//! **Without arrival stamps** ([`Arrivals::unstamped`]) a packet arrived after the poll before, and nothing else is known.
+//! The policy then charges itself with what may be, not with what is likely: after a sleep, the oldest packet counts as if it
+//! had come just after that poll, and the others as spread evenly. So a sleep is late as a whole, or not at all, and the goal
+//! holds for any traffic. Of a wait that the device ended the bound says nothing. It is charged with the late packets that the
+//! model expects, whose lateness is that of measured interrupts ([`Adaptive::know`]) or, without these, that of the timers:
+//! both are a wake-up from the same idle states. Until some timers were seen, nothing is known, and no wait is left to the
+//! device unless the core is idle. What is lost: lateness of the device's own is not seen, and is neither learned nor paid for;
+//! gaps, and so periods, are known only as finely as the polls are.
+//!
 //! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
 //! **At the start** the policy does not know what waits cost, and learns it from its first packets. [`Adaptive::know`]
@@ -103,6 +112,8 @@ const RESERVE_PART: u64 = 8;
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// After this long without a wait, the known costs are trusted less.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
+/// One packet. Late packets are counted in millionths where they are expected and not seen.
+const ONE: u64 = 1_000_000;
 /// A share of late packets is computed only for a time in which the goal allows at least this many of them.
 const COUNTS: i128 = 8;
 /// The mean work per frame is taken over about this many frames.
@@ -159,6 +170,8 @@ pub struct Adaptive<C> {
     /// because the policy looks it up by the expected one. The real duration depends on how late the wait ended.
     planned: u64,
     charged: bool,
+    /// Late packets that were charged by expectation, because nobody can see them, and are not yet whole: in millionths.
+    unseen: u64,
     /// What the last decision was based on.
     compared: Compared,
     /// Whether the cost of any wait has been measured yet.
@@ -219,6 +232,7 @@ impl<C> Adaptive<C> {
             expected: 0,
             planned: 0,
             charged: false,
+            unseen: 0,
             compared: Compared::Nothing,
             measured: false,
             paid: Paid::default(),
@@ -299,14 +313,24 @@ impl<C> Adaptive<C> {
             self.busy_since = None;
         }
         self.busy_since = self.busy_since.or(picked_up(seen));
+        let woke = seen.ended.filter(|wait| wait.action.kind() == WaitKind::Block && wait.overshoot().is_none());
         let (mut received, mut late) = (0, 0);
         for queue in seen.queues {
             let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             received += frames;
-            self.learn_arrivals(arrivals, frames);
+            self.learn_arrivals(arrivals, frames, woke.map(|wait| wait.ended));
             if self.charged && !stalled {
-                late += self.late(seen.now, arrivals, frames);
-                if self.chosen == BLOCK {
+                if !arrivals.stamped && woke.is_some() {
+                    let unseen = self.unseen + frames * self.expected;
+                    late += unseen / ONE;
+                    self.unseen = unseen % ONE;
+                    // The work after the wake-up is seen.
+                    let woken = Arrivals { first: arrivals.picked_up, last: arrivals.picked_up, ..*arrivals };
+                    late += self.late(seen.now, &woken, frames);
+                } else {
+                    late += self.late(seen.now, arrivals, frames);
+                }
+                if self.chosen == BLOCK && arrivals.stamped {
                     // The first and the last stand for all that came between.
                     for arrival in [arrivals.first, arrivals.last] {
                         self.plan.departed(seen.now.since(arrival).unwrap_or(Nanos::ZERO));
@@ -329,6 +353,7 @@ impl<C> Adaptive<C> {
             }
             self.until_service_sample -= 1;
         }
+        let late = late.min(received);
         self.owed.packets(received, late);
         self.paid.late += (late * 1_000_000) as i64 - (received * self.owed.share()) as i64;
         if self.charged {
@@ -352,7 +377,8 @@ impl<C> Adaptive<C> {
                 (Kind::Timer, planned.unwrap_or(Nanos::ZERO).as_nanos(), Some(late))
             }
             None => {
-                let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).next();
+                let stamped = |came: &&Arrivals<C>| came.stamped;
+                let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).find(stamped);
                 // What came before the wait began did not wait for the device.
                 let late = |came: &Arrivals<C>| came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
                 (Kind::Device, self.planned, first.map(late))
@@ -371,17 +397,44 @@ impl<C> Adaptive<C> {
         stalled
     }
 
-    fn learn_arrivals(&mut self, arrivals: &Arrivals<C>, frames: u64) {
-        if let Some(gap) = self.last_arrival.and_then(|last| arrivals.first.since(last)) {
+    /// `woke` is when a wait that the device ended was over.
+    fn learn_arrivals(&mut self, arrivals: &Arrivals<C>, frames: u64, woke: Option<Instant<C>>) {
+        if arrivals.stamped {
+            return self.learn_stamped(arrivals, frames);
+        }
+        self.plan.blind = true;
+        let picked_up = arrivals.picked_up;
+        let between = picked_up.since(arrivals.first).unwrap_or(Nanos::ZERO);
+        // What ended the wait came just before. Otherwise the frames divide the time between the polls evenly.
+        let (first, last, exact) = match woke {
+            Some(woke) => (woke.min(picked_up), picked_up, true),
+            None => {
+                let half = between / (2 * frames.max(1));
+                (arrivals.first + half, picked_up.before(half).unwrap_or(picked_up), between <= RESERVE_MOST)
+            }
+        };
+        self.learn_gaps(first, last, frames);
+        // A period that the polls blur would be none.
+        if exact {
+            self.period.arrived(first, last);
+        }
+    }
+
+    fn learn_stamped(&mut self, arrivals: &Arrivals<C>, frames: u64) {
+        self.learn_gaps(arrivals.first, arrivals.last, frames);
+        self.on_the_way.add(arrivals.picked_up.since(arrivals.last).unwrap_or(Nanos::ZERO).as_nanos());
+        self.period.arrived(arrivals.first, arrivals.last);
+    }
+
+    fn learn_gaps(&mut self, first: Instant<C>, last: Instant<C>, frames: u64) {
+        if let Some(gap) = self.last_arrival.and_then(|before| first.since(before)) {
             self.plan.gaps.add(gap.as_nanos(), 1);
         }
         if frames > 1 {
-            let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).as_nanos();
+            let spread = last.since(first).unwrap_or(Nanos::ZERO).as_nanos();
             self.plan.gaps.add(spread / (frames - 1), frames - 1);
         }
-        self.on_the_way.add(arrivals.picked_up.since(arrivals.last).unwrap_or(Nanos::ZERO).as_nanos());
-        self.last_arrival = Some(self.last_arrival.map_or(arrivals.last, |last| last.max(arrivals.last)));
-        self.period.arrived(arrivals.first, arrivals.last);
+        self.last_arrival = Some(self.last_arrival.map_or(last, |before| before.max(last)));
     }
 
     /// The number of this poll's frames that are later than the target. Frames are assumed to have arrived evenly. A

@@ -1,0 +1,74 @@
+"""libapus for Python, by ctypes: what a loop needs. Copy it next to your program.
+
+    waiter = apus.Waiter(goal="p99=100us", name="my-loop")
+    waiter.watch(socket)
+    while True:
+        received = handle_all_packets(socket)
+        waiter.wait(received)
+"""
+import ctypes
+import os
+
+ABI = 0
+POLL, PAUSE, SLEEP, BLOCK = range(4)
+
+
+class Config(ctypes.Structure):
+    """apus_config of apus.h."""
+    _fields_ = [
+        ("size", ctypes.c_size_t), ("mode", ctypes.c_char_p), ("goal", ctypes.c_char_p), ("peak_pps", ctypes.c_uint64),
+        ("ring_descriptors", ctypes.c_uint32), ("wakes", ctypes.c_uint32), ("profile", ctypes.c_char_p),
+        ("profile_path", ctypes.c_char_p), ("name", ctypes.c_char_p), ("app", ctypes.c_char_p), ("port", ctypes.c_char_p),
+        ("telemetry_root", ctypes.c_char_p), ("longest_block_ns", ctypes.c_uint64), ("worker", ctypes.c_uint32),
+        ("burst", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+    ]
+
+
+class Done(ctypes.Structure):
+    """apus_done of apus.h."""
+    _fields_ = [
+        ("began_ns", ctypes.c_uint64), ("ended_ns", ctypes.c_uint64), ("until_ns", ctypes.c_uint64),
+        ("kind", ctypes.c_uint32), ("reason", ctypes.c_uint32), ("woken", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+    ]
+
+
+class Error(Exception):
+    """What a call failed of."""
+
+
+_library = ctypes.CDLL(os.environ.get("LIBAPUS", "libapus.so.0"))
+_library.apus_error.restype = ctypes.c_char_p
+_library.apus_waiter_new.argtypes = [ctypes.POINTER(Config), ctypes.POINTER(ctypes.c_void_p)]
+_library.apus_waiter_free.argtypes = [ctypes.c_void_p]
+_library.apus_watch.argtypes = [ctypes.c_void_p, ctypes.c_int]
+_library.apus_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(Done)]
+if _library.apus_abi() != ABI:
+    raise ImportError(f"libapus has ABI {_library.apus_abi()}, this file is for {ABI}")
+
+
+def _checked(result):
+    if result < 0:
+        raise Error(_library.apus_error().decode())
+    return result
+
+
+class Waiter:
+    """Waits as a latency goal allows. The settings are the fields of Config; texts are str."""
+
+    def __init__(self, **settings):
+        encoded = {key: value.encode() if isinstance(value, str) else value for key, value in settings.items()}
+        self._handle = ctypes.c_void_p()
+        _checked(_library.apus_waiter_new(Config(size=ctypes.sizeof(Config), **encoded), ctypes.byref(self._handle)))
+
+    def watch(self, socket):
+        """Ends blocks when the socket, or the number of a descriptor, is readable."""
+        _checked(_library.apus_watch(self._handle, socket if isinstance(socket, int) else socket.fileno()))
+
+    def wait(self, received):
+        """Waits after a poll that returned this many packets. Returns what it did: POLL, PAUSE, SLEEP or BLOCK."""
+        return _checked(_library.apus_wait(self._handle, received, None))
+
+    def close(self):
+        """Frees the waiter and removes its telemetry."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        _checked(_library.apus_waiter_free(handle))

@@ -1,0 +1,115 @@
+//! The examples build without a warning, run, and do what their comments say. Their traffic stays in network namespaces of
+//! their own.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+/// In a network namespace of its own: starts `server`, runs `client`, stops the server, and shows what both said.
+fn served(set_up: &str, server: &str, client: &str) -> String {
+    let script = format!(
+        "set -e; ip link set lo up; {set_up}\n{server} > $0/said 2>&1 & server=$!\nsleep 0.7\n{client}\n\
+         kill -TERM $server; wait $server || echo \"status $?\"\ncat $0/said"
+    );
+    let to = scratch("served");
+    run(with_library("unshare").args(["--net", "bash", "-c", &script]).arg(&to).env("PYTHONDONTWRITEBYTECODE", "1"))
+}
+
+/// Whether the calling user can make network namespaces.
+fn can_unshare() -> bool {
+    let can =
+        Command::new("unshare").args(["--net", "ip", "link"]).output().is_ok_and(|output| output.status.success());
+    if !can {
+        testkit::skip("root, who can make a network namespace");
+    }
+    can
+}
+
+fn example(name: &str) -> PathBuf {
+    folder().join("examples").join(name)
+}
+
+fn load() -> String {
+    format!("python3 {}", folder().join("tests/it/load.py").display())
+}
+
+/// All answered, and the server said so.
+fn answered(said: &str, what: &str) {
+    let first: Vec<&str> = said.lines().next().unwrap_or_default().split(' ').collect();
+    assert!(first.len() == 4 && first[0] == first[1] && first[0] != "0", "{said}");
+    assert!(said.contains(&format!("{} {what}", first[0])), "{said}");
+}
+
+#[test]
+fn the_udp_server_in_c() {
+    let echo = compiled("gcc", &example("udp-echo.c"), "udp-echo", &[]);
+    let checked = compiled("gcc", &example("udp-echo.c"), "udp-echo-asan", &super::programs::CHECKED);
+    if !can_unshare() {
+        return;
+    }
+    for (program, words) in [(&echo, ""), (&echo, "p99=100us"), (&checked, "p99=100us")] {
+        let server = format!("{} 127.0.0.1 7007 {words}", program.display());
+        answered(&served("", &server, &format!("{} udp 127.0.0.1 7007 1000 1", load())), "datagrams answered");
+    }
+}
+
+#[test]
+fn the_udp_server_in_python() {
+    if !can_unshare() {
+        return;
+    }
+    let server = format!("python3 {} 127.0.0.1 7007 p99=100us", example("udp_echo.py").display());
+    answered(&served("", &server, &format!("{} udp 127.0.0.1 7007 1000 1", load())), "datagrams answered");
+}
+
+/// The structures in apus.py are those of the header.
+#[test]
+fn pythons_structures_have_the_same_layout() {
+    let script = "import apus, ctypes\nfor c, t in (('apus_config', apus.Config), ('apus_done', apus.Done)):\n \
+                  print(c, ctypes.sizeof(t))\n for f, _ in t._fields_: print(f'{c}.{f}', getattr(t, f).offset)";
+    let said = run(with_library("python3")
+        .args(["-c", script])
+        .env("PYTHONPATH", example(""))
+        .env("PYTHONDONTWRITEBYTECODE", "1"));
+    let mut ours = String::new();
+    for (name, size, fields) in
+        capi::types::LAYOUTS.into_iter().filter(|of| ["apus_config", "apus_done"].contains(&of.0))
+    {
+        ours += &format!("{name} {size}\n");
+        fields.iter().for_each(|(field, offset)| ours += &format!("{name}.{field} {offset}\n"));
+    }
+    assert_eq!(said, ours);
+}
+
+#[test]
+fn the_af_xdp_loop_before_and_after() {
+    let [before, after] =
+        ["xdp-echo-before.c", "xdp-echo-after.c"].map(|name| fs::read_to_string(example(name)).unwrap());
+    let changed = |of: &str, other: &str| of.lines().filter(|line| !other.lines().any(|one| one == *line)).count();
+    let lines = changed(&before, &after) + changed(&after, &before);
+    assert!((1..=10).contains(&lines), "{lines} lines differ");
+    if !Path::new("/usr/include/xdp/xsk.h").exists() {
+        testkit::skip("libxdp-dev: install it with tools/setup.sh test");
+        return;
+    }
+    if !can_unshare() {
+        return;
+    }
+    let pair = "ip link add va type veth peer name vb; ip link set va up; ip link set vb up";
+    for name in ["xdp-echo-before", "xdp-echo-after"] {
+        let flags: &[&str] = if name.ends_with("after") { &["-lxdp", "-lbpf", "-DAFTER"] } else { &["-lxdp", "-lbpf"] };
+        let program = compiled("gcc", &example(&format!("{name}.c")), name, flags);
+        let said = served(pair, &format!("{} vb", program.display()), &format!("{} frames va 1000 1", load()));
+        answered(&said, "frames returned");
+    }
+}
+
+/// The loop in Rust, with the crate `policy` alone.
+#[test]
+fn the_rust_loop_runs() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["run", "--quiet", "--offline", "-p", "policy", "--example", "own-loop"]).current_dir(folder());
+    let said = run(&mut cargo);
+    assert!(said.contains("packets") && said.contains("sleep"), "{said}");
+}
