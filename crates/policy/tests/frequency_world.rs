@@ -147,6 +147,7 @@ fn run(policy: &mut Policy, load: &Load, platform: Platform, warm_up: u64, measu
                 first: At::from_nanos(arrivals[taken]),
                 last: At::from_nanos(arrivals[taken + received - 1]),
                 picked_up: At::from_nanos(picked_up),
+                stamped: true,
             }),
         };
         taken += received;
