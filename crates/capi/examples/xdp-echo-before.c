@@ -1,4 +1,5 @@
 /* Returns each frame to its sender, over an AF_XDP socket of libxdp: xdp-echo INTERFACE. It polls, at 100 % of a core. */
+#define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ static void fail(const char *what) {
 }
 
 static void refill(uint64_t address) {
-    uint32_t at;
+    uint32_t at = 0;
     if (xsk_ring_prod__reserve(&fill, 1, &at) != 1) fail("the fill ring is full");
     *xsk_ring_prod__fill_addr(&fill, at) = address;
     xsk_ring_prod__submit(&fill, 1);
@@ -47,7 +48,7 @@ static void set_up(const char *interface) {
 
 /* Returns the frames that there are, at most BURST, and their number. */
 static unsigned echo(void) {
-    uint32_t at, to;
+    uint32_t at = 0, to = 0;
     uint32_t done = xsk_ring_cons__peek(&completion, FRAMES, &at);
     for (uint32_t i = 0; i < done; i++) refill(*xsk_ring_cons__comp_addr(&completion, at + i) / SIZE * SIZE);
     xsk_ring_cons__release(&completion, done);

@@ -40,8 +40,8 @@ struct Counts {
     overflow: u64,
 }
 
-/// Stands for a sample above a histogram's range, in nanoseconds. No wait is planned that long.
-const BEYOND: u64 = 1_000_000_000;
+/// Stands for a sample above a histogram's range, in nanoseconds: where the range of `probe`'s histograms ends.
+const BEYOND: u64 = 4_000_000_000;
 
 /// Extracts the costs from the text of a profile: timers by clock_nanosleep, by their interval, and frames picked up after
 /// poll(2). Distributions with too few samples for a p99 are left out, so that the policy learns them.
@@ -89,15 +89,15 @@ fn lateness(of: &Distribution) -> Result<Option<Lateness>, String> {
     // In 128 bits: a file may claim any number of samples.
     let total: u128 = counts.iter().map(|(_, n)| u128::from(*n)).sum::<u128>() + u128::from(of.histogram.overflow);
     let at = |per_mille: u128| {
-        let rank = (total * per_mille).div_ceil(1_000);
-        let mut seen = 0;
+        let (rank, mut seen) = ((total * per_mille).div_ceil(1_000), 0);
         let found = counts.iter().find(|(_, n)| {
             seen += u128::from(*n);
             seen >= rank
         });
-        Nanos::from_nanos(found.map_or(BEYOND, |(value, _)| *value))
+        found.map(|(value, _)| Nanos::from_nanos(*value))
     };
-    Ok(Some(Lateness { p50: at(500), p75: at(750), p90: at(900), p99: at(990), p999: at(999) }))
+    let [Some(p50), Some(p75), Some(p90), Some(p99)] = [500, 750, 900, 990].map(at) else { return Ok(None) };
+    Ok(Some(Lateness { p50, p75, p90, p99, p999: at(999).unwrap_or(Nanos::from_nanos(BEYOND)) }))
 }
 
 #[cfg(test)]

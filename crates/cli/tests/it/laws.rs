@@ -79,7 +79,8 @@ fn unsafe_stands_only_in_files_named_sys_and_where_c_calls() {
         looked_at += 1;
         let text = fs::read_to_string(&file).unwrap();
         // Every file of `capi` may hold a pointer of C.
-        let is_sys = file.file_name().is_some_and(|name| name == "sys.rs") || file.starts_with(root().join("crates/capi"));
+        let is_sys =
+            file.file_name().is_some_and(|name| name == "sys.rs") || file.starts_with(root().join("crates/capi"));
         if let Some(line) = text.lines().position(uses_unsafe)
             && !is_sys
         {

@@ -153,7 +153,11 @@ mod tests {
         let long = timer(us(1_000), series(&[(8, 500), (10, 300), (20, 180), (70, 17), (90, 3)]));
         let short = timer(us(50), series(&[(5, 1_000)]));
         let few = timer(us(200), series(&[(5, 100)]));
-        let costs = costs(&[long, few, short]).unwrap();
+        let measured = [long, few, short];
+        let costs = costs(&measured).unwrap();
+        // libapus reads the same file without the probes.
+        let text = serde_json::json!({ "schema": "apus.platform/2", "measured": measured }).to_string();
+        assert_eq!(live::platform::costs(&text), Ok(costs));
         let lengths: Vec<Nanos> = costs.timed.iter().flatten().map(|cost| cost.length).collect();
         assert_eq!(lengths, [us(50), us(1_000)], "ascending, and none of too few samples");
         let of = costs.timed[1].unwrap().lateness;
