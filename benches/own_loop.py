@@ -62,8 +62,9 @@ def spent(pid):
 
 def one(typed, program, words, rate, library):
     """One run: latencies of the client in us, and CPU of the server in percent."""
-    inside = ["ip", "netns", "exec", SERVER, "taskset", "-c", CPU_SERVER, *program, ADDRESS, PORT, *words]
-    outside = ["ip", "netns", "exec", CLIENT, sys.executable, LOAD, "udp", ADDRESS, PORT, str(rate)]
+    first = ["nice", "-n", str(typed.nice)]
+    inside = ["ip", "netns", "exec", SERVER, *first, "taskset", "-c", CPU_SERVER, *program, ADDRESS, PORT, *words]
+    outside = ["ip", "netns", "exec", CLIENT, *first, sys.executable, LOAD, "udp", ADDRESS, PORT, str(rate)]
     env = os.environ | {"LD_LIBRARY_PATH": library, "PYTHONDONTWRITEBYTECODE": "1", "APUS_LOAD_CPU": CPU_CLIENT}
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(inside, stdout=log, stderr=log, env=env)
@@ -103,6 +104,7 @@ def main():
     parse.add_argument("--seconds", type=float, default=4)
     parse.add_argument("--rates", default="1000,5000")
     parse.add_argument("--goal", default="p99=100us")
+    parse.add_argument("--nice", type=int, default=-20, help="of client and server, so that other programs disturb them less")
     parse.add_argument("--apus", help="the program, to measure with `apus bench` too")
     parse.add_argument("-o", "--output", default="own-loop.json")
     typed = parse.parse_args()

@@ -88,27 +88,35 @@ static apus_waiter *pick(int *which, int *code) {
 }
 
 static void make(void) {
-    int which = (int)below(HANDLES);
-    slot *at = &slots[which];
+    slot *at = &slots[chance(2) ? below(HANDLES) : calls % HANDLES];
     static const char *const modes[] = {NULL, "adaptive", "poll", "interrupt", "backoff=20us", "hybrid300", "nonsense",
                                         "backoff=99ms", "adaptive=p99=20us"};
     static const char *const goals[] = {NULL, NULL, "p99=30us", "p99.9=60us", "p100=1us", "", "p50=5us"};
     apus_config config;
     memset(&config, 0, sizeof config);
-    config.size = chance(30) ? (size_t)below(300) : sizeof config;
-    config.mode = modes[below(sizeof modes / sizeof *modes)];
-    config.goal = goals[below(sizeof goals / sizeof *goals)];
-    if (chance(4)) config.ring_descriptors = (uint32_t)any();
-    if (chance(4)) config.peak_pps = any();
-    config.wakes = chance(10) ? (uint32_t)any() : below(3);
-    if (chance(30)) config.profile = "{\"schema\": \"apus.platform/2\"}";
-    if (chance(30)) config.profile_path = "/nowhere/profile";
-    if (chance(30)) config.reserved = (uint32_t)any();
-    if (chance(10)) config.flags = (uint32_t)any() & 3;
-    if (chance(3)) config.burst = (uint32_t)any();
-    if (chance(30)) config.app = "random\xff";
+    config.size = sizeof config;
+    config.wakes = chance(2) ? APUS_WAKES_WATCHED : below(3);
     /* Short, so that many calls take little time. */
     config.longest_block_ns = 1000 + below(30000);
+    if (chance(3)) { /* anything */
+        config.mode = modes[below(sizeof modes / sizeof *modes)];
+        config.goal = goals[below(sizeof goals / sizeof *goals)];
+        if (chance(4)) config.size = (size_t)below(300);
+        if (chance(4)) config.ring_descriptors = (uint32_t)any();
+        if (chance(4)) config.peak_pps = any();
+        if (chance(4)) config.wakes = (uint32_t)any();
+        if (chance(4)) config.profile = "{\"schema\": \"apus.platform/2\"}";
+        if (chance(4)) config.profile_path = "/nowhere/profile";
+        if (chance(4)) config.reserved = (uint32_t)any();
+        if (chance(4)) config.flags = (uint32_t)any() & 3;
+        if (chance(4)) config.burst = (uint32_t)any();
+        if (chance(4)) config.app = "random\xff";
+    } else { /* what is right */
+        config.mode = modes[below(6)];
+        config.goal = below(6) > 1 ? NULL : config.mode && strcmp(config.mode, "adaptive") ? NULL : "p99=30us";
+        if (chance(2)) config.burst = 1 + below(64);
+        if (chance(4)) config.flags = APUS_KEEP_TIMER_SLACK;
+    }
     if (at->alive) expect("freeing a waiter", apus_waiter_free(at->handle), 0);
     memset(at, 0, sizeof *at);
     if (root && chance(3)) {
@@ -162,7 +170,7 @@ static void one(void) {
     apus_decision decision;
     memset(&done, 0, sizeof done);
     done.reserved = 77;
-    if (chance(60)) {
+    if (chance(60) || (slots[calls % HANDLES].handle == NULL && chance(4))) {
         make();
         return;
     }
