@@ -51,8 +51,10 @@ pub fn costs(text: &str) -> Result<WakeCosts, String> {
         return Err(format!("it is a document {:?}, not apus.platform or apus.probe", profile.schema));
     }
     let mut timed = Vec::new();
-    for of in profile.measured.iter().filter(|of| of.probe == "timer" && of.detail["wait"] == "clock_nanosleep") {
-        let interval = of.detail["interval_ns"].as_u64().ok_or("a timer result has no interval_ns")?;
+    // Of other probes, and of other ways to wait, the detail has no such entry.
+    let timers = profile.measured.iter().map(|of| (of, &of.detail["timer"]));
+    for (of, detail) in timers.filter(|(_, detail)| detail["wait"] == "clock_nanosleep") {
+        let interval = detail["interval_ns"].as_u64().ok_or("a timer result has no interval_ns")?;
         if let Some(lateness) = of.terms.first().map(|term| lateness(&term.raw)).transpose()?.flatten() {
             timed.push(TimedCost { length: Nanos::from_nanos(interval), lateness });
         }
@@ -106,7 +108,7 @@ mod tests {
 
     fn timer(interval_ns: u64, counts: &str) -> String {
         format!(
-            r#"{{"probe": "timer", "variant": "clock_nanosleep", "detail": {{"wait": "clock_nanosleep", "interval_ns": {interval_ns}}},
+            r#"{{"probe": "timer", "variant": "clock_nanosleep", "detail": {{"timer": {{"wait": "clock_nanosleep", "interval_ns": {interval_ns}}}}},
             "terms": [{{"name": "lateness", "raw": {{"p99_ns": 1, "histogram": {{"counts": {counts}, "overflow": 0}}}}}}]}}"#
         )
     }

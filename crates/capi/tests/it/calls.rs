@@ -310,3 +310,15 @@ fn memory_is_watched_where_the_cpu_can() {
     }
     apus_waiter_free(made);
 }
+
+#[test]
+fn a_profile_that_a_probe_wrote_is_taken_as_text_and_as_a_file() {
+    let path = super::folder().join("../cli/tests/it/data/apus.probe.1.json");
+    let text = CString::new(std::fs::read(&path).unwrap()).unwrap();
+    let path = CString::new(path.to_str().unwrap()).unwrap();
+    let none = Config::default();
+    for config in [Config { profile: text.as_ptr(), ..none }, Config { profile_path: path.as_ptr(), ..none }] {
+        let made = waiter(&config).unwrap_or_else(|code| panic!("{code}: {}", error()));
+        assert_eq!(apus_waiter_free(made), 0);
+    }
+}
