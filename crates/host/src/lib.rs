@@ -14,6 +14,7 @@
 pub mod at_boot;
 mod below;
 pub mod facts;
+pub mod guests;
 pub mod journal;
 pub mod knob;
 pub mod meter;

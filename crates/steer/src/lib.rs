@@ -16,8 +16,10 @@
 //! end, also after a crash.
 //!
 //! [`moderation`] is the first controller: how long may a queue's packets gather before the kernel looks at them?
+//! [`guests`] carries out what virtual machines ask for.
 #![forbid(unsafe_code)]
 
+pub mod guests;
 mod machine;
 pub mod moderation;
 mod seam;

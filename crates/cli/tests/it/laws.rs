@@ -29,6 +29,7 @@ const DEV_EDGES: [(&str, &[&str]); 9] = [
     ("live", &["testkit"]),
     ("tester", &["policy", "testkit"]),
     ("probe", &["testkit"]),
+    ("steer", &["testkit"]),
     ("cli", &["testkit", "vmlab"]),
     ("capi", &["testkit"]),
 ];

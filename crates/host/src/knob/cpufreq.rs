@@ -44,6 +44,50 @@ pub fn policy_cpus(access: &Access, policy: u32) -> Result<CpuSet, Error> {
     list.split_whitespace().map(|cpu| cpu.parse().map_err(|_| wrong())).collect()
 }
 
+/// The frequencies that a policy can have, in kHz.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Speeds {
+    /// The lowest frequency of the hardware (`cpuinfo_min_freq`).
+    pub least: u64,
+    /// The highest frequency of the hardware (`cpuinfo_max_freq`).
+    pub most: u64,
+    /// The frequencies between which the hardware has none, the lowest first (`scaling_available_frequencies`). Empty if
+    /// the driver names none: then it takes any.
+    pub available: Vec<u64>,
+    /// The highest frequency without turbo. `None` if there is no turbo, or if the driver does not tell.
+    pub nominal: Option<u64>,
+}
+
+/// The frequencies that a policy can have. `None` if there is no such policy, or if it does not tell its limits.
+pub fn speeds(access: &Access, policy: u32) -> Result<Option<Speeds>, Error> {
+    let Some((least, most)) = Limits::new(policy).hardware(access)? else { return Ok(None) };
+    let path = file(policy, "scaling_available_frequencies");
+    let list = access.line(&path)?.unwrap_or_default();
+    let wrong = || Error::unreadable(path.clone(), &list, "frequencies in kHz separated by spaces");
+    let available: Result<Vec<u64>, _> = list.split_whitespace().map(|khz| khz.parse().map_err(|_| wrong())).collect();
+    let mut available = available?;
+    available.sort_unstable();
+    available.dedup();
+    // The ACPI driver shows turbo as a frequency 1 MHz above the nominal one (drivers/cpufreq/acpi-cpufreq.c,
+    // `acpi_cpufreq_cpu_init`); intel_pstate and amd_pstate show the nominal one in base_frequency.
+    let above = match available[..] {
+        [.., nominal, turbo] if turbo == nominal + 1_000 => Some(nominal),
+        _ => None,
+    };
+    let base = access.number(&file(policy, "base_frequency"))?.filter(|base| (least..most).contains(base));
+    Ok(Some(Speeds { least, most, available, nominal: above.or(base) }))
+}
+
+/// The frequency that a policy has, or was asked for, in kHz (`scaling_cur_freq`). `None` if it is not known.
+pub fn current_speed(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
+    access.number(&file(policy, "scaling_cur_freq"))
+}
+
+/// The firmware's limit of a policy in kHz (`bios_limit`, from ACPI's _PPC). `None` if the driver shows none.
+pub fn firmware_limit(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
+    access.number(&file(policy, "bios_limit"))
+}
+
 pub(super) fn file(policy: u32, name: &str) -> String {
     format!("{FOLDER}/policy{policy}/{name}")
 }
@@ -301,6 +345,27 @@ mod tests {
         let restored = knob.restore(&access, &change.before, change.verdict.now(), Theirs::Keep).unwrap();
         assert_eq!(restored, Restored::Restored);
         assert_eq!(knob.read(&access).unwrap(), Some(Value::text("powersave")));
+    }
+
+    #[test]
+    fn speeds_are_listed_or_bounded() {
+        let folder = policy("powersave");
+        let access = folder.access();
+        let range = Speeds { least: 800_000, most: 3_500_000, available: Vec::new(), nominal: None };
+        assert_eq!(speeds(&access, 2).unwrap(), Some(range.clone()));
+        assert_eq!(speeds(&access, 3).unwrap(), None);
+        let put = |name: &str, text: &str| folder.put(&format!("sys/devices/system/cpu/cpufreq/policy2/{name}"), text);
+        put("base_frequency", "2100000\n");
+        assert_eq!(speeds(&access, 2).unwrap(), Some(Speeds { nominal: Some(2_100_000), ..range }));
+        put("scaling_available_frequencies", "3500000 3499000 800000 \n");
+        let listed = speeds(&access, 2).unwrap().unwrap();
+        assert_eq!((&listed.available[..], listed.nominal), (&[800_000, 3_499_000, 3_500_000][..], Some(3_499_000)));
+        put("scaling_available_frequencies", "fast\n");
+        assert!(speeds(&access, 2).is_err());
+        put("scaling_cur_freq", "1200000\n");
+        put("bios_limit", "2200000\n");
+        assert_eq!(current_speed(&access, 2).unwrap(), Some(1_200_000));
+        assert_eq!((firmware_limit(&access, 2).unwrap(), firmware_limit(&access, 3).unwrap()), (Some(2_200_000), None));
     }
 
     #[test]

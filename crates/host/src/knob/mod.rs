@@ -42,7 +42,7 @@ pub use access::{Access, Act, Gate, Open};
 pub use any::AnySetting;
 pub use boot::BootFragment;
 pub use cgroup::{CgroupController, CgroupFile, CgroupFolder, CpusetMount, cpuset_mount};
-pub use cpufreq::{Governor, Limits, policies, policy_cpus};
+pub use cpufreq::{Governor, Limits, Speeds, current_speed, firmware_limit, policies, policy_cpus, speeds};
 pub use cpuidle::{IdleState, State, states};
 pub use epp::Epp;
 pub use error::Error;

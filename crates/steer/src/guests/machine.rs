@@ -1,0 +1,172 @@
+//! What guests may share: the machine's CPUs with their frequencies, and the manifests that say whose they are.
+
+use std::collections::BTreeMap;
+
+use host::CpuSet;
+use units::Hertz;
+
+/// CPUs that have one frequency (a cpufreq policy).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Domain {
+    /// Number of the cpufreq policy.
+    pub policy: u32,
+    /// Its CPUs.
+    pub cpus: CpuSet,
+    /// The frequencies that it can be fixed at, in kHz, the lowest first; not empty.
+    pub steps: Vec<u32>,
+    /// The highest step that is not turbo. `None` if there is no turbo frequency, or if it is not known.
+    pub nominal: Option<u32>,
+}
+
+/// The distance of steps where the driver names none (intel_pstate), in kHz: the unit of its ratio.
+const STEP: u32 = 100_000;
+
+impl Domain {
+    /// The steps between two frequencies, for drivers that name none.
+    pub fn steps_between(least: u32, most: u32) -> Vec<u32> {
+        let between = (least / STEP + 1..most.div_ceil(STEP)).map(|ratio| ratio * STEP);
+        let mut steps: Vec<u32> = std::iter::once(least).chain(between).chain([most]).collect();
+        steps.dedup();
+        steps
+    }
+
+    /// The lowest step that is at least `khz`; the highest step if none is.
+    pub fn at_least(&self, khz: u32) -> u32 {
+        self.steps.iter().copied().find(|step| *step >= khz).unwrap_or_else(|| self.highest())
+    }
+
+    /// The highest step that is at most `khz`; the lowest step if none is.
+    pub fn at_most(&self, khz: u32) -> u32 {
+        self.steps.iter().rev().copied().find(|step| *step <= khz).unwrap_or_else(|| self.lowest())
+    }
+
+    /// The step above `khz`.
+    pub fn above(&self, khz: u32) -> u32 {
+        self.at_least(khz.saturating_add(1))
+    }
+
+    /// The step below `khz`.
+    pub fn below(&self, khz: u32) -> u32 {
+        self.at_most(khz.saturating_sub(1))
+    }
+
+    /// The highest step.
+    pub fn highest(&self) -> u32 {
+        self.steps.last().copied().unwrap_or(0)
+    }
+
+    /// The lowest step.
+    pub fn lowest(&self) -> u32 {
+        self.steps.first().copied().unwrap_or(0)
+    }
+}
+
+/// What a guest may do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Manifest {
+    /// Its name, for people.
+    pub name: String,
+    /// The vCPUs that may ask, each with the CPUs that it may be pinned to.
+    pub vcpus: BTreeMap<u16, CpuSet>,
+    /// The lowest frequency that its requests may cause. `None`: the hardware's.
+    pub min_frequency: Option<Hertz>,
+    /// The highest frequency that its requests may cause. `None`: the hardware's.
+    pub max_frequency: Option<Hertz>,
+    /// Whether its requests may limit idle states, which keeps a core from saving power.
+    pub may_limit_idle: bool,
+    /// Whether it may ask for the frequencies of its cores (DPDK's queries).
+    pub may_query: bool,
+    /// Requests that are carried out per second.
+    pub requests_per_second: u32,
+    /// Number of its channels.
+    pub channels: usize,
+}
+
+impl Manifest {
+    /// The CPUs that its requests can have an effect on.
+    pub fn cpus(&self) -> CpuSet {
+        self.vcpus.values().fold(CpuSet::new(), |all, cpus| all.union(cpus))
+    }
+
+    /// The lowest and the highest step that it may cause. If no step lies within its limits, the one above its lower
+    /// limit is both.
+    pub fn range(&self, domain: &Domain) -> (u32, u32) {
+        let khz = |frequency: Hertz| u32::try_from(frequency.as_hertz() / 1_000).unwrap_or(u32::MAX);
+        let least = self.min_frequency.map_or(domain.lowest(), |least| domain.at_least(khz(least)));
+        let most = self.max_frequency.map_or(domain.highest(), |most| domain.at_most(khz(most)));
+        (least, most.max(least))
+    }
+}
+
+/// Where a vCPU runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On this CPU only.
+    Pinned(u32),
+    /// On any of these CPUs, as the scheduler likes.
+    Floating(CpuSet),
+    /// It is not known, for this reason.
+    Unknown(String),
+}
+
+impl Place {
+    /// The place of a thread that may run on these CPUs.
+    pub fn of(cpus: CpuSet) -> Self {
+        match (cpus.len(), cpus.first()) {
+            (1, Some(cpu)) => Self::Pinned(cpu),
+            (0, _) | (_, None) => Self::Unknown("it may run on no CPU".into()),
+            _ => Self::Floating(cpus),
+        }
+    }
+
+    /// Whether it may run on `cpu`.
+    pub fn may_be(&self, cpu: u32) -> bool {
+        match self {
+            Self::Pinned(at) => *at == cpu,
+            Self::Floating(cpus) => cpus.contains(cpu),
+            Self::Unknown(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domain(steps: &[u32]) -> Domain {
+        Domain { policy: 0, cpus: CpuSet::from([0]), steps: steps.to_vec(), nominal: None }
+    }
+
+    #[test]
+    fn steps_are_found_and_have_ends() {
+        let domain = domain(&[800, 1_200, 2_600]);
+        assert_eq!([0, 800, 801, 1_200, 9_999].map(|khz| domain.at_least(khz)), [800, 800, 1_200, 1_200, 2_600]);
+        assert_eq!([0, 800, 1_199, 9_999].map(|khz| domain.at_most(khz)), [800, 800, 800, 2_600]);
+        assert_eq!([0, 800, 2_600, u32::MAX].map(|khz| domain.above(khz)), [800, 1_200, 2_600, 2_600]);
+        assert_eq!([0, 800, 1_200].map(|khz| domain.below(khz)), [800, 800, 800]);
+    }
+
+    #[test]
+    fn drivers_without_steps_get_some() {
+        assert_eq!(Domain::steps_between(800_000, 1_050_000), [800_000, 900_000, 1_000_000, 1_050_000]);
+        assert_eq!(Domain::steps_between(850_000, 1_000_000), [850_000, 900_000, 1_000_000]);
+        assert_eq!(Domain::steps_between(800_000, 800_000), [800_000]);
+    }
+
+    #[test]
+    fn a_manifest_without_a_step_between_its_limits_has_one() {
+        let mut manifest = Manifest {
+            name: "a".into(),
+            vcpus: BTreeMap::new(),
+            min_frequency: Some(Hertz::new(1_000_000)),
+            max_frequency: Some(Hertz::new(1_100_000)),
+            may_limit_idle: true,
+            may_query: true,
+            requests_per_second: 1,
+            channels: 1,
+        };
+        assert_eq!(manifest.range(&domain(&[800, 1_200, 2_600])), (1_200, 1_200));
+        manifest.min_frequency = None;
+        assert_eq!(manifest.range(&domain(&[800, 1_200, 2_600])), (800, 800));
+    }
+}

@@ -1,0 +1,23 @@
+//! Guests that ask for frequencies and idle depth through a channel to the host.
+//!
+//! The host's end is a [`Server`]; the messages are those of [`dpdk`] and of Apus's own [`protocol`]. [`Settings`] puts
+//! in force what the server decides, through `host`. No part of it does I/O on the channels: the caller reads and writes
+//! them.
+
+mod bucket;
+mod call;
+pub mod dpdk;
+mod guest;
+mod machine;
+mod parser;
+pub mod protocol;
+mod record;
+mod server;
+mod settings;
+
+pub use guest::OUTBOX;
+pub use machine::{Domain, Manifest, Place};
+pub use parser::{Message, Parser};
+pub use record::{Applied, Counts, Event, Outside, Protocol, Record};
+pub use server::{Server, Standing};
+pub use settings::Settings;

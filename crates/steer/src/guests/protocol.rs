@@ -1,0 +1,355 @@
+//! Apus's own guest protocol, version 1: one line per message, so that it can be read in a log and typed by hand.
+//!
+//! ```text
+//!   guest ──► apus/1 ID ASK [vcpu=N]                                            at most 200 bytes
+//!   host  ──► apus/1 ID VERDICT vcpu=N khz=F idle_us=L because REASON           at most 400 bytes
+//! ```
+//! | ask | meaning |
+//! | --- | --- |
+//! | `max`, `min`, `up`, `down` | the highest or lowest frequency, one step up or down |
+//! | `1.8GHz` | the lowest frequency that is at least this |
+//! | `goal=p99=50us` | latency goal: full frequency, and no idle state that takes more than half of it to leave |
+//! | `idle=20us` | no idle state that takes longer to leave; `idle=none`: any |
+//! | `release` | no wishes any more |
+//! | `state` | what is in force |
+//!
+//! An unknown field in the answer is `-`. The guest chooses ID and finds its answer by it: after a program that did not
+//! read its answers, the next one that opens the port gets them first.
+
+use std::fmt;
+use std::str::FromStr;
+
+use policy::goal::{Goal, GoalError};
+use units::{Hertz, Nanos};
+
+/// What every message begins with. A DPDK packet begins with the number of a vCPU, which is never as large.
+pub const MAGIC: &[u8; 5] = b"apus/";
+/// The version that this program speaks.
+pub const VERSION: u32 = 1;
+/// The longest request in bytes, without the line end.
+pub const LONGEST: usize = 200;
+/// The longest answer in bytes, with the line end.
+pub const LONGEST_ANSWER: usize = 400;
+
+/// Number of an exchange, chosen by the guest: 1 to 16 letters and digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Id([u8; 16], u8);
+
+impl Id {
+    /// The ID of a message in which none could be read.
+    pub const NONE: Self = Self(*b"-               ", 1);
+
+    /// The text of the ID.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0[..usize::from(self.1)]).unwrap_or_default()
+    }
+}
+
+impl FromStr for Id {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_good = (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_good {
+            return Err("an ID has 1 to 16 letters and digits");
+        }
+        let mut bytes = [0; 16];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(Self(bytes, text.len() as u8))
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The frequency that a vCPU wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frequency {
+    /// The highest that the manifest allows.
+    Max,
+    /// The lowest that the manifest allows.
+    Min,
+    /// One step higher than now.
+    Up,
+    /// One step lower than now.
+    Down,
+    /// The lowest step that is at least this.
+    AtLeast(Hertz),
+}
+
+/// What a guest asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// A frequency.
+    Frequency(Frequency),
+    /// A latency goal. `None`: no goal any more.
+    Goal(Option<Goal>),
+    /// The longest time that leaving an idle state may take. `None`: any.
+    Idle(Option<Nanos>),
+    /// No wishes any more.
+    Release,
+    /// What is in force.
+    State,
+}
+
+/// Reads the middle of a request, as it is also typed on the command line.
+impl FromStr for Ask {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "max" => Self::Frequency(Frequency::Max),
+            "min" => Self::Frequency(Frequency::Min),
+            "up" => Self::Frequency(Frequency::Up),
+            "down" => Self::Frequency(Frequency::Down),
+            "release" => Self::Release,
+            "state" => Self::State,
+            "goal=none" => Self::Goal(None),
+            "idle=none" => Self::Idle(None),
+            _ => match text.split_once('=') {
+                Some(("goal", goal)) => Self::Goal(Some(goal.parse().map_err(|e: GoalError| e.to_string())?)),
+                Some(("idle", limit)) => Self::Idle(Some(limit.parse().map_err(|e: units::ParseError| e.to_string())?)),
+                _ => {
+                    let frequency: Hertz = text.parse().map_err(|_| {
+                        "expected max, min, up, down, a frequency such as 1.8GHz, goal=p99=50us, idle=20us, release or \
+                         state"
+                            .to_owned()
+                    })?;
+                    Self::Frequency(Frequency::AtLeast(frequency))
+                }
+            },
+        })
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frequency(Frequency::Max) => f.write_str("max"),
+            Self::Frequency(Frequency::Min) => f.write_str("min"),
+            Self::Frequency(Frequency::Up) => f.write_str("up"),
+            Self::Frequency(Frequency::Down) => f.write_str("down"),
+            Self::Frequency(Frequency::AtLeast(frequency)) => write!(f, "{}Hz", frequency.as_hertz()),
+            Self::Goal(Some(goal)) => write!(f, "goal={goal}"),
+            Self::Goal(None) => f.write_str("goal=none"),
+            // In nanoseconds: a rounded limit would be another one.
+            Self::Idle(Some(limit)) => write!(f, "idle={}ns", limit.as_nanos()),
+            Self::Idle(None) => f.write_str("idle=none"),
+            Self::Release => f.write_str("release"),
+            Self::State => f.write_str("state"),
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The guest's number of the exchange.
+    pub id: Id,
+    /// What it asks for.
+    pub ask: Ask,
+    /// The vCPU that it is for.
+    pub vcpu: u16,
+}
+
+impl Request {
+    /// Reads a line without its end. The error has the ID to answer, as far as it could be read.
+    pub fn read(line: &[u8]) -> Result<Self, (Id, String)> {
+        let Ok(line) = std::str::from_utf8(line) else { return Err((Id::NONE, "the line is not text".into())) };
+        let mut words = line.split(' ');
+        let version = words.next().unwrap_or_default();
+        let id = words.next().and_then(|id| id.parse::<Id>().ok());
+        let wrong = |why: &str| Err((id.unwrap_or(Id::NONE), why.to_owned()));
+        if version != "apus/1" {
+            return wrong("this host speaks apus/1");
+        }
+        let (Some(id), Some(ask)) = (id, words.next()) else { return wrong("expected apus/1 ID ASK vcpu=N") };
+        let vcpu = words.next().and_then(|word| number(word.strip_prefix("vcpu=")?));
+        let Some(vcpu) = vcpu else { return wrong("expected vcpu=N after what is asked for, with N from 0 to 65535") };
+        if words.next().is_some() {
+            return wrong("there is more after vcpu=N");
+        }
+        let ask = ask.parse().map_err(|why| (id, why))?;
+        Ok(Self { id, ask, vcpu })
+    }
+}
+
+/// A number as it is printed: no sign, no zeros in front.
+fn number(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|number: &u16| number.to_string() == text)
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "apus/{VERSION} {} {} vcpu={}", self.id, self.ask, self.vcpu)
+    }
+}
+
+units::named! {
+    /// What became of a request.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// It is in force.
+        Granted = "granted",
+        /// Something near to it is in force: the manifest or the hardware does not allow more.
+        Limited = "limited",
+        /// It is kept and not in force: others share the core, or the vCPU is not pinned as the manifest says.
+        Held = "held",
+        /// It was refused and has no effect.
+        Refused = "refused",
+    }
+}
+
+impl Verdict {
+    /// Whether the guest has what it asked for, or the nearest that it may have: ACK in DPDK's protocol.
+    pub const fn is_good(self) -> bool {
+        matches!(self, Self::Granted | Self::Limited)
+    }
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The ID of the request.
+    pub id: Id,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// The vCPU. `None` if the request named none.
+    pub vcpu: Option<u16>,
+    /// The frequency at which the vCPU's core is fixed, in kHz. `None` if it is not fixed.
+    pub khz: Option<u32>,
+    /// The longest exit latency of the idle states that the core may enter, in us. `None`: no limit of the guest's.
+    pub idle_us: Option<u64>,
+    /// Why.
+    pub why: String,
+}
+
+/// Writes the line, with its end. The reason is cut to what fits.
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let head = format!(
+            "apus/{VERSION} {} {} vcpu={} khz={} idle_us={} because ",
+            self.id,
+            self.verdict,
+            known(self.vcpu.map(u64::from)),
+            known(self.khz.map(u64::from)),
+            known(self.idle_us)
+        );
+        let why = self.why.replace(|c: char| c.is_control(), " ");
+        let end = LONGEST_ANSWER - 1 - head.len();
+        let cut = (0..=end.min(why.len())).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+        writeln!(f, "{head}{}", &why[..cut])
+    }
+}
+
+impl FromStr for Answer {
+    type Err = String;
+    /// Reads a line, with or without its end.
+    fn from_str(line: &str) -> Result<Self, String> {
+        let line = line.trim_end_matches('\n');
+        let (head, why) = line.split_once(" because ").ok_or("there is no reason in it")?;
+        let mut words = head.split(' ');
+        let mut next = || words.next().unwrap_or_default();
+        if next() != "apus/1" {
+            return Err("the host speaks another version".into());
+        }
+        let id = next();
+        let id = if id == "-" { Id::NONE } else { id.parse()? };
+        let verdict = next().parse().map_err(|e: units::UnknownName| e.to_string())?;
+        let mut field = |name: &str| -> Result<Option<u64>, String> {
+            let word = next();
+            let value = word.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+            match value.ok_or_else(|| format!("expected {name}= and not {word:?}"))? {
+                "-" => Ok(None),
+                number => number.parse().map(Some).map_err(|_| format!("{word:?} has no number")),
+            }
+        };
+        let narrow = |_| "a number is too large".to_owned();
+        let vcpu = field("vcpu")?.map(u16::try_from).transpose().map_err(narrow)?;
+        let khz = field("khz")?.map(u32::try_from).transpose().map_err(narrow)?;
+        Ok(Self { id, verdict, vcpu, khz, idle_us: field("idle_us")?, why: why.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(line: &str) -> Result<Request, (Id, String)> {
+        Request::read(line.as_bytes())
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        for ask in [
+            "max",
+            "min",
+            "up",
+            "down",
+            "release",
+            "state",
+            "1800000000Hz",
+            "goal=p99=50us",
+            "goal=none",
+            "idle=20000ns",
+            "idle=none",
+        ] {
+            let line = format!("apus/1 a1 {ask} vcpu=3\n");
+            assert_eq!(read(line.trim_end()).unwrap().to_string(), line);
+        }
+        let idle = read("apus/1 7 idle=20us vcpu=0").unwrap().ask;
+        assert_eq!(idle, Ask::Idle(Some(Nanos::from_micros(20))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_id() {
+        for (line, id, why) in [
+            ("apus/2 7 max vcpu=0", "7", "apus/1"),
+            ("apus/1", "-", "expected apus/1 ID"),
+            ("apus/1 7", "7", "expected apus/1 ID"),
+            ("apus/1 7 max", "7", "vcpu=N"),
+            ("apus/1 7 max vcpu=65536", "7", "vcpu=N"),
+            ("apus/1 7 max vcpu=+1", "7", "vcpu=N"),
+            ("apus/1 7 max vcpu=1 more", "7", "more"),
+            ("apus/1 7 fast vcpu=1", "7", "expected max"),
+            ("apus/1 7 1.8 vcpu=1", "7", "expected max"),
+            ("apus/1 7 goal=50us vcpu=1", "7", "goal such as"),
+            ("apus/1 7 idle=20 vcpu=1", "7", "a duration"),
+            ("apus/1 /etc/passwd max vcpu=1", "-", "expected apus/1 ID"),
+            ("apus/1 \u{7f} max vcpu=1", "-", "expected apus/1 ID"),
+        ] {
+            let (found, said) = read(line).unwrap_err();
+            assert!(found.as_str() == id && said.contains(why), "{line:?}: {found} {said}");
+        }
+        assert!(Request::read(b"apus/1 \xff max vcpu=1").is_err());
+    }
+
+    #[test]
+    fn an_answer_fits_whatever_its_reason() {
+        let mut answer = Answer {
+            id: "0123456789abcdef".parse().unwrap(),
+            verdict: Verdict::Granted,
+            vcpu: Some(u16::MAX),
+            khz: Some(u32::MAX),
+            idle_us: Some(u64::MAX),
+            why: "é\n".repeat(400),
+        };
+        let line = answer.to_string();
+        assert!(line.len() <= LONGEST_ANSWER && line.ends_with('\n') && line.matches('\n').count() == 1, "{line}");
+        answer.why = "as asked".into();
+        assert_eq!(answer.to_string().parse(), Ok(answer));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_has_an_answer(line in proptest::collection::vec(any::<u8>(), 0..LONGEST)) {
+            if let Ok(request) = Request::read(&line) {
+                prop_assert!(request.to_string().len() <= LONGEST + 1);
+                prop_assert_eq!(read(request.to_string().trim_end()).unwrap(), request);
+            }
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! The host's side of all guests' channels: what each asks for, what it may, and what becomes of it.
+//!
+//! ```text
+//!   bytes ──► Parser ──► Message ──► rate ──► manifest ──► Wish of a vCPU ──┐
+//!                                                                           ├──► the highest wish of each domain ──► Outside
+//!   pinning ──► Place of each vCPU ─────────────────────────────────────────┘                                          │
+//!   answers ◄── bounded outbox ◄── Verdict, reason ◄───────────────────────────────────────────────────────────────────┘
+//! ```
+//! Everything a guest sends is hostile. A guest has room for one message per channel and for [`OUTBOX`](super::OUTBOX) bytes of answers,
+//! never more; what it does not read is dropped. Its requests have an effect on the CPUs of its manifest only, within the
+//! manifest's limits, and cost no other guest anything: see [`may_read`](Server::may_read).
+//!
+//! A domain is fixed at a frequency only if every CPU of it belongs to vCPUs that all ask for one; then the highest wish
+//! wins. Otherwise it keeps the host's own limits.
+
+use std::collections::BTreeMap;
+
+use host::CpuSet;
+use policy::Goal;
+use units::{Instant, Monotonic, Nanos};
+
+use super::call::{Call, Done};
+use super::dpdk;
+use super::guest::{Guest, Vcpu, Wish};
+use super::machine::{Domain, Manifest, Place};
+use super::parser::{Message, Parser};
+use super::protocol::{self, Id};
+use super::record::{Applied, Counts, Event, Outside, Protocol, Record};
+
+/// The most bytes that are read from a channel at once, so that no guest waits long for another.
+const AT_ONCE: usize = 4096;
+/// vCPUs that a lookup may report for one guest: as many as KVM has on x86 (`KVM_MAX_VCPUS`, 4096).
+const MOST_VCPUS: usize = 4096;
+/// Time until a setting that failed is tried again.
+const RETRY: Nanos = Nanos::from_secs(5);
+
+/// What is in force in a domain or on a CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Force<T> {
+    pub(super) wanted: Option<T>,
+    pub(super) applied: Applied,
+    tried: Instant<Monotonic>,
+}
+
+impl<T> Force<T> {
+    const NONE: Self = Self { wanted: None, applied: Applied::InForce, tried: Instant::ORIGIN };
+}
+
+/// How a vCPU stands, for people and for documents.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Its number.
+    pub vcpu: u16,
+    /// Where it runs.
+    pub place: Place,
+    /// Its wish for a frequency, resolved to a step of its core, in kHz. `None` if it has none, or has no core.
+    pub wish_khz: Option<u32>,
+    /// Its goal.
+    pub goal: Option<Goal>,
+    /// The limit that it asks for, or that its goal needs.
+    pub idle: Option<Nanos>,
+    /// The frequency at which its core is fixed, in kHz. `None` if it is not fixed.
+    pub khz: Option<u32>,
+    /// Why its wish is not in force. `None` if it is, or if it has none.
+    pub why: Option<String>,
+}
+
+/// All guests.
+#[derive(Debug)]
+pub struct Server {
+    pub(super) domains: Vec<Domain>,
+    /// Index of the domain of each CPU.
+    pub(super) domain_of: BTreeMap<u32, usize>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) frequencies: Vec<Force<u32>>,
+    pub(super) idle: BTreeMap<u32, Force<Nanos>>,
+}
+
+impl Server {
+    /// Begins with guests that have asked for nothing, and whose places are unknown.
+    pub fn new(domains: Vec<Domain>, manifests: Vec<Manifest>, now: Instant<Monotonic>) -> Self {
+        let all = manifests.iter().fold(CpuSet::new(), |all, one| all.union(&one.cpus()));
+        let domain_of = |(index, domain): (usize, &Domain)| -> Vec<(u32, usize)> {
+            domain.cpus.iter().map(|cpu| (cpu, index)).collect()
+        };
+        Self {
+            domain_of: domains.iter().enumerate().flat_map(domain_of).collect(),
+            frequencies: vec![Force::NONE; domains.len()],
+            idle: all.iter().map(|cpu| (cpu, Force::NONE)).collect(),
+            guests: manifests.into_iter().map(|manifest| Guest::new(manifest, now)).collect(),
+            domains,
+        }
+    }
+
+    /// The bytes that may be read from a guest's channel now; 0 if it has sent too much, or does not read its answers.
+    pub fn may_read(&mut self, guest: usize, now: Instant<Monotonic>) -> usize {
+        let Some(guest) = self.guests.get_mut(guest) else { return 0 };
+        let left = usize::try_from(guest.bytes.left(now)).unwrap_or(AT_ONCE).min(AT_ONCE);
+        // Not byte by byte: each read costs a system call.
+        if left < dpdk::LENGTH { 0 } else { left }
+    }
+
+    /// When [`may_read`](Self::may_read) has room for a message again.
+    pub fn reads_at(&self, guest: usize) -> Instant<Monotonic> {
+        self.guests.get(guest).map_or(Instant::ORIGIN, |guest| guest.bytes.has_at(dpdk::LENGTH as u64))
+    }
+
+    /// Takes in what arrived on a channel.
+    pub fn receive(
+        &mut self,
+        now: Instant<Monotonic>,
+        guest: usize,
+        channel: usize,
+        bytes: &[u8],
+        outside: &mut impl Outside,
+    ) {
+        let Some(one) = self.guests.get_mut(guest) else { return };
+        one.bytes.spend(now, bytes.len() as u64);
+        let Some(entry) = one.channels.get_mut(channel) else { return };
+        // The parser is a few hundred bytes; it is taken out so that messages can change the rest.
+        let mut parser = std::mem::take(&mut entry.parser);
+        parser.feed(now, bytes, |message| self.message(now, guest, channel, message, outside));
+        self.guests[guest].channels[channel].parser = parser;
+    }
+
+    /// The answers that a channel's guest has not taken yet.
+    pub fn outgoing(&self, guest: usize, channel: usize) -> &[u8] {
+        self.guests.get(guest).and_then(|guest| guest.channels.get(channel)).map_or(&[], |channel| &channel.out)
+    }
+
+    /// Takes in that this many bytes of the answers were sent.
+    pub fn sent(&mut self, guest: usize, channel: usize, bytes: usize) {
+        if let Some(channel) = self.guests.get_mut(guest).and_then(|guest| guest.channels.get_mut(channel)) {
+            channel.out.drain(..bytes.min(channel.out.len()));
+        }
+    }
+
+    /// Takes in that a channel has a new other end: what was begun and what was to be sent belongs to nobody.
+    pub fn reopened(&mut self, guest: usize, channel: usize) {
+        if let Some(channel) = self.guests.get_mut(guest).and_then(|guest| guest.channels.get_mut(channel)) {
+            channel.parser = Parser::default();
+            channel.out.clear();
+        }
+    }
+
+    /// Drops all wishes of a guest: it was reset, or its last channel was closed.
+    pub fn forget(&mut self, now: Instant<Monotonic>, guest: usize, why: &str, outside: &mut impl Outside) {
+        let Some(one) = self.guests.get_mut(guest) else { return };
+        let had =
+            one.vcpus.values_mut().fold(false, |had, vcpu| had | (std::mem::take(&mut vcpu.wish) != Wish::default()));
+        if had {
+            outside.log(&Record::of(Event::Forgotten, &one.manifest.name, why.to_owned()));
+            self.settle_all(now, outside);
+        }
+    }
+
+    /// Gives all settings back, and keeps the wishes, until [`resume`](Self::resume).
+    pub fn pause(&mut self, outside: &mut impl Outside) {
+        for (domain, force) in self.domains.iter().zip(&mut self.frequencies) {
+            if force.wanted.take().is_some() && !matches!(force.applied, Applied::Lost(_)) {
+                force.applied = outside.fix_frequency(domain.policy, None);
+            }
+        }
+        for (cpu, force) in &mut self.idle {
+            if force.wanted.take().is_some() && !matches!(force.applied, Applied::Lost(_)) {
+                force.applied = outside.limit_idle(*cpu, None);
+            }
+        }
+    }
+
+    /// Puts the wishes in force again.
+    pub fn resume(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
+        self.settle_all(now, outside);
+    }
+
+    /// Takes over the guests of another server that are in this one too: their wishes, for vCPUs that their manifests
+    /// still list, and their counts. The wishes come into force when the vCPUs are placed.
+    pub fn adopt(&mut self, mut before: Self) {
+        for guest in &mut self.guests {
+            let Some(at) = before.guests.iter().position(|other| other.manifest.name == guest.manifest.name) else {
+                continue;
+            };
+            let other = before.guests.swap_remove(at);
+            guest.counts = other.counts;
+            guest.untold = other.untold;
+            for (number, vcpu) in other.vcpus {
+                if let Some(own) = guest.vcpus.get_mut(&number) {
+                    own.wish = vcpu.wish;
+                }
+            }
+        }
+    }
+
+    /// Takes in where the vCPUs of a guest run. A vCPU of the manifest that is not among them is nowhere.
+    pub fn place(
+        &mut self,
+        now: Instant<Monotonic>,
+        guest: usize,
+        places: &BTreeMap<u16, Place>,
+        outside: &mut impl Outside,
+    ) {
+        let Some(one) = self.guests.get_mut(guest) else { return };
+        let mut has_changed = false;
+        for (number, vcpu) in &mut one.vcpus {
+            let place = places.get(number).cloned();
+            let place = place.unwrap_or_else(|| Place::Unknown("the guest has no such vCPU".into()));
+            if place != vcpu.place {
+                has_changed = true;
+                vcpu.place = place;
+                let cpu = vcpu.cpu();
+                let (cpu, why) = (cpu.as_ref().ok().copied(), cpu.err());
+                let why = why.unwrap_or_else(|| "pinned as the manifest says".into());
+                outside.log(&Record { vcpu: Some(*number), cpu, ..Record::of(Event::Placed, &one.manifest.name, why) });
+            }
+        }
+        let others: BTreeMap<u16, Place> = places
+            .iter()
+            .filter(|(number, _)| !one.vcpus.contains_key(number))
+            .take(MOST_VCPUS)
+            .map(|(number, place)| (*number, place.clone()))
+            .collect();
+        if has_changed || others != one.others {
+            one.others = others;
+            self.settle_all(now, outside);
+        }
+    }
+
+    /// Does what is due: discards incomplete messages, tells of messages above the rate, and tries again what failed.
+    /// Call it about once a second.
+    pub fn tick(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
+        for guest in 0..self.guests.len() {
+            for channel in 0..self.guests[guest].channels.len() {
+                let mut parser = std::mem::take(&mut self.guests[guest].channels[channel].parser);
+                parser.expire(now, |message| self.message(now, guest, channel, message, outside));
+                self.guests[guest].channels[channel].parser = parser;
+            }
+            let one = &mut self.guests[guest];
+            let untold = std::mem::take(&mut one.untold);
+            if untold > 0 {
+                let rate = one.manifest.requests_per_second;
+                let why = format!("the manifest allows {rate} requests a second");
+                let record = Record::of(Event::OverRate, &one.manifest.name, why);
+                outside.log(&Record { asked: untold.to_string(), ..record });
+            }
+        }
+        for index in 0..self.domains.len() {
+            if matches!(self.frequencies[index].applied, Applied::Failed(_) | Applied::Otherwise(_))
+                && now.since(self.frequencies[index].tried).is_some_and(|since| since >= RETRY)
+            {
+                self.frequencies[index].wanted = None;
+                self.settle_domain(now, index, true, outside);
+            }
+        }
+    }
+
+    /// How a guest's vCPUs stand.
+    pub fn standing(&self, guest: usize) -> Vec<Standing> {
+        let Some(one) = self.guests.get(guest) else { return Vec::new() };
+        let standing = |(number, vcpu): (&u16, &Vcpu)| {
+            let cpu = vcpu.cpu();
+            let domain = cpu.as_ref().ok().and_then(|cpu| self.domain_of.get(cpu));
+            let wish_khz = domain.and_then(|index| one.resolved(vcpu, &self.domains[*index]));
+            let why = match (&cpu, domain) {
+                _ if vcpu.wish == Wish::default() => None,
+                (Err(why), _) => Some(why.clone()),
+                (Ok(cpu), None) => Some(format!("CPU {cpu} has no frequency scaling")),
+                (Ok(_), Some(index)) => wish_khz.and_then(|wish| self.hindrance(*index, wish)),
+            };
+            Standing {
+                vcpu: *number,
+                place: vcpu.place.clone(),
+                wish_khz,
+                goal: vcpu.wish.goal,
+                idle: vcpu.wish.idle(),
+                khz: domain.and_then(|index| self.khz(*index)),
+                why,
+            }
+        };
+        one.vcpus.iter().map(standing).collect()
+    }
+
+    /// How often something happened to a guest.
+    pub fn counts(&self, guest: usize) -> Counts {
+        self.guests.get(guest).map_or_else(Counts::default, |guest| guest.counts)
+    }
+
+    /// A guest's manifest.
+    pub fn manifest(&self, guest: usize) -> Option<&Manifest> {
+        self.guests.get(guest).map(|guest| &guest.manifest)
+    }
+
+    /// Number of guests.
+    pub fn guests(&self) -> usize {
+        self.guests.len()
+    }
+
+    fn message(
+        &mut self,
+        now: Instant<Monotonic>,
+        guest: usize,
+        channel: usize,
+        message: Message<'_>,
+        outside: &mut impl Outside,
+    ) {
+        let one = &mut self.guests[guest];
+        one.counts.messages += 1;
+        one.counts.incomplete += u64::from(matches!(message, Message::Incomplete(_)));
+        let is_within = one.requests.take(now);
+        if !is_within {
+            one.counts.over_rate += 1;
+            one.untold += 1;
+        }
+        let mut call = Call { server: self, now, guest, is_within, outside };
+        let done = match message {
+            Message::Dpdk(bytes) => call.dpdk(channel, bytes),
+            Message::Own(line) => Some(call.own(channel, line)),
+            Message::TooLong => {
+                let done = Done::refused("line", format!("a request has at most {} bytes", protocol::LONGEST));
+                call.answer_own(channel, Id::NONE, &done);
+                Some(done)
+            }
+            Message::Incomplete(length) => {
+                let why = "the rest of the message did not come within a second";
+                Some(Done::refused(&format!("{length} bytes"), why.to_owned()))
+            }
+        };
+        let Some(done) = done else { return };
+        let protocol = match message {
+            Message::Dpdk(_) => Some(Protocol::Dpdk),
+            Message::Own(_) | Message::TooLong => Some(Protocol::Apus),
+            Message::Incomplete(_) => None,
+        };
+        let one = &mut self.guests[guest];
+        one.counts.count(done.verdict);
+        if is_within {
+            outside.log(&Record {
+                event: Event::Request,
+                guest: &one.manifest.name,
+                channel: Some(channel),
+                protocol,
+                asked: done.asked,
+                vcpu: done.vcpu,
+                cpu: done.cpu,
+                khz: done.khz,
+                verdict: Some(done.verdict),
+                why: done.why,
+            });
+        }
+    }
+
+    /// What the domain should be fixed at: the highest wish, if every CPU has only vCPUs that ask for one. `Ok(None)`:
+    /// nobody asks. `Err`: somebody asks, and this is in the way.
+    fn target(&self, domain: &Domain) -> Result<Option<(u32, usize, u16)>, String> {
+        let mut highest: Option<(u32, usize, u16)> = None;
+        let mut in_the_way = None;
+        for cpu in domain.cpus.iter() {
+            let mut is_someones = false;
+            for (index, guest) in self.guests.iter().enumerate() {
+                let name = &guest.manifest.name;
+                for (number, vcpu) in guest.vcpus.iter().filter(|(_, vcpu)| vcpu.may_be(cpu)) {
+                    is_someones = true;
+                    match guest.resolved(vcpu, domain).filter(|_| vcpu.cpu() == Ok(cpu)) {
+                        Some(khz) => {
+                            if highest.is_none_or(|(most, ..)| khz > most) {
+                                highest = Some((khz, index, *number));
+                            }
+                        }
+                        None => {
+                            in_the_way.get_or_insert_with(|| {
+                                format!(
+                                    "vCPU {number} of {name} also runs on CPU {cpu}, and does not ask for a frequency"
+                                )
+                            });
+                        }
+                    }
+                }
+                for (number, _) in guest.others.iter().filter(|(_, place)| place.may_be(cpu)) {
+                    is_someones = true;
+                    in_the_way.get_or_insert_with(|| {
+                        format!("vCPU {number} of {name} also runs on CPU {cpu}, and is not in its manifest")
+                    });
+                }
+            }
+            if !is_someones {
+                in_the_way.get_or_insert_with(|| format!("CPU {cpu} has the same clock, and belongs to no guest"));
+            }
+        }
+        match (highest, in_the_way) {
+            (None, _) => Ok(None),
+            (_, Some(why)) => Err(why),
+            (highest, None) => Ok(highest),
+        }
+    }
+
+    /// Why a domain is not fixed at `wish`. `None` if it is.
+    pub(super) fn hindrance(&self, index: usize, wish: u32) -> Option<String> {
+        let force = &self.frequencies[index];
+        match self.target(&self.domains[index]) {
+            _ if matches!(force.applied, Applied::Lost(_)) => force.applied.why().map(str::to_owned),
+            Err(why) => Some(why),
+            Ok(Some((khz, guest, vcpu))) if khz > wish => {
+                let name = &self.guests[guest].manifest.name;
+                Some(format!("vCPU {vcpu} of {name} has the same clock and asks for {khz} kHz; the highest wish wins"))
+            }
+            Ok(_) => force.applied.why().map(str::to_owned),
+        }
+    }
+
+    /// The frequency at which a domain is fixed.
+    pub(super) fn khz(&self, index: usize) -> Option<u32> {
+        let force = &self.frequencies[index];
+        force.wanted.filter(|_| force.applied == Applied::InForce)
+    }
+
+    pub(super) fn settle_domain(
+        &mut self,
+        now: Instant<Monotonic>,
+        index: usize,
+        again: bool,
+        outside: &mut impl Outside,
+    ) {
+        let domain = &self.domains[index];
+        let target = self.target(domain).ok().flatten().map(|(khz, ..)| khz);
+        let force = &mut self.frequencies[index];
+        if (target == force.wanted && !again) || matches!(force.applied, Applied::Lost(_)) {
+            return;
+        }
+        let applied = outside.fix_frequency(domain.policy, target);
+        *force = Force { wanted: target, applied, tried: now };
+    }
+
+    pub(super) fn settle_idle(&mut self, now: Instant<Monotonic>, cpu: u32, outside: &mut impl Outside) {
+        let vcpus = self.guests.iter().filter(|guest| guest.manifest.may_limit_idle).flat_map(|one| one.vcpus.values());
+        let wanted = vcpus.filter(|vcpu| vcpu.cpu() == Ok(cpu)).filter_map(|vcpu| vcpu.wish.idle()).min();
+        let Some(force) = self.idle.get_mut(&cpu) else { return };
+        if wanted == force.wanted || matches!(force.applied, Applied::Lost(_)) {
+            return;
+        }
+        *force = Force { wanted, applied: outside.limit_idle(cpu, wanted), tried: now };
+    }
+
+    /// Everything anew, after guests have moved or gone. What is released is released first, so that a CPU that one vCPU
+    /// left has the host's limits before another one is fixed.
+    fn settle_all(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
+        for index in 0..self.domains.len() {
+            self.settle_domain(now, index, false, outside);
+        }
+        let cpus: Vec<u32> = self.idle.keys().copied().collect();
+        for cpu in cpus {
+            self.settle_idle(now, cpu, outside);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
