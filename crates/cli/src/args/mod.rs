@@ -176,6 +176,9 @@ pub struct Metrics {
     /// Which running instances of `apus moderate` to read.
     #[command(flatten)]
     pub moderation: Moderation,
+    /// Folder in which running instances of `apus power serve` publish how their guests stand.
+    #[arg(long, value_name = "DIR", default_value = power::serve::ROOT)]
+    pub serve: PathBuf,
 }
 
 /// Arguments of `apus demo`.

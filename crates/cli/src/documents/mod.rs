@@ -6,6 +6,7 @@ pub mod audit;
 pub mod dim;
 pub mod figures;
 pub mod goals;
+pub mod guests;
 pub mod irqs;
 pub mod lab;
 pub mod machines;
@@ -65,6 +66,10 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
     Published { name: moderation::SCHEMA, schema: schema_of::<moderation::Document> },
     Published { name: power::WATCH, schema: schema_of::<power::Watch> },
+    Published { name: guests::SCHEMA, schema: schema_of::<guests::Document> },
+    Published { name: guests::STATUS, schema: schema_of::<guests::StatusDocument> },
+    Published { name: guests::LOG, schema: schema_of::<guests::LogLine> },
+    Published { name: guests::REQUEST, schema: schema_of::<guests::RequestDocument> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 

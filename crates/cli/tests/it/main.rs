@@ -8,6 +8,8 @@ mod demo;
 mod dim;
 /// `apus experiment` in a lab, on what is known to help, to do nothing, and to help only together; as root only.
 mod experiment;
+/// `apus power serve` and `apus power request`: guests of a machine in a folder.
+mod guests;
 /// A host, an archive and inputs that try to act on the terminal, for every command.
 mod hostile;
 /// Every command with `--json`: its document is as its schema says.

@@ -232,15 +232,15 @@ fn the_unit_runs_commands_that_there_are() {
 }
 
 /// A service manager that hears what a service tells.
-struct Manager {
+pub struct Manager {
     socket: UnixDatagram,
-    path: PathBuf,
+    pub path: PathBuf,
     heard: Vec<String>,
 }
 
 impl Manager {
     /// With a socket in this folder: a socket with an abstract name belongs to a network namespace (unix(7)).
-    fn new(folder: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         let path = folder.join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -248,7 +248,7 @@ impl Manager {
     }
 
     /// Hears messages until one of this kind.
-    fn until(&mut self, kind: &str) {
+    pub fn until(&mut self, kind: &str) {
         let mut octets = [0; 500];
         loop {
             let length = self.socket.recv(&mut octets).unwrap_or_else(|e| panic!("{kind}: {e}: {:?}", self.heard));

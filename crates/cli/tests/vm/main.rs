@@ -9,6 +9,8 @@ mod devices;
 mod fixes;
 /// Frequencies: governors, limits, and a firmware that has the last word.
 mod frequency;
+/// Guests that ask for frequencies: a DPDK program in one guest, P-states in another.
+mod guests;
 /// Idle states and latency requests.
 mod idle;
 /// `apus moderate`: each decision in the card's register, refusals, what is restored.
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
         &moderate::TESTS,
     ]
     .concat();
-    let alone = [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE].concat();
+    let alone = [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE, &guests::ALONE].concat();
     harness::run(vm, &on_shared, &alone)
 }
 

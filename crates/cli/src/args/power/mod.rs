@@ -1,5 +1,7 @@
 //! `apus power`: one file for each of its commands.
 
+pub mod request;
+pub mod serve;
 pub mod set;
 pub mod watch;
 
@@ -16,4 +18,14 @@ pub enum Power {
     /// where it looked and why nothing is there. Changes nothing, and needs no root but for meters that the kernel shows
     /// to root alone.
     Watch(watch::Watch),
+    /// Serves virtual machines that ask for frequencies and idle depth of their vCPUs' cores.
+    ///
+    /// Each guest has a manifest, which says what it may ask for; docs/guests.md has examples. Guests ask by DPDK's
+    /// librte_power or by `apus power request`. Restores the original settings at the end, also after a crash. Runs until
+    /// Ctrl-C, or until --duration has passed.
+    Serve(serve::Serve),
+    /// In a virtual machine: asks the host for a frequency, a latency goal or a limit of idle states for a vCPU.
+    ///
+    /// The host runs `apus power serve`. Exit status 1 if the host does not grant it.
+    Request(request::Request),
 }

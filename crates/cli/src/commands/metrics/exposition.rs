@@ -14,7 +14,9 @@ use prometheus_client::registry::Registry;
 use units::Nanos;
 
 use super::super::moderate::published;
+use super::super::power::serve;
 use super::Labels;
+use super::guests::Guests;
 use super::moderation::Moderated;
 use crate::documents::VERSION;
 use crate::terminal::clean;
@@ -26,15 +28,17 @@ const BOUNDS_US: [u64; 19] = [
     1_000_000,
 ];
 
-/// Renders the metrics of the workers that are running now, and of the queues that are steered.
-pub fn read(root: &Path, moderation: &Path) -> Result<String, live::Error> {
+/// Renders the metrics of the workers that are running now, of the queues that are steered, and of the guests that are served.
+pub fn read(root: &Path, moderation: &Path, serve: &Path) -> Result<String, live::Error> {
     let softirqs = || Softirqs::read(&Root::live()).into_value().unwrap_or_default();
     let moderated = Moderated::new(published::all(moderation)?.0, softirqs);
     let workers = telemetry::instances(root)?.0.into_iter().map(|reader| {
         let snapshot = reader.snapshot();
         Worker { usage: Usage::of(snapshot.process.pid, snapshot.tid), snapshot }
     });
-    Ok(text(workers.collect(), moderated))
+    let served = serve::published::all(serve);
+    let served = served.map_err(|source| live::Error::System { what: format!("read {}", serve.display()), source })?;
+    Ok(text(workers.collect(), moderated, Guests::new(served)))
 }
 
 #[derive(Debug)]
@@ -46,10 +50,11 @@ struct Worker {
 #[derive(Debug)]
 struct Workers(Vec<Worker>);
 
-fn text(workers: Vec<Worker>, moderated: Moderated) -> String {
+fn text(workers: Vec<Worker>, moderated: Moderated, guests: Guests) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Workers(workers)));
     registry.register_collector(Box::new(moderated));
+    registry.register_collector(Box::new(guests));
     let mut text = String::new();
     text::encode(&mut text, &registry).expect("writing to a String does not fail");
     text
@@ -255,7 +260,7 @@ mod tests {
 
     fn encoded(polls: u64) -> String {
         let sample = sample(1_000, polls);
-        text(vec![Worker { snapshot: sample.snapshot, usage: sample.usage }], nothing())
+        text(vec![Worker { snapshot: sample.snapshot, usage: sample.usage }], nothing(), Guests::new(Vec::new()))
     }
 
     #[test]
@@ -281,7 +286,7 @@ mod tests {
 
     #[test]
     fn nothing_runs() {
-        assert!(text(Vec::new(), nothing()).ends_with("# EOF\n"));
+        assert!(text(Vec::new(), nothing(), Guests::new(Vec::new())).ends_with("# EOF\n"));
     }
 
     #[test]

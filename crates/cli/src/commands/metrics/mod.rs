@@ -1,7 +1,8 @@
-//! `apus metrics`: [`exposition`] writes the counters as text, with those of [`moderation`]; [`server`] answers
+//! `apus metrics`: [`exposition`] writes the counters as text, with those of [`moderation`] and [`guests`]; [`server`] answers
 //! requests with it.
 
 mod exposition;
+mod guests;
 mod moderation;
 mod server;
 
@@ -20,7 +21,8 @@ type Labels = Vec<(&'static str, String)>;
 
 pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     let (root, moderation) = (typed.telemetry.root.clone(), typed.moderation.folder.clone());
-    serve(typed.listen, || Ok(()), move || exposition::read(&root, &moderation))
+    let guests = typed.serve.clone();
+    serve(typed.listen, || Ok(()), move || exposition::read(&root, &moderation, &guests))
 }
 
 /// Serves what `body` returns on this address, until a signal comes. `ready` is called when the port is open, before the

@@ -1,5 +1,7 @@
 //! `apus power`: one file for each of its commands, but for `set`, which is a transaction as `apus tune apply` is one.
 
+mod request;
+pub(super) mod serve;
 mod watch;
 
 use crate::Status;
@@ -10,5 +12,7 @@ pub fn run(typed: Power) -> anyhow::Result<Status> {
     match typed {
         Power::Set(typed) => super::tune::set_power(&typed),
         Power::Watch(typed) => watch::run(&typed),
+        Power::Serve(typed) => serve::run(&typed),
+        Power::Request(typed) => request::run(&typed),
     }
 }

@@ -1,0 +1,48 @@
+//! `apus power request`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use units::Nanos;
+
+/// Arguments of `apus power request`.
+#[derive(Args, Debug)]
+pub struct Request {
+    /// What to ask for: max, min, up, down, a frequency such as 1.8GHz, `goal p99=50us`, `idle 20us`, `release` (no wishes
+    /// any more) or `state` (what is in force). `goal none` and `idle none` take a goal or a limit back.
+    #[arg(required = true, num_args = 1..=2, value_name = "ASK")]
+    pub ask: Vec<String>,
+    /// The vCPU to ask for, as the guest's kernel numbers it.
+    #[arg(long, value_name = "N")]
+    pub vcpu: u16,
+    /// The port to the host: a virtio-serial port, or a UNIX socket [default: the first that exists of
+    /// /dev/virtio-ports/apus.power and /dev/virtio-ports/virtio.serial.port.poweragent.N].
+    #[arg(long, value_name = "PATH")]
+    pub port: Option<PathBuf>,
+    /// Time to wait for the answer, from 10ms to 1h.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = patience)]
+    pub timeout: Nanos,
+    /// Print one JSON document (schema apus.power-request/1).
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn patience(text: &str) -> Result<Nanos, String> {
+    const SHORTEST: Nanos = Nanos::from_millis(10);
+    const LONGEST: Nanos = Nanos::from_secs(3_600);
+    let span: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;
+    if (SHORTEST..=LONGEST).contains(&span) { Ok(span) } else { Err("expected 10ms to 1h".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_has_a_unit_and_a_range() {
+        assert_eq!(patience("2s"), Ok(Nanos::from_secs(2)));
+        for wrong in ["2", "1ms", "2h", ""] {
+            assert!(patience(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The log of requests: a line of JSON each in a file, and a line for people on standard output.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use steer::guests::Record;
+use tester::document::Name;
+
+use crate::documents::guests::{LOG, LogLine};
+use crate::terminal::{self, Clean};
+
+/// The log.
+#[derive(Debug)]
+pub(super) struct Log {
+    path: Option<PathBuf>,
+    file: Option<Clean<File>>,
+    aloud: bool,
+    /// Why the last line was not written, so that a full disk is told once.
+    trouble: Option<String>,
+}
+
+impl Log {
+    /// Opens the file, if one is named.
+    pub(super) fn open(path: Option<&Path>, aloud: bool) -> io::Result<Self> {
+        let file = path.map(append).transpose()?;
+        Ok(Self { path: path.map(Path::to_owned), file, aloud, trouble: None })
+    }
+
+    /// Opens the file again, after it was renamed.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        self.file = self.path.as_deref().map(append).transpose()?;
+        Ok(())
+    }
+
+    /// Why lines are missing, once.
+    pub(super) fn trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+
+    /// Writes a record.
+    pub(super) fn write(&mut self, record: &Record<'_>) {
+        if let Some(file) = &mut self.file {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+            let line = LogLine {
+                schema: LOG.to_owned(),
+                time_ns: time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
+                event: Name::of(&record.event),
+                guest: record.guest.to_owned(),
+                channel: record.channel,
+                protocol: record.protocol.as_ref().map(Name::of),
+                asked: record.asked.clone(),
+                vcpu: record.vcpu,
+                cpu: record.cpu,
+                fixed_khz: record.khz,
+                verdict: record.verdict.as_ref().map(Name::of),
+                why: record.why.clone(),
+            };
+            // One write for a line, so that a killed process leaves no half of one.
+            let text = serde_json::to_string(&line).map_err(io::Error::other);
+            let written = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes()));
+            if let Err(error) = written {
+                let path = self.path.as_deref().unwrap_or(Path::new("")).display();
+                self.trouble = Some(format!("{path} cannot be written ({error}); requests are not logged there"));
+                self.file = None;
+            }
+        }
+        if self.aloud {
+            // A reader that has gone is no reason to stop serving.
+            let _ = writeln!(terminal::out(), "{}", terminal::line(&text(record)));
+        }
+    }
+}
+
+fn append(path: &Path) -> io::Result<Clean<File>> {
+    let file = File::options().append(true).create(true).open(path)?;
+    Ok(Clean::new(file, false))
+}
+
+/// `vm1: vCPU 0 asks for max: granted, CPU 2 fixed at 3000000 kHz: as asked`.
+fn text(record: &Record<'_>) -> String {
+    let vcpu = record.vcpu.map_or_else(String::new, |vcpu| format!(" vCPU {vcpu}"));
+    let cpu = record.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
+    let khz = record.khz.map_or_else(String::new, |khz| format!(" fixed at {khz} kHz"));
+    match record.verdict {
+        Some(verdict) => {
+            format!("{}:{vcpu} asks for {}: {verdict}{cpu}{khz}: {}", record.guest, record.asked, record.why)
+        }
+        None if record.asked.is_empty() => format!("{}:{vcpu} {}{cpu}: {}", record.guest, record.event, record.why),
+        None => format!("{}: {} messages {}: {}", record.guest, record.asked, record.event, record.why),
+    }
+}

@@ -1,0 +1,155 @@
+//! `apus power serve`: the host's end of guests' power requests.
+
+mod attached;
+mod log;
+mod manifest;
+pub(in crate::commands) mod published;
+mod session;
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use host::knob::Access;
+use live::os::Signals;
+use live::os::notify::ServiceManager;
+
+use crate::args::power::serve::{Check, Command, Serve, Show};
+use crate::commands::ports;
+use crate::documents::VERSION;
+use crate::documents::guests::{Guest, STATUS, StatusDocument};
+use crate::{Failure, Status, terminal};
+use manifest::GuestFile;
+use session::Session;
+
+const COMMAND: &str = "apus power serve";
+
+/// Runs `apus power serve`.
+pub(super) fn run(typed: &Serve) -> anyhow::Result<Status> {
+    match &typed.command {
+        Some(Command::Check(typed)) => check(typed),
+        Some(Command::Status(typed)) => status(typed),
+        None => serve(typed),
+    }
+}
+
+fn serve(typed: &Serve) -> anyhow::Result<Status> {
+    let signals = Signals::hold()?;
+    let access = if typed.root == Path::new("/") {
+        for line in ports::take_back_left_behind(COMMAND)? {
+            note(&line);
+        }
+        Access::live()?
+    } else {
+        Access::below(&typed.root)?
+    };
+    let manager = ServiceManager::of_environment()?;
+    let document = Session::begin(typed, &access)?.run(&signals, &manager)?;
+    terminal::print(typed.json, &document, |out| {
+        for guest in &document.guests {
+            writeln!(out, "{}", totals(guest))?;
+        }
+        match document.restored {
+            Some(true) => writeln!(out, "all settings have their original values again"),
+            Some(false) => writeln!(out, "not everything could be restored; see apus tune status"),
+            None => writeln!(out, "no setting was changed"),
+        }
+    })?;
+    Ok(if document.restored == Some(false) { Status::Findings } else { Status::Good })
+}
+
+fn check(typed: &Check) -> anyhow::Result<Status> {
+    let (guests, failures) = match typed.path.is_dir() {
+        true => manifest::all(&typed.path)?,
+        false => (vec![GuestFile::read(&typed.path)?], Vec::new()),
+    };
+    let mut out = terminal::out();
+    for guest in &guests {
+        writeln!(out, "{guest}").context("cannot write what the guests may do")?;
+    }
+    if guests.is_empty() && failures.is_empty() {
+        writeln!(out, "there is no manifest").context("cannot write what the guests may do")?;
+    }
+    out.flush().context("cannot write what the guests may do")?;
+    let mut failures = failures.into_iter();
+    match failures.next() {
+        None => Ok(Status::Good),
+        Some(first) => {
+            // All mistakes at once.
+            for failure in failures {
+                let _ = writeln!(terminal::err(), "{failure}");
+            }
+            Err(first.into())
+        }
+    }
+}
+
+fn status(typed: &Show) -> anyhow::Result<Status> {
+    let instances = published::all(&typed.folder).map_err(|error| {
+        let what = format!("cannot read {}", typed.folder.display());
+        Failure::lacking(what, error, "check --folder; the folder must belong to root or to you")
+    })?;
+    let document = StatusDocument { apus: VERSION.to_owned(), schema: STATUS.to_owned(), instances };
+    terminal::print(typed.json, &document, |out| {
+        if document.instances.is_empty() {
+            writeln!(out, "no instance of apus power serve is running")?;
+        }
+        for guest in document.instances.iter().flat_map(|instance| &instance.document.guests) {
+            writeln!(out, "{}", totals(guest))?;
+            for line in lines(guest) {
+                writeln!(out, "  {line}")?;
+            }
+        }
+        out.flush()
+    })?;
+    let is_bad = |guest: &Guest| {
+        guest.pinning_unknown.is_some()
+            || guest.channels.iter().any(|channel| channel.trouble.is_some())
+            || guest.vcpus.iter().any(|vcpu| vcpu.why.is_some())
+    };
+    let is_bad = document.instances.iter().flat_map(|instance| &instance.document.guests).any(is_bad);
+    Ok(if is_bad { Status::Findings } else { Status::Good })
+}
+
+/// `vm1: 2 of 2 channels connected; 12 messages: 9 granted, 1 limited, 0 held, 2 refused (1 above the rate)`.
+fn totals(guest: &Guest) -> String {
+    format!(
+        "{}: {} of {} channels connected; {} messages: {} granted, {} limited, {} held, {} refused ({} above the rate)",
+        guest.name,
+        guest.connected,
+        guest.channels.len(),
+        guest.messages,
+        guest.granted,
+        guest.limited,
+        guest.held,
+        guest.refused,
+        guest.over_rate
+    )
+}
+
+/// How a guest stands, below its totals.
+fn lines(guest: &Guest) -> Vec<String> {
+    let mut lines = Vec::new();
+    for channel in &guest.channels {
+        if let Some(why) = &channel.trouble {
+            lines.push(format!("channel {}: {why}", channel.path));
+        }
+    }
+    if let Some(why) = &guest.pinning_unknown {
+        lines.push(format!("where its vCPUs run is unknown: {why}"));
+    }
+    for vcpu in &guest.vcpus {
+        let cpus = vcpu.cpus.as_deref().unwrap_or("unknown");
+        let wish = vcpu.wish_khz.map_or_else(|| "asks for nothing".to_owned(), |khz| format!("asks for {khz} kHz"));
+        let goal = vcpu.goal.as_ref().map_or_else(String::new, |goal| format!(", goal {goal}"));
+        let fixed = vcpu.fixed_khz.map_or_else(|| "not fixed".to_owned(), |khz| format!("fixed at {khz} kHz"));
+        let why = vcpu.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        lines.push(format!("vCPU {} on CPU {cpus} {wish}{goal}; {fixed}{why}", vcpu.vcpu));
+    }
+    lines
+}
+
+/// Tells something that is not part of the result.
+fn note(text: &str) {
+    let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
+}
