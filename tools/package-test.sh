@@ -93,14 +93,14 @@ complete apus bench latency --go | grep -- '--goal' >/dev/null || fail "apus ben
 
 # Units; the manual pages that they name are looked for too.
 cp "$root"/lib/systemd/system/apus-*@.service "$work/"
-inside systemd-analyze verify /lib/systemd/system/apus-metrics.service /lib/systemd/system/apus-moderate.service /lib/systemd/system/apus-power-watch.service \
+inside systemd-analyze verify /lib/systemd/system/apus-metrics.service /lib/systemd/system/apus-moderate.service /lib/systemd/system/apus-power-watch.service /lib/systemd/system/apus-serve.service \
 	/lib/systemd/system/apus-tune.target apus-run@edge.service apus-tune@poll.service >"$work/units" 2>&1 || { cat "$work/units" >&2; fail "units are wrong"; }
 [ ! -s "$work/units" ] || { cat "$work/units" >&2; fail "systemd complains of the units"; }
 
 # What an administrator has done since goes too: a profile at boot, a journal, instances of units.
 inside apus tune enable powersave >/dev/null || fail "apus tune enable does not work"
 [ -f "$root/etc/systemd/system/apus-tune.service" ] || fail "apus tune enable wrote no unit"
-inside systemctl --quiet enable apus-metrics.service apus-moderate.service apus-power-watch.service apus-tune@poll.service \
+inside systemctl --quiet enable apus-metrics.service apus-moderate.service apus-power-watch.service apus-serve.service apus-tune@poll.service \
 	apus-run@edge.service >"$work/log" 2>&1 ||
 	fail "systemctl enable: $(cat "$work/log")"
 mkdir -p "$root/var/lib/apus/tune"
