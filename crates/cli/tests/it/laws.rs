@@ -21,7 +21,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("cli", &["units", "policy", "sim", "host", "steer", "audit", "live", "tester", "probe"]),
 ];
 /// The same for tests, benchmarks and examples alone.
-const DEV_EDGES: [(&str, &[&str]); 9] = [
+const DEV_EDGES: [(&str, &[&str]); 10] = [
     ("policy", &["testkit"]),
     ("sim", &["testkit"]),
     ("host", &["testkit"]),
