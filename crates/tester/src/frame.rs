@@ -5,8 +5,8 @@
 //! gives the size without it.
 //!
 //! ```text
-//!  Ethernet (14) │ IPv4 (20) │ UDP (8) │ test header (18) │ fill 0x5a …
-//!                └─ with Encapsulation::Udp only ─┘
+//!  Ethernet (14), VLAN (4) │ IPv4 (20) or IPv6 (40) │ UDP (8) │ test header (18) │ fill 0x5a …
+//!                          └─ not with Encapsulation::Ethernet ─┘
 //!  test header, big endian:
 //!   0 magic "Ap" │ 2 stream │ 4 sequence, low 32 bits │ 8 intended send time, ns │ 16 CRC-16 of 0..16
 //! ```
@@ -14,12 +14,13 @@
 //! number; the receiver knows how many frames it sent and restores the upper half ([`TestHeader::sequence_below`]). The
 //! CRC covers the test header. Only the UDP checksum, which is not checked, covers the fill.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use units::{Instant, Monotonic};
 
 use crate::Error;
+use crate::flows::{Flow, Flows};
 
 /// Bytes of the frame check sequence. IEEE 802.3-2018, 3.2.9.
 pub const FCS: u32 = 4;
@@ -27,10 +28,14 @@ pub const FCS: u32 = 4;
 pub const LOCAL_EXPERIMENTAL: u16 = 0x88b5;
 
 const ETHERNET: usize = 14;
+const VLAN: usize = 4;
 const IPV4: usize = 20;
+const IPV6: usize = 40;
 const UDP: usize = 8;
 const TEST_HEADER: usize = 18;
 const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_VLAN: u16 = 0x8100;
 const PROTOCOL_UDP: u8 = 17;
 const MAGIC: [u8; 2] = *b"Ap";
 const FILL: u8 = 0x5a;
@@ -102,6 +107,8 @@ pub enum Encapsulation {
         /// Destination port.
         destination_port: u16,
     },
+    /// UDP over IPv4 or IPv6 with the addresses and ports of many flows in turn, in a VLAN or not.
+    Flows(Flows),
 }
 
 /// What all frames of a trial have in common.
@@ -123,6 +130,14 @@ pub struct Template {
     octets: Vec<u8>,
     header: usize,
     stream: u16,
+    /// What differs from flow to flow; one entry for a single flow.
+    heads: Vec<Head>,
+}
+
+/// The bytes of a flow before the test header.
+#[derive(Clone, Debug)]
+struct Head {
+    octets: Vec<u8>,
     /// Sum of all 16-bit words that the UDP checksum covers, with a test header of zeros.
     udp_sum: Option<u32>,
 }
@@ -130,47 +145,49 @@ pub struct Template {
 impl Template {
     /// Lays out a frame of `size` for `stream`.
     pub fn new(layout: &Layout, size: FrameSize, stream: u16) -> Result<Self, Error> {
-        let mut octets = vec![FILL; size.data()];
-        octets[..6].copy_from_slice(&layout.destination);
-        octets[6..12].copy_from_slice(&layout.source);
-        let (header, udp_sum) = match layout.encapsulation {
+        let (flows, vlan): (Vec<Flow>, Option<u16>) = match layout.encapsulation {
             Encapsulation::Ethernet { ethertype } => {
-                if ethertype < 0x0600 || ethertype == ETHERTYPE_IPV4 {
+                if ethertype < 0x0600 || [ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN].contains(&ethertype) {
                     return Err(Error::invalid(
                         format!("EtherType {ethertype:#06x}"),
-                        "expected one from 0x0600 that is not that of IPv4, such as 0x88b5 (local experimental)",
+                        "expected one from 0x0600 that is not that of IPv4, IPv6 or a VLAN, such as 0x88b5 (local \
+                         experimental)",
                     ));
                 }
-                octets[12..14].copy_from_slice(&ethertype.to_be_bytes());
-                octets[ETHERNET..ETHERNET + TEST_HEADER].fill(0);
-                (ETHERNET, None)
+                let mut octets = ethernet(layout, None, ethertype);
+                let header = octets.len();
+                octets.resize(header + TEST_HEADER, 0);
+                octets.resize(size.data(), FILL);
+                let head = Head { octets: octets[..header].to_vec(), udp_sum: None };
+                return Ok(Self { octets, header, stream, heads: vec![head] });
             }
             Encapsulation::Udp { source, destination, source_port, destination_port } => {
-                octets[12..14].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
-                let total = (octets.len() - ETHERNET) as u16; // at most 8986
-                let ip = &mut octets[ETHERNET..ETHERNET + IPV4];
-                ip.fill(0);
-                ip[0] = 0x45; // version 4, header of 5 words
-                ip[2..4].copy_from_slice(&total.to_be_bytes());
-                ip[6] = 0x40; // do not fragment
-                ip[8] = 64; // time to live, RFC 1700
-                ip[9] = PROTOCOL_UDP;
-                ip[12..16].copy_from_slice(&source.octets());
-                ip[16..20].copy_from_slice(&destination.octets());
-                let checksum = !fold(sum(ip));
-                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-                let addresses = sum(&ip[12..20]);
-                let datagram = &mut octets[ETHERNET + IPV4..];
-                let length = total - IPV4 as u16;
-                datagram[..2].copy_from_slice(&source_port.to_be_bytes());
-                datagram[2..4].copy_from_slice(&destination_port.to_be_bytes());
-                datagram[4..6].copy_from_slice(&length.to_be_bytes());
-                datagram[6..UDP + TEST_HEADER].fill(0);
-                let all = addresses + u32::from(PROTOCOL_UDP) + u32::from(length) + sum(datagram);
-                (ETHERNET + IPV4 + UDP, Some(all))
+                let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
+                (vec![Flow { source, destination, source_port, destination_port }], None)
+            }
+            Encapsulation::Flows(flows) => {
+                flows.check()?;
+                ((0..flows.count).map(|index| flows.flow(index)).collect(), flows.vlan)
             }
         };
-        Ok(Self { octets, header, stream, udp_sum })
+        let mut heads = flows.iter().map(|flow| udp_head(layout, flow, vlan, size.data())).collect::<Vec<_>>();
+        let header = heads.first().map_or(0, |head| head.octets.len());
+        let least = header + TEST_HEADER;
+        if least > size.data() {
+            return Err(Error::invalid(
+                format!("frames of {} bytes", size.octets()),
+                format!(
+                    "these headers and the test header need at least {} bytes, including the FCS",
+                    least as u32 + FCS
+                ),
+            ));
+        }
+        let mut octets = heads.first().map(|head| head.octets.clone()).unwrap_or_default();
+        octets.resize(least, 0);
+        octets.resize(size.data(), FILL);
+        let fill = sum(&octets[header..]);
+        heads.iter_mut().for_each(|head| head.udp_sum = head.udp_sum.map(|sum| sum + fill));
+        Ok(Self { octets, header, stream, heads })
     }
 
     /// Bytes of the frame, without frame check sequence.
@@ -181,7 +198,12 @@ impl Template {
     /// Writes the frame with this sequence number and time to `out`, which must be [`Template::data`] bytes long.
     #[inline]
     pub fn write(&self, out: &mut [u8], sequence: u64, intended: Instant<Monotonic>) {
+        let flow = if self.heads.len() == 1 { 0 } else { (sequence % self.heads.len() as u64) as usize };
+        let head = &self.heads[flow];
         out.copy_from_slice(&self.octets);
+        if flow > 0 {
+            out[..self.header].copy_from_slice(&head.octets);
+        }
         let header = &mut out[self.header..self.header + TEST_HEADER];
         header[..2].copy_from_slice(&MAGIC);
         header[2..4].copy_from_slice(&self.stream.to_be_bytes());
@@ -189,7 +211,7 @@ impl Template {
         header[8..16].copy_from_slice(&intended.as_nanos().to_be_bytes());
         let crc = crc16(&header[..16]);
         header[16..].copy_from_slice(&crc.to_be_bytes());
-        if let Some(rest) = self.udp_sum {
+        if let Some(rest) = head.udp_sum {
             let checksum = match !fold(rest + sum(header)) {
                 0 => 0xffff, // 0 would mean "none": RFC 768
                 other => other,
@@ -197,6 +219,61 @@ impl Template {
             out[self.header - 2..self.header].copy_from_slice(&checksum.to_be_bytes());
         }
     }
+}
+
+fn ethernet(layout: &Layout, vlan: Option<u16>, ethertype: u16) -> Vec<u8> {
+    let mut octets = [layout.destination, layout.source].concat();
+    if let Some(vlan) = vlan {
+        octets.extend(ETHERTYPE_VLAN.to_be_bytes());
+        octets.extend(vlan.to_be_bytes()); // priority 0
+    }
+    octets.extend(ethertype.to_be_bytes());
+    octets
+}
+
+/// The headers of a flow in a frame of `data` bytes, and the sum of what the UDP checksum covers of them.
+fn udp_head(layout: &Layout, flow: &Flow, vlan: Option<u16>, data: usize) -> Head {
+    let ethertype = if flow.source.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+    let mut octets = ethernet(layout, vlan, ethertype);
+    let total = data.saturating_sub(octets.len()) as u16; // at most 8986
+    let (length, addresses) = match (flow.source, flow.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut ip = [0; IPV4];
+            ip[0] = 0x45; // version 4, header of 5 words
+            ip[2..4].copy_from_slice(&total.to_be_bytes());
+            ip[6] = 0x40; // do not fragment
+            ip[8] = 64; // time to live, RFC 1700
+            ip[9] = PROTOCOL_UDP;
+            ip[12..16].copy_from_slice(&source.octets());
+            ip[16..20].copy_from_slice(&destination.octets());
+            let checksum = !fold(sum(&ip));
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            octets.extend(ip);
+            (total.saturating_sub(IPV4 as u16), sum(&ip[12..20]))
+        }
+        (source, destination) => {
+            let bytes = |address: IpAddr| match address {
+                IpAddr::V6(v6) => v6.octets(),
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            };
+            let length = total.saturating_sub(IPV6 as u16);
+            let mut ip = [0; IPV6];
+            ip[0] = 0x60; // version 6
+            ip[4..6].copy_from_slice(&length.to_be_bytes());
+            (ip[6], ip[7]) = (PROTOCOL_UDP, 64); // hop limit
+            ip[8..24].copy_from_slice(&bytes(source));
+            ip[24..40].copy_from_slice(&bytes(destination));
+            octets.extend(ip);
+            (length, sum(&ip[8..40]))
+        }
+    };
+    let mut udp = [0; UDP];
+    udp[..2].copy_from_slice(&flow.source_port.to_be_bytes());
+    udp[2..4].copy_from_slice(&flow.destination_port.to_be_bytes());
+    udp[4..6].copy_from_slice(&length.to_be_bytes());
+    octets.extend(udp);
+    let all = addresses + u32::from(PROTOCOL_UDP) + u32::from(length) + sum(&udp);
+    Head { octets, udp_sum: Some(all) }
 }
 
 /// The content of the test header.
@@ -253,16 +330,28 @@ pub fn parse(octets: &[u8]) -> Parsed {
 }
 
 fn test_header(octets: &[u8]) -> Option<&[u8; TEST_HEADER]> {
-    let ethertype = u16::from_be_bytes([*octets.get(12)?, *octets.get(13)?]);
-    let at = if ethertype == ETHERTYPE_IPV4 {
-        let ip = octets.get(ETHERNET..ETHERNET + IPV4)?;
-        let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff; // more fragments, or an offset
-        if ip[0] >> 4 != 4 || ip[0] & 15 < 5 || ip[9] != PROTOCOL_UDP || fragment != 0 {
-            return None;
+    let word = |at: usize| Some(u16::from_be_bytes([*octets.get(at)?, *octets.get(at + 1)?]));
+    let (mut at, mut ethertype) = (ETHERNET, word(12)?);
+    if ethertype == ETHERTYPE_VLAN {
+        (at, ethertype) = (at + VLAN, word(16)?);
+    }
+    let at = match ethertype {
+        ETHERTYPE_IPV4 => {
+            let ip = octets.get(at..at + IPV4)?;
+            let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff; // more fragments, or an offset
+            if ip[0] >> 4 != 4 || ip[0] & 15 < 5 || ip[9] != PROTOCOL_UDP || fragment != 0 {
+                return None;
+            }
+            at + usize::from(ip[0] & 15) * 4 + UDP
         }
-        ETHERNET + usize::from(ip[0] & 15) * 4 + UDP
-    } else {
-        ETHERNET
+        ETHERTYPE_IPV6 => {
+            let ip = octets.get(at..at + IPV6)?;
+            if ip[0] >> 4 != 6 || ip[6] != PROTOCOL_UDP {
+                return None;
+            }
+            at + IPV6 + UDP
+        }
+        _ => at,
     };
     octets.get(at..at + TEST_HEADER)?.try_into().ok()
 }
@@ -356,6 +445,46 @@ mod tests {
         frame.swap(26, 30);
         frame[22] -= 1; // time to live
         assert!(matches!(parse(&frame), Parsed::Test(h) if h.sequence_low == 9 && h.stream == 7));
+    }
+
+    fn flows(family: crate::flows::Family, vlan: Option<u16>, count: u32) -> Encapsulation {
+        Encapsulation::Flows(Flows { family, vlan, count, seed: 3, reverse: false })
+    }
+
+    #[test]
+    fn each_frame_of_each_flow_is_right() {
+        use crate::flows::Family;
+        for (family, vlan, ip, least) in [
+            (Family::V4, None, 14, 64),
+            (Family::V4, Some(7), 18, 68),
+            (Family::V6, None, 14, 84),
+            (Family::V6, Some(7), 18, 88),
+        ] {
+            let header = if family == Family::V4 { 20 } else { 40 };
+            for (size, sequence) in [(least, 0), (least, 1), (1518, 999), (9004, 12_345)] {
+                let frame = frame(flows(family, vlan, 1000), size, sequence, 77);
+                assert!(
+                    matches!(parse(&frame), Parsed::Test(h) if h.sequence_low == sequence as u32),
+                    "{family} {size}"
+                );
+                let udp = ip + header;
+                let length = (frame.len() - udp) as u32;
+                let addresses = if family == Family::V4 { &frame[ip + 12..udp] } else { &frame[ip + 8..udp] };
+                assert_eq!(fold(sum(addresses) + 17 + length + sum(&frame[udp..])), 0xffff, "{family} {size}");
+                if family == Family::V4 {
+                    assert_eq!(fold(sum(&frame[ip..udp])), 0xffff);
+                }
+                if vlan.is_some() {
+                    assert_eq!(frame[12..16], [0x81, 0, 0, 7]);
+                }
+            }
+            let layout = layout(flows(family, vlan, 1));
+            let refused = Template::new(&layout, FrameSize::with_fcs(least.max(65) - 1).unwrap(), 0);
+            assert!(least == 64 || refused.unwrap_err().to_string().contains(&format!("at least {least}")));
+        }
+        let ports: std::collections::BTreeSet<[u8; 2]> =
+            (0..100).map(|n| frame(flows(Family::V4, None, 100), 64, n, 0)[34..36].try_into().unwrap()).collect();
+        assert!(ports.len() > 90, "{}", ports.len());
     }
 
     #[test]

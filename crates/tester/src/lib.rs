@@ -7,11 +7,12 @@
 //!
 //! Where to start: [`trial::run`] is the loop, [`schedule::Schedule`] says when frames are due, [`gaps::split`]
 //! separates the samples that the host disturbed, [`search::BinarySearch`] finds the highest loss-free rate, [`result`]
-//! has the documents that the commands write. The search and the statistics are pure; only [`clock`], [`cpu`], [`host`]
+//! has the documents that the commands write, [`procedure::run`] follows RFC 2544. The search and the statistics are pure; only [`clock`], [`cpu`], [`host`]
 //! and, for a capture, [`schedule`] read the system, the last three below a root folder or path that the caller gives.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod answer;
 pub mod bed;
 pub mod clock;
 pub mod cpu;
@@ -19,6 +20,7 @@ pub mod demo;
 pub mod document;
 mod error;
 pub mod experiment;
+pub mod flows;
 pub mod frame;
 pub mod gaps;
 pub mod histogram;
@@ -26,12 +28,14 @@ pub mod host;
 pub mod lab;
 pub mod layout;
 pub mod ledger;
+pub mod procedure;
 pub mod quantile;
 mod random;
 pub mod report;
 pub mod result;
 pub mod schedule;
 pub mod search;
+pub mod sizes;
 pub mod statistics;
 pub mod trial;
 

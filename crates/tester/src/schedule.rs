@@ -12,7 +12,7 @@ use crate::{Error, Random};
 /// How to write a schedule, for error messages.
 pub const FORMS: &str = "expected constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps], \
                          slot:500us,frames=4,jitter=20us, pareto:30kpps[,alpha=1.5], ramp:1kpps-100kpps@2s[,gaps=even] \
-                         or pcap:FILE";
+                         phases:2kpps@60s+1kpps@60s or pcap:FILE";
 
 /// When the frames of a trial are due.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +60,8 @@ pub enum Schedule {
         /// Whether gaps are as even as the rate allows; otherwise arrivals are Poisson at the current rate.
         even: bool,
     },
+    /// Constant rates, one after the other; the last one goes on.
+    Phases(Vec<(PacketRate, Nanos)>),
     /// The gaps and sizes of a capture file, played once.
     Pcap(PathBuf),
 }
@@ -107,9 +109,22 @@ impl Schedule {
             Self::Ramp { low, high, period, .. } => {
                 Some(Ramp::new(*low, *high, *period).frames_by(span.as_nanos() as f64) as u64 + 1)
             }
+            Self::Phases(phases) => {
+                let last = phases.last().map_or(0, |(rate, _)| rate.as_pps());
+                let end = phases.iter().fold(Nanos::ZERO, |end, (_, length)| end + *length);
+                let within: u64 = phases.iter().map(|(rate, length)| frames_of(*rate, *length)).sum();
+                let beyond = span.saturating_sub(end).scale(last, 1_000_000_000).as_nanos();
+                Some(within.saturating_add(beyond).saturating_add(1))
+            }
             Self::Pcap(_) => None,
         }
     }
+}
+
+/// Frames of a phase that are due before its end: frame i is due at i / rate.
+fn frames_of(rate: PacketRate, length: Nanos) -> u64 {
+    let frames = (u128::from(length.as_nanos()) * u128::from(rate.as_pps())).div_ceil(1_000_000_000);
+    u64::try_from(frames).unwrap_or(u64::MAX)
 }
 
 /// Frames shorter than this were captured before the port padded them. IEEE 802.3-2018, 4.2.3.3.
@@ -232,6 +247,20 @@ impl Iterator for Arrivals {
                 self.at = if *even { i as f64 } else { self.at + self.random.exponential(1.0) };
                 Nanos::from_nanos(Ramp::new(*low, *high, *period).due(self.at) as u64)
             }
+            Schedule::Phases(phases) => {
+                let (mut first, mut begins) = (0, Nanos::ZERO);
+                let mut due = None;
+                for (at, (rate, length)) in phases.iter().enumerate() {
+                    let frames = frames_of(*rate, *length);
+                    if i - first < frames || at + 1 == phases.len() {
+                        due = Some(begins + rate.time_for(i - first));
+                        break;
+                    }
+                    first += frames;
+                    begins += *length;
+                }
+                due?
+            }
             // arrivals() makes a list of it.
             Schedule::Pcap(_) => return None,
         };
@@ -318,6 +347,14 @@ impl FromStr for Schedule {
                 };
                 Self::Ramp { low: rate(low)?, high: rate(high)?, period: span(period)?, even }
             }
+            "phases" => {
+                let mut phases = Vec::new();
+                for part in head.split('+') {
+                    let (at, length) = part.split_once('@').ok_or_else(|| wrong("a phase is RATE@DURATION"))?;
+                    phases.push((rate(at)?, span(length)?));
+                }
+                Self::Phases(phases)
+            }
             "pcap" if rest.is_empty() => return Err(wrong("the file is missing")),
             "pcap" => Self::Pcap(rest.into()),
             other => return Err(wrong(&format!("there is no schedule {other:?}"))),
@@ -332,6 +369,11 @@ impl FromStr for Schedule {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Phases(phases) => {
+                let phase =
+                    |(rate, length): &(PacketRate, Nanos)| format!("{}pps@{}ns", rate.as_pps(), length.as_nanos());
+                write!(f, "phases:{}", phases.iter().map(phase).collect::<Vec<_>>().join("+"))
+            }
             Self::ConstantRate(rate) => write!(f, "constant:{}pps", rate.as_pps()),
             Self::ConstantGap(gap) => write!(f, "constant:{}ns", gap.as_nanos()),
             Self::Poisson(rate) => write!(f, "poisson:{}pps", rate.as_pps()),

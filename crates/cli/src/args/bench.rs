@@ -13,6 +13,7 @@ use tester::schedule::Schedule;
 use units::{Nanos, PacketRate};
 
 use super::energy::Modelled;
+use super::procedure::{Compare, Mlr, Rfc2544};
 use super::values::{deferral, filter, mac, one_of, parts, span};
 
 /// What to measure.
@@ -26,6 +27,18 @@ pub enum Bench {
     /// Searches for the highest rate without loss, and measures the latency at that rate; or floods the device under
     /// test (--flood).
     Load(Load),
+    /// Benchmarks a device as RFC 2544 asks: throughput, latency, frame loss, back-to-back frames, recovery, reset.
+    ///
+    /// With all durations and repetitions of the RFC, each frame size takes hours; --quick takes seconds, and its result
+    /// says that it is not RFC 2544. The result lists every departure from the RFC. After Ctrl-C, what was measured is
+    /// kept and marked as incomplete. Exit status 1 if it is incomplete or a frame size has no throughput.
+    Rfc2544(Box<Rfc2544>),
+    /// Searches for the throughput under several goals at once: MLRsearch, RFC 9971.
+    ///
+    /// Exit status 1 if a goal was not reached.
+    Mlr(Box<Mlr>),
+    /// Compares two results of `apus bench rfc2544`, with significance.
+    Compare(Compare),
 }
 
 /// Arguments of `apus bench latency`.
@@ -42,6 +55,9 @@ pub struct Latency {
     /// spaced; `pcap:FILE`: the gaps and sizes of a capture.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
+    /// Random seed of the schedule: the same seed gives the same send times.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
+    pub seed: u64,
     /// Time to send frames after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
@@ -136,9 +152,6 @@ pub struct Bed {
     /// EtherType 0x88b5, without IP].
     #[arg(long, value_name = "SRC:PORT-DST:PORT", help_heading = "Frames")]
     pub udp: Option<UdpText>,
-    /// Random seed of the schedule: the same seed gives the same send times.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
-    pub seed: u64,
     /// Time to send frames before the measurement; these frames are not counted.
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,

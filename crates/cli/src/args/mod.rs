@@ -12,6 +12,7 @@ pub mod moderate;
 mod overview;
 pub mod power;
 pub mod probe;
+pub mod procedure;
 pub mod run;
 pub mod sim;
 pub mod snapshot;

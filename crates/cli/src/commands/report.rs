@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
+use tester::procedure::RFC2544_SCHEMA;
 use tester::report;
 use tester::result::Document;
 
@@ -27,6 +28,10 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             .into());
         }
         return of_probe(typed);
+    }
+    let of_procedures = typed.results.iter().filter(|path| schema(path).as_deref() == Some(RFC2544_SCHEMA)).count();
+    if of_procedures > 0 && of_procedures == typed.results.len() {
+        return of_rfc2544(typed);
     }
     let mut results = Vec::new();
     for path in &typed.results {
@@ -66,13 +71,25 @@ fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// Renders the report of results of `apus bench rfc2544`, side by side.
+fn of_rfc2544(typed: &Typed) -> anyhow::Result<Status> {
+    let results = typed.results.iter().map(|path| Ok((stem(path), super::bench::procedure::read(path)?)));
+    let results: Vec<(String, tester::procedure::Rfc2544Document)> = results.collect::<Result<_, Failure>>()?;
+    let title = typed.title.as_deref().unwrap_or("Apus: RFC 2544");
+    report::write(&tester::procedure::report(title, &results), &typed.output)?;
+    writeln!(terminal::out(), "{}: {} result(s)", typed.output.display(), results.len())?;
+    Ok(Status::Good)
+}
+
 /// Whether a file is a document of `apus probe`. An unreadable file is not; reading it again gives the reason.
 fn is_of_probe(path: &Path) -> bool {
-    let schema = fs::read_to_string(path).ok().and_then(|text| {
-        let document: Value = serde_json::from_str(&text).ok()?;
-        document["schema"].as_str().map(str::to_owned)
-    });
-    schema.is_some_and(|schema| [PROBE, PROBE_1, PLATFORM, PLATFORM_1].contains(&schema.as_str()))
+    schema(path).is_some_and(|schema| [PROBE, PROBE_1, PLATFORM, PLATFORM_1].contains(&schema.as_str()))
+}
+
+/// The schema that the document in a file names.
+fn schema(path: &Path) -> Option<String> {
+    let document: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+    document["schema"].as_str().map(str::to_owned)
 }
 
 /// Reads a file with one document, or with several in a row (`--repeat`).

@@ -23,6 +23,7 @@ pub mod tune;
 
 use schemars::Schema;
 use tester::document::schema_of;
+use tester::procedure;
 
 /// A document and its schema.
 pub struct Published {
@@ -42,6 +43,9 @@ pub const SCHEMAS: &[Published] = &[
         name: tester::experiment::result::SCHEMA,
         schema: schema_of::<tester::experiment::result::ExperimentResult>,
     },
+    Published { name: procedure::RFC2544_SCHEMA, schema: schema_of::<procedure::Rfc2544Document> },
+    Published { name: procedure::MLR_SCHEMA, schema: schema_of::<procedure::MlrDocument> },
+    Published { name: procedure::COMPARE_SCHEMA, schema: schema_of::<procedure::CompareDocument> },
     Published { name: lab::SCHEMA, schema: schema_of::<lab::Document> },
     Published { name: figures::SCHEMA, schema: schema_of::<figures::Document> },
     Published { name: goals::SCHEMA, schema: schema_of::<goals::Document> },

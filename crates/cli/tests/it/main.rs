@@ -32,6 +32,8 @@ mod power_watch;
 mod probe;
 /// `apus replay` and `apus report`: what they read.
 mod replay;
+/// `apus bench rfc2544`, `mlr` and `compare` on a forwarder between two ports; as root only.
+mod rfc2544;
 /// `apus run` without privilege: memory and pcap ports, wrong use.
 mod run;
 /// The schemas in `schemas/` are those of the code.

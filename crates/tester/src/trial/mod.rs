@@ -14,6 +14,7 @@
 //! `gap_threshold` + n * `tx_allowance`.
 
 mod flood;
+mod lanes;
 mod spin;
 
 use live::device::Statistics;
@@ -25,8 +26,10 @@ use crate::histogram::Histogram;
 use crate::ledger::Ledger;
 use crate::schedule::Schedule;
 use crate::search::Outcome;
+use crate::sizes::Sizes;
 
 pub use flood::{Flood, FloodConfig, flood};
+pub use lanes::{Lane, Port, run_lanes};
 pub use spin::run;
 
 /// What to do in a trial.
@@ -34,6 +37,8 @@ pub use spin::run;
 pub struct TrialConfig {
     /// Content and size of the frames.
     pub layout: Layout,
+    /// Sizes of the frames if they are of several sizes; `None`: that of the layout, or of a capture.
+    pub sizes: Option<Sizes>,
     /// When the frames are due.
     pub schedule: Schedule,
     /// Random seed of the schedule.
@@ -65,6 +70,7 @@ impl TrialConfig {
     pub fn new(layout: Layout, schedule: Schedule) -> Self {
         Self {
             layout,
+            sizes: None,
             schedule,
             seed: 1,
             stream: 1,
@@ -99,8 +105,11 @@ pub struct Counts {
     pub received: u64,
     /// Further arrivals of frames that had already come back.
     pub duplicates: u64,
-    /// Frames with a lower sequence number than an earlier arrival (RFC 4737, 3.3), without duplicates.
+    /// Frames with a lower sequence number than an earlier arrival of the same flow (RFC 4737, 3.3), without duplicates.
     pub reordered: u64,
+    /// Frames that came back to the port that sent them, instead of the one that should receive; they also count as
+    /// lost.
+    pub looped: u64,
     /// Frames with a damaged test header; they also count as lost.
     pub corrupted: u64,
     /// Frames that do not belong to this trial.

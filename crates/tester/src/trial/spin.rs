@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use live::device::{Device, Health};
+use live::device::{Device, Health, Statistics};
 use live::pool::{Frame, Pool};
 use units::{Instant, Monotonic, Nanos};
 
 use super::{Counts, LoopCost, Trial, TrialConfig};
 use crate::Error;
 use crate::clock::TrialClock;
-use crate::frame::{FrameSize, Parsed, Template, parse};
+use crate::frame::{Encapsulation, FrameSize, Parsed, Template, parse};
 use crate::gaps::GapWatch;
 use crate::histogram::Histogram;
 use crate::ledger::Ledger;
@@ -20,11 +20,11 @@ use crate::schedule::{Arrival, Arrivals};
 /// Time between the start of the loop and the first frame.
 const LEAD: Nanos = Nanos::from_millis(1);
 /// Time between two checks of the device's health.
-const HEALTH_PERIOD: Nanos = Nanos::from_millis(250);
+pub(super) const HEALTH_PERIOD: Nanos = Nanos::from_millis(250);
 /// Time to listen for duplicates after the last missing frame came back.
 const SETTLE: Nanos = Nanos::from_millis(2);
 /// Frames per receive call.
-const RX_BATCH: usize = 64;
+pub(super) const RX_BATCH: usize = 64;
 
 /// Runs a trial on one queue, on the calling thread, which busy-loops. Setting `stop` ends it early.
 pub fn run(
@@ -35,6 +35,17 @@ pub fn run(
     clock: &impl TrialClock,
     stop: &AtomicBool,
 ) -> Result<Trial, Error> {
+    let (arrivals, span, expected) = plan(config, device, queue)?;
+    let before = device.statistics(queue);
+    let mut state = Run::new(config, &arrivals, expected, pool, device, clock.now())?;
+    let spun = state.spin(arrivals, span, device, queue, pool, clock, stop);
+    state.give_back(pool);
+    let (planned, interrupted, link_down_seen) = spun?;
+    Ok(state.finish(planned, device.statistics(queue).since(&before), link_down_seen, interrupted))
+}
+
+/// When frames are due, for how long, and how many; refuses what cannot be run.
+pub(super) fn plan(config: &TrialConfig, device: &dyn Device, queue: usize) -> Result<(Arrivals, Nanos, u64), Error> {
     let arrivals = config.schedule.arrivals(config.seed)?;
     let span = config.warm_up + config.duration;
     let (span, expected) = match arrivals.recorded() {
@@ -56,49 +67,7 @@ pub fn run(
             ),
         ));
     }
-    let templates = Templates::new(config, arrivals.recorded().unwrap_or_default(), pool, device)?;
-    // Poisson: 2 % and 1,000 frames above the mean are more than 4 sigma for every mean.
-    let ledger = Ledger::with_room((expected + expected / 50 + 1_000) as usize);
-    let before = device.statistics(queue);
-    let now = clock.now();
-    let mut state = Run {
-        config,
-        templates,
-        start: now + LEAD,
-        ledger,
-        pending: Vec::with_capacity(config.batch),
-        due: VecDeque::with_capacity(config.batch),
-        no_buffer: false,
-        inbox: Vec::with_capacity(RX_BATCH),
-        next_expected: 0,
-        last_handover: now + LEAD,
-        last_progress: now + LEAD,
-        watch: GapWatch::new(config.gap_threshold, now),
-        counts: Counts::default(),
-        lateness: Histogram::new(),
-        cost: LoopCost::default(),
-    };
-    let spun = state.spin(arrivals, span, device, queue, pool, clock, stop);
-    for frame in state.pending.drain(..) {
-        pool.give(frame);
-    }
-    let (planned, interrupted, link_down_seen) = spun?;
-    let after = device.statistics(queue);
-    let sending = state.last_handover.since(state.start).unwrap_or(Nanos::ZERO).max(planned);
-    Ok(Trial {
-        start: state.start,
-        warm_up: config.warm_up,
-        planned,
-        sending,
-        ledger: state.ledger,
-        counts: state.counts,
-        gaps: state.watch.into_gaps(),
-        lateness: state.lateness,
-        cost: state.cost,
-        device: after.since(&before),
-        link_down_seen,
-        interrupted,
-    })
+    Ok((arrivals, span, expected))
 }
 
 /// Duration of a capture: up to its last frame plus one mean gap; `None` if all frames are due together.
@@ -108,9 +77,10 @@ fn list_span(list: &[Arrival]) -> Option<Nanos> {
     (last > Nanos::ZERO).then(|| last + last / gaps + Nanos::from_nanos(1))
 }
 
-/// The frame of the trial's size, and those of a capture's sizes.
+/// The frames of the trial's size or sizes, and those of a capture's sizes.
 struct Templates {
-    usual: Template,
+    /// In the order in which they are sent, again and again.
+    pattern: Vec<Template>,
     others: Vec<Template>, // in order of size
 }
 
@@ -133,19 +103,25 @@ impl Templates {
             Template::new(&config.layout, size, config.stream)
         };
         let others = sizes.into_iter().map(|n| make(FrameSize::from_data(n)?)).collect::<Result<_, Error>>()?;
-        Ok(Self { usual: make(config.layout.size)?, others })
+        let pattern = match &config.sizes {
+            Some(sizes) => sizes.pattern().iter().copied().map(make).collect::<Result<_, Error>>()?,
+            None => vec![make(config.layout.size)?],
+        };
+        Ok(Self { pattern, others })
     }
 
     #[inline]
-    fn of(&self, arrival: Arrival) -> &Template {
-        let Some(octets) = arrival.data_octets else { return &self.usual };
+    fn of(&self, arrival: Arrival, sequence: u64) -> &Template {
+        let usual = if self.pattern.len() == 1 { 0 } else { (sequence % self.pattern.len() as u64) as usize };
+        let Some(octets) = arrival.data_octets else { return &self.pattern[usual] };
         // new() made one for each size that occurs.
         let at = self.others.partition_point(|template| template.data() < octets as usize);
-        self.others.get(at).unwrap_or(&self.usual)
+        self.others.get(at).unwrap_or(&self.pattern[usual])
     }
 }
 
-struct Run<'a> {
+/// What a trial knows while it runs.
+pub(super) struct Run<'a> {
     config: &'a TrialConfig,
     templates: Templates,
     start: Instant<Monotonic>,
@@ -156,7 +132,8 @@ struct Run<'a> {
     /// Whether the pool was empty when the next frame had to be built.
     no_buffer: bool,
     inbox: Vec<Frame>,
-    next_expected: u64,
+    /// For each flow, the lowest sequence number that is in order.
+    next_expected: Vec<u64>,
     last_handover: Instant<Monotonic>,
     last_progress: Instant<Monotonic>,
     watch: GapWatch,
@@ -165,7 +142,104 @@ struct Run<'a> {
     cost: LoopCost,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        config: &'a TrialConfig,
+        arrivals: &Arrivals,
+        expected: u64,
+        pool: &Pool,
+        device: &dyn Device,
+        now: Instant<Monotonic>,
+    ) -> Result<Self, Error> {
+        let templates = Templates::new(config, arrivals.recorded().unwrap_or_default(), pool, device)?;
+        let flows = match config.layout.encapsulation {
+            Encapsulation::Flows(flows) => flows.count as usize,
+            _ => 1,
+        };
+        Ok(Self {
+            config,
+            templates,
+            start: now + LEAD,
+            // Poisson: 2 % and 1,000 frames above the mean are more than 4 sigma for every mean.
+            ledger: Ledger::with_room((expected + expected / 50 + 1_000) as usize),
+            pending: Vec::with_capacity(config.batch),
+            due: VecDeque::with_capacity(config.batch),
+            no_buffer: false,
+            inbox: Vec::with_capacity(RX_BATCH),
+            next_expected: vec![0; flows],
+            last_handover: now + LEAD,
+            last_progress: now + LEAD,
+            watch: GapWatch::new(config.gap_threshold, now),
+            counts: Counts::default(),
+            lateness: Histogram::new(),
+            cost: LoopCost::default(),
+        })
+    }
+
+    /// Starts the time of the trial anew.
+    pub(super) fn begin(&mut self, now: Instant<Monotonic>) {
+        self.start = now + LEAD;
+        (self.last_handover, self.last_progress) = (self.start, self.start);
+        self.watch = GapWatch::new(self.config.gap_threshold, now);
+    }
+
+    /// Time since the start.
+    pub(super) fn elapsed(&self, now: Instant<Monotonic>) -> Nanos {
+        now.since(self.start).unwrap_or(Nanos::ZERO)
+    }
+
+    /// Gives the frames that were never sent back to their pool.
+    pub(super) fn give_back(&mut self, pool: &mut Pool) {
+        for frame in self.pending.drain(..) {
+            pool.give(frame);
+        }
+    }
+
+    /// Makes the result; frames were due for `planned`.
+    pub(super) fn finish(self, planned: Nanos, device: Statistics, link_down_seen: u64, interrupted: bool) -> Trial {
+        Trial {
+            start: self.start,
+            warm_up: self.config.warm_up,
+            planned,
+            sending: self.last_handover.since(self.start).unwrap_or(Nanos::ZERO).max(planned),
+            ledger: self.ledger,
+            counts: self.counts,
+            gaps: self.watch.into_gaps(),
+            lateness: self.lateness,
+            cost: self.cost,
+            device,
+            link_down_seen,
+            interrupted,
+        }
+    }
+
+    /// Notes a pass of a loop that runs several lanes.
+    pub(super) fn pass(&mut self, round: Instant<Monotonic>, now: Instant<Monotonic>, busy: bool) {
+        let gaps = self.watch.count();
+        self.watch.at(now);
+        if self.watch.count() == gaps {
+            self.account(now.since(round).unwrap_or(Nanos::ZERO), !busy);
+        }
+    }
+
+    /// Whether everything was sent, and nothing more can arrive.
+    pub(super) fn is_done(&self, arrivals: &mut Peekable<Arrivals>, span: Nanos, now: Instant<Monotonic>) -> bool {
+        let more = !self.pending.is_empty() || arrivals.peek().is_some_and(|next| next.offset < span);
+        !more && self.is_drained(now)
+    }
+
+    /// Records a frame that came to the port that should receive it.
+    pub(super) fn arrived(&mut self, parsed: Parsed, picked_up: Instant<Monotonic>) {
+        self.last_progress = picked_up;
+        self.record(parsed, picked_up);
+    }
+
+    /// Counts a frame that came back to the port that sent it.
+    pub(super) fn looped(&mut self, picked_up: Instant<Monotonic>) {
+        self.counts.looped += 1;
+        self.last_progress = picked_up;
+    }
+
     /// Loops until every frame was sent and has come back or timed out. Returns how long frames were due, whether it
     /// was interrupted, and how often the link was found down.
     #[allow(clippy::too_many_arguments)] // the world that run() was given
@@ -201,8 +275,7 @@ impl Run<'_> {
             if self.watch.count() == gaps {
                 self.account(now.since(round).unwrap_or(Nanos::ZERO), sent + received == 0);
             }
-            let more = !self.pending.is_empty() || arrivals.peek().is_some_and(|next| next.offset < span);
-            if !more && self.is_drained(now) {
+            if self.is_done(&mut arrivals, span, now) {
                 return Ok((span, interrupted, link_down_seen));
             }
         }
@@ -210,7 +283,13 @@ impl Run<'_> {
 
     /// Builds the frames that are due, at most one batch; those that are too late count as unsent.
     #[inline]
-    fn build(&mut self, arrivals: &mut Peekable<Arrivals>, span: Nanos, now: Instant<Monotonic>, pool: &mut Pool) {
+    pub(super) fn build(
+        &mut self,
+        arrivals: &mut Peekable<Arrivals>,
+        span: Nanos,
+        now: Instant<Monotonic>,
+        pool: &mut Pool,
+    ) {
         while self.pending.len() < self.config.batch {
             let is_due = |next: &Arrival| next.offset < span && self.start + next.offset <= now;
             let Some(arrival) = arrivals.peek().copied().filter(is_due) else { return };
@@ -228,7 +307,7 @@ impl Run<'_> {
                 self.counts.intended += 1;
                 continue;
             }
-            let template = self.templates.of(arrival);
+            let template = self.templates.of(arrival, self.ledger.len());
             let Some(mut frame) = pool.take() else {
                 self.no_buffer = true; // tried again in the next round, until it is too late
                 return;
@@ -252,7 +331,13 @@ impl Run<'_> {
 
     /// Hands the built frames to the device; gives up those not accepted in time.
     #[inline]
-    fn send(&mut self, device: &mut dyn Device, queue: usize, pool: &mut Pool, clock: &impl TrialClock) -> usize {
+    pub(super) fn send(
+        &mut self,
+        device: &mut dyn Device,
+        queue: usize,
+        pool: &mut Pool,
+        clock: &impl TrialClock,
+    ) -> usize {
         if self.pending.is_empty() {
             return 0;
         }
@@ -300,7 +385,7 @@ impl Run<'_> {
     }
 
     #[inline]
-    fn record(&mut self, parsed: Parsed, picked_up: Instant<Monotonic>) {
+    pub(super) fn record(&mut self, parsed: Parsed, picked_up: Instant<Monotonic>) {
         let counts = &mut self.counts;
         let header = match parsed {
             Parsed::Test(header) if header.stream == self.config.stream => header,
@@ -326,10 +411,11 @@ impl Run<'_> {
             return;
         }
         counts.received += 1;
-        if sequence < self.next_expected {
+        let flow = (sequence % self.next_expected.len() as u64) as usize;
+        if sequence < self.next_expected[flow] {
             counts.reordered += 1;
         } else {
-            self.next_expected = sequence + 1;
+            self.next_expected[flow] = sequence + 1;
         }
     }
 

@@ -1,6 +1,9 @@
-//! `apus bench`: [`bed`] opens the port and watches the device under test, [`mod@say`] prints the results.
+//! `apus bench`: [`bed`] opens the port and watches the device under test, [`mod@say`] prints the results; [`procedure`]
+//! runs RFC 2544 and MLRsearch on the ports of [`rig`].
 
 mod bed;
+pub mod procedure;
+mod rig;
 mod say;
 
 use std::fs::{self, File};
@@ -31,6 +34,9 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Typed::Latency(typed) => latency(&typed),
         Typed::Load(typed) if typed.flood => flood(&typed),
         Typed::Load(typed) => load(&typed),
+        Typed::Rfc2544(typed) => procedure::rfc2544(&typed),
+        Typed::Mlr(typed) => procedure::mlr(&typed),
+        Typed::Compare(typed) => procedure::compare(&typed),
     }
 }
 
@@ -41,7 +47,7 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
     for number in 0..typed.repeat {
         let mut config = TrialConfig::new(bed.layout, typed.schedule.clone());
         (config.duration, config.warm_up) = (typed.duration, typed.bed.warm_up);
-        config.seed = typed.bed.seed.wrapping_add(number.into());
+        config.seed = typed.seed.wrapping_add(number.into());
         config.stream = number as u16 + 1;
         let (result, clean) = measure(&mut bed, &typed.bed, &config)?;
         let result = match typed.goal {

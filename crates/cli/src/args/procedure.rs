@@ -1,0 +1,245 @@
+//! `apus bench rfc2544`, `mlr` and `compare`: ports, frames, goals.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use live::device::afxdp::{XdpMode, ZeroCopy};
+use tester::flows::Family;
+use tester::procedure::{Effort, Test};
+use tester::search::mlr::{Goal, Preset};
+use tester::sizes::Sizes;
+use units::{BitRate, Nanos, PacketRate};
+
+use super::bench::MacAddress;
+use super::values::{mac, one_of, parts, span};
+
+/// Arguments of `apus bench rfc2544`.
+#[derive(Args, Debug)]
+pub struct Rfc2544 {
+    /// Tests to run after the throughput: latency, loss, back-to-back, recovery, reset
+    /// [default: all but reset].
+    #[arg(long = "test", value_name = "LIST", value_delimiter = ',', value_parser = one_of::<Test>())]
+    pub tests: Vec<Test>,
+    /// Take seconds instead of hours. The result says that it is not RFC 2544.
+    #[arg(long)]
+    pub quick: bool,
+    /// Search for the throughput of each frame size N times; comparing results needs at least 4.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub searches: u32,
+    /// Number of latency streams [default: 20; 3 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub streams: Option<u32>,
+    /// Number of burst searches [default: 50; 3 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub bursts: Option<u32>,
+    /// Duration of each trial of throughput and loss [default: 60s; 200ms with --quick].
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub duration: Option<Nanos>,
+    /// Program that resets the device, for the test reset; run by sh -c during a trial.
+    #[arg(long, value_name = "COMMAND")]
+    pub reset_command: Option<String>,
+    /// Result of this command with the tester's ports cabled to each other: what the tester reaches alone.
+    #[arg(long, value_name = "FILE")]
+    pub tester: Option<PathBuf>,
+    /// Ports, frames and results.
+    #[command(flatten)]
+    pub ports: Ports,
+}
+
+/// Arguments of `apus bench mlr`.
+#[derive(Args, Debug)]
+pub struct Mlr {
+    /// Well-known set of goals.
+    #[arg(long, value_parser = one_of::<Preset>(), default_value_t = Preset::Csit)]
+    pub preset: Preset,
+    /// Goal of your own, instead of the preset; may be given several times. `final=1s,sum=21s,loss=0.5%,exceed=50%,
+    /// width=0.5%,initial=1s`: duration of full-length trials, duration sum, loss ratio, exceed ratio, width,
+    /// duration of the first trials. What is not given is as in the goal of RFC 2544: 60s, 60s, 0, 0, 0.5%, 1s.
+    #[arg(long = "goal", value_name = "GOAL", value_parser = goal)]
+    pub goals: Vec<Goal>,
+    /// Trial at the highest rate before each search, which does not count.
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1s")]
+    pub warm_up: Nanos,
+    /// End each search after this time of trials.
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "3600s")]
+    pub longest: Nanos,
+    /// Pause between trials.
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "500ms")]
+    pub pause: Nanos,
+    /// Ports, frames and results.
+    #[command(flatten)]
+    pub ports: Ports,
+}
+
+/// Arguments of `apus bench compare`.
+#[derive(Args, Debug)]
+pub struct Compare {
+    /// First result of `apus bench rfc2544 -o`.
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+    /// Second result.
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+    /// Print the comparison as JSON (schema apus.bench-compare/1).
+    #[arg(long)]
+    pub json: bool,
+    /// Write an HTML report with both results side by side to FILE.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// The ports of the tester and the frames that they send.
+#[derive(Args, Debug)]
+pub struct Ports {
+    /// Port that sends.
+    #[arg(long, value_name = "IF", help_heading = "Tester's ports")]
+    pub tx: String,
+    /// Port that receives [default: the one that sends].
+    #[arg(long, value_name = "IF", help_heading = "Tester's ports")]
+    pub rx: Option<String>,
+    /// Network namespace of the sending port [default: the current one].
+    #[arg(long, value_name = "NAME", help_heading = "Tester's ports")]
+    pub tx_netns: Option<String>,
+    /// Network namespace of the receiving port [default: that of the sending port].
+    #[arg(long, value_name = "NAME", requires = "rx", help_heading = "Tester's ports")]
+    pub rx_netns: Option<String>,
+    /// Send in both directions at the same time. Rates are per direction.
+    #[arg(long, requires = "rx", help_heading = "Tester's ports")]
+    pub bidirectional: bool,
+    /// Queue of both ports.
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Tester's ports")]
+    pub queue: u32,
+    /// CPU on which the tester busy-loops [default: not pinned].
+    #[arg(long, value_name = "CPU", help_heading = "Tester's ports")]
+    pub cpu: Option<usize>,
+    /// Run the tester under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's ports")]
+    pub fifo: Option<u8>,
+    /// Where to run the tester's XDP program.
+    #[arg(long, value_parser = one_of::<XdpMode>(), default_value_t = XdpMode::Auto, help_heading = "Tester's ports")]
+    pub xdp: XdpMode,
+    /// Whether the driver receives directly into Apus's memory.
+    #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's ports")]
+    pub zero_copy: ZeroCopy,
+    /// Descriptors in each ring, a power of two.
+    #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's ports")]
+    pub ring: u32,
+
+    /// Frame sizes in bytes, including the 4-byte check sequence, or genomes of RFC 6985 such as imix:aaaaaaaddddg;
+    /// each is measured by itself.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "64,128,256,512,1024,1280,1518",
+        help_heading = "Frames"
+    )]
+    pub frame: Vec<Sizes>,
+    /// Destination MAC address of frames from the sending port, such as that of a router [default: the address of the
+    /// receiving port; with one port, that of dut0 in a lab that `apus lab up pair` made].
+    #[arg(long, value_name = "MAC", value_parser = mac, help_heading = "Frames")]
+    pub mac: Option<MacAddress>,
+    /// Destination MAC address of frames of the other direction [default: the address of the sending port].
+    #[arg(long, value_name = "MAC", value_parser = mac, requires = "bidirectional", help_heading = "Frames")]
+    pub back_mac: Option<MacAddress>,
+    /// Send UDP over IPv4 (198.18.0.0/15) or IPv6 (2001:2::/48), and answer ARP and neighbor discovery for these
+    /// addresses [default: frames of EtherType 0x88b5, without IP].
+    #[arg(long, value_parser = one_of::<Family>(), help_heading = "Frames")]
+    pub ip: Option<Family>,
+    /// Number of flows, up to 64000, with pseudorandom ports (RFC 4814).
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "ip", value_parser = clap::value_parser!(u32).range(1..=64_000), help_heading = "Frames")]
+    pub flows: u32,
+    /// VLAN of the frames.
+    #[arg(long, value_name = "ID", requires = "ip", value_parser = clap::value_parser!(u16).range(1..=4094), help_heading = "Frames")]
+    pub vlan: Option<u16>,
+    /// Random seed of the flows' ports.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
+    pub seed: u64,
+
+    /// Lowest rate to try.
+    #[arg(long, value_name = "RATE", default_value = "1kpps", help_heading = "Search")]
+    pub min_rate: PacketRate,
+    /// Highest rate to try [default: the line rate, or what the tester can send].
+    #[arg(long, value_name = "RATE", help_heading = "Search")]
+    pub max_rate: Option<PacketRate>,
+    /// Speed of the line, such as 10Gbps [default: as the slower port's driver reports it].
+    #[arg(long, value_name = "SPEED", help_heading = "Search")]
+    pub line: Option<BitRate>,
+
+    /// What the device under test is called in the result, such as "l2fwd, native".
+    #[arg(long, value_name = "NAME", help_heading = "Results")]
+    pub device: Option<String>,
+    /// Print the result as JSON (schema apus.bench-rfc2544/1 or apus.bench-mlr/1).
+    #[arg(long, help_heading = "Results")]
+    pub json: bool,
+    /// Write the result as JSON to FILE, for `apus report` and `apus bench compare`.
+    #[arg(short, long, value_name = "FILE", help_heading = "Results")]
+    pub output: Option<PathBuf>,
+}
+
+impl Rfc2544 {
+    /// Durations and repetitions.
+    pub fn effort(&self) -> Effort {
+        let base = if self.quick { Effort::QUICK } else { Effort::FULL };
+        Effort {
+            searches: self.searches,
+            streams: self.streams.unwrap_or(base.streams),
+            bursts: self.bursts.unwrap_or(base.bursts),
+            trial: self.duration.unwrap_or(base.trial),
+            ..base
+        }
+    }
+
+    /// The tests to run.
+    pub fn tests(&self) -> Vec<Test> {
+        if self.tests.is_empty() {
+            return Test::ALL.into_iter().filter(|test| *test != Test::Reset).collect();
+        }
+        Test::ALL.into_iter().filter(|test| *test == Test::Throughput || self.tests.contains(test)).collect()
+    }
+}
+
+/// Parses `final=1s,sum=21s,loss=0.5%,…`.
+fn goal(text: &str) -> Result<Goal, String> {
+    let mut goal = Goal::RFC2544;
+    let mut given = Vec::new();
+    for part in text.split(',') {
+        let (key, value) = part.trim().split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
+        if given.contains(&key) {
+            return Err(format!("{key} is given twice"));
+        }
+        given.push(key);
+        match key {
+            "final" => goal.final_trial = span(value)?,
+            "sum" => goal.duration_sum = span(value)?,
+            "initial" => goal.initial_trial = span(value)?,
+            "loss" => goal.loss_ratio_ppm = parts(value)?,
+            "exceed" => goal.exceed_ratio_ppm = parts(value)?,
+            "width" => goal.width_ppm = parts(value)?,
+            _ => return Err(format!("there is no {key:?}; expected final, sum, initial, loss, exceed or width")),
+        }
+    }
+    goal.check().map_err(|error| error.to_string())?;
+    Ok(goal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals() {
+        let parsed = goal("final=1s,sum=21s,loss=0.5%,exceed=50%,initial=1s").unwrap();
+        assert_eq!(parsed, Goal::CSIT_PDR);
+        for (text, said) in [
+            ("final", "KEY=VALUE"),
+            ("loss=1%,loss=2%", "twice"),
+            ("lost=1%", "expected final"),
+            ("exceed=100%", "below 100 %"),
+            ("sum=1s", "at least one final trial"),
+        ] {
+            let error = goal(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

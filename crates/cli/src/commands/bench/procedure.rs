@@ -1,0 +1,163 @@
+//! `apus bench rfc2544`, `mlr` and `compare`: from what was typed to the result.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use tester::procedure::{
+    self, CompareDocument, Effort, MLR_SCHEMA, MlrDocument, MlrPlan, Plan, RFC2544_SCHEMA, Rfc2544Document, Test,
+};
+use units::Nanos;
+
+use super::rig::Rig;
+use crate::args::procedure::{Compare, Mlr, Ports, Rfc2544};
+use crate::terminal::{self, Clean, print_json};
+use crate::{Failure, Status};
+
+/// Runs `apus bench rfc2544`.
+pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
+    let tests = typed.tests();
+    if tests.contains(&Test::Reset) && typed.reset_command.is_none() {
+        let why = "this test needs a command that resets the device";
+        return Err(Failure::wrong("--test reset", why, "give it with --reset-command").into());
+    }
+    let alone = match &typed.tester {
+        Some(path) => alone(path)?,
+        None => Vec::new(),
+    };
+    let mut output = create(&typed.ports)?;
+    let mut rig = Rig::open(&typed.ports, typed.reset_command.as_deref())?;
+    let plan = Plan {
+        sizes: typed.ports.frame.clone(),
+        tests,
+        effort: typed.effort(),
+        min_pps: typed.ports.min_rate.as_pps(),
+        max_pps: typed.ports.max_rate.map(|rate| rate.as_pps()),
+        line_bits_per_s: rig.line_bits_per_s(),
+        alone,
+        deviations: rig.deviations(),
+    };
+    let setup = rig.setup();
+    let result = procedure::run(&mut rig, &plan, &mut progress(&typed.ports));
+    let found_all = result.ended.complete && result.sizes.iter().all(|size| size.throughput_pps.value.is_some());
+    let apus = env!("CARGO_PKG_VERSION").into();
+    let document = Rfc2544Document { apus, schema: RFC2544_SCHEMA.into(), host: super::host(), setup, result };
+    keep(&mut output, &document)?;
+    say(&typed.ports, &document, || procedure::rfc2544_table(&document.result))?;
+    Ok(if found_all { Status::Good } else { Status::Findings })
+}
+
+/// Runs `apus bench mlr`.
+pub fn mlr(typed: &Mlr) -> anyhow::Result<Status> {
+    let mut output = create(&typed.ports)?;
+    let mut rig = Rig::open(&typed.ports, None)?;
+    let goals = if typed.goals.is_empty() { typed.preset.goals() } else { typed.goals.clone() };
+    let pause = Effort { after_learning: Nanos::ZERO, between: typed.pause, residue: typed.pause, ..Effort::FULL };
+    let plan = MlrPlan {
+        sizes: typed.ports.frame.clone(),
+        goals,
+        min_pps: typed.ports.min_rate.as_pps(),
+        max_pps: typed.ports.max_rate.map(|rate| rate.as_pps()),
+        line_bits_per_s: rig.line_bits_per_s(),
+        warm_up: typed.warm_up,
+        longest: typed.longest,
+        effort: pause,
+    };
+    let setup = rig.setup();
+    let result = procedure::run_mlr(&mut rig, &plan, &mut progress(&typed.ports));
+    let reached = |size: &procedure::MlrSize| {
+        !size.goals.is_empty() && size.goals.iter().all(|goal| goal.reached && goal.throughput_pps.value.is_some())
+    };
+    let found_all = result.ended.complete && result.sizes.iter().all(reached);
+    let apus = env!("CARGO_PKG_VERSION").into();
+    let document = MlrDocument { apus, schema: MLR_SCHEMA.into(), host: super::host(), setup, result };
+    keep(&mut output, &document)?;
+    say(&typed.ports, &document, || procedure::mlr_table(&document.result))?;
+    Ok(if found_all { Status::Good } else { Status::Findings })
+}
+
+/// Runs `apus bench compare`.
+pub fn compare(typed: &Compare) -> anyhow::Result<Status> {
+    let (a, b) = (read(&typed.a)?, read(&typed.b)?);
+    let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let (mut name_a, mut name_b) = (name(&typed.a), name(&typed.b));
+    if name_a == name_b {
+        (name_a, name_b) = (format!("{name_a} A"), format!("{name_b} B"));
+    }
+    let compared: CompareDocument = procedure::compare((&name_a, &a), (&name_b, &b));
+    if let Some(path) = &typed.output {
+        let report = procedure::report("Apus: two devices", &[(name_a, a), (name_b, b)]);
+        tester::report::write(&report, path)?;
+    }
+    if typed.json {
+        print_json(&compared)?;
+    } else {
+        for line in procedure::compare_table(&compared) {
+            writeln!(terminal::out(), "{line}")?;
+        }
+    }
+    Ok(Status::Good)
+}
+
+/// Reads a result of `apus bench rfc2544 -o`.
+pub fn read(path: &Path) -> Result<Rfc2544Document, Failure> {
+    let what = || format!("read {}", path.display());
+    let fix = "give a file that apus bench rfc2544 -o wrote";
+    let text = fs::read_to_string(path).map_err(|e| Failure::wrong(what(), e, fix))?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| Failure::wrong(what(), e, fix))?;
+    match value["schema"].as_str() {
+        Some(RFC2544_SCHEMA) => serde_json::from_value(value).map_err(|e| Failure::wrong(what(), e, fix)),
+        other => {
+            let why = format!("its schema is {:?}, not {RFC2544_SCHEMA:?}", other.unwrap_or("not stated"));
+            Err(Failure::wrong(what(), why, fix))
+        }
+    }
+}
+
+/// What the tester reached at each frame size in an earlier result, with its ports cabled to each other.
+fn alone(path: &Path) -> Result<Vec<(String, f64)>, Failure> {
+    let document = read(path)?;
+    let of = |size: procedure::SizeResult| Some((size.frames, size.throughput_pps.value?.median));
+    Ok(document.result.sizes.into_iter().filter_map(of).collect())
+}
+
+fn progress(typed: &Ports) -> impl FnMut(&str) {
+    let shown = terminal::err_is_terminal() && !typed.json;
+    move |what: &str| {
+        if shown {
+            // Progress is worth nothing if nobody can see it.
+            let _ = writeln!(terminal::err(), "{what}");
+        }
+    }
+}
+
+/// Creates the output file before anything is measured.
+fn create(typed: &Ports) -> Result<Option<fs::File>, Failure> {
+    let make = |path: &Path| {
+        fs::File::create(path).map_err(|e| {
+            let fix = "choose a file in a folder that you can write to";
+            Failure::lacking(format!("cannot write {}", path.display()), e, fix)
+        })
+    };
+    typed.output.as_deref().map(make).transpose()
+}
+
+fn keep(output: &mut Option<fs::File>, document: &impl Serialize) -> anyhow::Result<()> {
+    if let Some(file) = output {
+        serde_json::to_writer(Clean::new(&*file, false), document)?;
+        writeln!(file).context("cannot write the result")?;
+    }
+    Ok(())
+}
+
+fn say(typed: &Ports, document: &impl Serialize, table: impl FnOnce() -> Vec<String>) -> anyhow::Result<()> {
+    if typed.json {
+        return print_json(document);
+    }
+    for line in table() {
+        writeln!(terminal::out(), "{line}").context("cannot write the table")?;
+    }
+    Ok(())
+}

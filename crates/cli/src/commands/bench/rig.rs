@@ -1,0 +1,312 @@
+//! The tester's ports, as the procedures need them: they run trials on the tester's CPU while this thread listens for
+//! signals.
+
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, RingSizes, SocketConfig, XskContext};
+use live::os::{self, InterfaceFacts, Scheduling, Signals};
+use live::pool::{Pool, PoolConfig};
+use tester::clock::MonotonicClock;
+use tester::flows::Flows;
+use tester::frame::{Encapsulation, LOCAL_EXPERIMENTAL, Layout};
+use tester::host::Reading;
+use tester::procedure::{Measurer, Observed, Offer, Phase, Setup};
+use tester::schedule::Schedule;
+use tester::sizes::Sizes;
+use tester::trial::{Lane, Port, Trial, TrialConfig, run_lanes};
+use units::{Nanos, PacketRate};
+
+use crate::args::procedure::Ports as Typed;
+use crate::commands::ports;
+use crate::{Failure, terminal};
+
+/// The command as recorded in the journal of changes.
+const COMMAND: &str = "apus bench";
+/// Bytes of a frame beside its payload: header with a VLAN tag, and check sequence (IEEE 802.3, clause 3).
+const BESIDE: u32 = 14 + 4;
+/// Frames in a pool beyond those that the rings hold.
+const SPARE: u32 = 2048;
+/// Frames of a trial: 12 bytes of memory each, 1.2 GB in all.
+const MOST_FRAMES: u64 = 100_000_000;
+/// A frame that the tester is later than this with is not sent.
+const LATEST: Nanos = Nanos::from_millis(20);
+/// Rate of the trial that shows what the tester can send, where no line rate is known; and its longest duration.
+const FASTEST_PPS: u64 = 5_000_000;
+const CEILING_SPAN: Nanos = Nanos::from_millis(500);
+/// Destination of a single port: dut0 of `apus lab up pair`.
+const LAB_DUT: [u8; 6] = [0x02, 0x61, 0x70, 0x75, 0x00, 0x01];
+/// Time between two looks for a signal.
+const LISTEN: Duration = Duration::from_millis(50);
+
+struct Opened {
+    // Before the pool: it holds frames of it.
+    device: AfXdpDevice,
+    pool: Pool,
+    facts: InterfaceFacts,
+}
+
+/// The open ports.
+pub struct Rig<'a> {
+    typed: &'a Typed,
+    ports: Vec<Opened>,
+    layouts: Vec<Layout>,
+    line_bits_per_s: Option<u64>,
+    reset_command: Option<&'a str>,
+    stream: u16,
+    signals: Signals,
+    stop: AtomicBool,
+}
+
+impl<'a> Rig<'a> {
+    /// Opens the ports.
+    pub fn open(typed: &'a Typed, reset_command: Option<&'a str>) -> anyhow::Result<Self> {
+        // Before any thread is started: they inherit the mask.
+        let signals = Signals::hold()?;
+        for line in ports::take_back_left_behind(COMMAND)? {
+            let _ = writeln!(terminal::err(), "{line}");
+        }
+        let mut opened = vec![open_port(&typed.tx, typed.tx_netns.as_deref(), typed)?];
+        if let Some(rx) = &typed.rx {
+            let netns = typed.rx_netns.as_deref().or(typed.tx_netns.as_deref());
+            if *rx == typed.tx && (typed.rx_netns.is_none() || typed.rx_netns == typed.tx_netns) {
+                let why = "the sending and the receiving port are the same";
+                return Err(Failure::wrong(format!("--rx {rx}"), why, "leave --rx away, or name another port").into());
+            }
+            opened.push(open_port(rx, netns, typed)?);
+        }
+        for port in &opened {
+            fits(typed, port)?;
+        }
+        let layouts = layouts(typed, &opened);
+        let reported = opened.iter().map(|port| port.facts.speed.map(|speed| speed.as_bps())).min().flatten();
+        let line_bits_per_s = typed.line.map(|line| line.as_bps()).or(reported);
+        let stop = AtomicBool::new(false);
+        Ok(Self { typed, ports: opened, layouts, line_bits_per_s, reset_command, stream: 0, signals, stop })
+    }
+
+    /// What is connected, and what is sent.
+    pub fn setup(&self) -> Setup {
+        let typed = self.typed;
+        let traffic = match self.layouts[0].encapsulation {
+            Encapsulation::Flows(flows) => {
+                let vlan = flows.vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
+                format!("UDP over {}{vlan}, seed {}", flows.family, flows.seed)
+            }
+            _ => "EtherType 0x88b5, without IP".to_owned(),
+        };
+        Setup {
+            device: typed.device.clone(),
+            tx_port: typed.tx.clone(),
+            rx_port: typed.rx.clone().unwrap_or_else(|| typed.tx.clone()),
+            bidirectional: typed.bidirectional,
+            flows: typed.flows,
+            traffic,
+            line_bits_per_s: Reading::or_unknown(self.line_bits_per_s, "the driver reports no speed (--line)"),
+            latency_is: "from the intended departure to the pick-up by the tester, software clocks".into(),
+        }
+    }
+
+    /// Speed of the slower link, if known.
+    pub fn line_bits_per_s(&self) -> Option<u64> {
+        self.line_bits_per_s
+    }
+
+    /// Departures from RFC 2544 that the ports bring along.
+    pub fn deviations(&self) -> Vec<String> {
+        let mut found = vec![
+            "latency is of the tester's software clock, and includes its pacing error (RFC 2544, 26.2; RFC 1242, 3.8)"
+                .to_owned(),
+        ];
+        if !self.typed.bidirectional {
+            found.push("one direction instead of both (RFC 2544, 14)".into());
+        }
+        if self.typed.ip.is_none() {
+            found.push("frames without IP instead of UDP (RFC 2544, C.2); see --ip".into());
+        } else if self.typed.flows < 256 {
+            found.push(format!("{} flows instead of 256 destination networks (RFC 2544, 12)", self.typed.flows));
+        }
+        found
+    }
+
+    fn config(&self, layout: Layout, sizes: &Sizes, phases: &[Phase], residue: Nanos) -> TrialConfig {
+        let schedule = match phases {
+            [one] => Schedule::ConstantRate(PacketRate::new(one.rate_pps)),
+            many => Schedule::Phases(many.iter().map(|p| (PacketRate::new(p.rate_pps), p.duration)).collect()),
+        };
+        let duration = phases.iter().fold(Nanos::ZERO, |sum, phase| sum + phase.duration);
+        TrialConfig {
+            sizes: Some(sizes.clone()),
+            warm_up: Nanos::ZERO,
+            duration,
+            drain: residue.max(Nanos::from_millis(5)),
+            max_lateness: LATEST,
+            max_frames: MOST_FRAMES,
+            ..TrialConfig::new(Layout { size: sizes.longest(), ..layout }, schedule)
+        }
+    }
+
+    /// Runs a trial on the tester's CPU, while this thread listens for signals, and resets the device at `reset_at`.
+    fn run(&mut self, configs: Vec<TrialConfig>, reset_at: Option<Nanos>) -> Result<Vec<Trial>, tester::Error> {
+        let one_port = self.ports.len() == 1;
+        let mut lanes = Vec::new();
+        for (number, mut config) in configs.into_iter().enumerate() {
+            self.stream = self.stream.wrapping_add(1);
+            config.stream = self.stream;
+            let (tx, rx) = if one_port { (0, 0) } else { (number, 1 - number) };
+            lanes.push(Lane { config, tx, rx });
+        }
+        let Self { typed, ports, stop, signals, reset_command, layouts, .. } = self;
+        let answers = matches!(layouts[0].encapsulation, Encapsulation::Flows(_));
+        let queue = 0; // each device has one queue open
+        let began = std::time::Instant::now();
+        let mut reset_due = reset_at.map(|at| began + Duration::from_nanos(at.as_nanos()));
+        std::thread::scope(|scope| {
+            let stop = &*stop;
+            let lanes = &lanes;
+            let place = Scheduling { cpu: typed.cpu, fifo: typed.fifo };
+            let thread = scope.spawn(move || {
+                os::place_this_thread(place)?;
+                let mut open: Vec<Port<'_>> = ports
+                    .iter_mut()
+                    .map(|port| Port {
+                        device: &mut port.device,
+                        queue,
+                        pool: &mut port.pool,
+                        mac: answers.then_some(port.facts.mac),
+                    })
+                    .collect();
+                run_lanes(lanes, &mut open, &MonotonicClock, stop)
+            });
+            let mut child = None;
+            while !thread.is_finished() {
+                if signals.wait(LISTEN).is_some() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                if reset_due.is_some_and(|due| std::time::Instant::now() >= due) {
+                    reset_due = None;
+                    child = reset_command.map(|command| Command::new("sh").args(["-c", command]).spawn());
+                }
+            }
+            if let Some(Ok(mut child)) = child {
+                // It was started to reset the device; how it ends is the operator's matter.
+                let _ = child.try_wait();
+            }
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl Measurer for Rig<'_> {
+    fn trial(&mut self, offer: &Offer) -> Result<Observed, tester::Error> {
+        let configs = self.layouts.iter();
+        let configs = configs.map(|layout| self.config(*layout, &offer.sizes, &offer.phases, offer.residue)).collect();
+        let reset_at = offer.reset.then(|| offer.span() / 4);
+        let trials = self.run(configs, reset_at)?;
+        Ok(Observed::of(&trials, offer))
+    }
+
+    fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, tester::Error> {
+        let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
+        let wanted = self.typed.max_rate.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS);
+        let duration = span.min(CEILING_SPAN);
+        let phases = [Phase { rate_pps: wanted, duration }];
+        let configs = self.layouts.iter().map(|layout| TrialConfig {
+            max_lateness: Nanos::from_millis(1),
+            ..self.config(*layout, sizes, &phases, Nanos::ZERO)
+        });
+        let trials = self.run(configs.collect(), None)?;
+        let reached = trials.iter().filter_map(Trial::offered_pps).fold(f64::INFINITY, f64::min);
+        if !reached.is_finite() {
+            return Ok(0);
+        }
+        // What is sent of nearly all is meant to be all.
+        Ok(if reached >= 0.999 * wanted as f64 { wanted } else { reached as u64 })
+    }
+
+    fn wait(&mut self, span: Nanos) {
+        let until = std::time::Instant::now() + Duration::from_nanos(span.as_nanos());
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() || self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if self.signals.wait(left.min(LISTEN)).is_some() {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Opens a port in its namespace; this thread stays in it until the next one is opened.
+fn open_port(name: &str, netns: Option<&str>, typed: &Typed) -> anyhow::Result<Opened> {
+    if let Some(netns) = netns {
+        tester::lab::enter(netns)?;
+    }
+    let filter = if typed.ip.is_some() { Filter::All } else { Filter::EtherTypes(vec![LOCAL_EXPERIMENTAL]) };
+    let interface = Interface::attach(&InterfaceConfig {
+        name: name.to_owned(),
+        queues: vec![typed.queue],
+        mode: typed.xdp,
+        filter,
+    })?;
+    let facts = os::interface_facts(name)?;
+    let ring = typed.ring;
+    let sockets = SocketConfig {
+        rings: RingSizes { fill: ring, rx: ring, tx: ring, completion: ring },
+        zero_copy: typed.zero_copy,
+        ..SocketConfig::default()
+    };
+    let frames = sockets.slots_per_queue() + SPARE;
+    let longest = typed.frame.iter().map(Sizes::longest).max().map_or(64, |size| size.octets());
+    // What a slot holds besides the frame: see `live::pool::HEADROOM`.
+    let needed = (longest as usize + live::pool::HEADROOM).next_power_of_two().max(2048);
+    let mut pool = Pool::new(PoolConfig { frames, frame_size: needed as u32, huge_pages: false })?;
+    let mut context = XskContext::new(&pool);
+    let device = AfXdpDevice::open(&interface, &[typed.queue], &sockets, &mut context, &mut pool)?;
+    Ok(Opened { device, pool, facts })
+}
+
+/// Refuses frames above the MTU: the driver or the kernel would drop them all.
+fn fits(typed: &Typed, port: &Opened) -> Result<(), Failure> {
+    use live::device::Device as _;
+    let longest = port.facts.mtu + BESIDE + if typed.vlan.is_some() { 4 } else { 0 };
+    let Some(sizes) = typed.frame.iter().find(|sizes| sizes.longest().octets() > longest) else { return Ok(()) };
+    let name = port.device.name();
+    let why = format!("the MTU of {name} is {}, so frames have at most {longest} bytes", port.facts.mtu);
+    let fix = format!("leave this size away, or raise the MTU at both ends: ip link set dev {name} mtu N");
+    Err(Failure::wrong(format!("--frame {sizes}"), why, fix))
+}
+
+/// The frames of each direction.
+fn layouts(typed: &Typed, ports: &[Opened]) -> Vec<Layout> {
+    let encapsulation = |reverse| match typed.ip {
+        Some(family) => {
+            Encapsulation::Flows(Flows { family, vlan: typed.vlan, count: typed.flows, seed: typed.seed, reverse })
+        }
+        None => Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL },
+    };
+    let size = tester::frame::FrameSize::SMALLEST;
+    let forth = Layout {
+        destination: typed.mac.unwrap_or_else(|| ports.get(1).map_or(LAB_DUT, |rx| rx.facts.mac)),
+        source: ports[0].facts.mac,
+        encapsulation: encapsulation(false),
+        size,
+    };
+    let mut layouts = vec![forth];
+    if let (true, Some(rx)) = (typed.bidirectional, ports.get(1)) {
+        layouts.push(Layout {
+            destination: typed.back_mac.unwrap_or(ports[0].facts.mac),
+            source: rx.facts.mac,
+            encapsulation: encapsulation(true),
+            size,
+        });
+    }
+    layouts
+}

@@ -1,0 +1,138 @@
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tester::lab::{Guard, Lab};
+
+use crate::run::wait_for;
+use crate::schemas::validate;
+use crate::support::{Root, Running, apus, bare, text, turn};
+
+/// `left0` ═ `dutl` `apus run l2fwd` `dutr` ═ `right0`; `None`, with a printed line, without the privilege.
+fn lab(name: &str, mtu: u32) -> Option<Guard> {
+    if !rustix::process::geteuid().is_root() {
+        testkit::skip("making network namespaces needs root");
+        return None;
+    }
+    let mut lab = Lab::wire(&format!("{name}{}", std::process::id()));
+    lab.addresses.clear(); // nothing but the tester's frames
+    lab.mtu = mtu;
+    Some(lab.up().unwrap())
+}
+
+fn forwarder(root: &Root, lab: &Guard) -> Running {
+    let netns = lab.namespace("dut");
+    let words = ["run", "l2fwd", "dutl", "dutr", "--netns", &netns, "--name", "dut", "--mode", "interrupt", "--json"];
+    let child = apus(root, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let running = Running(child);
+    let is_up = |output: std::process::Output| text(&output.stdout).contains("\"running\"");
+    wait_for("the forwarder", || apus(root, &["top", "--json", "--interval", "20ms"]).output().is_ok_and(is_up));
+    running
+}
+
+fn bench(root: &Root, lab: &Guard, words: &[&str]) -> (Option<i32>, Value) {
+    let (left, right) = (lab.namespace("left"), lab.namespace("right"));
+    let ports = ["--tx", "left0", "--tx-netns", &left, "--rx", "right0", "--rx-netns", &right, "--json"];
+    let output = apus(root, &[words, &ports].concat()).output().unwrap();
+    let document: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+    validate(&document);
+    (output.status.code(), document)
+}
+
+#[test]
+fn a_device_is_measured_in_both_directions() {
+    let _turn = turn();
+    let Some(lab) = lab("rfc", 9000) else { return };
+    let root = Root::new();
+    let _running = forwarder(&root, &lab);
+    let file = root.0.join("a.json").display().to_string();
+    let quick = ["bench", "rfc2544", "--quick", "--min-rate", "500pps", "--max-rate", "8kpps"];
+    let more = ["--frame", "64,9000", "--bidirectional", "--device", "l2fwd", "-o", &file];
+    let (code, document) = bench(&root, &lab, &[&quick[..], &more].concat());
+    let result = &document["result"];
+    assert!(result["standard"].as_str().unwrap().starts_with("not RFC 2544"), "{result}");
+    assert_eq!((&result["conforms"], &result["ended"]["complete"]), (&false.into(), &true.into()));
+    let sizes = result["sizes"].as_array().unwrap();
+    assert_eq!(sizes.len(), 2);
+    for size in sizes {
+        // What rate passes is the machine's matter, even whether one does; that frames pass is not.
+        let trials = size["trials"].as_array().unwrap();
+        let forwarded = |trial: &Value| trial["sent"].as_u64().unwrap() > trial["lost"].as_u64().unwrap();
+        assert!(trials.iter().any(forwarded), "{size}");
+        assert!(size["tester_ceiling_pps"]["value"].as_u64().unwrap() > 0);
+        assert!(size["tester"]["pacing"]["count"].as_u64().unwrap() > 0);
+        for kind in ["duplicates", "corrupted", "looped", "reordered"] {
+            assert_eq!(size["anomalies"][kind], 0, "{kind}: {size}");
+        }
+    }
+    let all = sizes.iter().all(|size| size["throughput_pps"]["value"].is_object());
+    assert_eq!(code, Some(if all { 0 } else { 1 }), "{result}");
+
+    let output = bare(&["bench", "compare", &file, &file, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    validate(&serde_json::from_slice(&output.stdout).unwrap());
+    let html = root.0.join("r.html").display().to_string();
+    let output = bare(&["report", &file, "-o", &html]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let html = std::fs::read_to_string(html).unwrap();
+    assert!(html.contains("Throughput against frame size") && html.contains("not RFC 2544"));
+
+    // Two goals in a short search; flows in VLANs over IPv6.
+    let goals = ["--goal", "final=100ms,sum=300ms,initial=100ms,exceed=50%,width=30%", "--goal"];
+    let goals = [&goals[..], &["final=100ms,sum=300ms,initial=100ms,exceed=50%,width=30%,loss=5%"]].concat();
+    let search =
+        ["bench", "mlr", "--min-rate", "500pps", "--max-rate", "4kpps", "--pause", "10ms", "--warm-up", "50ms"];
+    let frames = ["--frame", "imix:bbbg", "--ip", "ipv6", "--vlan", "5", "--flows", "300"];
+    let (_, document) = bench(&root, &lab, &[&search[..], &goals, &frames].concat());
+    let size = &document["result"]["sizes"][0];
+    assert_eq!(size["goals"].as_array().unwrap().len(), 2, "{document}");
+    assert_eq!((&size["anomalies"]["reordered"], &document["setup"]["flows"]), (&0.into(), &300.into()));
+}
+
+/// Frames that the forwarder has received.
+fn forwarded(root: &Root) -> u64 {
+    let output = apus(root, &["top", "--json", "--interval", "10ms"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    document["instances"][0]["workers"][0]["total"]["received_frames"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_long_procedure_that_is_interrupted_or_loses_its_port_keeps_what_it_measured() {
+    let _turn = turn();
+    let Some(lab) = lab("cut", 1500) else { return };
+    let root = Root::new();
+    let _running = forwarder(&root, &lab);
+    let (left, right) = (lab.namespace("left"), lab.namespace("right"));
+    for cut in ["signal", "port"] {
+        let file = root.0.join(format!("{cut}.json")).display().to_string();
+        let words = ["bench", "rfc2544", "--quick", "--streams", "1000", "--max-rate", "2kpps", "--duration", "500ms"];
+        let words = [&words[..], &["--frame", "64", "-o", &file]].concat();
+        let ports = ["--tx", "left0", "--tx-netns", &left, "--rx", "right0", "--rx-netns", &right, "--json"];
+        let command = &mut apus(&root, &[&words[..], &ports].concat());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let running = std::cell::RefCell::new(Running(child));
+        // What the tester can send takes at most 1,000 frames, and the first trial 1,000 more: after 3,000 it is over.
+        let before = forwarded(&root);
+        wait_for("the first trials", || {
+            forwarded(&root) > before + 3_000 || running.borrow_mut().0.try_wait().unwrap().is_some()
+        });
+        let mut running = running.into_inner();
+        match cut {
+            "signal" => running.signal(Signal::INT),
+            _ => {
+                let deleted = std::process::Command::new("ip").args(["-n", &left, "link", "del", "left0"]).status();
+                assert!(deleted.unwrap().success());
+            }
+        }
+        let document: Value = serde_json::from_reader(running.0.stdout.as_mut().unwrap()).unwrap();
+        validate(&document);
+        assert_eq!(running.0.wait().unwrap().code(), Some(1));
+        let ended = &document["result"]["ended"];
+        assert_eq!(ended["complete"], false);
+        let word = if cut == "signal" { "interrupted" } else { "left0" };
+        assert!(ended["because"].as_str().unwrap().contains(word), "{ended}");
+        assert!(!document["result"]["sizes"][0]["trials"].as_array().unwrap().is_empty(), "{document}");
+        assert!(std::fs::read_to_string(&file).unwrap().contains("\"complete\":false"));
+    }
+}

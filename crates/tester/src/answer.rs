@@ -1,0 +1,131 @@
+//! Answers to a router that asks for the link address of a host behind the tester: ARP (RFC 826) and neighbor
+//! discovery (RFC 4861). The tester takes every frame from the kernel, so the kernel cannot answer.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::flows::is_ours;
+
+const ARP: [u8; 2] = [0x08, 0x06];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const ICMPV6: u8 = 58;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+
+/// The answer to `frame`, if it asks for an address of the tester's; `mac` is the address of the port.
+pub fn answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
+    match frame.get(12..14)? {
+        kind if kind == ARP => arp(frame, mac),
+        kind if kind == IPV6 => neighbor(frame, mac),
+        _ => None,
+    }
+}
+
+fn arp(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
+    let asked = frame.get(14..42)?;
+    // Ethernet, IPv4, 6 and 4 bytes, request.
+    if asked[..8] != [0, 1, 8, 0, 6, 4, 0, 1] {
+        return None;
+    }
+    let target = Ipv4Addr::new(asked[24], asked[25], asked[26], asked[27]);
+    if !is_ours(IpAddr::V4(target)) {
+        return None;
+    }
+    let mut out = vec![0; 60];
+    out[..6].copy_from_slice(&asked[8..14]);
+    out[6..12].copy_from_slice(&mac);
+    out[12..14].copy_from_slice(&ARP);
+    out[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 2]);
+    out[22..28].copy_from_slice(&mac);
+    out[28..32].copy_from_slice(&asked[24..28]);
+    out[32..42].copy_from_slice(&asked[8..18]);
+    Some(out)
+}
+
+fn neighbor(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
+    let ip = frame.get(14..54)?;
+    let message = frame.get(54..78)?;
+    if ip[6] != ICMPV6 || ip[7] != 255 || message[0] != SOLICITATION {
+        return None;
+    }
+    let target: [u8; 16] = message[8..24].try_into().ok()?;
+    if !is_ours(IpAddr::V6(Ipv6Addr::from(target))) {
+        return None;
+    }
+    let asker: [u8; 16] = ip[8..24].try_into().ok()?;
+    let mut out = vec![0; 86];
+    out[..6].copy_from_slice(&frame[6..12]);
+    out[6..12].copy_from_slice(&mac);
+    out[12..14].copy_from_slice(&IPV6);
+    out[14] = 0x60;
+    out[19] = 32; // payload
+    (out[20], out[21]) = (ICMPV6, 255);
+    out[22..38].copy_from_slice(&target);
+    out[38..54].copy_from_slice(&asker);
+    out[54] = ADVERTISEMENT;
+    out[58] = 0x60; // solicited, override
+    out[62..78].copy_from_slice(&target);
+    (out[78], out[79]) = (2, 1); // target link-layer address, one unit of 8 bytes
+    out[80..86].copy_from_slice(&mac);
+    let pseudo = [0, 0, 0, 32, 0, 0, 0, ICMPV6];
+    let words = out[22..].chunks(2).chain(pseudo.chunks(2));
+    let mut sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    out[56..58].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn request(target: [u8; 4]) -> Vec<u8> {
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 198, 18, 0, 254]);
+        frame.extend([0; 6]);
+        frame.extend(target);
+        frame
+    }
+
+    #[test]
+    fn arp_is_answered_for_our_addresses_alone() {
+        let reply = answer(&request([198, 19, 3, 7]), MAC).unwrap();
+        assert_eq!(reply[..6], [2, 0, 0, 0, 0, 1]);
+        assert_eq!(reply[20..22], [0, 2]);
+        assert_eq!((&reply[22..28], &reply[28..32]), (&MAC[..], &[198, 19, 3, 7][..]));
+        assert_eq!(reply[38..42], [198, 18, 0, 254]);
+        assert_eq!(answer(&request([10, 0, 0, 1]), MAC), None);
+        assert_eq!(answer(&reply, MAC), None, "a reply is not answered");
+    }
+
+    #[test]
+    fn a_solicitation_is_answered_with_a_right_checksum() {
+        let target: Ipv6Addr = "2001:2:0:8003::7".parse().unwrap();
+        let mut frame = vec![0x33, 0x33, 0xff, 0, 0, 7, 2, 0, 0, 0, 0, 1, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255];
+        frame.extend("fe80::1".parse::<Ipv6Addr>().unwrap().octets());
+        frame.extend("ff02::1:ff00:7".parse::<Ipv6Addr>().unwrap().octets());
+        frame.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+        frame.extend(target.octets());
+        frame.extend([1, 1, 2, 0, 0, 0, 0, 1]);
+        let reply = answer(&frame, MAC).unwrap();
+        assert_eq!((reply[54], &reply[62..78], &reply[80..86]), (136, &target.octets()[..], &MAC[..]));
+        // The sum over pseudo-header and message, with its checksum, is all ones.
+        let mut sum: u32 = reply[22..].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+        sum += 32 + 58;
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        assert_eq!(sum, 0xffff);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(frame in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = answer(&frame, MAC);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Compares two results of `apus bench rfc2544`: `apus.bench-compare/1`. The repetition is the sample, not the frame.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::result::{Repeated, Rfc2544Document, SizeResult};
+use crate::document::Name;
+use crate::host::Reading;
+use crate::statistics::{mann_whitney, ratio_of_medians};
+
+/// Name and version of the schema.
+pub const COMPARE_SCHEMA: &str = "apus.bench-compare/1";
+/// Probability of a difference by chance below which a difference is significant.
+const ALPHA: f64 = 0.05;
+/// Repetitions on each side from which a U test can reach that: with 4 and 4, p is at least 0.029.
+const LEAST: usize = 4;
+const RESAMPLES: usize = 2_000;
+
+units::named! {
+    /// What is compared.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Compared {
+        /// Throughput in frames per second.
+        Throughput = "throughput_pps",
+        /// Mean latency of the streams in ns.
+        MeanLatency = "mean_latency_ns",
+        /// Typical latency in ns.
+        TypicalLatency = "typical_latency_ns",
+        /// Worst case latency in ns.
+        WorstCaseLatency = "worst_case_latency_ns",
+        /// Longest burst in frames.
+        BackToBack = "back_to_back_frames",
+        /// Recovery time in ns.
+        Recovery = "recovery_ns",
+    }
+}
+
+/// The JSON document of `apus bench compare`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CompareDocument {
+    /// Version of Apus.
+    pub apus: String,
+    /// `apus.bench-compare/1`
+    #[schemars(extend("const" = COMPARE_SCHEMA))]
+    pub schema: String,
+    /// Name of the first result.
+    pub a: String,
+    /// Name of the second result.
+    pub b: String,
+    /// Differences between the conditions of the two, which may explain any difference of their values.
+    pub conditions: Vec<String>,
+    /// One entry for each frame size and quantity that both have.
+    pub comparisons: Vec<Comparison>,
+    /// Frame sizes that only one of them has.
+    pub only_in_one: Vec<String>,
+}
+
+/// One quantity of one frame size.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// The frame size.
+    pub frames: String,
+    /// The quantity.
+    pub quantity: Name<Compared>,
+    /// Median of the first.
+    pub a: f64,
+    /// Median of the second.
+    pub b: f64,
+    /// Repetitions of the first.
+    pub a_n: u64,
+    /// Repetitions of the second.
+    pub b_n: u64,
+    /// b / a.
+    pub ratio: f64,
+    /// Lower end of the 95 % bootstrap interval of the ratio; null with too few repetitions.
+    pub ratio_ci95_low: Option<f64>,
+    /// Upper end of that interval.
+    pub ratio_ci95_high: Option<f64>,
+    /// Two-sided p of the Mann-Whitney U test, corrected for the number of comparisons (Holm).
+    pub p: Reading<f64>,
+    /// Whether p is below 5 %.
+    pub significant: Reading<bool>,
+}
+
+/// Compares `b` with `a`.
+pub fn compare(a: (&str, &Rfc2544Document), b: (&str, &Rfc2544Document)) -> CompareDocument {
+    let mut comparisons = Vec::new();
+    let mut only_in_one = Vec::new();
+    for size in &a.1.result.sizes {
+        match b.1.result.sizes.iter().find(|other| other.frames == size.frames) {
+            Some(other) => comparisons.extend(of_size(size, other)),
+            None => only_in_one.push(format!("{} (only in {})", size.frames, a.0)),
+        }
+    }
+    for size in &b.1.result.sizes {
+        if a.1.result.sizes.iter().all(|other| other.frames != size.frames) {
+            only_in_one.push(format!("{} (only in {})", size.frames, b.0));
+        }
+    }
+    holm(&mut comparisons);
+    CompareDocument {
+        apus: env!("CARGO_PKG_VERSION").into(),
+        schema: COMPARE_SCHEMA.into(),
+        a: a.0.into(),
+        b: b.0.into(),
+        conditions: conditions(a.1, b.1),
+        comparisons,
+        only_in_one,
+    }
+}
+
+fn of_size(a: &SizeResult, b: &SizeResult) -> Vec<Comparison> {
+    let latency = |of: &dyn Fn(&super::LatencyAtThroughput) -> Option<Repeated>| {
+        [a, b].map(|size| size.latency.value.as_ref().and_then(|latency| of(latency)))
+    };
+    let both = [
+        (Compared::Throughput, [a, b].map(|size| size.throughput_pps.value.clone())),
+        (Compared::MeanLatency, latency(&|latency| Some(latency.mean_ns.clone()))),
+        (Compared::TypicalLatency, latency(&|latency| latency.typical_ns.value.clone())),
+        (Compared::WorstCaseLatency, latency(&|latency| latency.worst_case_ns.value.clone())),
+        (Compared::BackToBack, [a, b].map(|size| size.back_to_back.value.as_ref().map(|found| found.frames.clone()))),
+        (Compared::Recovery, [a, b].map(|size| size.recovery_ns.value.clone())),
+    ];
+    let made = both.into_iter().filter_map(|(quantity, values)| match values {
+        [Some(first), Some(second)] => Some(comparison(&a.frames, quantity, &first, &second)),
+        _ => None,
+    });
+    made.collect()
+}
+
+fn comparison(frames: &str, quantity: Compared, a: &Repeated, b: &Repeated) -> Comparison {
+    let enough = a.values.len() >= LEAST && b.values.len() >= LEAST;
+    let test = enough.then(|| mann_whitney(&a.values, &b.values)).flatten();
+    let ratio = enough.then(|| ratio_of_medians(&b.values, &a.values, RESAMPLES, 1)).flatten();
+    let few = format!("each side needs at least {LEAST} repetitions (--searches, or more streams)");
+    Comparison {
+        frames: frames.into(),
+        quantity: Name::of(&quantity),
+        a: a.median,
+        b: b.median,
+        a_n: a.values.len() as u64,
+        b_n: b.values.len() as u64,
+        ratio: b.median / a.median,
+        ratio_ci95_low: ratio.map(|ratio| ratio.ci95_low),
+        ratio_ci95_high: ratio.map(|ratio| ratio.ci95_high),
+        p: Reading::or_unknown(test.map(|test| test.p), &few),
+        significant: Reading::unknown(few),
+    }
+}
+
+/// Corrects the p of all comparisons for their number. S. Holm, Scandinavian Journal of Statistics 6, 1979.
+fn holm(comparisons: &mut [Comparison]) {
+    let mut order: Vec<(usize, f64)> =
+        comparisons.iter().enumerate().filter_map(|(at, one)| Some((at, one.p.value?))).collect();
+    order.sort_by(|x, y| x.1.total_cmp(&y.1));
+    let (count, mut least) = (order.len(), 0.0f64);
+    for (rank, (at, p)) in order.into_iter().enumerate() {
+        least = least.max(p * (count - rank) as f64).min(1.0);
+        comparisons[at].p = Reading::known(least);
+        comparisons[at].significant = Reading::known(least < ALPHA);
+    }
+}
+
+fn conditions(a: &Rfc2544Document, b: &Rfc2544Document) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut differ = |what: &str, a: String, b: String| {
+        if a != b {
+            found.push(format!("{what}: {a} against {b}"));
+        }
+    };
+    let text = |reading: &Reading<String>| reading.value.clone().unwrap_or_else(|| "unknown".into());
+    differ("device", format!("{:?}", a.setup.device), format!("{:?}", b.setup.device));
+    differ("standard", a.result.standard.clone(), b.result.standard.clone());
+    differ("deviations", a.result.deviations.join("; "), b.result.deviations.join("; "));
+    differ("traffic", a.setup.traffic.clone(), b.setup.traffic.clone());
+    differ("flows", a.setup.flows.to_string(), b.setup.flows.to_string());
+    differ("bidirectional", a.setup.bidirectional.to_string(), b.setup.bidirectional.to_string());
+    differ("CPU", text(&a.host.cpu_model), text(&b.host.cpu_model));
+    differ("kernel", text(&a.host.kernel), text(&b.host.kernel));
+    differ("version of Apus", a.apus.clone(), b.apus.clone());
+    found
+}

@@ -1,0 +1,180 @@
+//! How much time a procedure spends, and what of RFC 2544 is then missing.
+
+use units::Nanos;
+
+units::named! {
+    /// A test of RFC 2544 or one that builds on it.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Test {
+        /// Highest rate without loss (RFC 2544, 26.1). The others start from it, so it is always run.
+        Throughput = "throughput",
+        /// Latency at the throughput (RFC 2544, 26.2), typical and worst case (RFC 8219, 7.2), packet delay variation
+        /// (RFC 8219, 7.3.1).
+        Latency = "latency",
+        /// Frame loss rate at 100 %, 90 %, … of the maximum rate (RFC 2544, 26.3).
+        Loss = "loss",
+        /// Longest burst without loss, and the buffer time that follows (RFC 2544, 26.4; RFC 9004).
+        BackToBack = "back-to-back",
+        /// Time to the last loss after an overload (RFC 2544, 26.5).
+        Recovery = "recovery",
+        /// Time without forwarding around a reset (RFC 2544, 26.6; RFC 6201).
+        Reset = "reset",
+    }
+}
+
+/// Durations and repetitions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// Duration of a trial of throughput and loss. RFC 2544, 24: 60 s.
+    pub trial: Nanos,
+    /// Pause after the learning frames. RFC 2544, 23 b: 2 s.
+    pub after_learning: Nanos,
+    /// Wait for residue. RFC 2544, 23 d: 2 s.
+    pub residue: Nanos,
+    /// Pause between trials. RFC 2544, 23 e: 5 s.
+    pub between: Nanos,
+    /// Width of the throughput search in ppm. RFC 2544 names none.
+    pub width_ppm: u32,
+    /// Failed trials that make a rate fail. RFC 2544, 26.1: 1.
+    pub failures_needed: u32,
+    /// Share of frames that the tester may fail to send, in ppm. RFC 2544: 0.
+    pub unsent_tolerance_ppm: u32,
+    /// Searches for the throughput of a frame size; RFC 2544 asks for one, a comparison needs several.
+    pub searches: u32,
+    /// Length of a latency stream. RFC 2544, 26.2: 120 s.
+    pub stream: Nanos,
+    /// Number of latency streams. RFC 2544, 26.2: 20.
+    pub streams: u32,
+    /// Step of the loss curve in ppm of the maximum. RFC 2544, 26.3: at most 10 %.
+    pub loss_step_ppm: u32,
+    /// Longest burst, as a time at the maximum rate. RFC 9004, 5.3: up to 30 s.
+    pub longest_burst: Nanos,
+    /// Number of burst searches. RFC 2544, 26.4: 50.
+    pub bursts: u32,
+    /// Length of an overload. RFC 2544, 26.5: 60 s. Half the rate follows for as long.
+    pub overload: Nanos,
+    /// Number of overloads; RFC 2544, 26.5 asks for several.
+    pub overloads: u32,
+    /// Length of a reset trial: longer than the device takes to reset.
+    pub reset_trial: Nanos,
+    /// Whether the effort is meant to follow RFC 2544.
+    pub full: bool,
+}
+
+impl Effort {
+    /// All durations and repetitions of RFC 2544.
+    pub const FULL: Self = Self {
+        trial: Nanos::from_secs(60),
+        after_learning: Nanos::from_secs(2),
+        residue: Nanos::from_secs(2),
+        between: Nanos::from_secs(5),
+        width_ppm: 5_000,
+        failures_needed: 1,
+        unsent_tolerance_ppm: 0,
+        searches: 1,
+        stream: Nanos::from_secs(120),
+        streams: 20,
+        loss_step_ppm: 100_000,
+        longest_burst: Nanos::from_secs(30),
+        bursts: 50,
+        overload: Nanos::from_secs(60),
+        overloads: 20,
+        reset_trial: Nanos::from_secs(120),
+        full: true,
+    };
+
+    /// Seconds instead of hours, to see that a setup works. It is not RFC 2544.
+    pub const QUICK: Self = Self {
+        trial: Nanos::from_millis(200),
+        after_learning: Nanos::from_millis(20),
+        residue: Nanos::from_millis(50),
+        between: Nanos::from_millis(20),
+        width_ppm: 50_000,
+        failures_needed: 2,
+        unsent_tolerance_ppm: 100_000,
+        searches: 1,
+        stream: Nanos::from_millis(500),
+        streams: 3,
+        loss_step_ppm: 250_000,
+        longest_burst: Nanos::from_millis(50),
+        bursts: 3,
+        overload: Nanos::from_millis(300),
+        overloads: 3,
+        reset_trial: Nanos::from_secs(5),
+        full: false,
+    };
+
+    /// In which ways this effort departs from RFC 2544, each with the section.
+    pub fn deviations(&self, tests: &[Test]) -> Vec<String> {
+        let full = Self::FULL;
+        let mut found = Vec::new();
+        let mut short = |is: bool, text: String| {
+            if is {
+                found.push(text);
+            }
+        };
+        let has = |test| tests.contains(&test);
+        short(self.trial < full.trial, format!("trials of {} instead of 60s (RFC 2544, 24)", self.trial));
+        short(
+            self.after_learning < full.after_learning || self.residue < full.residue || self.between < full.between,
+            format!(
+                "pauses of {}, {} and {} instead of 2s, 2s and 5s (RFC 2544, 23)",
+                self.after_learning, self.residue, self.between
+            ),
+        );
+        short(
+            self.failures_needed > 1,
+            format!("a rate fails only after {} trials with loss, instead of 1 (RFC 2544, 26.1)", self.failures_needed),
+        );
+        short(
+            self.unsent_tolerance_ppm > 0,
+            format!(
+                "up to {} % of the frames may stay unsent by the tester, instead of none (RFC 2544, 26.1)",
+                f64::from(self.unsent_tolerance_ppm) / 1e4
+            ),
+        );
+        if has(Test::Latency) {
+            short(
+                self.stream < full.stream || self.streams < full.streams,
+                format!("{} streams of {} instead of 20 of 120s (RFC 2544, 26.2)", self.streams, self.stream),
+            );
+        }
+        if has(Test::Loss) {
+            short(
+                self.loss_step_ppm > full.loss_step_ppm,
+                format!("steps of {} % instead of at most 10 % (RFC 2544, 26.3)", f64::from(self.loss_step_ppm) / 1e4),
+            );
+        }
+        if has(Test::BackToBack) {
+            short(self.bursts < full.bursts, format!("{} burst searches instead of 50 (RFC 2544, 26.4)", self.bursts));
+            short(
+                self.longest_burst < Nanos::from_secs(2),
+                format!("bursts of at most {} instead of 2s or more (RFC 2544, 26.4)", self.longest_burst),
+            );
+        }
+        if has(Test::Recovery) {
+            short(
+                self.overload < full.overload,
+                format!("an overload of {} instead of 60s (RFC 2544, 26.5)", self.overload),
+            );
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_full_effort_has_no_deviation_and_the_quick_one_names_its_own() {
+        assert_eq!(Effort::FULL.deviations(&Test::ALL), Vec::<String>::new());
+        let quick = Effort::QUICK.deviations(&Test::ALL).join("\n");
+        for section in ["24)", "23)", "26.1)", "26.2)", "26.3)", "26.4)", "26.5)"] {
+            assert!(quick.contains(section), "{section}: {quick}");
+        }
+        let changed = Effort { bursts: 49, ..Effort::FULL };
+        assert_eq!(changed.deviations(&[Test::Throughput]), Vec::<String>::new());
+        assert_eq!(changed.deviations(&[Test::BackToBack]).len(), 1);
+    }
+}

@@ -1,0 +1,158 @@
+//! What all tests of a frame size share: trials with their pauses, and the counts over all of them.
+
+use units::Nanos;
+
+use super::effort::{Effort, Test};
+use super::result::{TesterQuality, TrialRow};
+use super::{Anomalies, Measurer, Observed, Offer, TesterSide};
+use crate::Error;
+use crate::document::Name;
+use crate::host::Reading;
+use crate::sizes::Sizes;
+
+/// Rate and number of learning frames: enough for a switch or a router to learn both sides. RFC 2544, 23 b and c.
+const LEARNING_PPS: u64 = 100;
+const LEARNING: Nanos = Nanos::from_millis(100);
+/// Share of unsent frames, in ppm, above which the tester is said to be overloaded.
+const OVERLOADED_PPM: u64 = 1_000;
+
+/// Why a procedure stopped before its end.
+#[derive(Debug)]
+pub enum Halt {
+    /// The user asked to stop.
+    Interrupted,
+    /// A trial failed: a port vanished, for example.
+    Failed(Error),
+}
+
+impl std::fmt::Display for Halt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Interrupted => f.write_str("interrupted by the user"),
+            Self::Failed(error) => write!(f, "a trial failed: {error}"),
+        }
+    }
+}
+
+/// Runs the trials of one frame size.
+pub struct Bench<'m, M: Measurer + ?Sized> {
+    pub measurer: &'m mut M,
+    pub effort: Effort,
+    pub sizes: Sizes,
+    pub anomalies: Anomalies,
+    pub tester: TesterSide,
+    pub trials: Vec<TrialRow>,
+    sent: u64,
+    unsent: u64,
+}
+
+impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
+    pub fn new(measurer: &'m mut M, effort: Effort, sizes: Sizes) -> Self {
+        let (anomalies, tester) = (Anomalies::default(), TesterSide::default());
+        Self { measurer, effort, sizes, anomalies, tester, trials: Vec::new(), sent: 0, unsent: 0 }
+    }
+
+    /// An offer at a constant rate.
+    pub fn constant(&self, rate_pps: u64, duration: Nanos) -> Offer {
+        Offer::constant(&self.sizes, rate_pps, duration, self.effort.residue)
+    }
+
+    /// Runs a trial with the pauses of RFC 2544, 23: learning frames, pause, trial with its residue, pause.
+    pub fn run(&mut self, test: Test, offer: &Offer) -> Result<Observed, Halt> {
+        self.check()?;
+        let learning = Offer::constant(&self.sizes, LEARNING_PPS, LEARNING, Nanos::ZERO);
+        self.measurer.trial(&learning).map_err(Halt::Failed)?;
+        self.measurer.wait(self.effort.after_learning);
+        self.check()?;
+        let seen = self.measurer.trial(offer).map_err(Halt::Failed)?;
+        self.keep(test, offer, &seen);
+        if seen.interrupted {
+            return Err(Halt::Interrupted);
+        }
+        self.measurer.wait(self.effort.between);
+        Ok(seen)
+    }
+
+    fn check(&self) -> Result<(), Halt> {
+        if self.measurer.stopped() { Err(Halt::Interrupted) } else { Ok(()) }
+    }
+
+    fn keep(&mut self, test: Test, offer: &Offer, seen: &Observed) {
+        self.anomalies.add(&seen.anomalies);
+        let (sum, tester) = (&mut self.tester, &seen.tester);
+        sum.pacing.add(&tester.pacing);
+        sum.busy += tester.busy;
+        sum.sent += tester.sent;
+        sum.idle += tester.idle;
+        sum.idle_rounds += tester.idle_rounds;
+        sum.own_losses += tester.own_losses;
+        sum.link_down_seen += tester.link_down_seen;
+        self.sent += seen.outcome.sent;
+        self.unsent += seen.outcome.unsent;
+        self.trials.push(TrialRow {
+            test: Name::of(&test),
+            load_pps: offer.phases.first().map_or(0, |phase| phase.rate_pps),
+            duration_ns: offer.span().as_nanos(),
+            sent: seen.outcome.sent,
+            lost: seen.outcome.lost,
+            unsent: seen.outcome.unsent,
+            anomalies: seen.anomalies.into(),
+        });
+    }
+
+    /// How well the tester did.
+    pub fn quality(&self) -> TesterQuality {
+        quality(&self.tester)
+    }
+
+    /// What is wrong with the trials so far, each with what to do.
+    pub fn warnings(&self) -> Vec<String> {
+        warnings(&self.anomalies, &self.tester, self.sent, self.unsent)
+    }
+}
+
+/// How well the tester did.
+pub fn quality(tester: &TesterSide) -> TesterQuality {
+    let per = |time: Nanos, count: u64| (count > 0).then(|| time.as_nanos() as f64 / count as f64);
+    TesterQuality {
+        pacing: (&tester.pacing).into(),
+        stamp_error_ns: Reading::or_unknown(per(tester.idle, tester.idle_rounds), "the loop was never idle"),
+        cost_per_frame_ns: Reading::or_unknown(per(tester.busy, tester.sent), "no frame was sent"),
+        own_losses: tester.own_losses,
+        link_down_seen: tester.link_down_seen,
+        stamps: "software".into(),
+    }
+}
+
+/// Names each kind of frame that came back otherwise than it should, and what the tester itself failed to do.
+pub fn warnings(anomalies: &Anomalies, tester: &TesterSide, sent: u64, unsent: u64) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut say = |count: u64, text: &str| {
+        if count > 0 {
+            found.push(format!("{count} {text}"));
+        }
+    };
+    say(anomalies.duplicates, "frames came back more than once: the device duplicates; the copies do not count");
+    say(
+        anomalies.reordered,
+        "frames overtook others of their flow: the device reorders; those that came late count as lost",
+    );
+    say(
+        anomalies.corrupted,
+        "frames came back damaged: the device corrupts, or a cable does (see ethtool -S); they count as lost",
+    );
+    say(
+        anomalies.looped,
+        "frames came back to the port that sent them: the device or a switch loops; they count as lost",
+    );
+    say(tester.own_losses, "frames came back, but the tester's own ports lost them: the tester is overloaded here");
+    say(tester.link_down_seen, "times a link was found down: look at cables and at what restarts the device");
+    if u128::from(unsent) * 1_000_000 > u128::from(sent + unsent) * u128::from(OVERLOADED_PPM) {
+        let share = 100.0 * unsent as f64 / (sent + unsent) as f64;
+        found.push(format!(
+            "the tester did not send {share:.2} % of the frames: it is overloaded at the highest loads; give it an \
+             isolated CPU (--cpu, --fifo), or lower --max-rate"
+        ));
+    }
+    found
+}

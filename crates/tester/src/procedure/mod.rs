@@ -1,0 +1,163 @@
+//! Procedures of RFCs, as functions of a [`Measurer`]: they choose loads, durations and pauses, and make results of
+//! what comes back. The measurer runs one trial, on ports or on a simulated device in virtual time.
+//!
+//! ```text
+//!  Rfc2544::run ──► for each frame size: ceiling of the tester ► throughput ► latency, loss, bursts, recovery, reset
+//!        │            each trial: learning frames ► pause ► Offer ──► Measurer ──► Observed ► pause
+//!        └──► Rfc2544Result: values with n and intervals, deviations, what it refuses and why
+//! ```
+//! A frame counts as forwarded if it came back once, intact, in order (within its flow), and on the right port. What
+//! else came back is counted by its kind ([`Anomalies`]) and named in the result.
+
+mod compare;
+mod effort;
+mod measure;
+mod mlr;
+mod observed;
+mod overload;
+mod report;
+mod result;
+mod rfc2544;
+#[cfg(test)]
+mod simulated;
+mod table;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+pub use compare::{COMPARE_SCHEMA, CompareDocument, Compared, Comparison, compare};
+pub use effort::{Effort, Test};
+pub use mlr::{MLR_SCHEMA, MlrDocument, MlrGoal, MlrPlan, MlrResult, MlrSize};
+pub use report::report;
+pub use result::*;
+pub use rfc2544::{Plan, run};
+pub use table::{compare_table, mlr_table, rfc2544_table};
+
+pub use mlr::run as run_mlr;
+
+use units::Nanos;
+
+use crate::Error;
+use crate::histogram::Histogram;
+use crate::search::Outcome;
+use crate::sizes::Sizes;
+
+/// Runs trials.
+pub trait Measurer {
+    /// Sends what `offer` says and returns what came back. An error ends the procedure.
+    fn trial(&mut self, offer: &Offer) -> Result<Observed, Error>;
+
+    /// The highest rate at which the tester can send frames of these sizes for `span`, per direction, whatever comes
+    /// back. An error ends the procedure.
+    fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, Error>;
+
+    /// Lets time pass, unless the user asked to stop.
+    fn wait(&mut self, span: Nanos);
+
+    /// Whether the user asked to stop.
+    fn stopped(&self) -> bool;
+}
+
+/// A part of a trial with a constant rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Phase {
+    /// Frames per second and direction.
+    pub rate_pps: u64,
+    /// Length of the phase.
+    pub duration: Nanos,
+}
+
+/// What to send in one trial.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Sizes of the frames.
+    pub sizes: Sizes,
+    /// The phases, one after the other.
+    pub phases: Vec<Phase>,
+    /// Time to wait for frames after the last one was sent. RFC 2544, 23 d.
+    pub residue: Nanos,
+    /// Latencies count from here; earlier frames are sent, and counted for losses.
+    pub latency_from: Nanos,
+    /// Whether to reset the device a quarter of the time into the trial.
+    pub reset: bool,
+}
+
+impl Offer {
+    /// One phase, whose latencies count from its start.
+    pub fn constant(sizes: &Sizes, rate_pps: u64, duration: Nanos, residue: Nanos) -> Self {
+        let phases = vec![Phase { rate_pps, duration }];
+        Self { sizes: sizes.clone(), phases, residue, latency_from: Nanos::ZERO, reset: false }
+    }
+
+    /// Length of all phases.
+    pub fn span(&self) -> Nanos {
+        self.phases.iter().fold(Nanos::ZERO, |sum, phase| sum + phase.duration)
+    }
+}
+
+/// Frames that came back otherwise than they should. None of them counts as forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Anomalies {
+    /// Arrivals of frames that had already arrived.
+    pub duplicates: u64,
+    /// Frames that arrived after a later one of the same flow (RFC 4737, 3.3).
+    pub reordered: u64,
+    /// Frames with a damaged test header.
+    pub corrupted: u64,
+    /// Frames that came back to the port that sent them, instead of the other.
+    pub looped: u64,
+    /// Frames that are not of this trial.
+    pub foreign: u64,
+}
+
+impl Anomalies {
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.duplicates += other.duplicates;
+        self.reordered += other.reordered;
+        self.corrupted += other.corrupted;
+        self.looped += other.looped;
+        self.foreign += other.foreign;
+    }
+}
+
+/// What the tester itself did in a trial.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TesterSide {
+    /// Actual minus intended departure of each frame sent.
+    pub pacing: Histogram,
+    /// Time in which the loops built, sent, received or recorded.
+    pub busy: Nanos,
+    /// Frames sent in that time.
+    pub sent: u64,
+    /// Time and number of passes of the loops without work: their quotient is how late a pick-up can be stamped.
+    pub idle: Nanos,
+    /// Number of these passes.
+    pub idle_rounds: u64,
+    /// Frames that the tester's own ports lost; they are in `unsent` of the outcome, not in `lost`.
+    pub own_losses: u64,
+    /// Number of times that a link was found down.
+    pub link_down_seen: u64,
+}
+
+/// What came back in a trial, over all directions.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Observed {
+    /// Frames sent, not forwarded, and not sent.
+    pub outcome: Outcome,
+    /// What came back otherwise.
+    pub anomalies: Anomalies,
+    /// Latencies of the frames due from [`Offer::latency_from`] on.
+    pub latency: Histogram,
+    /// Latency of the first of these frames: the tagged frame of RFC 2544, 26.2. `None` if it was lost.
+    pub tagged: Option<Nanos>,
+    /// Due time of the last frame that was sent and did not come back, from the start of the trial.
+    pub last_loss: Option<Nanos>,
+    /// The longest time without a forwarded frame: due times of the last before and the first after it. `None` if
+    /// frames were lost up to the end, or none at all.
+    pub outage: Option<(Nanos, Nanos)>,
+    /// What the tester did.
+    pub tester: TesterSide,
+    /// Whether the user asked to stop meanwhile.
+    pub interrupted: bool,
+}

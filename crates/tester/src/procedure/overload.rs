@@ -1,0 +1,85 @@
+//! What a device does beyond its throughput: bursts (RFC 2544, 26.4; RFC 9004), recovery (26.5), and reset (26.6).
+
+use units::Nanos;
+
+use super::effort::Test;
+use super::measure::{Bench, Halt};
+use super::result::{BackToBack, Repeated};
+use super::{Measurer, Offer, Phase};
+use crate::search::BurstSearch;
+
+/// Overload in percent of the throughput. RFC 2544, 26.5.
+const OVERLOAD_PERCENT: u64 = 110;
+/// A throughput this close to the maximum, in percent, leaves nothing for a buffer to do.
+const NEARLY_MAXIMUM_PERCENT: f64 = 99.0;
+
+type Tested<T> = Result<Result<T, String>, Halt>;
+
+/// The longest burst at `max_pps` without loss, and the buffer time that follows from it and the throughput.
+pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, max_pps: u64) -> Tested<BackToBack> {
+    let (rate, max) = (rate_pps as f64, max_pps as f64);
+    if 100.0 * rate >= NEARLY_MAXIMUM_PERCENT * max {
+        return Ok(Err("the throughput is the highest rate, so no burst fills a buffer (RFC 9004, 5.1)".into()));
+    }
+    let effort = bench.effort;
+    let longest = (max * effort.longest_burst.as_nanos() as f64 / 1e9) as u64;
+    let (mut found, mut at_limit) = (Vec::new(), 0);
+    for _ in 0..effort.bursts {
+        let mut search = BurstSearch::new(longest.max(1), 1).map_err(Halt::Failed)?;
+        while let Some(frames) = search.next_frames() {
+            // The time at which frame number `frames`, counted from 0, would be due.
+            let duration = Nanos::from_secs(1).scale(frames, max_pps);
+            let seen = bench.run(Test::BackToBack, &bench.constant(max_pps, duration))?;
+            let complete = seen.outcome.unsent == 0;
+            search.record(frames, seen.outcome.lost > 0 || !complete);
+        }
+        let bounds = search.bounds();
+        at_limit += u32::from(bounds.failed.is_none());
+        found.push(bounds.passed as f64);
+    }
+    let Some(frames) = Repeated::of(&found) else { return Ok(Err("no burst was sent".into())) };
+    let implied = frames.mean * 1e9 / max;
+    Ok(Ok(BackToBack {
+        rate_pps: max_pps,
+        implied_buffer_ns: implied,
+        corrected_buffer_ns: implied * (1.0 - rate / max),
+        frames,
+        at_limit,
+    }))
+}
+
+/// Time from the end of an overload of 110 % (or the maximum, if lower) to the last lost frame, at half the throughput.
+pub fn recovery<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, max_pps: u64) -> Tested<Repeated> {
+    let effort = bench.effort;
+    let over = (rate_pps * OVERLOAD_PERCENT / 100).min(max_pps);
+    if over <= rate_pps {
+        return Ok(Err("the throughput is the highest rate, so the device cannot be overloaded".into()));
+    }
+    let phase = |rate_pps| Phase { rate_pps, duration: effort.overload };
+    let offer =
+        Offer { phases: vec![phase(over), phase((rate_pps / 2).max(1))], ..bench.constant(over, effort.overload) };
+    let mut found = Vec::new();
+    for _ in 0..effort.overloads {
+        let seen = bench.run(Test::Recovery, &offer)?;
+        let Some(last) = seen.last_loss else {
+            return Ok(Err("the overload lost no frame, so there is nothing to recover from".into()));
+        };
+        if last >= effort.overload.scale(199, 100) {
+            return Ok(Err(format!("the device still lost frames {} after the overload", effort.overload)));
+        }
+        // A loss before the step: the device recovered at once.
+        found.push(last.as_nanos().saturating_sub(effort.overload.as_nanos()) as f64);
+    }
+    Ok(Repeated::of(&found).ok_or_else(|| "no overload was sent".into()))
+}
+
+/// Time between the last frame before a reset and the first after it.
+pub fn reset<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64) -> Tested<u64> {
+    let offer = Offer { reset: true, ..bench.constant(rate_pps, bench.effort.reset_trial) };
+    let seen = bench.run(Test::Reset, &offer)?;
+    Ok(match (seen.outage, seen.last_loss) {
+        (Some((before, after)), _) => Ok(after.as_nanos().saturating_sub(before.as_nanos())),
+        (None, Some(_)) => Err(format!("the device did not forward again within {}", bench.effort.reset_trial)),
+        (None, None) => Err("no frame was lost: the device was not reset, or is not interrupted by it".into()),
+    })
+}

@@ -1,0 +1,220 @@
+//! The procedures of RFC 2544 for each frame size: throughput and loss here, latency in [`timing`](super::timing), the
+//! rest in [`overload`](super::overload).
+
+use units::PacketRate;
+
+use super::effort::{Effort, Test};
+use super::measure::{Bench, Halt};
+use super::result::{AnomalyCounts, Ended, LossRow, Repeated, Rfc2544Result, SizeResult};
+use super::{Measurer, overload, timing};
+use crate::document::Name;
+use crate::host::Reading;
+use crate::search::{BinarySearch, End, LossCurve, Search as _, SearchConfig};
+use crate::sizes::Sizes;
+
+/// What to run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// Frame sizes, each measured by itself.
+    pub sizes: Vec<Sizes>,
+    /// Tests; throughput is always run.
+    pub tests: Vec<Test>,
+    /// Durations and repetitions.
+    pub effort: Effort,
+    /// Lowest rate to try, per direction.
+    pub min_pps: u64,
+    /// Highest rate to try, if the user knows one.
+    pub max_pps: Option<u64>,
+    /// Speed of the slower link in bits per second; `None` if unknown.
+    pub line_bits_per_s: Option<u64>,
+    /// For each size, what the tester reached with its ports cabled to each other, from an earlier result.
+    pub alone: Vec<(String, f64)>,
+    /// Further departures from the RFC, such as those of the ports.
+    pub deviations: Vec<String>,
+}
+
+/// Runs the plan. `progress` is told what begins. If the user stops it or a trial fails, what was measured is kept.
+pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &Plan, progress: &mut dyn FnMut(&str)) -> Rfc2544Result {
+    let mut sizes = Vec::new();
+    let mut halted = None;
+    for size in &plan.sizes {
+        let bench = Bench::new(&mut *measurer, plan.effort, size.clone());
+        let (result, halt) = one_size(bench, plan, progress);
+        sizes.push(result);
+        if halt.is_some() {
+            halted = halt;
+            break;
+        }
+    }
+    let mut deviations = plan.effort.deviations(&plan.tests);
+    deviations.extend(plan.deviations.iter().cloned());
+    let standard = match (plan.effort.full, deviations.is_empty()) {
+        (true, true) => "RFC 2544".to_owned(),
+        (true, false) => "RFC 2544, with the deviations listed".to_owned(),
+        (false, _) => "not RFC 2544: quick trials, to see that a setup works".to_owned(),
+    };
+    Rfc2544Result {
+        standard,
+        conforms: deviations.is_empty(),
+        deviations,
+        tests: plan.tests.iter().map(Name::of).collect(),
+        ended: Ended { complete: halted.is_none(), because: halted.map(|halt| halt.to_string()) },
+        sizes,
+    }
+}
+
+fn one_size<M: Measurer + ?Sized>(
+    mut bench: Bench<'_, M>,
+    plan: &Plan,
+    progress: &mut dyn FnMut(&str),
+) -> (SizeResult, Option<Halt>) {
+    let sizes = bench.sizes.clone();
+    let octets: u64 = sizes.pattern().iter().map(|size| u64::from(size.octets())).sum();
+    let name = sizes.to_string();
+    let not_asked = "not asked for";
+    let mut result = SizeResult {
+        mean_octets: octets as f64 / sizes.pattern().len() as f64,
+        line_rate_pps: Reading::or_unknown(
+            plan.line_bits_per_s.map(|speed| sizes.line_rate_pps(speed)),
+            "the speed of the link is unknown",
+        ),
+        tester_ceiling_pps: Reading::unknown("not measured"),
+        tester_alone_pps: Reading::or_unknown(
+            plan.alone.iter().find(|(of, _)| *of == name).map(|(_, pps)| *pps),
+            "not measured: cable the tester's ports to each other, run this command with -o FILE, and give --tester FILE",
+        ),
+        frames: name,
+        max_pps: Reading::unknown("not measured"),
+        throughput_pps: Reading::unknown("not measured"),
+        at_least: false,
+        latency: Reading::unknown(not_asked),
+        loss: Reading::unknown(not_asked),
+        back_to_back: Reading::unknown(not_asked),
+        recovery_ns: Reading::unknown(not_asked),
+        reset_ns: Reading::unknown(not_asked),
+        anomalies: AnomalyCounts::default(),
+        tester: bench.quality(),
+        warnings: Vec::new(),
+        trials: Vec::new(),
+    };
+    let halt = measure(&mut bench, plan, progress, &mut result).err();
+    result.anomalies = bench.anomalies.into();
+    result.tester = bench.quality();
+    result.warnings = bench.warnings();
+    let alone = result.tester_alone_pps.value;
+    if let (Some(alone), Some(found)) = (alone, &result.throughput_pps.value)
+        && found.median > 0.95 * alone
+    {
+        result
+            .warnings
+            .push("the throughput is within 5 % of what the tester reaches alone: it may be the tester's".into());
+    }
+    result.trials = std::mem::take(&mut bench.trials);
+    (result, halt)
+}
+
+fn measure<M: Measurer + ?Sized>(
+    bench: &mut Bench<'_, M>,
+    plan: &Plan,
+    progress: &mut dyn FnMut(&str),
+    result: &mut SizeResult,
+) -> Result<(), Halt> {
+    let frames = result.frames.clone();
+    let mut say = |what: &str| progress(&format!("{frames}: {what}"));
+    say("what the tester can send");
+    let ceiling = bench.measurer.ceiling(&bench.sizes, bench.effort.trial).map_err(Halt::Failed)?;
+    result.tester_ceiling_pps = Reading::known(ceiling);
+    let line = result.line_rate_pps.value.map_or(u64::MAX, |pps| pps as u64);
+    let max_pps = ceiling.min(line).min(plan.max_pps.unwrap_or(u64::MAX));
+    if max_pps <= plan.min_pps {
+        let why = format!("the tester can send only {}, no more than the lowest rate", PacketRate::new(max_pps));
+        result.throughput_pps = Reading::unknown(why);
+        return Ok(());
+    }
+    result.max_pps = Reading::known(max_pps);
+    say("throughput");
+    let found = throughput(bench, plan.min_pps, max_pps)?;
+    result.at_least = found.iter().any(|(_, at_least)| *at_least);
+    let rates: Vec<f64> = found.iter().map(|(pps, _)| *pps as f64).collect();
+    let Some(repeated) = Repeated::of(&rates) else {
+        let why = "no rate passed: does the device return the frames to the receiving port?";
+        result.throughput_pps = Reading::unknown(why);
+        for reading in [&mut result.recovery_ns] {
+            *reading = Reading::unknown(why);
+        }
+        result.latency = Reading::unknown(why);
+        result.back_to_back = Reading::unknown(why);
+        return Ok(());
+    };
+    let rate = repeated.median as u64;
+    result.throughput_pps = Reading::known(repeated);
+    for test in Test::ALL.into_iter().filter(|test| plan.tests.contains(test)) {
+        if test != Test::Throughput {
+            say(test.name());
+        }
+        match test {
+            Test::Throughput => {}
+            Test::Latency => result.latency = timing::latency(bench, rate)?.map(Box::new).into(),
+            Test::Loss => result.loss = Reading::known(loss(bench, max_pps)?),
+            Test::BackToBack => result.back_to_back = overload::back_to_back(bench, rate, max_pps)?.into(),
+            Test::Recovery => result.recovery_ns = overload::recovery(bench, rate, max_pps)?.into(),
+            Test::Reset => result.reset_ns = overload::reset(bench, rate)?.into(),
+        }
+    }
+    Ok(())
+}
+
+/// Searches `effort.searches` times; returns each rate found, and whether it is the highest that was tried.
+fn throughput<M: Measurer + ?Sized>(
+    bench: &mut Bench<'_, M>,
+    min_pps: u64,
+    max_pps: u64,
+) -> Result<Vec<(u64, bool)>, Halt> {
+    let effort = bench.effort;
+    let config = SearchConfig {
+        width_ppm: effort.width_ppm,
+        trial: effort.trial,
+        confirm_trial: effort.trial,
+        confirmations: u32::from(!effort.full),
+        unsent_tolerance_ppm: effort.unsent_tolerance_ppm,
+        failures_needed: effort.failures_needed,
+        ..SearchConfig::rfc2544(min_pps, max_pps)
+    };
+    let mut found = Vec::new();
+    for _ in 0..effort.searches {
+        let mut search = BinarySearch::new(config).map_err(Halt::Failed)?;
+        while let Some(step) = search.next_step() {
+            let offer = bench.constant(step.load_pps, step.duration);
+            let seen = bench.run(Test::Throughput, &offer)?;
+            search.record(step, seen.outcome);
+        }
+        let Some(end) = search.found() else { continue };
+        if let Some(lower) = end.lower_pps {
+            found.push((lower, matches!(end.end, End::MaximumPassed | End::TesterLimited)));
+        }
+    }
+    Ok(found)
+}
+
+/// RFC 2544, 26.3.
+fn loss<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, max_pps: u64) -> Result<Vec<LossRow>, Halt> {
+    let effort = bench.effort;
+    let mut curve = LossCurve::new(max_pps, effort.loss_step_ppm, effort.trial).map_err(Halt::Failed)?;
+    while let Some(step) = curve.next_step() {
+        let offer = bench.constant(step.load_pps, step.duration);
+        let seen = bench.run(Test::Loss, &offer)?;
+        curve.record(step, seen.outcome);
+    }
+    let row = |point: &crate::search::LossPoint| {
+        let outcome = point.outcome;
+        LossRow {
+            load_percent: 100.0 * point.step.load_pps as f64 / max_pps as f64,
+            load_pps: point.step.load_pps,
+            sent: outcome.sent,
+            lost: outcome.lost,
+            unsent: outcome.unsent,
+            loss_percent: (outcome.sent > 0).then(|| 100.0 * outcome.lost as f64 / outcome.sent as f64),
+        }
+    };
+    Ok(curve.points().iter().map(row).collect())
+}

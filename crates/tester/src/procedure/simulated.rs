@@ -1,0 +1,163 @@
+//! A simulated device in virtual time: its capacity, buffer, latency and recovery time are known.
+
+use units::Nanos;
+
+use super::{Anomalies, Measurer, Observed, Offer, TesterSide};
+use crate::Error;
+use crate::Random;
+use crate::histogram::Histogram;
+use crate::search::Outcome;
+use crate::sizes::Sizes;
+
+/// The device, and the tester that would stand beside it.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// Frames per second that it forwards.
+    pub capacity_pps: u64,
+    /// Frames that it holds while it forwards another.
+    pub buffer: u64,
+    /// A frame's latency is this, plus an exponentially distributed time of `spread`, plus its time in the buffer.
+    pub base: Nanos,
+    pub spread: Nanos,
+    /// After a phase above the capacity, it discards everything for this long.
+    pub recovers_in: Nanos,
+    /// A reset takes this long.
+    pub resets_in: Nanos,
+    /// Highest rate of the tester.
+    pub ceiling_pps: u64,
+    /// Every so many frames, one is handled as `tamper` says.
+    pub each: u64,
+    pub tamper: Tamper,
+    /// The port vanishes in this trial; the user stops in that one.
+    pub vanishes_at: Option<u32>,
+    pub stops_at: Option<u32>,
+    pub random: Random,
+    pub trials: u32,
+    pub now: Nanos,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tamper {
+    No,
+    Duplicate,
+    Reorder,
+    Corrupt,
+    Loop,
+}
+
+impl Simulated {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            capacity_pps: 1_000,
+            buffer: 2,
+            base: Nanos::from_micros(10),
+            spread: Nanos::from_micros(5),
+            recovers_in: Nanos::from_millis(200),
+            resets_in: Nanos::from_millis(3_500),
+            ceiling_pps: 2_000,
+            each: u64::MAX,
+            tamper: Tamper::No,
+            vanishes_at: None,
+            stops_at: None,
+            random: Random::new(seed),
+            trials: 0,
+            now: Nanos::ZERO,
+        }
+    }
+
+    /// The quantile `q` of its latency without queueing, in ns.
+    pub fn quantile(&self, q: f64) -> f64 {
+        self.base.as_nanos() as f64 - (1.0 - q).ln() * self.spread.as_nanos() as f64
+    }
+}
+
+impl Measurer for Simulated {
+    fn trial(&mut self, offer: &Offer) -> Result<Observed, Error> {
+        self.trials += 1;
+        if self.vanishes_at.is_some_and(|trial| self.trials >= trial) {
+            let (port, why) = ("sim0".into(), "it was removed".into());
+            return Err(Error::Device(live::Error::PortLost { port, why }));
+        }
+        let service = 1_000_000_000 / self.capacity_pps;
+        let mut seen = Observed {
+            outcome: Outcome::default(),
+            anomalies: Anomalies::default(),
+            latency: Histogram::new(),
+            tagged: None,
+            last_loss: None,
+            outage: None,
+            tester: TesterSide::default(),
+            interrupted: self.stops_at.is_some_and(|trial| self.trials >= trial),
+        };
+        let (mut free_at, mut begins, mut dead_until, mut tag_due) = (0u64, 0u64, 0u64, true);
+        let mut before_outage: Option<u64> = None;
+        let mut last_forwarded = 0;
+        let span = offer.span().as_nanos();
+        let reset = (offer.reset).then(|| (span / 4, span / 4 + self.resets_in.as_nanos()));
+        for phase in &offer.phases {
+            let length = phase.duration.as_nanos();
+            let frames = (u128::from(length) * u128::from(phase.rate_pps)).div_ceil(1_000_000_000) as u64;
+            for frame in 0..frames {
+                let due = begins + Nanos::from_secs(1).scale(frame, phase.rate_pps).as_nanos();
+                seen.outcome.sent += 1;
+                seen.tester.sent += 1;
+                seen.tester.pacing.record(100);
+                let queued = free_at.saturating_sub(due).div_ceil(service);
+                let resetting = reset.is_some_and(|(from, to)| (from..to).contains(&due));
+                let special = seen.outcome.sent.is_multiple_of(self.each);
+                let gone = special && matches!(self.tamper, Tamper::Corrupt | Tamper::Loop | Tamper::Reorder);
+                if queued > self.buffer || due < dead_until || resetting || gone {
+                    seen.outcome.lost += 1;
+                    seen.last_loss = Some(Nanos::from_nanos(due));
+                    before_outage = before_outage.or(Some(last_forwarded));
+                    match self.tamper {
+                        Tamper::Corrupt if gone => seen.anomalies.corrupted += 1,
+                        Tamper::Loop if gone => seen.anomalies.looped += 1,
+                        Tamper::Reorder if gone => seen.anomalies.reordered += 1,
+                        _ => {}
+                    }
+                    continue;
+                }
+                if special && self.tamper == Tamper::Duplicate {
+                    seen.anomalies.duplicates += 1;
+                }
+                if let Some(before) = before_outage.take() {
+                    let longest = seen.outage.map_or(0, |(from, to)| to.as_nanos() - from.as_nanos());
+                    if due - before > longest {
+                        seen.outage = Some((Nanos::from_nanos(before), Nanos::from_nanos(due)));
+                    }
+                }
+                last_forwarded = due;
+                let waits = free_at.saturating_sub(due);
+                free_at = free_at.max(due) + service;
+                if due >= offer.latency_from.as_nanos() {
+                    let own = self.random.exponential(self.spread.as_nanos() as f64) as u64;
+                    let latency = waits + self.base.as_nanos() + own;
+                    seen.latency.record(latency);
+                    if std::mem::take(&mut tag_due) {
+                        seen.tagged = Some(Nanos::from_nanos(latency));
+                    }
+                }
+            }
+            begins += length;
+            if phase.rate_pps > self.capacity_pps && seen.outcome.lost > 0 {
+                dead_until = begins + self.recovers_in.as_nanos();
+            }
+        }
+        self.now += offer.span() + offer.residue;
+        Ok(seen)
+    }
+
+    fn ceiling(&mut self, _: &Sizes, span: Nanos) -> Result<u64, Error> {
+        self.now += span;
+        Ok(self.ceiling_pps)
+    }
+
+    fn wait(&mut self, span: Nanos) {
+        self.now += span;
+    }
+
+    fn stopped(&self) -> bool {
+        false
+    }
+}

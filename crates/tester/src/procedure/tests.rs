@@ -1,0 +1,228 @@
+//! The procedures on a simulated device whose buffer, latency and recovery time are known, in virtual time.
+
+use units::Nanos;
+
+use super::simulated::{Simulated, Tamper};
+use super::*;
+use crate::frame::FrameSize;
+use crate::search::mlr::Preset;
+
+fn plan(tests: &[Test], effort: Effort) -> Plan {
+    Plan {
+        sizes: vec![Sizes::one(FrameSize::SMALLEST)],
+        tests: tests.to_vec(),
+        effort,
+        min_pps: 10,
+        max_pps: None,
+        line_bits_per_s: Some(10_000_000),
+        alone: Vec::new(),
+        deviations: Vec::new(),
+    }
+}
+
+fn measure(device: &mut Simulated, plan: &Plan) -> Rfc2544Result {
+    run(device, plan, &mut |_| {})
+}
+
+fn document(result: Rfc2544Result) -> Rfc2544Document {
+    let setup = Setup {
+        device: Some("simulated".into()),
+        tx_port: "a".into(),
+        rx_port: "b".into(),
+        bidirectional: false,
+        flows: 1,
+        traffic: "none".into(),
+        line_bits_per_s: crate::host::Reading::known(10_000_000),
+        latency_is: "virtual".into(),
+    };
+    let host = crate::host::HostState::read(std::path::Path::new("/nonexistent"), 1, 1);
+    Rfc2544Document { apus: "0".into(), schema: RFC2544_SCHEMA.into(), host, setup, result }
+}
+
+#[track_caller]
+fn close(what: &str, seen: f64, truth: f64) {
+    assert!((seen / truth - 1.0).abs() <= 0.02, "{what}: {seen} against {truth}");
+}
+
+#[test]
+fn what_is_known_comes_out_within_2_percent() {
+    let mut device = Simulated::new(1);
+    let result = measure(&mut device, &plan(&Test::ALL, Effort::FULL));
+    assert!(result.conforms && result.ended.complete && result.standard == "RFC 2544", "{result:?}");
+    let size = &result.sizes[0];
+    let known = |repeated: &crate::host::Reading<Repeated>| repeated.value.clone().unwrap();
+    close("throughput", known(&size.throughput_pps).median, 1_000.0);
+    assert!((size.line_rate_pps.value.unwrap() - 14_880.95).abs() < 0.01 && !size.at_least);
+
+    let latency = size.latency.value.as_ref().unwrap();
+    close("typical latency", known(&latency.typical_ns).median, device.quantile(0.5));
+    close("worst case latency", known(&latency.worst_case_ns).median, device.quantile(0.999));
+    close("delay variation", known(&latency.pdv_ns).median, device.quantile(0.999) - device.quantile(0.0));
+    close("mean latency", latency.mean_ns.mean, 15_000.0);
+    assert_eq!((latency.mean_ns.values.len(), known(&latency.tagged_ns).values.len()), (20, 20));
+    close("p99 of all", latency.all.p99_ns.unwrap() as f64, device.quantile(0.99));
+    close("p99.9 of all", latency.all.p99_9_ns.unwrap() as f64, device.quantile(0.999));
+
+    // Nothing is in the buffer at the throughput, or every latency would be that of the buffer. So another device has
+    // the large one: a burst of n at twice the capacity leaves n / 2 in a buffer of 500.
+    let mut large = Simulated { buffer: 500, ..Simulated::new(1) };
+    let with_buffer = measure(&mut large, &plan(&[Test::BackToBack], Effort::FULL));
+    let burst = with_buffer.sizes[0].back_to_back.value.as_ref().unwrap();
+    assert_eq!(size.back_to_back.value.as_ref().unwrap().frames.values.len(), 50);
+    assert_eq!((burst.frames.values.len(), burst.at_limit, burst.rate_pps), (50, 0, 2_000));
+    close("longest burst", burst.frames.mean, 1_000.0);
+    close("implied buffer time", burst.implied_buffer_ns, 0.5e9);
+    close("corrected buffer time", burst.corrected_buffer_ns, 0.25e9);
+
+    let recovery = known(&size.recovery_ns);
+    assert_eq!(recovery.values.len(), 20);
+    close("recovery", recovery.mean, 0.2e9);
+    close("reset", size.reset_ns.value.unwrap() as f64, 3.5e9);
+    let loss = size.loss.value.as_ref().unwrap();
+    assert_eq!(loss.iter().map(|row| row.load_pps).collect::<Vec<_>>(), [2000, 1800, 1600, 1400, 1200, 1000, 800]);
+    close("loss at 100 %", loss[0].loss_percent.unwrap(), 50.0);
+    assert!(size.warnings.is_empty(), "{:?}", size.warnings);
+
+    // Each trial with learning frames, pauses of 2 + 2 + 5 s, and at least 60 s where the RFC asks for it.
+    let trials = size.trials.len() as u64;
+    assert_eq!(u64::from(device.trials), 2 * trials);
+    let sending: u64 = size.trials.iter().map(|trial| trial.duration_ns).sum();
+    assert!(device.now.as_nanos() >= sending + trials * 9_000_000_000, "{}", device.now);
+    let long = size.trials.iter().filter(|trial| trial.test.to_string() != "back-to-back");
+    assert!(long.into_iter().all(|trial| trial.duration_ns >= 60_000_000_000));
+}
+
+#[test]
+fn other_buffers_and_recovery_times() {
+    for (capacity_pps, buffer, recovers_ms) in [(700, 100, 400), (1_500, 40, 1_000)] {
+        let recovers_in = Nanos::from_millis(recovers_ms);
+        let mut device = Simulated { capacity_pps, buffer, recovers_in, ..Simulated::new(2) };
+        let effort = Effort { width_ppm: 1_000, bursts: 3, overloads: 3, ..Effort::FULL };
+        let result = measure(&mut device, &plan(&[Test::BackToBack, Test::Recovery], effort));
+        let size = &result.sizes[0];
+        let burst = size.back_to_back.value.as_ref().unwrap();
+        // The frame in service is beside those in the buffer.
+        close("corrected buffer", burst.corrected_buffer_ns, (buffer + 1) as f64 * 1e9 / 2_000.0);
+        // To within one gap at half the throughput.
+        close("recovery", size.recovery_ns.value.as_ref().unwrap().mean, recovers_ms as f64 * 1e6);
+    }
+}
+
+#[test]
+fn what_cannot_be_claimed_is_refused() {
+    // The device is as fast as the tester: the throughput is a lower bound, and nothing fills its buffer.
+    let mut device = Simulated { capacity_pps: 5_000, ..Simulated::new(3) };
+    let result = measure(&mut device, &plan(&Test::ALL, Effort { streams: 2, ..Effort::FULL }));
+    let size = &result.sizes[0];
+    assert!(size.at_least && size.throughput_pps.value.as_ref().unwrap().median == 2_000.0);
+    assert!(size.back_to_back.unknown_because.as_ref().unwrap().contains("no burst fills a buffer"));
+    assert!(size.recovery_ns.unknown_because.as_ref().unwrap().contains("cannot be overloaded"));
+    assert!(!result.conforms && result.deviations[0].contains("2 streams"), "{:?}", result.deviations);
+    // Too few frames for a 99.9th percentile.
+    let effort = Effort { stream: Nanos::from_secs(2), ..Effort::QUICK };
+    let result = measure(&mut Simulated::new(3), &plan(&[Test::Latency], effort));
+    let latency = result.sizes[0].latency.value.as_ref().unwrap();
+    assert!(latency.worst_case_ns.unknown_because.as_ref().unwrap().contains("3,688"));
+    assert!(result.standard.starts_with("not RFC 2544"), "{}", result.standard);
+    // Nothing comes back.
+    let mut device =
+        Simulated { buffer: 0, recovers_in: Nanos::from_secs(1), each: 1, tamper: Tamper::Loop, ..Simulated::new(3) };
+    let result = measure(&mut device, &plan(&Test::ALL, Effort::QUICK));
+    let size = &result.sizes[0];
+    assert!(size.throughput_pps.unknown_because.as_ref().unwrap().contains("no rate passed"));
+    assert!(size.warnings[0].contains("loops"), "{:?}", size.warnings);
+}
+
+#[test]
+fn what_comes_back_wrongly_is_named_and_is_no_throughput() {
+    for (tamper, word) in [(Tamper::Reorder, "reorders"), (Tamper::Corrupt, "corrupts"), (Tamper::Loop, "loops")] {
+        let mut device = Simulated { each: 50, tamper, ..Simulated::new(4) };
+        let result = measure(&mut device, &plan(&[Test::Throughput], Effort::QUICK));
+        let size = &result.sizes[0];
+        // 200 ms at 10 pps are 2 frames: only below one in 50 does a rate pass.
+        let passes = size.throughput_pps.value.as_ref().map_or(0.0, |found| found.median);
+        assert!(passes <= 250.0, "{tamper:?}: {passes}");
+        assert!(size.warnings.iter().any(|warning| warning.contains(word)), "{tamper:?}: {:?}", size.warnings);
+    }
+    // A copy is counted, and is not a second frame.
+    let mut device = Simulated { each: 50, tamper: Tamper::Duplicate, ..Simulated::new(4) };
+    let result = measure(&mut device, &plan(&[Test::Throughput], Effort::QUICK));
+    let size = &result.sizes[0];
+    assert!(size.warnings[0].contains("duplicates") && size.anomalies.duplicates > 0);
+    assert!(size.throughput_pps.value.as_ref().unwrap().median <= 1_000.0 * 1.5);
+}
+
+#[test]
+fn an_interrupted_or_failed_procedure_keeps_what_it_measured() {
+    let mut plan = plan(&Test::ALL, Effort::QUICK);
+    plan.sizes.push(Sizes::one(FrameSize::with_fcs(128).unwrap()));
+    let whole = {
+        let mut device = Simulated::new(5);
+        measure(&mut device, &plan);
+        device.trials
+    };
+    let later = Some(whole / 2 + 40);
+    for (vanishes_at, stops_at, word) in [(None, later, "interrupted"), (later, None, "sim0")] {
+        let mut device = Simulated { vanishes_at, stops_at, ..Simulated::new(5) };
+        let result = measure(&mut device, &plan);
+        assert!(!result.ended.complete && result.ended.because.as_ref().unwrap().contains(word), "{:?}", result.ended);
+        assert_eq!(result.sizes.len(), 2, "the second size had begun");
+        assert!(result.sizes[0].throughput_pps.value.is_some() && result.sizes[0].loss.value.is_some());
+        assert!(!result.sizes[1].trials.is_empty());
+        let text = rfc2544_table(&result).join("\n");
+        assert!(text.contains("INCOMPLETE") && text.starts_with("not RFC 2544"), "{text}");
+    }
+}
+
+#[test]
+fn mlrsearch_runs_on_the_same_device() {
+    let plan = MlrPlan {
+        sizes: vec![Sizes::one(FrameSize::SMALLEST)],
+        goals: Preset::Csit.goals(),
+        min_pps: 10,
+        max_pps: None,
+        line_bits_per_s: None,
+        warm_up: Nanos::from_secs(1),
+        longest: Nanos::from_secs(10_000),
+        effort: Effort::FULL,
+    };
+    let result = run_mlr(&mut Simulated::new(6), &plan, &mut |_| {});
+    let size = &result.sizes[0];
+    assert!(result.ended.complete && size.goals.iter().all(|goal| goal.reached));
+    for goal in &size.goals {
+        let capacity = 1_000.0 / (1.0 - f64::from(goal.loss_ratio_ppm) / 1e6);
+        assert!(goal.lower_pps.value.unwrap() <= capacity * 1.01 && goal.upper_pps.value.unwrap() >= capacity * 0.99);
+        assert!(goal.latency.value.is_some());
+    }
+    let mut device = Simulated { stops_at: Some(20), ..Simulated::new(6) };
+    let result = run_mlr(&mut device, &plan, &mut |_| {});
+    assert!(!result.ended.complete && !result.sizes[0].goals.is_empty() && !result.sizes[0].goals[0].reached);
+    assert!(mlr_table(&result).join("\n").contains("INCOMPLETE"));
+}
+
+#[test]
+fn two_results_are_compared_by_their_repetitions() {
+    let effort = Effort { searches: 5, streams: 6, stream: Nanos::from_secs(20), ..Effort::QUICK };
+    let plan = plan(&[Test::Latency], effort);
+    let of = |spread, seed| {
+        document(measure(&mut Simulated { spread: Nanos::from_micros(spread), ..Simulated::new(seed) }, &plan))
+    };
+    let (native, guest, again) = (of(5, 1), of(8, 2), of(5, 3));
+    let found = compare(("native", &native), ("guest", &guest));
+    let mean = found.comparisons.iter().find(|one| one.quantity.to_string() == "mean_latency_ns").unwrap();
+    assert_eq!(mean.significant.value, Some(true), "{mean:?}");
+    close("ratio", mean.ratio, 18.0 / 15.0);
+    let found = compare(("native", &native), ("again", &again));
+    assert!(found.comparisons.iter().all(|one| one.significant.value == Some(false)), "{found:?}");
+    let text = compare_table(&found).join("\n");
+    assert!(text.contains("mean_latency_ns") && text.contains("native"), "{text}");
+    // One search says nothing of significance.
+    let one = document(measure(&mut Simulated::new(1), &self::plan(&[Test::Throughput], Effort::QUICK)));
+    let found = compare(("a", &one), ("b", &one));
+    assert!(found.comparisons[0].significant.unknown_because.is_some());
+
+    let html = crate::report::render(&report("Two devices", &[("native".into(), native), ("guest".into(), guest)]));
+    for word in ["Throughput against frame size", "theoretical line rate", "not RFC 2544", "guest"] {
+        assert!(html.contains(word), "{word}");
+    }
+}
