@@ -13,7 +13,7 @@ use tester::schedule::Schedule;
 use units::{Nanos, PacketRate};
 
 use super::energy::Modelled;
-use super::procedure::{Compare, Mlr, Rfc2544};
+use super::procedure::{Compare, Mlr, Rfc2544, Soak};
 use super::values::{deferral, filter, mac, one_of, parts, span};
 
 /// What to measure.
@@ -37,6 +37,10 @@ pub enum Bench {
     ///
     /// Exit status 1 if a goal was not reached.
     Mlr(Box<Mlr>),
+    /// Sends at one rate for a long time, and says how rare a loss is at most.
+    ///
+    /// Exit status 1 if a frame was lost or the soak is incomplete.
+    Soak(Box<Soak>),
     /// Compares two results of `apus bench rfc2544`, with significance.
     Compare(Compare),
 }

@@ -1,4 +1,4 @@
-//! `apus bench rfc2544`, `mlr` and `compare`: ports, frames, goals.
+//! `apus bench rfc2544`, `mlr`, `soak` and `compare`: ports, frames, goals.
 
 use std::path::PathBuf;
 
@@ -41,6 +41,9 @@ pub struct Rfc2544 {
     /// Result of this command with the tester's ports cabled to each other: what the tester reaches alone.
     #[arg(long, value_name = "FILE")]
     pub tester: Option<PathBuf>,
+    /// Frame sizes and rates.
+    #[command(flatten)]
+    pub range: Range,
     /// Ports, frames and results.
     #[command(flatten)]
     pub ports: Ports,
@@ -66,6 +69,9 @@ pub struct Mlr {
     /// Pause between trials.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "500ms")]
     pub pause: Nanos,
+    /// Frame sizes and rates.
+    #[command(flatten)]
+    pub range: Range,
     /// Ports, frames and results.
     #[command(flatten)]
     pub ports: Ports,
@@ -86,6 +92,50 @@ pub struct Compare {
     /// Write an HTML report with both results side by side to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// Arguments of `apus bench soak`.
+#[derive(Args, Debug)]
+pub struct Soak {
+    /// Rate to send at, per direction.
+    #[arg(long, value_name = "RATE")]
+    pub rate: PacketRate,
+    /// Length of the soak.
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1800s")]
+    pub duration: Nanos,
+    /// Length of each window, for which loss and latency are given.
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
+    pub window: Nanos,
+    /// Frame size in bytes, including the 4-byte check sequence, or a genome of RFC 6985 such as imix:aaaaaaaddddg.
+    #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Frames")]
+    pub frame: Sizes,
+    /// Ports, frames and results.
+    #[command(flatten)]
+    pub ports: Ports,
+}
+
+/// The frame sizes and the rates of a search.
+#[derive(Args, Debug)]
+pub struct Range {
+    /// Frame sizes in bytes, including the 4-byte check sequence, or genomes of RFC 6985 such as imix:aaaaaaaddddg;
+    /// each is measured by itself.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "64,128,256,512,1024,1280,1518",
+        help_heading = "Frames"
+    )]
+    pub frame: Vec<Sizes>,
+    /// Lowest rate to try.
+    #[arg(long, value_name = "RATE", default_value = "1kpps", help_heading = "Search")]
+    pub min_rate: PacketRate,
+    /// Highest rate to try [default: the line rate, or what the tester can send].
+    #[arg(long, value_name = "RATE", help_heading = "Search")]
+    pub max_rate: Option<PacketRate>,
+    /// Speed of the line, such as 10Gbps [default: as the slower port's driver reports it].
+    #[arg(long, value_name = "SPEED", help_heading = "Search")]
+    pub line: Option<BitRate>,
 }
 
 /// The ports of the tester and the frames that they send.
@@ -125,16 +175,6 @@ pub struct Ports {
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's ports")]
     pub ring: u32,
 
-    /// Frame sizes in bytes, including the 4-byte check sequence, or genomes of RFC 6985 such as imix:aaaaaaaddddg;
-    /// each is measured by itself.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "64,128,256,512,1024,1280,1518",
-        help_heading = "Frames"
-    )]
-    pub frame: Vec<Sizes>,
     /// Destination MAC address of frames from the sending port, such as that of a router [default: the address of the
     /// receiving port; with one port, that of dut0 in a lab that `apus lab up pair` made].
     #[arg(long, value_name = "MAC", value_parser = mac, help_heading = "Frames")]
@@ -156,20 +196,10 @@ pub struct Ports {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
     pub seed: u64,
 
-    /// Lowest rate to try.
-    #[arg(long, value_name = "RATE", default_value = "1kpps", help_heading = "Search")]
-    pub min_rate: PacketRate,
-    /// Highest rate to try [default: the line rate, or what the tester can send].
-    #[arg(long, value_name = "RATE", help_heading = "Search")]
-    pub max_rate: Option<PacketRate>,
-    /// Speed of the line, such as 10Gbps [default: as the slower port's driver reports it].
-    #[arg(long, value_name = "SPEED", help_heading = "Search")]
-    pub line: Option<BitRate>,
-
     /// What the device under test is called in the result, such as "l2fwd, native".
     #[arg(long, value_name = "NAME", help_heading = "Results")]
     pub device: Option<String>,
-    /// Print the result as JSON (schema apus.bench-rfc2544/1 or apus.bench-mlr/1).
+    /// Print the result as JSON (schema apus.bench-rfc2544/1, apus.bench-mlr/1 or apus.bench-soak/1).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
     /// Write the result as JSON to FILE, for `apus report` and `apus bench compare`.

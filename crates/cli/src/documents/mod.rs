@@ -45,6 +45,7 @@ pub const SCHEMAS: &[Published] = &[
     },
     Published { name: procedure::RFC2544_SCHEMA, schema: schema_of::<procedure::Rfc2544Document> },
     Published { name: procedure::MLR_SCHEMA, schema: schema_of::<procedure::MlrDocument> },
+    Published { name: procedure::SOAK_SCHEMA, schema: schema_of::<procedure::SoakDocument> },
     Published { name: procedure::COMPARE_SCHEMA, schema: schema_of::<procedure::CompareDocument> },
     Published { name: lab::SCHEMA, schema: schema_of::<lab::Document> },
     Published { name: figures::SCHEMA, schema: schema_of::<figures::Document> },

@@ -39,6 +39,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("bench load", By("lab::load_is_searched_and_flooded")),
     ("bench rfc2544", By("rfc2544::a_device_is_measured_in_both_directions")),
     ("bench mlr", By("rfc2544::a_device_is_measured_in_both_directions")),
+    ("bench soak", By("rfc2544::a_device_is_measured_in_both_directions")),
     ("bench compare", By("rfc2544::a_device_is_measured_in_both_directions")),
     ("probe timer", Here("--duration 50ms -o {}/timer.json")),
     ("probe jitter", Here("--duration 50ms")),

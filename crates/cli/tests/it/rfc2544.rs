@@ -78,6 +78,12 @@ fn a_device_is_measured_in_both_directions() {
     let html = std::fs::read_to_string(html).unwrap();
     assert!(html.contains("Throughput against frame size") && html.contains("not RFC 2544"));
 
+    let soak = ["bench", "soak", "--rate", "500pps", "--duration", "400ms", "--window", "100ms", "--frame", "128"];
+    let (_, document) = bench(&root, &lab, &soak);
+    let result = &document["result"];
+    assert_eq!(result["windows"].as_array().unwrap().len(), 4, "{result}");
+    assert!(result["sent"].as_u64() > result["lost"].as_u64(), "{result}");
+
     // Two goals in a short search; flows in VLANs over IPv6.
     let goals = ["--goal", "final=100ms,sum=300ms,initial=100ms,exceed=50%,width=30%", "--goal"];
     let goals = [&goals[..], &["final=100ms,sum=300ms,initial=100ms,exceed=50%,width=30%,loss=5%"]].concat();

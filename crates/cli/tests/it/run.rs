@@ -32,6 +32,7 @@ fn every_command_has_help() {
         &["bench", "load", "--help"],
         &["bench", "rfc2544", "--help"],
         &["bench", "mlr", "--help"],
+        &["bench", "soak", "--help"],
         &["bench", "compare", "--help"],
         &["lab", "--help"],
         &["lab", "up", "--help"],

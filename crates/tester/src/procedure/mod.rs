@@ -20,6 +20,7 @@ mod result;
 mod rfc2544;
 #[cfg(test)]
 mod simulated;
+mod soak;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,8 @@ pub use mlr::{MLR_SCHEMA, MlrDocument, MlrGoal, MlrPlan, MlrResult, MlrSize};
 pub use report::report;
 pub use result::*;
 pub use rfc2544::{Plan, run};
-pub use table::{compare_table, mlr_table, rfc2544_table};
+pub use soak::{SOAK_SCHEMA, SoakDocument, SoakPlan, SoakResult, SoakWindow, run as run_soak};
+pub use table::{compare_table, mlr_table, rfc2544_table, soak_table};
 
 pub use mlr::run as run_mlr;
 

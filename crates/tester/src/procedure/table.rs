@@ -5,6 +5,7 @@ use units::{Nanos, PacketRate};
 use super::compare::CompareDocument;
 use super::mlr::MlrResult;
 use super::result::{Ended, Repeated, Rfc2544Result, SizeResult};
+use super::soak::SoakResult;
 use crate::host::Reading;
 use crate::layout::{aligned, wrapped};
 
@@ -151,6 +152,47 @@ pub fn mlr_table(result: &MlrResult) -> Vec<String> {
         for warning in &size.warnings {
             lines.extend(wrapped("  warning: ", "    ", warning, WIDTH));
         }
+    }
+    lines.extend(ending(&result.ended));
+    lines
+}
+
+/// A soak: its sums, and the windows in which something was lost.
+pub fn soak_table(result: &SoakResult) -> Vec<String> {
+    let window = Nanos::from_nanos(result.window_ns);
+    let mut lines = vec![
+        format!(
+            "{} bytes at {}, {} windows of {window}: {} frames sent, {} lost, {} not sent",
+            result.frames,
+            PacketRate::new(result.load_pps),
+            result.windows.len(),
+            result.sent,
+            result.lost,
+            result.unsent
+        ),
+        format!("loss ratio below {} (95 %)", reading(&result.loss_ratio_below, |ratio| format!("{ratio:.2e}"))),
+    ];
+    let ns = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| Nanos::from_nanos(ns).to_string());
+    let all = &result.latency;
+    lines.push(format!(
+        "latency p50 {}, p99 {}, p99.9 {}, max {} (n = {})",
+        ns(all.p50_ns),
+        ns(all.p99_ns),
+        ns(all.p99_9_ns),
+        ns(all.max_ns),
+        all.count
+    ));
+    for (number, window) in result.windows.iter().enumerate().filter(|(_, window)| window.lost > 0) {
+        lines.push(format!(
+            "window {}: {} of {} lost, max {}",
+            number + 1,
+            window.lost,
+            window.sent,
+            ns(window.max_ns)
+        ));
+    }
+    for warning in &result.warnings {
+        lines.extend(wrapped("warning: ", "  ", warning, WIDTH));
     }
     lines.extend(ending(&result.ended));
     lines

@@ -36,6 +36,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Typed::Load(typed) => load(&typed),
         Typed::Rfc2544(typed) => procedure::rfc2544(&typed),
         Typed::Mlr(typed) => procedure::mlr(&typed),
+        Typed::Soak(typed) => procedure::soak(&typed),
         Typed::Compare(typed) => procedure::compare(&typed),
     }
 }

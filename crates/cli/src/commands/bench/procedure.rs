@@ -1,4 +1,4 @@
-//! `apus bench rfc2544`, `mlr` and `compare`: from what was typed to the result.
+//! `apus bench rfc2544`, `mlr`, `soak` and `compare`: from what was typed to the result.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,12 +7,13 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::Serialize;
 use tester::procedure::{
-    self, CompareDocument, Effort, MLR_SCHEMA, MlrDocument, MlrPlan, Plan, RFC2544_SCHEMA, Rfc2544Document, Test,
+    self, CompareDocument, Effort, MLR_SCHEMA, MlrDocument, MlrPlan, Plan, RFC2544_SCHEMA, Rfc2544Document,
+    SOAK_SCHEMA, SoakDocument, SoakPlan, Test,
 };
 use units::Nanos;
 
-use super::rig::Rig;
-use crate::args::procedure::{Compare, Mlr, Ports, Rfc2544};
+use super::rig::{Rig, Wanted};
+use crate::args::procedure::{Compare, Mlr, Ports, Rfc2544, Soak};
 use crate::terminal::{self, Clean, print_json};
 use crate::{Failure, Status};
 
@@ -28,13 +29,15 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
         None => Vec::new(),
     };
     let mut output = create(&typed.ports)?;
-    let mut rig = Rig::open(&typed.ports, typed.reset_command.as_deref())?;
+    let wanted =
+        Wanted { max: typed.range.max_rate, line: typed.range.line, reset_command: typed.reset_command.as_deref() };
+    let mut rig = Rig::open(&typed.ports, &typed.range.frame, wanted)?;
     let plan = Plan {
-        sizes: typed.ports.frame.clone(),
+        sizes: typed.range.frame.clone(),
         tests,
         effort: typed.effort(),
-        min_pps: typed.ports.min_rate.as_pps(),
-        max_pps: typed.ports.max_rate.map(|rate| rate.as_pps()),
+        min_pps: typed.range.min_rate.as_pps(),
+        max_pps: typed.range.max_rate.map(|rate| rate.as_pps()),
         line_bits_per_s: rig.line_bits_per_s(),
         alone,
         deviations: rig.deviations(),
@@ -52,14 +55,15 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
 /// Runs `apus bench mlr`.
 pub fn mlr(typed: &Mlr) -> anyhow::Result<Status> {
     let mut output = create(&typed.ports)?;
-    let mut rig = Rig::open(&typed.ports, None)?;
+    let wanted = Wanted { max: typed.range.max_rate, line: typed.range.line, reset_command: None };
+    let mut rig = Rig::open(&typed.ports, &typed.range.frame, wanted)?;
     let goals = if typed.goals.is_empty() { typed.preset.goals() } else { typed.goals.clone() };
     let pause = Effort { after_learning: Nanos::ZERO, between: typed.pause, residue: typed.pause, ..Effort::FULL };
     let plan = MlrPlan {
-        sizes: typed.ports.frame.clone(),
+        sizes: typed.range.frame.clone(),
         goals,
-        min_pps: typed.ports.min_rate.as_pps(),
-        max_pps: typed.ports.max_rate.map(|rate| rate.as_pps()),
+        min_pps: typed.range.min_rate.as_pps(),
+        max_pps: typed.range.max_rate.map(|rate| rate.as_pps()),
         line_bits_per_s: rig.line_bits_per_s(),
         warm_up: typed.warm_up,
         longest: typed.longest,
@@ -76,6 +80,29 @@ pub fn mlr(typed: &Mlr) -> anyhow::Result<Status> {
     keep(&mut output, &document)?;
     say(&typed.ports, &document, || procedure::mlr_table(&document.result))?;
     Ok(if found_all { Status::Good } else { Status::Findings })
+}
+
+/// Runs `apus bench soak`.
+pub fn soak(typed: &Soak) -> anyhow::Result<Status> {
+    if typed.rate.as_pps() == 0 {
+        return Err(Failure::wrong("--rate 0pps", "a rate of 0 sends nothing", "give at least 1pps").into());
+    }
+    let mut output = create(&typed.ports)?;
+    let mut rig = Rig::open(&typed.ports, std::slice::from_ref(&typed.frame), Wanted::default())?;
+    let plan = SoakPlan {
+        sizes: typed.frame.clone(),
+        load_pps: typed.rate.as_pps(),
+        duration: typed.duration,
+        window: typed.window.min(typed.duration),
+    };
+    let setup = rig.setup();
+    let result = procedure::run_soak(&mut rig, &plan, &mut progress(&typed.ports));
+    let good = result.ended.complete && result.sent > 0 && result.lost == 0;
+    let apus = env!("CARGO_PKG_VERSION").into();
+    let document = SoakDocument { apus, schema: SOAK_SCHEMA.into(), host: super::host(), setup, result };
+    keep(&mut output, &document)?;
+    say(&typed.ports, &document, || procedure::soak_table(&document.result))?;
+    Ok(if good { Status::Good } else { Status::Findings })
 }
 
 /// Runs `apus bench compare`.

@@ -17,7 +17,7 @@ use tester::procedure::{Measurer, Observed, Offer, Phase, Setup};
 use tester::schedule::Schedule;
 use tester::sizes::Sizes;
 use tester::trial::{Lane, Port, Trial, TrialConfig, run_lanes};
-use units::{Nanos, PacketRate};
+use units::{BitRate, Nanos, PacketRate};
 
 use crate::args::procedure::Ports as Typed;
 use crate::commands::ports;
@@ -48,13 +48,24 @@ struct Opened {
     facts: InterfaceFacts,
 }
 
+/// What the procedures will ask of the ports.
+#[derive(Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// Highest rate.
+    pub max: Option<PacketRate>,
+    /// Speed of the line.
+    pub line: Option<BitRate>,
+    /// What resets the device.
+    pub reset_command: Option<&'a str>,
+}
+
 /// The open ports.
 pub struct Rig<'a> {
     typed: &'a Typed,
     ports: Vec<Opened>,
     layouts: Vec<Layout>,
     line_bits_per_s: Option<u64>,
-    reset_command: Option<&'a str>,
+    wanted: Wanted<'a>,
     stream: u16,
     signals: Signals,
     stop: AtomicBool,
@@ -62,29 +73,32 @@ pub struct Rig<'a> {
 
 impl<'a> Rig<'a> {
     /// Opens the ports.
-    pub fn open(typed: &'a Typed, reset_command: Option<&'a str>) -> anyhow::Result<Self> {
+    ///
+    /// `sizes` are those of all trials; `max` is the highest rate that will be asked for, `line` the speed of the line
+    /// where the driver does not say it.
+    pub fn open(typed: &'a Typed, sizes: &[Sizes], wanted: Wanted<'a>) -> anyhow::Result<Self> {
         // Before any thread is started: they inherit the mask.
         let signals = Signals::hold()?;
         for line in ports::take_back_left_behind(COMMAND)? {
             let _ = writeln!(terminal::err(), "{line}");
         }
-        let mut opened = vec![open_port(&typed.tx, typed.tx_netns.as_deref(), typed)?];
+        let mut opened = vec![open_port(&typed.tx, typed.tx_netns.as_deref(), typed, sizes)?];
         if let Some(rx) = &typed.rx {
             let netns = typed.rx_netns.as_deref().or(typed.tx_netns.as_deref());
             if *rx == typed.tx && (typed.rx_netns.is_none() || typed.rx_netns == typed.tx_netns) {
                 let why = "the sending and the receiving port are the same";
                 return Err(Failure::wrong(format!("--rx {rx}"), why, "leave --rx away, or name another port").into());
             }
-            opened.push(open_port(rx, netns, typed)?);
+            opened.push(open_port(rx, netns, typed, sizes)?);
         }
         for port in &opened {
-            fits(typed, port)?;
+            fits(typed, sizes, port)?;
         }
         let layouts = layouts(typed, &opened);
         let reported = opened.iter().map(|port| port.facts.speed.map(|speed| speed.as_bps())).min().flatten();
-        let line_bits_per_s = typed.line.map(|line| line.as_bps()).or(reported);
+        let line_bits_per_s = wanted.line.map(|line| line.as_bps()).or(reported);
         let stop = AtomicBool::new(false);
-        Ok(Self { typed, ports: opened, layouts, line_bits_per_s, reset_command, stream: 0, signals, stop })
+        Ok(Self { typed, ports: opened, layouts, line_bits_per_s, wanted, stream: 0, signals, stop })
     }
 
     /// What is connected, and what is sent.
@@ -158,7 +172,7 @@ impl<'a> Rig<'a> {
             let (tx, rx) = if one_port { (0, 0) } else { (number, 1 - number) };
             lanes.push(Lane { config, tx, rx });
         }
-        let Self { typed, ports, stop, signals, reset_command, layouts, .. } = self;
+        let Self { typed, ports, stop, signals, wanted, layouts, .. } = self;
         let answers = matches!(layouts[0].encapsulation, Encapsulation::Flows(_));
         let queue = 0; // each device has one queue open
         let began = std::time::Instant::now();
@@ -187,7 +201,7 @@ impl<'a> Rig<'a> {
                 }
                 if reset_due.is_some_and(|due| std::time::Instant::now() >= due) {
                     reset_due = None;
-                    child = reset_command.map(|command| Command::new("sh").args(["-c", command]).spawn());
+                    child = wanted.reset_command.map(|command| Command::new("sh").args(["-c", command]).spawn());
                 }
             }
             if let Some(Ok(mut child)) = child {
@@ -210,7 +224,7 @@ impl Measurer for Rig<'_> {
 
     fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, tester::Error> {
         let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
-        let wanted = self.typed.max_rate.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS);
+        let wanted = self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS);
         let duration = span.min(CEILING_SPAN);
         let phases = [Phase { rate_pps: wanted, duration }];
         let configs = self.layouts.iter().map(|layout| TrialConfig {
@@ -245,7 +259,7 @@ impl Measurer for Rig<'_> {
 }
 
 /// Opens a port in its namespace; this thread stays in it until the next one is opened.
-fn open_port(name: &str, netns: Option<&str>, typed: &Typed) -> anyhow::Result<Opened> {
+fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) -> anyhow::Result<Opened> {
     if let Some(netns) = netns {
         tester::lab::enter(netns)?;
     }
@@ -264,7 +278,7 @@ fn open_port(name: &str, netns: Option<&str>, typed: &Typed) -> anyhow::Result<O
         ..SocketConfig::default()
     };
     let frames = sockets.slots_per_queue() + SPARE;
-    let longest = typed.frame.iter().map(Sizes::longest).max().map_or(64, |size| size.octets());
+    let longest = sizes.iter().map(Sizes::longest).max().map_or(64, |size| size.octets());
     // What a slot holds besides the frame: see `live::pool::HEADROOM`.
     let needed = (longest as usize + live::pool::HEADROOM).next_power_of_two().max(2048);
     let mut pool = Pool::new(PoolConfig { frames, frame_size: needed as u32, huge_pages: false })?;
@@ -274,10 +288,10 @@ fn open_port(name: &str, netns: Option<&str>, typed: &Typed) -> anyhow::Result<O
 }
 
 /// Refuses frames above the MTU: the driver or the kernel would drop them all.
-fn fits(typed: &Typed, port: &Opened) -> Result<(), Failure> {
+fn fits(typed: &Typed, sizes: &[Sizes], port: &Opened) -> Result<(), Failure> {
     use live::device::Device as _;
     let longest = port.facts.mtu + BESIDE + if typed.vlan.is_some() { 4 } else { 0 };
-    let Some(sizes) = typed.frame.iter().find(|sizes| sizes.longest().octets() > longest) else { return Ok(()) };
+    let Some(sizes) = sizes.iter().find(|sizes| sizes.longest().octets() > longest) else { return Ok(()) };
     let name = port.device.name();
     let why = format!("the MTU of {name} is {}, so frames have at most {longest} bytes", port.facts.mtu);
     let fix = format!("leave this size away, or raise the MTU at both ends: ip link set dev {name} mtu N");

@@ -1,0 +1,209 @@
+//! A soak: one load for a long time, window by window, and its document: `apus.bench-soak/1`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use super::effort::{Effort, Test};
+use super::measure::{Bench, Halt};
+use super::result::{AnomalyCounts, Ended, Setup, TesterQuality};
+use super::{Measurer, Offer};
+use crate::document::Distribution;
+use crate::histogram::Histogram;
+use crate::host::{HostState, Reading};
+use crate::sizes::Sizes;
+
+/// Name and version of the schema.
+pub const SOAK_SCHEMA: &str = "apus.bench-soak/1";
+/// Windows with loss from which on losses are said to cluster: this share of the windows has half of the losses.
+const FEW_PERCENT: usize = 10;
+
+/// The JSON document of `apus bench soak`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SoakDocument {
+    /// Version of Apus.
+    pub apus: String,
+    /// `apus.bench-soak/1`
+    #[schemars(extend("const" = SOAK_SCHEMA))]
+    pub schema: String,
+    /// The host of the tester.
+    pub host: HostState,
+    /// What was connected, and what was sent.
+    pub setup: Setup,
+    /// What was measured.
+    pub result: SoakResult,
+}
+
+/// The result of a soak.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SoakResult {
+    /// The size in bytes with frame check sequence, or a genome.
+    pub frames: String,
+    /// Load in frames per second and direction.
+    pub load_pps: u64,
+    /// Length of a window.
+    pub window_ns: u64,
+    /// How the soak ended.
+    pub ended: Ended,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames not forwarded.
+    pub lost: u64,
+    /// Frames that the tester did not send.
+    pub unsent: u64,
+    /// Upper end of the 95 % interval of the loss ratio. Without loss it is 3 / sent ("rule of three"); it assumes losses
+    /// that do not depend on each other, so it is unknown if losses cluster.
+    pub loss_ratio_below: Reading<f64>,
+    /// Latency of all frames.
+    pub latency: Distribution,
+    /// Frames that came back otherwise than they should.
+    pub anomalies: AnomalyCounts,
+    /// What the tester did.
+    pub tester: TesterQuality,
+    /// What is wrong with this result, each with what to do.
+    pub warnings: Vec<String>,
+    /// The windows, in order.
+    pub windows: Vec<SoakWindow>,
+}
+
+/// One window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SoakWindow {
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames not forwarded.
+    pub lost: u64,
+    /// Frames that the tester did not send.
+    pub unsent: u64,
+    /// Median latency; null with too few frames.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile of the latency; null with too few frames.
+    pub p99_ns: Option<u64>,
+    /// Greatest latency; null if nothing came back or it is above the histogram's range.
+    pub max_ns: Option<u64>,
+}
+
+/// What to send.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SoakPlan {
+    /// Sizes of the frames.
+    pub sizes: Sizes,
+    /// Load per direction.
+    pub load_pps: u64,
+    /// Length of the soak.
+    pub duration: Nanos,
+    /// Length of a window.
+    pub window: Nanos,
+}
+
+/// Runs the plan; if the user stops it or a trial fails, what was measured is kept.
+pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &mut dyn FnMut(&str)) -> SoakResult {
+    // No pauses: a soak is one load without interruption, as far as windows allow.
+    let effort =
+        Effort { after_learning: Nanos::ZERO, between: Nanos::ZERO, residue: Nanos::from_millis(50), ..Effort::FULL };
+    let mut bench = Bench::new(measurer, effort, plan.sizes.clone());
+    let (mut windows, mut latency, mut halted) = (Vec::new(), Histogram::new(), None);
+    let offer: Offer = bench.constant(plan.load_pps, plan.window);
+    let count = plan.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1));
+    for number in 0..count {
+        progress(&format!("window {} of {count}", number + 1));
+        match bench.run(Test::Loss, &offer) {
+            Ok(seen) => {
+                latency.add(&seen.latency);
+                let of = Distribution::from(&seen.latency);
+                let (p50_ns, p99_ns, max_ns) = (of.p50_ns, of.p99_ns, of.max_ns);
+                let outcome = seen.outcome;
+                let (sent, lost, unsent) = (outcome.sent, outcome.lost, outcome.unsent);
+                windows.push(SoakWindow { sent, lost, unsent, p50_ns, p99_ns, max_ns });
+            }
+            Err(halt) => {
+                halted = Some(halt);
+                break;
+            }
+        }
+    }
+    let sum = |of: fn(&SoakWindow) -> u64| windows.iter().map(of).sum::<u64>();
+    let (sent, lost) = (sum(|window| window.sent), sum(|window| window.lost));
+    SoakResult {
+        frames: plan.sizes.to_string(),
+        load_pps: plan.load_pps,
+        window_ns: plan.window.as_nanos(),
+        ended: Ended { complete: halted.is_none(), because: halted.as_ref().map(Halt::to_string) },
+        sent,
+        lost,
+        unsent: sum(|window| window.unsent),
+        loss_ratio_below: bound(sent, lost, &windows),
+        latency: (&latency).into(),
+        anomalies: bench.anomalies.into(),
+        tester: bench.quality(),
+        warnings: bench.warnings(),
+        windows,
+    }
+}
+
+/// Upper 95 % bound of a Poisson rate (one-sided), over the frames sent: 3.0 for no loss; above, the approximation of
+/// Wilson and Hilferty, which is within 1 % from 1 loss on.
+fn bound(sent: u64, lost: u64, windows: &[SoakWindow]) -> Reading<f64> {
+    const NORMAL_95: f64 = 1.644_853_6;
+    if sent == 0 {
+        return Reading::unknown("no frame was sent");
+    }
+    let mut by_loss: Vec<u64> = windows.iter().map(|window| window.lost).collect();
+    by_loss.sort_unstable_by(|a, b| b.cmp(a));
+    let few = (windows.len() * FEW_PERCENT / 100).max(1);
+    let worst: u64 = by_loss.iter().take(few).sum();
+    if lost >= 10 && windows.len() >= 10 && 2 * worst > lost {
+        return Reading::unknown("losses cluster: a tenth of the windows has half of them; look at the windows");
+    }
+    if lost == 0 {
+        return Reading::known(-0.05f64.ln() / sent as f64);
+    }
+    let n = (lost + 1) as f64;
+    let upper = n * (1.0 - 1.0 / (9.0 * n) + NORMAL_95 / (3.0 * n.sqrt())).powi(3);
+    Reading::known(upper / sent as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::{Simulated, Tamper};
+    use super::*;
+    use crate::frame::FrameSize;
+
+    fn plan(load_pps: u64) -> SoakPlan {
+        let sizes = Sizes::one(FrameSize::SMALLEST);
+        SoakPlan { sizes, load_pps, duration: Nanos::from_secs(600), window: Nanos::from_secs(10) }
+    }
+
+    #[test]
+    fn states_how_rare_a_loss_is_at_most() {
+        let result = run(&mut Simulated::new(1), &plan(900), &mut |_| {});
+        assert_eq!((result.windows.len(), result.sent, result.lost), (60, 540_000, 0));
+        let below = result.loss_ratio_below.value.unwrap();
+        assert!((below * 540_000.0 - 3.0).abs() < 0.03, "{below}"); // -ln 0.05 = 2.996
+        // One frame of each window is damaged.
+        let mut device = Simulated { each: 5_000, tamper: Tamper::Corrupt, ..Simulated::new(1) };
+        let result = run(&mut device, &plan(900), &mut |_| {});
+        assert_eq!(result.lost, 60, "one in each window of 9,000");
+        let below = result.loss_ratio_below.value.unwrap() * 540_000.0;
+        assert!((74.0..75.0).contains(&below), "{below}"); // chi-squared: 74.39
+    }
+
+    #[test]
+    fn an_interrupted_soak_keeps_its_windows() {
+        let mut device = Simulated { stops_at: Some(21), ..Simulated::new(1) };
+        let result = run(&mut device, &plan(900), &mut |_| {});
+        assert_eq!((result.windows.len(), result.ended.complete), (10, false));
+    }
+
+    #[test]
+    fn clustered_losses_have_no_bound() {
+        let window = |lost| SoakWindow { sent: 1_000, lost, unsent: 0, p50_ns: None, p99_ns: None, max_ns: None };
+        let mut windows = vec![window(0); 20];
+        windows[3] = window(50);
+        let reading = bound(20_000, 50, &windows);
+        assert!(reading.unknown_because.unwrap().contains("cluster"));
+    }
+}
