@@ -204,11 +204,16 @@ impl<'a> Rig<'a> {
                     child = wanted.reset_command.map(|command| Command::new("sh").args(["-c", command]).spawn());
                 }
             }
-            if let Some(Ok(mut child)) = child {
+            let trials = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            match child.transpose() {
                 // It was started to reset the device; how it ends is the operator's matter.
-                let _ = child.try_wait();
+                Ok(child) => drop(child.map(|mut child| child.try_wait())),
+                Err(source) => {
+                    let what = "run the --reset-command with sh".into();
+                    return Err(live::Error::System { what, source }.into());
+                }
             }
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            Ok(trials)
         })
     }
 }
@@ -227,11 +232,12 @@ impl Measurer for Rig<'_> {
         let wanted = self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS);
         let duration = span.min(CEILING_SPAN);
         let phases = [Phase { rate_pps: wanted, duration }];
-        let configs = self.layouts.iter().map(|layout| TrialConfig {
-            max_lateness: Nanos::from_millis(1),
-            ..self.config(*layout, sizes, &phases, Nanos::ZERO)
-        });
-        let trials = self.run(configs.collect(), None)?;
+        let config = |layout: &Layout| {
+            let config = self.config(*layout, sizes, &phases, Nanos::ZERO);
+            TrialConfig { max_lateness: Nanos::from_millis(1), ..config }
+        };
+        let configs: Vec<TrialConfig> = self.layouts.iter().map(config).collect();
+        let trials = self.run(configs, None)?;
         let reached = trials.iter().filter_map(Trial::offered_pps).fold(f64::INFINITY, f64::min);
         if !reached.is_finite() {
             return Ok(0);
