@@ -6,7 +6,7 @@ use tester::lab::{Guard, Lab};
 
 use crate::run::wait_for;
 use crate::schemas::validate;
-use crate::support::{Root, Running, apus, bare, text, turn};
+use crate::support::{Root, Running, apus, bare, plain, text, turn};
 
 /// `left0` ═ `dutl` `apus run l2fwd` `dutr` ═ `right0`; `None`, with a printed line, without the privilege.
 fn lab(name: &str, mtu: u32) -> Option<Guard> {
@@ -30,10 +30,10 @@ fn forwarder(root: &Root, lab: &Guard) -> Running {
     running
 }
 
-fn bench(root: &Root, lab: &Guard, words: &[&str]) -> (Option<i32>, Value) {
+fn bench(lab: &Guard, words: &[&str]) -> (Option<i32>, Value) {
     let (left, right) = (lab.namespace("left"), lab.namespace("right"));
     let ports = ["--tx", "left0", "--tx-netns", &left, "--rx", "right0", "--rx-netns", &right, "--json"];
-    let output = apus(root, &[words, &ports].concat()).output().unwrap();
+    let output = bare(&[words, &ports].concat());
     let document: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
     validate(&document);
@@ -49,7 +49,7 @@ fn a_device_is_measured_in_both_directions() {
     let file = root.0.join("a.json").display().to_string();
     let quick = ["bench", "rfc2544", "--quick", "--min-rate", "500pps", "--max-rate", "8kpps"];
     let more = ["--frame", "64,9000", "--bidirectional", "--device", "l2fwd", "-o", &file];
-    let (code, document) = bench(&root, &lab, &[&quick[..], &more].concat());
+    let (code, document) = bench(&lab, &[&quick[..], &more].concat());
     let result = &document["result"];
     assert!(result["standard"].as_str().unwrap().starts_with("not RFC 2544"), "{result}");
     assert_eq!((&result["conforms"], &result["ended"]["complete"]), (&false.into(), &true.into()));
@@ -79,7 +79,7 @@ fn a_device_is_measured_in_both_directions() {
     assert!(html.contains("Throughput against frame size") && html.contains("not RFC 2544"));
 
     let soak = ["bench", "soak", "--rate", "500pps", "--duration", "400ms", "--window", "100ms", "--frame", "128"];
-    let (_, document) = bench(&root, &lab, &soak);
+    let (_, document) = bench(&lab, &soak);
     let result = &document["result"];
     assert_eq!(result["windows"].as_array().unwrap().len(), 4, "{result}");
     assert!(result["sent"].as_u64() > result["lost"].as_u64(), "{result}");
@@ -90,7 +90,7 @@ fn a_device_is_measured_in_both_directions() {
     let search =
         ["bench", "mlr", "--min-rate", "500pps", "--max-rate", "4kpps", "--pause", "10ms", "--warm-up", "50ms"];
     let frames = ["--frame", "imix:bbbg", "--ip", "ipv6", "--vlan", "5", "--flows", "300"];
-    let (_, document) = bench(&root, &lab, &[&search[..], &goals, &frames].concat());
+    let (_, document) = bench(&lab, &[&search[..], &goals, &frames].concat());
     let size = &document["result"]["sizes"][0];
     assert_eq!(size["goals"].as_array().unwrap().len(), 2, "{document}");
     assert_eq!((&size["anomalies"]["reordered"], &document["setup"]["flows"]), (&0.into(), &300.into()));
@@ -115,7 +115,7 @@ fn a_long_procedure_that_is_interrupted_or_loses_its_port_keeps_what_it_measured
         let words = ["bench", "rfc2544", "--quick", "--streams", "1000", "--max-rate", "2kpps", "--duration", "500ms"];
         let words = [&words[..], &["--frame", "64", "-o", &file]].concat();
         let ports = ["--tx", "left0", "--tx-netns", &left, "--rx", "right0", "--rx-netns", &right, "--json"];
-        let command = &mut apus(&root, &[&words[..], &ports].concat());
+        let command = &mut plain(&[&words[..], &ports].concat());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let running = std::cell::RefCell::new(Running(child));
         // What the tester can send takes at most 1,000 frames, and the first trial 1,000 more: after 3,000 it is over.

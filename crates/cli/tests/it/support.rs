@@ -89,7 +89,14 @@ pub fn run(root: &Root, words: &[&str]) -> Output {
 
 /// The binary, bare.
 pub fn bare(words: &[&str]) -> Output {
-    own_journal(words).args(words).stdin(Stdio::null()).output().unwrap()
+    plain(words).output().unwrap()
+}
+
+/// The binary, bare, to be started.
+pub fn plain(words: &[&str]) -> Command {
+    let mut command = own_journal(words);
+    command.args(words).stdin(Stdio::null());
+    command
 }
 
 /// The binary; where it may change settings of the running machine, with a journal of these tests' own at the place of the
