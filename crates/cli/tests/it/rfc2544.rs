@@ -9,14 +9,13 @@ use crate::schemas::validate;
 use crate::support::{Root, Running, apus, bare, plain, text, turn};
 
 /// `left0` ═ `dutl` `apus run l2fwd` `dutr` ═ `right0`; `None`, with a printed line, without the privilege.
-fn lab(name: &str, mtu: u32) -> Option<Guard> {
+fn lab(name: &str) -> Option<Guard> {
     if !rustix::process::geteuid().is_root() {
         testkit::skip("making network namespaces needs root");
         return None;
     }
     let mut lab = Lab::wire(&format!("{name}{}", std::process::id()));
     lab.addresses.clear(); // nothing but the tester's frames
-    lab.mtu = mtu;
     Some(lab.up().unwrap())
 }
 
@@ -43,12 +42,12 @@ fn bench(lab: &Guard, words: &[&str]) -> (Option<i32>, Value) {
 #[test]
 fn a_device_is_measured_in_both_directions() {
     let _turn = turn();
-    let Some(lab) = lab("rfc", 9000) else { return };
+    let Some(lab) = lab("rfc") else { return };
     let root = Root::new();
     let _running = forwarder(&root, &lab);
     let file = root.0.join("a.json").display().to_string();
     let quick = ["bench", "rfc2544", "--quick", "--min-rate", "500pps", "--max-rate", "8kpps"];
-    let more = ["--frame", "64,9000", "--bidirectional", "--device", "l2fwd", "-o", &file];
+    let more = ["--frame", "64,1518", "--bidirectional", "--device", "l2fwd", "-o", &file];
     let (code, document) = bench(&lab, &[&quick[..], &more].concat());
     let result = &document["result"];
     assert!(result["standard"].as_str().unwrap().starts_with("not RFC 2544"), "{result}");
@@ -106,7 +105,7 @@ fn forwarded(root: &Root) -> u64 {
 #[test]
 fn a_long_procedure_that_is_interrupted_or_loses_its_port_keeps_what_it_measured() {
     let _turn = turn();
-    let Some(lab) = lab("cut", 1500) else { return };
+    let Some(lab) = lab("cut") else { return };
     let root = Root::new();
     let _running = forwarder(&root, &lab);
     let (left, right) = (lab.namespace("left"), lab.namespace("right"));
