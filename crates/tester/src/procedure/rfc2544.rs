@@ -139,9 +139,9 @@ fn measure<M: Measurer + ?Sized>(
     let Some(repeated) = Repeated::of(&rates) else {
         let why = "no rate passed: does the device return the frames to the receiving port?";
         result.throughput_pps = Reading::unknown(why);
-        for reading in [&mut result.recovery_ns] {
-            *reading = Reading::unknown(why);
-        }
+        result.recovery_ns = Reading::unknown(why);
+        result.reset_ns = Reading::unknown(why);
+        result.loss = Reading::unknown(why);
         result.latency = Reading::unknown(why);
         result.back_to_back = Reading::unknown(why);
         return Ok(());

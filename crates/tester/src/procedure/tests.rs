@@ -4,6 +4,7 @@ use units::Nanos;
 
 use super::simulated::{Simulated, Tamper};
 use super::*;
+use crate::document::Name;
 use crate::frame::FrameSize;
 use crate::search::mlr::Preset;
 
@@ -88,7 +89,7 @@ fn what_is_known_comes_out_within_2_percent() {
     assert_eq!(u64::from(device.trials), 2 * trials);
     let sending: u64 = size.trials.iter().map(|trial| trial.duration_ns).sum();
     assert!(device.now.as_nanos() >= sending + trials * 9_000_000_000, "{}", device.now);
-    let long = size.trials.iter().filter(|trial| trial.test.to_string() != "back-to-back");
+    let long = size.trials.iter().filter(|trial| trial.test != Name::of(&Test::BackToBack));
     assert!(long.into_iter().all(|trial| trial.duration_ns >= 60_000_000_000));
 }
 
@@ -209,7 +210,7 @@ fn two_results_are_compared_by_their_repetitions() {
     };
     let (native, guest, again) = (of(5, 1), of(8, 2), of(5, 3));
     let found = compare(("native", &native), ("guest", &guest));
-    let mean = found.comparisons.iter().find(|one| one.quantity.to_string() == "mean_latency_ns").unwrap();
+    let mean = found.comparisons.iter().find(|one| one.quantity == Name::of(&Compared::MeanLatency)).unwrap();
     assert_eq!(mean.significant.value, Some(true), "{mean:?}");
     close("ratio", mean.ratio, 18.0 / 15.0);
     let found = compare(("native", &native), ("again", &again));
