@@ -7,7 +7,8 @@
 //! ```text
 //! facts::live ──┐            ┌── ethtool.rs  family `ethtool`, and the ioctl where that is missing or says more
 //! knob ─────────┼─► Client ──┼── netdev.rs   family `netdev`: NAPI instances, queues and their counters
-//! controllers ──┘            └── socket.rs, message.rs; sys.rs: the system calls, and what only the ioctl says
+//! controllers ──┘            ├── qdisc.rs    queueing disciplines; sockets.rs  TCP and UDP sockets
+//!                            └── socket.rs, message.rs; sys.rs: the system calls, and what only the ioctl says
 //! ```
 //!
 //! **Sources.** Documentation/netlink/specs/ethtool.yaml and netdev.yaml, Documentation/networking/ethtool-netlink.rst and
@@ -24,8 +25,10 @@ mod ethtool;
 mod message;
 mod netdev;
 mod numbers;
+mod qdisc;
 mod shared;
 mod socket;
+mod sockets;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -41,7 +44,9 @@ pub use error::{Error, Said};
 pub use ethtool::{DimLevel, Driver, EthtoolGroup, Feature, TimeStamping};
 pub use netdev::{Direction, Napi, Queue, QueueStatistics};
 pub use numbers::{Channels, Coalescing, Field, NapiSettings, Numbers, Pause, QueueCounts, Rings};
+pub use qdisc::{Netem, Qdisc};
 pub(crate) use shared::Shared;
+pub use sockets::{SocketMemory, SocketState, TcpInfo, Transport};
 
 /// A network interface. Netlink finds it by its number, even after it was renamed; the ioctl finds it by its name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -82,6 +87,7 @@ struct Family {
 pub struct Client {
     generic: Option<Socket>,
     route: Option<Socket>,
+    sockets: Option<Socket>,
     /// For the ioctl.
     control: Option<OwnedFd>,
     families: Vec<Family>,

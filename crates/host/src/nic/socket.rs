@@ -63,6 +63,11 @@ impl Socket {
         Self::open(None)
     }
 
+    /// For the state of TCP and UDP sockets.
+    pub(super) fn sockets() -> Result<Self, Error> {
+        Self::open(Some(netlink::SOCK_DIAG))
+    }
+
     fn open(protocol: Option<Protocol>) -> Result<Self, Error> {
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         sys::acknowledge_at_length(&socket)?;
