@@ -15,6 +15,7 @@ mod catalogue;
 mod cause;
 pub mod cmdline;
 mod context;
+pub mod diagnosis;
 mod difference;
 mod finding;
 mod hits;

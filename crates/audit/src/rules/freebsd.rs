@@ -285,7 +285,7 @@ const QUEUES: &[Rule] = &[
 ];
 
 /// Unit of `hw.ixl.rx_itr` and `tx_itr` in microseconds (ixl(4)).
-const ITR_UNIT_US: u64 = 2;
+pub(crate) const ITR_UNIT_US: u64 = 2;
 /// The longest interval that the thread recommends: 20,000 interrupts per second.
 const LONGEST_ITR: Nanos = Nanos::from_micros(50);
 /// The largest number of queues that the thread recommends.
@@ -323,13 +323,13 @@ fn bsd(facts: &Facts) -> Result<&FreeBsd, Skip> {
 }
 
 /// A number that is in effect, or that the loader will set.
-fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
+pub(crate) fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
     let text = known(fact)?;
     text.trim().parse().map_err(|_| Skip::unknown(format!("{} is {text:?}, not a number", fact.source())))
 }
 
 /// The value in effect, otherwise the loader's.
-fn set<'a>(host: &'a FreeBsd, name: &str) -> Fact<&'a str> {
+pub(crate) fn set<'a>(host: &'a FreeBsd, name: &str) -> Fact<&'a str> {
     let running = host.sysctl(name);
     if running.is_known() { running } else { host.tunable(name).or_else(|| running) }
 }
@@ -413,7 +413,7 @@ fn of_a_unit<'a>(host: &'a FreeBsd, driver: &str, name: &str) -> Option<Fact<&'a
 }
 
 /// Number of slots of the rings, with its source.
-fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
+pub(crate) fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
     known(&host.loader)?;
     let of_unit = of_a_unit(host, "ixl", &format!("iflib.override_n{direction}ds"));
     let of_driver = ["hw.ixl.ringsz", "hw.ixl.ring_size"].into_iter().map(|name| set(host, name));
@@ -426,13 +426,17 @@ fn slots(host: &FreeBsd, direction: &str) -> Result<(u64, String), Skip> {
 
 /// The rate of the fastest link that is up, in Gbit/s, according to its media: `40Gbase-CR4`.
 fn gigabits(host: &FreeBsd) -> Result<u64, Skip> {
-    let media = known(&host.interfaces)?.iter().filter_map(|interface| interface.media.as_deref());
-    let speeds = media.filter_map(|media| {
-        let before =
-            media.to_ascii_lowercase().split("gbase").next()?.rsplit(|c: char| !c.is_ascii_digit()).next()?.to_owned();
-        before.parse::<u64>().ok()
-    });
+    let speeds = known(&host.interfaces)?.iter().filter_map(gigabits_of);
     speeds.max().ok_or_else(|| Skip::unknown("no interface says its speed"))
+}
+
+/// The rate of an interface in Gbit/s, according to its media.
+pub(crate) fn gigabits_of(interface: &host::facts::BsdInterface) -> Option<u64> {
+    let media = interface.media.as_deref()?.to_ascii_lowercase();
+    if !media.contains("gbase") {
+        return None;
+    }
+    media.split("gbase").next()?.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// How long a ring of frames of 1500 octets lasts.

@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod bench;
+pub mod diagnose;
 pub mod dim;
 pub mod energy;
 pub mod experiment;
@@ -112,6 +113,13 @@ pub enum Command {
     /// Reads and judges the host's state; changes nothing. Apus infers what the host is used for, unless you state it
     /// with --isolated, --nic, --workload and --goal. Exit status 1 if there are findings at --min-level or above.
     Audit(Box<audit::Audit>),
+    /// Finds out why it is slow: a symptom in, causes out, ranked, with evidence and the experiment that proves each.
+    ///
+    /// Watches one end or both while your load runs: sockets, queues, rings, moderation, CPU time of threads. Changes
+    /// nothing, except with --try, which rolls back what it changes. For two hosts, record both at once with
+    /// `apus snapshot --watch`, and give the recordings with --from and --peer. Exit status 1 if a cause was found, 0 if
+    /// nothing that was seen explains the symptom, 3 if no load was seen.
+    Diagnose(Box<diagnose::Diagnose>),
     /// Shows which interrupts and softirqs hit a CPU, per second and by source.
     Irqs(audit::Irqs),
     /// Writes shell completions and manual pages, for packages; `make install` runs it.

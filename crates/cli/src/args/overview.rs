@@ -10,7 +10,7 @@ use tester::layout;
 
 /// The questions, in the order in which a new user has them, with the commands that answer each.
 const QUESTIONS: [(&str, &[&str]); 5] = [
-    ("Find out what makes packets late", &["audit", "irqs", "snapshot"]),
+    ("Find out what makes packets late", &["audit", "diagnose", "irqs", "snapshot"]),
     ("Change settings of the machine", &["tune", "moderate", "power"]),
     ("Run the packet loop, and watch it", &["run", "top", "metrics", "lab"]),
     ("Measure latency, loss and CPU time", &["demo", "bench", "probe", "experiment", "report"]),

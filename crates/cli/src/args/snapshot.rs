@@ -21,8 +21,13 @@ pub struct Snapshot {
     /// the kernel module msr.
     #[arg(long)]
     pub msrs: bool,
+    /// Between the two readings, also sample sockets, queueing disciplines and NAPI instances every 10 ms, for
+    /// `apus diagnose --from FILE`. Records ports and process numbers, but no IP addresses. Polls are only counted as
+    /// root, or with CAP_BPF and CAP_PERFMON.
+    #[arg(long)]
+    pub watch: bool,
     /// Make a masked snapshot of a recorded host (a folder or an archive) instead of this host.
-    #[arg(long, value_name = "FILE-OR-FOLDER", conflicts_with_all = ["interval", "msrs"])]
+    #[arg(long, value_name = "FILE-OR-FOLDER", conflicts_with_all = ["interval", "msrs", "watch"])]
     pub from: Option<PathBuf>,
     /// Print one JSON document (schema apus.snapshot/1) instead of a line of text.
     #[arg(long)]

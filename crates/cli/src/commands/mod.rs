@@ -3,6 +3,7 @@
 mod audit;
 mod bench;
 mod demo;
+mod diagnose;
 mod dim;
 mod energy;
 mod experiment;
@@ -46,6 +47,7 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
         Command::Moderate(typed) => moderate::run(&typed),
         Command::Power(typed) => power::run(typed),
         Command::Audit(typed) => audit::run(*typed),
+        Command::Diagnose(typed) => diagnose::run(&typed),
         Command::Irqs(typed) => irqs::run(&typed),
         Command::Generate(typed) => generate::run(&typed),
     }

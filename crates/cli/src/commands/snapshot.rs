@@ -15,7 +15,7 @@ use crate::{Failure, Status, terminal};
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // A wrong name is said before the wait.
     Packing::of(&typed.output).map_err(refused)?;
-    let plan = Plan { interval: typed.interval, unmask: typed.unmask, msrs: typed.msrs };
+    let plan = Plan { interval: typed.interval, unmask: typed.unmask, msrs: typed.msrs, watch: typed.watch };
     let snapshot = match &typed.from {
         Some(from) => Snapshot::of(&Root::open(from).map_err(unreadable)?, plan),
         None => {

@@ -3,6 +3,7 @@
 //! Keys are in snake case and carry their unit. A value that is not known is `null`.
 
 pub mod audit;
+pub mod diagnose;
 pub mod dim;
 pub mod figures;
 pub mod goals;
@@ -75,6 +76,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: guests::STATUS, schema: schema_of::<guests::StatusDocument> },
     Published { name: guests::LOG, schema: schema_of::<guests::LogLine> },
     Published { name: guests::REQUEST, schema: schema_of::<guests::RequestDocument> },
+    Published { name: diagnose::SCHEMA, schema: schema_of::<diagnose::Document> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 

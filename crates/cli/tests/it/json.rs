@@ -56,6 +56,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("audit", Here("--from {}/host")),
     ("audit diff", Here("{}/host {}/host")),
     ("audit cmdline", Here("nohz_full=2-7")),
+    ("diagnose", By("diagnose::one_cause_and_none_are_told_apart_in_the_lab")),
     ("irqs", Here("--from {}/host")),
     ("dim replay", Here("{}/calls.csv")),
     ("sim run", Here("{}/scenario.toml")),

@@ -4,6 +4,8 @@
 mod audit;
 /// `apus demo`: as root, a short one, and one that is interrupted.
 mod demo;
+/// `apus diagnose` in a lab, with one cause and with none; recordings, wrong names.
+mod diagnose;
 /// `apus dim replay`: the kernel's recorded calls, wrong use.
 mod dim;
 /// `apus experiment` in a lab, on what is known to help, to do nothing, and to help only together; as root only.

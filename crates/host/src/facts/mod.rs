@@ -17,6 +17,7 @@ mod link;
 mod live;
 mod memory;
 mod msr;
+mod observed;
 mod pci;
 mod power;
 mod read;
@@ -40,6 +41,7 @@ pub use link::{Link, Pause, QueueIrq, RxQueue, TxQueue, is_interface_name};
 pub use live::Housekeeping;
 pub use memory::{Memory, MemoryModule, Mount, Swap};
 pub use msr::{Msrs, REGISTERS, bits};
+pub use observed::{NapiSeen, Observed, QdiscSeen, SocketSeen, TcpSeen};
 pub use pci::{Aspm, Pci, PciDevice};
 pub use power::{Idle, PowerLimit, PowerZone, Scaling, Uncore};
 pub use root::{Kind, Root, RootError};
@@ -48,7 +50,7 @@ pub use task::{Cgroup, Cgroups, SchedClass, Task, Workqueues};
 
 pub(crate) use live::{THREAD_STATUS, dma_latency, holders, messages as raw_messages, thread_files};
 pub(crate) use read::{
-    Context, Ethtool, Queues, matters as message_matters, printed, printed_size, write as write_queues,
+    Context, Ethtool, OBSERVED, Queues, matters as message_matters, printed, printed_size, write as write_queues,
 };
 pub(crate) use root::mangled;
 pub(crate) use taking::{LiveLinks, away_from_isolated, isolated_cpus};
@@ -107,6 +109,8 @@ pub struct Facts {
     pub counters: Counters,
     /// Changes of counters between two readings, if there were two.
     pub interval: Fact<Interval>,
+    /// What was seen of packets in flight between the two readings. Only a snapshot taken with `--watch` has it.
+    pub observed: Fact<Observed>,
 }
 
 /// Where facts were read from.

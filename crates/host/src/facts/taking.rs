@@ -44,6 +44,11 @@ pub(crate) struct Outputs {
 }
 
 impl Facts {
+    /// Samples sockets, queueing disciplines and NAPI instances for `length`; the text of [`super::Observed`].
+    pub(crate) fn observe(root: &Root, length: Nanos) -> String {
+        serde_json::to_string(&live::observe(root, length)).unwrap_or_default()
+    }
+
     pub(crate) fn outputs(root: &Root) -> Outputs {
         Outputs {
             dma_latency: live::dma_latency(),

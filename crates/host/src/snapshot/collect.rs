@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::paths::{How, Wanted, expand, wanted};
 use super::{Plan, SIZE_LIMIT, Snapshot, commands, mask};
 use crate::facts::{
-    CpuSet, Fact, Facts, Kind, LiveLinks, REGISTERS, Root, Why, away_from_isolated, isolated_cpus, mangled,
+    CpuSet, Fact, Facts, Kind, LiveLinks, OBSERVED, REGISTERS, Root, Why, away_from_isolated, isolated_cpus, mangled,
     raw_messages, thread_files,
 };
 
@@ -61,7 +61,10 @@ pub(super) fn take(root: &Root, plan: Plan) -> Snapshot {
     }
     collector.counters("");
     if is_live {
-        thread::sleep(Duration::from_nanos(plan.interval.as_nanos()));
+        match plan.watch {
+            true => collector.text(OBSERVED, Facts::observe(root, plan.interval)),
+            false => thread::sleep(Duration::from_nanos(plan.interval.as_nanos())),
+        }
         collector.counters("again/");
     }
     collector.finish()
@@ -261,7 +264,12 @@ impl Collector<'_> {
         self.files.insert("bundle/links".to_owned(), links.into_bytes());
         if !self.plan.unmask {
             let files = std::mem::take(&mut self.files).into_iter();
-            self.files = files.map(|(path, contents)| (mask::path(&path), mask::names(&path, contents))).collect();
+            let masked = |(path, contents): (String, Vec<u8>)| match path.as_str() {
+                // It has numbers alone, of which a long one looks like a MAC address.
+                OBSERVED => (path, contents),
+                _ => (mask::path(&path), mask::names(&path, contents)),
+            };
+            self.files = files.map(masked).collect();
         }
         // A recording is no witness: what it does not hold was not looked for on its host.
         let looked = self.looked.iter().filter(|_| self.root.is_complete());

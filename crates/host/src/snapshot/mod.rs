@@ -39,12 +39,14 @@ pub struct Plan {
     pub unmask: bool,
     /// Whether to also take model-specific registers and what the kernel reads from them. This interrupts every CPU.
     pub msrs: bool,
+    /// Whether to sample sockets, queueing disciplines and NAPI instances between the two readings, for `apus diagnose`.
+    pub watch: bool,
 }
 
 impl Default for Plan {
     /// Readings three seconds apart, masked, without registers.
     fn default() -> Self {
-        Self { interval: Nanos::from_secs(3), unmask: false, msrs: false }
+        Self { interval: Nanos::from_secs(3), unmask: false, msrs: false, watch: false }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What only a live host can be asked: registers, device files, interfaces.
 
 mod links;
+mod observe;
 mod place;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use units::Nanos;
 use super::{CpuSet, Fact, Source, Why, msr as register};
 
 pub(crate) use links::{ethtool, queues, statistics};
+pub(crate) use observe::observe;
 pub use place::Housekeeping;
 
 /// Documentation/power/pm_qos_interface.rst.

@@ -52,6 +52,17 @@ pub(crate) use queue_irqs::{Queues, write};
 #[cfg(test)]
 pub(crate) use sysctls::SYSCTLS;
 
+/// What a snapshot with `--watch` saw between its readings.
+fn observed(root: &Root) -> super::Fact<super::Observed> {
+    match root.kind() {
+        Kind::Live => super::Fact::not_recorded("apus snapshot --watch"),
+        _ => root.text(OBSERVED).parse(|text| serde_json::from_str(&text)),
+    }
+}
+
+/// Where a snapshot has what it saw between its readings.
+pub(crate) const OBSERVED: &str = "commands/apus_observed";
+
 impl Facts {
     /// Reads what a place knows of its host. Model-specific registers are not read and counters are read
     /// once: see [`Self::read_with`].
@@ -120,6 +131,7 @@ impl Facts {
             memory,
             dmi,
             interval,
+            observed: observed(root),
         };
         facts.noted(housekeeping)
     }

@@ -3,7 +3,7 @@
 
 use super::settings::{memory_modules, path, thread};
 use super::{MASK, prose};
-use crate::facts::THREAD_STATUS;
+use crate::facts::{Observed, THREAD_STATUS};
 
 /// Masks the file `name` of the folder `commands`, `tasks` or `msr`. `None` if no rule reads this file. Messages are
 /// not handled here.
@@ -57,6 +57,10 @@ fn output(name: &str, text: &str) -> Option<String> {
             () if name.starts_with("tc_") => Some(lines(text, |line| {
                 line.starts_with("qdisc ").then(|| line.split(' ').take(5).collect::<Vec<_>>().join(" "))
             })),
+            // Ports and numbers of processes, no addresses.
+            () if name == "apus_observed" => {
+                serde_json::from_str::<Observed>(text).and_then(|seen| serde_json::to_string(&seen)).ok()
+            }
             () if name.starts_with("netdev_") => Some(prose(text)),
             () => None,
         };

@@ -1,0 +1,146 @@
+//! What the applications and their sockets do.
+
+use super::super::{Case, End, Experiment, Hit, PossibleCause, Socket, grade};
+use super::{bits, bytes, percent, time};
+
+pub(super) const CAUSES: &[PossibleCause] = &[
+    PossibleCause {
+        id: "slow-app",
+        why: "The receiving application does not read as fast as data comes. Its receive buffer is full, TCP closes the window and \
+              the sender waits; datagrams are dropped.",
+        reference: "tcp(7); udp(7), UdpRcvbufErrors",
+        judge: slow_app,
+    },
+    PossibleCause {
+        id: "buffer",
+        why: "A socket buffer that is smaller than what is sent in a round trip (TCP), or than a burst (UDP), stops the sender or \
+              drops datagrams although the application is fast enough.",
+        reference: "tcp(7), tcp_rmem, tcp_wmem; socket(7), SO_RCVBUF",
+        judge: buffer,
+    },
+];
+
+/// A receive buffer below this is smaller than the kernel's default of 128 KiB (tcp(7), tcp_rmem) or 208 KiB (UDP).
+const SMALL_BUFFER: f64 = 98_304.0;
+
+/// The sockets of `end` with the socket at the other end of the connection.
+fn pairs<'a>(end: &'a End, peer: Option<&'a End>) -> impl Iterator<Item = (&'a Socket, Option<&'a Socket>)> {
+    end.sockets.iter().map(move |socket| {
+        let of_peer = peer.and_then(|peer| {
+            peer.sockets.iter().find(|other| {
+                socket.remote_port != 0
+                    && other.transport == socket.transport
+                    && (other.local_port, other.remote_port) == (socket.remote_port, socket.local_port)
+            })
+        });
+        (socket, of_peer)
+    })
+}
+
+fn best(hits: impl Iterator<Item = Hit>) -> Option<Hit> {
+    hits.max_by_key(|hit| hit.likelihood_percent)
+}
+
+fn slow_app(case: &Case) -> Option<Hit> {
+    case.worst(|end, peer| {
+        best(pairs(end, peer).filter_map(|(socket, sender)| {
+            let (full, limit) = (socket.half_full?, socket.receive_limit?);
+            let limited = sender.and_then(|sender| sender.window_limited);
+            // The mark at the other end: it waits for the window; or here, datagrams are dropped.
+            let mark = match socket.transport.as_str() {
+                "tcp" => limited.map_or(0.7, |share| 0.4 + 0.6 * grade(share, 0.05, 0.3)),
+                _ => grade(socket.drops, 0.0, 20.0),
+            };
+            // A buffer that is small is full at once, whoever reads.
+            let size = grade(limit, SMALL_BUFFER / 2.0, SMALL_BUFFER);
+            let app = socket.process.as_ref();
+            let who = app.map_or_else(|| format!("the receiver on port {}", socket.local_port), |(name, _, _)| name.clone());
+            let work = app.map(|(_, share, _)| match share {
+                share if *share >= 0.8 => format!("{who} takes {} of a CPU: it computes", percent(*share)),
+                share => format!("{who} takes {} of a CPU: it waits for something else", percent(*share)),
+            });
+            let mut hit = Hit::new(
+                97.0 * grade(full, 0.2, 0.5) * mark * size,
+                Some(end),
+                format!("{who} does not read as fast as data comes: its receive buffer is at least half full for {} of the time", percent(full)),
+                Experiment::text("profile the application (`perf top -p PID`, or `strace -c -p PID` if it waits); let a reader that does nothing (`iperf3 -s`) take its place and compare"),
+            )
+            .see(
+                format!("port {}: {} wait on average, in a buffer of {}", socket.local_port, bytes(socket.rx_queue), bytes(limit)),
+                "sock_diag",
+            );
+            if let Some(work) = work {
+                hit = hit.see(work, "/proc/PID/task/TID/stat");
+            }
+            if let Some(limited) = limited {
+                hit = hit.see(format!("the sender waits for the window for {} of the time", percent(limited)), "tcp_info, tcpi_rwnd_limited");
+            }
+            if socket.drops > 0.0 {
+                hit = hit.see(format!("{:.0} datagrams dropped in {:.1} s", socket.drops, end.length_s), "sock_diag, SK_MEMINFO_DROPS");
+            }
+            Some(hit)
+        }))
+    })
+}
+
+fn buffer(case: &Case) -> Option<Hit> {
+    case.worst(|end, peer| best(pairs(end, peer).filter_map(|(socket, other)| receive_buffer(end, socket, other)).chain(send_buffers(end))))
+}
+
+fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option<Hit> {
+    let (full, limit) = (socket.half_full?, socket.receive_limit?);
+    let small = grade(limit, 2.0 * SMALL_BUFFER, SMALL_BUFFER);
+    let experiment = || {
+        Experiment::text(
+            "give the socket a larger SO_RCVBUF, or none so that the kernel sizes it (net.ipv4.tcp_rmem, net.core.rmem_default), and measure again",
+        )
+    };
+    if socket.transport == "udp" {
+        // A reader that is too slow keeps even a large buffer full.
+        let reads = 1.0 - grade(full, 0.3, 0.8) * (1.0 - small);
+        let hit = Hit::new(
+            96.0 * grade(socket.drops, 0.0, 20.0) * reads * (0.55 + 0.45 * small),
+            Some(end),
+            format!("The receive buffer of port {} ({}) is too small for bursts: {:.0} datagrams dropped", socket.local_port, bytes(limit), socket.drops),
+            experiment(),
+        );
+        return Some(
+            hit.see(format!("{:.0} datagrams dropped in {:.1} s", socket.drops, end.length_s), "sock_diag, SK_MEMINFO_DROPS")
+                .see(format!("the buffer is at least half full for {} of the time only", percent(full)), "sock_diag"),
+        );
+    }
+    let sender = sender?;
+    let (limited, window) = (sender.window_limited?, sender.send_window?);
+    let rtt = sender.rtt_us.filter(|rtt| *rtt > 0.0)?;
+    let ceiling = window * 8.0 / rtt * 1e6;
+    let hit = Hit::new(
+        97.0 * grade(limited, 0.05, 0.3) * small,
+        Some(end),
+        format!("The receive buffer of port {} ({}) is smaller than what is sent in a round trip", socket.local_port, bytes(limit)),
+        experiment(),
+    );
+    Some(
+        hit.see(format!("the sender waits for the window for {} of the time", percent(limited)), "tcp_info, tcpi_rwnd_limited")
+            .see(
+                format!("a window of {} every {} are at most {}", bytes(window), time(rtt), bits(ceiling)),
+                "tcp_info, tcpi_snd_wnd; arithmetic",
+            )
+            .see(format!("the buffer's limit is {}", bytes(limit)), "sock_diag, SK_MEMINFO_RCVBUF"),
+    )
+}
+
+fn send_buffers(end: &End) -> impl Iterator<Item = Hit> {
+    end.tcp().filter_map(|socket| {
+        let (limited, limit, rtt) = (socket.sndbuf_limited?, socket.send_limit?, socket.rtt_us?);
+        let hit = Hit::new(
+            95.0 * grade(limited, 0.1, 0.4) * grade(limit, 2.0 * SMALL_BUFFER, SMALL_BUFFER),
+            Some(end),
+            format!("The send buffer of port {} ({}) is smaller than what is sent in a round trip", socket.local_port, bytes(limit)),
+            Experiment::text("give the socket a larger SO_SNDBUF, or none so that the kernel sizes it (net.ipv4.tcp_wmem), and measure again"),
+        );
+        Some(
+            hit.see(format!("the send buffer stops the sender for {} of the time", percent(limited)), "tcp_info, tcpi_sndbuf_limited")
+                .see(format!("{} every {} are at most {}", bytes(limit), time(rtt), bits(limit * 8.0 / rtt * 1e6)), "arithmetic"),
+        )
+    })
+}

@@ -1,0 +1,148 @@
+//! What processor, bus and hypervisor do.
+
+use super::super::{Case, End, Experiment, Hit, PossibleCause, Reference, grade};
+use super::{percent, time};
+
+pub(super) const CAUSES: &[PossibleCause] = &[
+    PossibleCause {
+        id: "cpu-full",
+        why: "A CPU that serves packets is busy nearly all the time: packets wait for it, and more do not fit.",
+        reference: "Documentation/networking/scaling.rst",
+        judge: cpu_full,
+    },
+    PossibleCause {
+        id: "steal",
+        why: "The hypervisor runs others on the CPUs of this guest. Meanwhile nothing here runs.",
+        reference: "proc_stat(5), steal",
+        judge: steal,
+    },
+    PossibleCause {
+        id: "idle-states",
+        why: "A packet that finds its CPU in a deep idle state waits until the CPU has left it.",
+        reference: "Documentation/admin-guide/pm/cpuidle.rst",
+        judge: idle_states,
+    },
+    PossibleCause {
+        id: "frequency",
+        why: "A busy CPU that does not run at its highest frequency needs longer for each packet.",
+        reference: "Documentation/admin-guide/pm/cpufreq.rst",
+        judge: frequency,
+    },
+    PossibleCause {
+        id: "pcie",
+        why: "The card's link has fewer lanes or a lower speed than the card supports, which caps its throughput.",
+        reference: "PCI Express Base Specification, 7.5.3.8",
+        judge: pcie,
+    },
+    PossibleCause {
+        id: "throttling",
+        why: "A processor that is too hot lowers its frequency.",
+        reference: "Documentation/admin-guide/thermal",
+        judge: throttling,
+    },
+];
+
+fn cpu_full(case: &Case) -> Option<Hit> {
+    // The kernel's own threads that poll or serve softirqs, as their CPU time shows.
+    case.worst(|end, _| {
+        let thread = end.loads.iter().find(|load| load.name.starts_with("napi/") || load.name.starts_with("ksoftirqd/"))?;
+        Some(
+            Hit::new(
+                85.0 * grade(thread.share, 0.75, 0.97),
+                Some(end),
+                format!("{} takes {} of a CPU: the queue's CPU is full", thread.name, percent(thread.share)),
+                Experiment::text("spread the flows over more queues and CPUs, or lower the load by a tenth and see whether latency and drops go away"),
+            )
+            .see(format!("{}: {} of a CPU", thread.name, percent(thread.share)), "/proc/PID/stat"),
+        )
+    })
+}
+
+fn steal(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let (cpu, share) = end.steal.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
+        Some(
+            Hit::new(
+                88.0 * grade(*share, 0.1, 0.4),
+                Some(end),
+                format!("The hypervisor takes {} of CPU {cpu}", percent(*share)),
+                Experiment::text("pin the guest's virtual CPUs to cores of their own (`virsh vcpupin`), and measure again"),
+            )
+            .see(format!("steal on CPU {cpu}: {}", percent(*share)), "/proc/stat"),
+        )
+    })
+}
+
+/// What the whole host shares explains no difference to another card in the same host.
+fn shared(case: &Case, likelihood: f64) -> f64 {
+    if case.symptom.reference == Reference::SameHost { likelihood * 0.6 } else { likelihood }
+}
+
+fn idle_states(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let (exit, state, rate) = end.idle_exit.clone()?;
+        let late = case.symptom.excess_us();
+        let share = late.map_or(0.8, |late| grade(exit / late.max(1.0), 0.1, 0.8));
+        let likelihood = if case.symptom.is_late() { 80.0 } else { 40.0 } * grade(exit, 15.0, 60.0) * (0.4 + 0.6 * share);
+        let mut hit = Hit::new(
+            shared(case, likelihood),
+            Some(end),
+            format!("CPUs enter {state}: up to {} to wake", time(exit)),
+            Experiment::text("forbid deep states for the time of a measurement (hold /dev/cpu_dma_latency at 2 us; FreeBSD: `sysctl hw.acpi.cpu.cx_lowest=C1`), and compare"),
+        );
+        hit = match rate > 0.0 {
+            true => hit.see(format!("{state} entered {rate:.0} times a second"), "cpuidle, usage"),
+            false => hit.see(format!("{state} is allowed, and exits of such states take about {}", time(exit)), "hw.acpi.cpu.cx_lowest; interrupt-mode DPDK slides (2017)"),
+        };
+        if case.symptom.reference == Reference::SameHost {
+            hit = hit.see("another card in the same host reaches the expected numbers with the same idle states", "the symptom");
+        }
+        Some(hit)
+    })
+}
+
+fn frequency(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let share = end.frequency_share?;
+        Some(
+            Hit::new(
+                shared(case, 75.0 * grade(share, 0.85, 0.5)),
+                Some(end),
+                format!("A busy CPU runs at {} of its highest frequency", percent(share)),
+                Experiment::text("fix the frequency for the time of a measurement (`apus power set`), and compare"),
+            )
+            .see(format!("{} of the maximum", percent(share)), "cpufreq, scaling_cur_freq"),
+        )
+    })
+}
+
+fn pcie(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let share = end.pcie_share?;
+        let likelihood = 80.0 * grade(share, 0.9, 0.5);
+        Some(
+            Hit::new(
+                if case.symptom.is_slow() { likelihood } else { likelihood * 0.3 },
+                Some(end),
+                format!("The card's PCI Express link has {} of the bandwidth that the card supports", percent(share)),
+                Experiment::text("put the card into a slot with all lanes, and compare `lspci -vv` (LnkSta) and the throughput"),
+            )
+            .see(format!("lanes x speed: {} of the maximum", percent(share)), "current_link_width, current_link_speed"),
+        )
+    })
+}
+
+fn throttling(case: &Case) -> Option<Hit> {
+    case.worst(|end: &End, _| {
+        let events = end.throttles.filter(|events| *events > 0.0)?;
+        Some(
+            Hit::new(
+                70.0 * grade(events, 0.0, 10.0),
+                Some(end),
+                format!("The processor was too hot {events:.0} times in {:.1} s", end.length_s),
+                Experiment::text("look at fans and air flow; lower the load and see whether it goes away"),
+            )
+            .see(format!("{events:.0} events"), "thermal_throttle"),
+        )
+    })
+}

@@ -1,0 +1,119 @@
+//! What happens between the ends.
+
+use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
+use super::{LAN_US, percent, time};
+
+pub(super) const CAUSES: &[PossibleCause] = &[
+    PossibleCause {
+        id: "loss",
+        why: "Frames are lost between the ends: a bad cable or transceiver, a full switch, a discipline that drops on purpose. TCP \
+              sends them again, a round trip or a timeout later, and slows down.",
+        reference: "Mathis et al., The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997); tc-netem(8)",
+        judge: loss,
+    },
+    PossibleCause {
+        id: "delay",
+        why: "The way between the ends is long: distance, a tunnel, a full buffer of a switch, or a discipline that delays on purpose. \
+              A window is sent once in a round trip.",
+        reference: "RFC 6349, section 3.1; tc-netem(8)",
+        judge: delay,
+    },
+];
+
+/// Shares of retransmitted segments: clean local networks stay below the first; the second is one in 500.
+const RETRANSMITTED: (f64, f64) = (5e-4, 2e-3);
+/// Fewer segments than this say nothing about a share.
+const FEW_SEGMENTS: f64 = 100.0;
+
+fn loss(case: &Case) -> Option<Hit> {
+    let stated = case.worst(|end, _| {
+        let (_, loss) = end.netem.filter(|(_, loss)| *loss > 0.0)?;
+        Some(
+            Hit::new(
+                98.0 * grade(loss, 1e-5, 1e-3),
+                Some(end),
+                format!("netem drops {} of the packets that {} sends", percent(loss), end.interface),
+                remove_netem(end),
+            )
+            .see(format!("netem: loss {}", percent(loss)), format!("tc -s qdisc show dev {}", end.interface)),
+        )
+    });
+    let seen = case.worst(|end, peer| {
+        let (again, all) = retransmissions(end)?;
+        let share = again / all.max(1.0);
+        // What the ends themselves dropped explains as much.
+        let dropped = |end: &End| -> f64 {
+            let ring: f64 = end.drops.first().map_or(0.0, |drops| drops.count as f64);
+            // TCP counts duplicates among its drops.
+            let udp = end.sockets.iter().filter(|socket| socket.transport == "udp");
+            ring + udp.map(|socket| socket.drops).sum::<f64>()
+        };
+        let own = dropped(end) + peer.map_or(0.0, dropped);
+        let unexplained = (again - own).max(0.0) / again.max(1.0);
+        let hit = Hit::new(
+            96.0 * grade(share, RETRANSMITTED.0, RETRANSMITTED.1) * unexplained * grade(again, 2.0, 8.0),
+            None,
+            format!("{} of the segments are sent again, and neither end dropped them", percent(share)),
+            Experiment::text("compare the frames that one end sent with those that the other received (`ip -s link`, both at once), then each hop between; change cable or port"),
+        )
+        .see(format!("{again:.0} of {all:.0} segments sent again"), "tcp_info, or Tcp.RetransSegs of /proc/net/snmp")
+        .see(format!("dropped by rings and sockets of the ends that are known: {own:.0}"), "counters");
+        Some(hit)
+    });
+    match (stated, seen) {
+        (Some(a), Some(b)) => Some(if a.likelihood_percent >= b.likelihood_percent { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Of the sockets; if they are not known, of the whole host.
+fn retransmissions(end: &End) -> Option<(f64, f64)> {
+    let of_sockets = end.tcp().filter_map(|tcp| tcp.retransmitted.zip(tcp.segments));
+    let summed = of_sockets.reduce(|a, b| (a.0 + b.0, a.1 + b.1));
+    summed.or(end.retransmitted).filter(|(_, all)| *all >= FEW_SEGMENTS)
+}
+
+fn remove_netem(end: &End) -> Experiment {
+    Experiment::text(format!("remove it (`tc qdisc del dev {} root`), and measure again", end.interface))
+}
+
+fn delay(case: &Case) -> Option<Hit> {
+    let stated = case.worst(|end, _| {
+        let (delay, _) = end.netem.filter(|(delay, _)| *delay > 0.0)?;
+        Some(
+            Hit::new(
+                98.0 * grade(delay, 1.0, LAN_US / 2.0),
+                Some(end),
+                format!("netem delays what {} sends by {}", end.interface, time(delay)),
+                remove_netem(end),
+            )
+            .see(format!("netem: delay {}", time(delay)), format!("tc qdisc show dev {}", end.interface)),
+        )
+    });
+    let seen = case.worst(|end, peer| {
+        let least = end.tcp().filter_map(|tcp| tcp.min_rtt_us).reduce(f64::min)?;
+        let holds = end.hold_us() + peer.map_or(0.0, End::hold_us);
+        let expected = case.symptom.expected_ping_ns.map_or(LAN_US, |ns| ns as f64 / 1e3 * 2.0);
+        let rest = least - holds;
+        // Completions that take long show a card that holds frames: then the delay is at this end.
+        let inside = end
+            .tcp()
+            .filter_map(|tcp| Some(tcp.in_transmission? / tcp.segments_s.filter(|rate| *rate > 0.0)? / 1500.0 * 1e6))
+            .fold(0.0, f64::max);
+        let elsewhere = 1.0 - grade(inside / least.max(1.0), 0.1, 0.4);
+        let likelihood = 95.0 * grade(rest, expected, 2.0 * expected) * elsewhere;
+        let hit = Hit::new(
+            likelihood,
+            None,
+            format!("The way between the ends takes {}: no round trip was shorter", time(least)),
+            Experiment::text("measure each hop (`mtr`, `ping` of the nearest switch or router); compare with the distance: 100 km of fibre are 1 ms there and back"),
+        )
+        .see(format!("shortest round trip {}", time(least)), "tcp_info, tcpi_min_rtt")
+        .see(format!("held for moderation at the ends that are known: {}", time(holds)), "settings in force");
+        Some(hit)
+    });
+    match (stated, seen) {
+        (Some(a), Some(b)) => Some(if a.likelihood_percent >= b.likelihood_percent { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,240 @@
+//! What happens to packets from the wire to the stack.
+
+use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
+use super::{bits, percent, time};
+
+pub(super) const CAUSES: &[PossibleCause] = &[
+    PossibleCause {
+        id: "rx-moderation",
+        why: "The card or the kernel holds received packets for a time before anybody looks at them, so that one interrupt \
+              serves several. An answer is late by up to that time, and a window's worth of data is delivered only once in it.",
+        reference: "Documentation/networking/napi.rst; ixl(4); DIM slides (Gospodarek)",
+        judge: rx_moderation,
+    },
+    PossibleCause {
+        id: "fifo",
+        why: "A real-time thread on the queue's CPU comes before the thread that polls the queue, so packets wait until it \
+              sleeps.",
+        reference: "sched(7); Documentation/networking/napi.rst, threaded NAPI",
+        judge: fifo,
+    },
+    PossibleCause {
+        id: "one-queue",
+        why: "A queue is served by one CPU. Flows that all arrive by one queue cannot use the other CPUs, and wait for each \
+              other.",
+        reference: "Documentation/networking/scaling.rst, RSS",
+        judge: one_queue,
+    },
+    PossibleCause {
+        id: "ring",
+        why: "Packets that arrive while the ring is full are dropped. A ring of N slots is full N / rate after its reader \
+              stopped; a burst that is longer than the ring is cut.",
+        reference: "ethtool(8), -g; drivers/net/tun.c",
+        judge: ring,
+    },
+    PossibleCause {
+        id: "rps",
+        why: "Receive packet steering passes each packet to another CPU by an interprocessor interrupt; if the application \
+              runs elsewhere, the packet crosses CPUs twice.",
+        reference: "Documentation/networking/scaling.rst, RPS",
+        judge: rps,
+    },
+];
+
+/// A hold counts if it is at least this long: the least that the kernel's profiles use at low rates is 1 to 16 us (DIM), and
+/// the founding thread accepts 20 to 50 us.
+const HARMLESS_HOLD_US: f64 = 50.0;
+
+fn rx_moderation(case: &Case) -> Option<Hit> {
+    case.worst(|end, peer| {
+        let hold = end.rx_hold_us.filter(|hold| *hold > HARMLESS_HOLD_US)?;
+        // Polls show that the timer is in force: not many more than one per hold and queue.
+        let queues = f64::from(end.queue_count.unwrap_or(1));
+        let polls = end.polls.map(|polls| polls / end.length_s);
+        let by_timer = polls.map(|rate| (10.0..=2.0 * queues * 1e6 / hold).contains(&rate));
+        let rtt = end.tcp().chain(peer.into_iter().flat_map(|peer| peer.tcp())).filter_map(|tcp| tcp.rtt_us).reduce(f64::max);
+        let late = case.symptom.excess_us().or(rtt);
+        let explains = late.map(|late| hold / late.max(1.0));
+        let likelihood = 95.0
+            * grade(hold, HARMLESS_HOLD_US, 2.0 * HARMLESS_HOLD_US)
+            * match explains {
+                // With several holds in a round trip, one is at least a quarter of it.
+                // Polls at the timer's pace are as good a mark: then a busy machine makes the rest of the round trip.
+                Some(share) => grade(share, 0.05, 0.25).max(if by_timer == Some(true) { 0.75 } else { 0.0 }),
+                None => 0.7,
+            }
+            * match by_timer {
+                Some(false) => 0.5,
+                Some(true) => 1.0,
+                None => 0.95,
+            };
+        let likelihood = if case.symptom.is_late() { likelihood } else { likelihood * 0.8 };
+        let mut hit = Hit::new(
+            likelihood,
+            Some(end),
+            format!("Received packets are held for up to {} before anybody looks at them", time(hold)),
+            Experiment::text(format!(
+                "switch the moderation of {} off, measure again, and put it back; `apus moderate {} --goal p99=100us` then holds only \
+                 as long as a goal allows",
+                end.interface, end.interface
+            ))
+            .with(format!(
+                "summary = \"no receive moderation on {0}\"\n[factor.network.{0}]\nnapi = {{ defer-hard-irqs = 0, gro-flush-timeout = 0 }}",
+                end.interface
+            )),
+        )
+        .see(format!("packets are held for {}", time(hold)), end.rx_hold_by.clone());
+        if let Some(late) = case.symptom.excess_us() {
+            hit = hit.see(
+                format!("the round trip takes {} longer than expected: one hold is {} of that", time(late), percent(hold / late)),
+                "the symptom",
+            );
+        } else if let Some(rtt) = rtt {
+            hit = hit.see(format!("round trips take {} on average", time(rtt)), "tcp_info, tcpi_rtt");
+        }
+        if let Some(polls) = polls {
+            hit = hit.see(
+                format!("{polls:.0} polls a second, and one every {} are {:.0}", time(hold), 1e6 / hold),
+                "tracepoint napi_poll",
+            );
+        }
+        Some(hit)
+    })
+}
+
+fn fifo(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let hog = end.hogs.iter().find(|hog| end.queue_cpus.contains(hog.cpu))?;
+        // Other CPUs of the mask can take the thread's work; a softirq preempts a real-time thread, unless ksoftirqd has it.
+        let pinned = if end.queue_cpus.len() == 1 { 1.0 } else { 0.7 };
+        let reached = if end.threaded { 1.0 } else { 0.65 };
+        let hit = Hit::new(
+            97.0 * grade(hog.share, 0.1, 0.4) * pinned * reached,
+            Some(end),
+            format!("A real-time thread takes {} of CPU {}, which serves the queues of {}", percent(hog.share), hog.cpu, end.interface),
+            Experiment::text(format!(
+                "move {} to a CPU without a queue (`taskset -p`), or the queue to another CPU, and measure again",
+                hog.name
+            )),
+        )
+        .see(format!("{}, priority {}: {} of a CPU", hog.name, hog.priority, percent(hog.share)), "/proc/PID/task/TID/stat")
+        .see(format!("the queues are served on CPU {}", end.queue_cpus), "affinity of NAPI threads and interrupts");
+        Some(hit)
+    })
+}
+
+/// A queue that receives fewer packets than this a second keeps no CPU busy.
+const FEW_PACKETS: f64 = 500.0;
+
+fn one_queue(case: &Case) -> Option<Hit> {
+    case.worst(|end, peer| {
+        let count = end.queue_count.map_or(end.queues.len(), |count| count as usize).max(end.queues.len());
+        let total: f64 = end.queues.iter().map(|queue| queue.amount).sum();
+        let top = end.queues.iter().max_by(|a, b| a.amount.total_cmp(&b.amount)).filter(|_| count >= 2 && total > 0.0)?;
+        let share = top.amount / total;
+        if end.length_s == 0.0 {
+            return hot_queue(case, end, &top.queue, top.amount, total);
+        }
+        let rate = total / end.length_s;
+        let connected = |end: &End| end.sockets.iter().filter(|socket| socket.remote_port != 0).count();
+        let flows = connected(end).max(peer.map_or(0, connected));
+        // The probability that so many flows meet in one queue by chance.
+        let by_chance = (count as f64).powi(1 - flows.max(1) as i32);
+        let hit = Hit::new(
+            95.0 * grade(share, 0.7, 0.9) * grade(rate, FEW_PACKETS, 2.0 * FEW_PACKETS) * grade(flows as f64, 1.0, 4.0) * (1.0 - by_chance),
+            Some(end),
+            format!("{} of the packets of {flows} flows arrive by one of {count} queues of {}", percent(share), end.interface),
+            Experiment::text(format!(
+                "spread the flows (`ethtool -x {}`: equal weights; `ethtool -N {} rx-flow-hash udp4 sdfn`; no XPS mask at the \
+                 sender that names one queue), and watch the packets of each queue",
+                end.interface, end.interface
+            )),
+        )
+        .see(format!("{}: {:.0} of {:.0} packets a second", top.queue, top.amount / end.length_s, rate), "packets by queue")
+        .see(format!("by chance, {flows} flows meet in one of {count} queues with a probability of {by_chance:.1e}"), "arithmetic");
+        Some(hit)
+    })
+}
+
+/// A recording without packets by queue has the load of each queue's interrupt thread: hundredths of a percent of a CPU.
+fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Option<Hit> {
+    let (busy, others) = (top / 1e4, (total - top) / 1e4);
+    let likelihood = 80.0 * grade(busy, 0.25, 0.6) * grade(busy / (busy + others).max(f64::MIN_POSITIVE), 0.5, 0.9);
+    let hit = Hit::new(
+        if case.symptom.is_slow() { likelihood } else { likelihood * 0.6 },
+        Some(end),
+        format!("One queue does the work: its interrupt thread takes {} of a CPU, all others together {}", percent(busy), percent(others)),
+        Experiment::text("use several flows (iperf -P 4) and 4 to 8 queues, and look at the interrupt threads again"),
+    )
+    .see(format!("{queue}: {} of a CPU", percent(busy)), "top -SH");
+    Some(match case.symptom.measured_bps {
+        Some(rate) => hit.see(
+            format!("{} need {} of a CPU: one CPU carries at most {}", bits(rate as f64), percent(busy), bits(rate as f64 / busy)),
+            "arithmetic",
+        ),
+        None => hit,
+    })
+}
+
+/// A share of dropped packets that nobody notices, and one that TCP's throughput suffers from (Mathis et al. 1997: with
+/// 0.1 % and a round trip of 1 ms, a connection of 1460-byte segments gets about 450 Mbit/s).
+const LOST: (f64, f64) = (1e-4, 1e-3);
+
+fn ring(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let drops = end.drops.first()?;
+        let (packets, rate, slots) = match drops.sending {
+            true => (end.tx_packets?, end.tx_rate()?, end.tx_slots),
+            false => (end.rx_packets?, end.rx_rate()?, end.rx_slots),
+        };
+        let lost = drops.count as f64 / (packets + drops.count as f64);
+        let slots_text = slots.map_or("of unknown size".to_owned(), |slots| format!("of {slots} slots"));
+        let small = match (slots, end.rx_slots_max.filter(|_| !drops.sending)) {
+            (Some(slots), _) if slots <= 256 => 1.0,
+            (Some(slots), Some(most)) if slots < most => 0.9,
+            _ => 0.7,
+        };
+        let direction = if drops.sending { "send" } else { "receive" };
+        let mut hit = Hit::new(
+            98.0 * grade(lost, LOST.0, LOST.1) * small,
+            Some(end),
+            format!("The {direction} ring of {} overflows: {} of the packets are dropped", end.interface, percent(lost)),
+            Experiment::text(match end.driver.as_deref() {
+                Some("tun") => format!("enlarge the ring (`ip link set {} txqueuelen 1000`), and watch {}", end.interface, drops.counter),
+                _ => format!("enlarge the ring (`ethtool -G {}`), and watch {}", end.interface, drops.counter),
+            }),
+        )
+        .see(format!("{} = {} in {:.1} s", drops.counter, drops.count, end.length_s), format!("counters of {}", end.interface));
+        if let Some(slots) = slots {
+            let lasts = slots as f64 / rate.max(1.0) * 1e6;
+            let text = format!("a ring {slots_text} lasts {} at the mean rate of {rate:.0} packets a second; a burst fills it in less", time(lasts));
+            hit = hit.see(text, "ethtool -g, or txqueuelen of a tap; arithmetic");
+        }
+        Some(hit)
+    })
+}
+
+fn rps(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let (steered, packets) = (end.rps_packets?, end.rx_packets?);
+        if end.rps_cpus.is_empty() {
+            return None;
+        }
+        let share = (steered / packets.max(1.0)).min(1.0);
+        let apps: Vec<_> = end.sockets.iter().filter_map(|socket| socket.process.as_ref()).collect();
+        let elsewhere = apps.iter().any(|(_, _, cpus)| !cpus.is_empty() && cpus.intersection(&end.rps_cpus).is_empty());
+        let far = if elsewhere { 1.0 } else { 0.65 };
+        let mut hit = Hit::new(
+            90.0 * grade(share, 0.1, 0.5) * far,
+            Some(end),
+            format!("Receive packet steering passes {} of the packets of {} to CPU {}", percent(share), end.interface, end.rps_cpus),
+            Experiment::text(format!("switch it off (write 0 to /sys/class/net/{}/queues/rx-*/rps_cpus), and measure again", end.interface)),
+        )
+        .see(format!("{:.0} packets a second came by steering", steered / end.length_s.max(f64::MIN_POSITIVE)), "/proc/net/softnet_stat")
+        .see(format!("rps_cpus is {}", end.rps_cpus), format!("/sys/class/net/{}/queues/rx-*/rps_cpus", end.interface));
+        if let Some((name, _, cpus)) = apps.iter().find(|_| elsewhere) {
+            hit = hit.see(format!("{name} runs on CPU {cpus}"), "/proc/PID/task/TID/status");
+        }
+        Some(hit)
+    })
+}

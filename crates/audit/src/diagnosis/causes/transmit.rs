@@ -1,0 +1,180 @@
+//! What happens to packets from the socket to the wire.
+
+use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
+use super::{bits, percent, time};
+
+pub(super) const CAUSES: &[PossibleCause] = &[
+    PossibleCause {
+        id: "tx-moderation",
+        why: "A sent packet occupies its slot of the ring, and its share of the socket's send buffer, until the card reports that \
+              it was sent. If that report is moderated for about as long as the ring lasts, the sender stops; and a card that \
+              gathers frames before sending makes each late.",
+        reference: "ixl(4), hw.ixl.tx_itr; freebsd-net, \"ixl 40G bad performance\"; Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes",
+        judge: tx_moderation,
+    },
+    PossibleCause {
+        id: "offloads",
+        why: "Without segmentation offload the stack handles every frame on its own instead of up to 64 KiB at once, which costs \
+              the sender several times the CPU time for each byte.",
+        reference: "Documentation/networking/segmentation-offloads.rst",
+        judge: offloads,
+    },
+    PossibleCause {
+        id: "shaper",
+        why: "A queueing discipline holds packets back to keep to a rate.",
+        reference: "tc-tbf(8), tc-htb(8)",
+        judge: shaper,
+    },
+];
+
+/// Bytes that a frame with a payload of 1500 takes on the wire (IEEE 802.3: header, check sequence, preamble, gap).
+const WIRE_BYTES: f64 = 1538.0;
+/// Memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and the structures beside it
+/// (include/linux/skbuff.h, `SKB_TRUESIZE`; tcp_stream_alloc_skb), and per byte of payload a little more than one.
+const SEGMENT_BYTES: f64 = 1280.0;
+/// Completions that take less are not noticed: interrupts without moderation take 10 to 50 us.
+const HARMLESS_US: f64 = 150.0;
+
+fn tx_moderation(case: &Case) -> Option<Hit> {
+    let measured = case.worst(|end, peer| measured_hold(case, end, peer));
+    let stated = case.worst(|end, _| stated_hold(case, end));
+    match (measured, stated) {
+        (Some(a), Some(b)) => Some(if a.likelihood_percent >= b.likelihood_percent { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Little's law: what is on its way divided by the rate is the time that it takes.
+fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
+    let busiest = end.tcp().max_by(|a, b| a.segments_s.unwrap_or(0.0).total_cmp(&b.segments_s.unwrap_or(0.0)))?;
+    let (inside, segments) = (busiest.in_transmission?, busiest.segments_s.filter(|rate| *rate >= 50.0)?);
+    let payload = busiest.sent_bps.unwrap_or(0.0) / 8.0 / segments;
+    let takes = inside / (segments * (SEGMENT_BYTES + payload)) * 1e6;
+    // A bulk sender always has up to 1 ms inside (net/ipv4/tcp_output.c, `tcp_small_queue_check`): then it says nothing.
+    if payload > 8192.0 {
+        return None;
+    }
+    // In a veth pair, the receiver's NAPI is what completes a transmission.
+    let elsewhere = peer.map_or(0.0, End::hold_us);
+    let hold = takes - elsewhere;
+    // And if that is a thread, its waiting for a CPU is in it.
+    let scheduled = end.driver.as_deref() == Some("veth") && peer.is_some_and(|peer| peer.threaded);
+    let rtt = busiest.rtt_us.unwrap_or(takes);
+    let likelihood = 93.0 * grade(hold, HARMLESS_US, 2.5 * HARMLESS_US) * grade(hold / rtt.max(1.0), 0.1, 0.3);
+    let likelihood = likelihood * if scheduled { 0.45 } else { 1.0 };
+    let likelihood = if case.symptom.is_late() { likelihood } else { likelihood * 0.8 };
+    Some(
+        Hit::new(
+            likelihood,
+            Some(end),
+            format!("A sent packet waits {} until the card reports it as sent", time(takes)),
+            Experiment::text(format!(
+                "set `ethtool -C {} tx-usecs 0 tx-frames 1` (or the like at the device that {} sends to), and measure again",
+                end.interface, end.interface
+            )),
+        )
+        .see(
+            format!(
+                "on average {inside:.0} bytes of port {} are between socket and wire; {segments:.0} segments a second of about {:.0} bytes each: {inside:.0} / ({segments:.0}/s x {:.0}) = {}",
+                busiest.local_port, SEGMENT_BYTES + payload, SEGMENT_BYTES + payload, time(takes)
+            ),
+            "sock_diag, SK_MEMINFO_WMEM_ALLOC; Little's law",
+        )
+        .see(format!("round trips take {} on average", time(rtt)), "tcp_info, tcpi_rtt"),
+    )
+}
+
+/// A setting against the time that the ring lasts: a coincidence that the thread calls dangerously close.
+fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
+    let (hold, slots, speed) = (end.tx_hold_us.filter(|hold| *hold > 0.0)?, end.tx_slots? as f64, end.speed_bps?);
+    let lasts = slots * 1500.0 * 8.0 / speed * 1e6;
+    let on_wire = slots * WIRE_BYTES * 8.0 / speed * 1e6;
+    let likelihood = 78.0 * grade(hold / lasts, 0.25, 0.75);
+    Some(
+        Hit::new(
+            if case.symptom.is_slow() { likelihood } else { likelihood * 0.8 },
+            Some(end),
+            format!("Sent buffers are reclaimed every {}, and the ring lasts {}", time(hold), time(lasts)),
+            Experiment::text(format!("shorten the transmit moderation of {} to 20 us, and measure the throughput again", end.interface)),
+        )
+        .see(format!("transmit moderation of {}: {:.0} interrupts a second at most", time(hold), 1e6 / hold), "the driver's setting")
+        .see(
+            format!(
+                "{slots:.0} slots x 1500 bytes = {:.2} MB; x 8 / {} = {} ({} with what a frame takes on the wire)",
+                slots * 1500.0 / 1e6, bits(speed), time(lasts), time(on_wire)
+            ),
+            "arithmetic",
+        )
+        .see(format!("{} / {} = {}: the sender stops if one report is late", time(hold), time(lasts), percent(hold / lasts)), "arithmetic"),
+    )
+}
+
+/// Below this, a core sends frame by frame without effort: 1 Gbit/s are 81,000 full frames a second.
+const BULK_BPS: f64 = 300e6;
+
+fn offloads(case: &Case) -> Option<Hit> {
+    case.worst(|end, peer| {
+        if end.length_s == 0.0 {
+            return offloads_in_doubt(case, end);
+        }
+        let off = end.offloads_off.first()?;
+        let sent = end.tcp().filter_map(|tcp| tcp.sent_bps).fold(0.0, f64::max);
+        let size = end.tx_bytes? / end.tx_packets?.max(1.0);
+        let mss_like = grade(size, 4000.0, 2000.0);
+        let busy = end.busy.values().copied().fold(0.0, f64::max);
+        let one_side = peer.is_some_and(|peer| peer.offloads_on.contains(off));
+        let window = end.tcp().filter_map(|tcp| tcp.window_limited).fold(0.0, f64::max);
+        let hit = Hit::new(
+            if one_side { 92.0 } else { 75.0 }
+                * grade(sent, BULK_BPS / 2.0, BULK_BPS)
+                * mss_like
+                * grade(busy, 0.5, 0.8)
+                * (1.0 - 0.3 * window),
+            Some(end),
+            format!("{} of {} is off, and the sender handles every frame on its own", end.offloads_off.join(" and "), end.interface),
+            Experiment::text(format!(
+                "switch it on (`ethtool -K {} tso on gso on`), one offload at a time, and on both sides, and compare the throughput",
+                end.interface
+            ))
+            .with(format!("summary = \"segmentation offload on {0}\"\n[factor.network.{0}]\nfeatures = {{ tx-tcp-segmentation = \"on\", tx-generic-segmentation = \"on\" }}", end.interface)),
+        )
+        .see(format!("{} is off, and could be on", end.offloads_off.join(" and ")), format!("ethtool -k {}", end.interface))
+        .see(format!("frames sent have {size:.0} bytes on average, at {}", bits(sent)), format!("counters of {}", end.interface))
+        .see(format!("the busiest CPU is busy for {} of the time", percent(busy)), "/proc/stat");
+        Some(match one_side {
+            true => hit.see("the other end has it on", "ethtool -k"),
+            false => hit,
+        })
+    })
+}
+
+/// A recording without traffic: offloads that are on may have a bug. The thread's advice: off on both sides, then one at a time.
+fn offloads_in_doubt(case: &Case, end: &End) -> Option<Hit> {
+    if end.offloads_on.is_empty() || !case.symptom.is_slow() {
+        return None;
+    }
+    let hit = Hit::new(
+        45.0,
+        Some(end),
+        format!("{} are on, and some drivers have bugs in them", end.offloads_on.join(", ")),
+        Experiment::text("switch all of them off on both sides (`ifconfig IF -tso4 -tso6 -lro -rxcsum -txcsum`), measure, then switch them on one at a time"),
+    );
+    Some(hit.see(end.offloads_on.join(", "), format!("ifconfig {}", end.interface)))
+}
+
+fn shaper(case: &Case) -> Option<Hit> {
+    case.worst(|end, _| {
+        let (kind, rate, held) = end.shaper.clone()?;
+        let often = held / end.length_s.max(f64::MIN_POSITIVE);
+        let what = rate.map_or_else(|| format!("the discipline {kind}"), |rate| format!("{kind}, which allows {}", bits(rate)));
+        Some(
+            Hit::new(
+                94.0 * grade(often, 1.0, 20.0),
+                Some(end),
+                format!("A shaper holds packets of {} back: {what}", end.interface),
+                Experiment::text(format!("replace it (`tc qdisc replace dev {} root fq_codel`), measure, and put it back", end.interface)),
+            )
+            .see(format!("it held packets back {often:.0} times a second"), format!("tc -s qdisc show dev {}: overlimits", end.interface)),
+        )
+    })
+}

@@ -1,0 +1,86 @@
+//! `apus diagnose`.
+
+use std::path::PathBuf;
+
+use audit::diagnosis::{Reference, SymptomKind};
+use clap::Args as Arguments;
+use policy::Goal;
+use units::{BitRate, Nanos};
+
+/// Arguments of `apus diagnose`.
+#[derive(Arguments, Debug)]
+#[command(after_help = "Examples:\n  apus diagnose --symptom slow --measured 3.4Gbps --expected 10Gbps\n  \
+    apus diagnose --symptom late --ping 116us --expected-ping 17us\n  \
+    apus snapshot --watch -o a.tar          # on each host, while the load runs\n  \
+    apus diagnose --from a.tar --peer b.tar --symptom drops")]
+pub struct Diagnose {
+    /// What you noticed: slow (low throughput), late, drops, or any.
+    #[arg(long, value_name = "KIND", default_value = "any")]
+    pub symptom: SymptomKind,
+    /// Throughput that you measured, such as 3.4Gbps.
+    #[arg(long, value_name = "RATE")]
+    pub measured: Option<BitRate>,
+    /// Throughput that you expected, such as 10Gbps.
+    #[arg(long, value_name = "RATE")]
+    pub expected: Option<BitRate>,
+    /// Mean round-trip time that you measured, such as 116us.
+    #[arg(long, value_name = "DURATION")]
+    pub ping: Option<Nanos>,
+    /// Round-trip time that you expected, such as 17us.
+    #[arg(long, value_name = "DURATION")]
+    pub expected_ping: Option<Nanos>,
+    /// Where the expected numbers were reached: same-host (by another card or path of this host), or elsewhere.
+    #[arg(long, value_name = "WHERE", default_value = "elsewhere")]
+    pub reference: Reference,
+    /// Latency goal, such as p99=50us, for the findings of the audit that are listed as suspects.
+    #[arg(long, value_name = "GOAL")]
+    pub goal: Option<Goal>,
+    /// How long to watch while the load runs, from 1s to 600s.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = watch)]
+    pub watch: Nanos,
+    /// Interface to look at here [default: the one with the most packets].
+    #[arg(long, value_name = "INTERFACE")]
+    pub nic: Option<String>,
+    /// Interface to look at on the other end [default: the one with the most packets].
+    #[arg(long, value_name = "INTERFACE")]
+    pub peer_nic: Option<String>,
+    /// Watch the network namespace NAME instead of this one (`ip netns list`).
+    #[arg(long, value_name = "NAME", conflicts_with = "from")]
+    pub netns: Option<String>,
+    /// Also watch the network namespace NAME as the other end.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "peer"])]
+    pub peer_netns: Option<String>,
+    /// Diagnose a recording (`apus snapshot --watch`) instead of this host.
+    #[arg(long, value_name = "FILE-OR-FOLDER")]
+    pub from: Option<PathBuf>,
+    /// Recording of the other end, made at the same time.
+    #[arg(long, value_name = "FILE-OR-FOLDER")]
+    pub peer: Option<PathBuf>,
+    /// Keep the recordings as PREFIX.here.tar and PREFIX.peer.tar.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "from")]
+    pub keep: Option<PathBuf>,
+    /// Try what would prove the most likely cause that a setting of Apus can prove: an experiment (see `apus experiment`)
+    /// that measures with COMMAND, whose last line of output must be a number. Settings are rolled back.
+    #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1..)]
+    pub attempt: Option<Vec<String>>,
+    /// With --try: a larger number is better.
+    #[arg(long, requires = "attempt")]
+    pub more_is_better: bool,
+    /// With --try: longest time for the experiment.
+    #[arg(long, value_name = "DURATION", default_value = "2m")]
+    pub budget: String,
+    /// Print one JSON document (schema apus.diagnose/1).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Parses the time to watch: counters of CPU time move in steps of 10 ms.
+fn watch(text: &str) -> Result<Nanos, String> {
+    const SHORTEST: Nanos = Nanos::from_secs(1);
+    const LONGEST: Nanos = Nanos::from_secs(600);
+    let watch: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;
+    match (SHORTEST..=LONGEST).contains(&watch) {
+        true => Ok(watch),
+        false => Err(format!("expected {SHORTEST} to {LONGEST}")),
+    }
+}
