@@ -83,6 +83,8 @@ pub struct End {
     pub shaper: Option<(String, Option<f64>, f64)>,
     /// Segments that TCP sent again, and all that it sent (Tcp.RetransSegs, Tcp.OutSegs).
     pub retransmitted: Option<(f64, f64)>,
+    /// Of these, segments that the receiver reported as received twice (TcpExt.TCPDSACKRecvSegs): they were not lost.
+    pub duplicates: Option<f64>,
     /// What was not seen, and why.
     pub unknown: Vec<String>,
 }
@@ -202,6 +204,7 @@ impl End {
         end.processors(facts, interval);
         let tcp = |name: &str| Some(*interval.change.snmp.value()?.get(name)? as f64);
         end.retransmitted = tcp("Tcp.RetransSegs").zip(tcp("Tcp.OutSegs"));
+        end.duplicates = tcp("TcpExt.TCPDSACKRecvSegs");
         match busiest(facts, interval, interface) {
             None => end.unknown.push("no interface moved packets".into()),
             Some(link) => {
@@ -271,8 +274,13 @@ impl End {
         (self.rx_bytes, self.tx_bytes) = (count("rx_bytes"), count("tx_bytes"));
         self.drops = counts.map(dropped).unwrap_or_default();
         self.offloads(link);
-        self.rps_cpus = link.rx_queues.iter().filter_map(|queue| queue.rps_cpus.value()).fold(CpuSet::new(), |all, set| all.union(set));
-        self.rps_packets = interval.change.softnet.value().map(|rows| rows.values().map(|row| row.received_rps as f64).sum());
+        self.rps_cpus = link
+            .rx_queues
+            .iter()
+            .filter_map(|queue| queue.rps_cpus.value())
+            .fold(CpuSet::new(), |all, set| all.union(set));
+        self.rps_packets =
+            interval.change.softnet.value().map(|rows| rows.values().map(|row| row.received_rps as f64).sum());
         self.threaded = link.threaded.get() == Some(true);
         let queues = link.rx_queues.len() as u32;
         self.queue_count = (queues > 0).then_some(queues);
@@ -403,8 +411,11 @@ fn busiest<'a>(facts: &'a Facts, interval: &Interval, name: Option<&str>) -> Opt
 
 /// Counters that count drops. If the kernel's and the driver's counters count the same drops, the larger one counts.
 fn dropped(counts: &BTreeMap<String, u64>) -> Vec<Drops> {
-    let is_drop = |name: &str| DROP_WORDS.iter().any(|word| name.contains(word)) && !NOT_DROPS.iter().any(|word| name.contains(word));
-    let of = |(name, count): (&String, &u64)| Drops { counter: name.clone(), count: *count, sending: name.contains("tx") };
+    let is_drop = |name: &str| {
+        DROP_WORDS.iter().any(|word| name.contains(word)) && !NOT_DROPS.iter().any(|word| name.contains(word))
+    };
+    let of =
+        |(name, count): (&String, &u64)| Drops { counter: name.clone(), count: *count, sending: name.contains("tx") };
     let mut all: Vec<Drops> = counts.iter().filter(|(name, count)| **count > 0 && is_drop(name)).map(of).collect();
     all.sort_by_key(|drops| std::cmp::Reverse(drops.count));
     all
@@ -464,7 +475,8 @@ fn of_socket(seen: &host::facts::SocketSeen, facts: &Facts, interval: &Interval,
         let threads: Vec<&Task> = facts.tasks().filter(|task| task.pid == pid).collect();
         let first = threads.first()?;
         let spent = threads.iter().filter_map(|task| share(task, interval, length)).sum();
-        let cpus = threads.iter().filter_map(|task| task.affinity.value()).fold(CpuSet::new(), |all, set| all.union(set));
+        let cpus =
+            threads.iter().filter_map(|task| task.affinity.value()).fold(CpuSet::new(), |all, set| all.union(set));
         Some((format!("{} ({pid})", first.process), spent, cpus))
     });
     Socket {

@@ -15,7 +15,11 @@ pub(super) fn end(name: &str, host: &FreeBsd, interface: Option<&str>) -> End {
     let setting = |name: &str| number(&set(host, name)).ok().map(|n| n as f64);
     let itr = |name: &str| setting(name).map(|n| n * ITR_UNIT_US as f64);
     let interfaces = host.interfaces.value().map(Vec::as_slice).unwrap_or_default();
-    match interfaces.iter().filter(|link| interface.is_none_or(|name| link.name == name)).max_by_key(|link| gigabits_of(link)) {
+    match interfaces
+        .iter()
+        .filter(|link| interface.is_none_or(|name| link.name == name))
+        .max_by_key(|link| gigabits_of(link))
+    {
         Some(link) => offloads_and_speed(&mut end, link),
         None => end.unknown.push("interfaces: not recorded (ifconfig -a)".into()),
     }

@@ -55,9 +55,11 @@ fn diagnosed(lab: &Lab, reads: bool) -> (Option<i32>, Value) {
                 std::thread::park_timeout(next.saturating_duration_since(std::time::Instant::now()));
             }
         });
-        let words = ["diagnose", "--netns", &client, "--peer-netns", &server, "--symptom", "slow", "--watch", "2s", "--json"];
+        let words =
+            ["diagnose", "--netns", &client, "--peer-netns", &server, "--symptom", "slow", "--watch", "2s", "--json"];
         let output = bare(&words);
-        let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+        let document =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
         (output.status.code(), document)
     })
 }
@@ -81,7 +83,9 @@ fn one_cause_and_none_are_told_apart_in_the_lab() {
     let (code, healthy) = diagnosed(&lab, true);
     validate(&healthy);
     // A busy machine may delay, and then delay may be found; but not what the counters exclude.
-    let found = |id: &str| healthy["causes"].as_array().unwrap().iter().any(|cause| cause["id"] == id && cause["found"] == true);
+    let found = |id: &str| {
+        healthy["causes"].as_array().unwrap().iter().any(|cause| cause["id"] == id && cause["found"] == true)
+    };
     for id in ["slow-app", "buffer", "one-queue", "ring", "offloads", "rps", "loss", "fifo", "rx-moderation"] {
         assert!(!found(id), "{id} in {healthy:#}");
     }
@@ -101,7 +105,10 @@ fn recordings_and_wrong_names() {
         ("sys/class/net/eth0/statistics/rx_missed_errors", "0\n"),
         ("again/sys/class/net/eth0/statistics/rx_packets", "900100\n"),
         ("again/sys/class/net/eth0/statistics/rx_missed_errors", "40000\n"),
-        ("commands/ethtool_-g_eth0", "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nTX:\t\t4096\nCurrent hardware settings:\nRX:\t\t64\nTX:\t\t512\n"),
+        (
+            "commands/ethtool_-g_eth0",
+            "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nTX:\t\t4096\nCurrent hardware settings:\nRX:\t\t64\nTX:\t\t512\n",
+        ),
     ] {
         let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -109,7 +116,8 @@ fn recordings_and_wrong_names() {
     }
     let from = folder.to_str().unwrap();
     let output = bare(&["diagnose", "--from", from, "--symptom", "drops", "--json"]);
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+    let said: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
     validate(&said);
     assert_eq!((output.status.code(), said["causes"][0]["id"].as_str()), (Some(1), Some("ring")), "{said:#}");
     assert!(said["unknown"][0].as_str().unwrap().contains("sockets and polls: not recorded"), "{said:#}");

@@ -133,14 +133,18 @@ mod tests {
         let mut message = Message::new(&own);
         message.text(TCA_KIND, "netem");
         let loss = (f64::from(u32::MAX) * 0.02) as u32;
-        let mut options: Vec<u8> = [78_125, 1000, loss, 0, 0, 15_625].iter().flat_map(|n: &u32| n.to_ne_bytes()).collect();
+        let mut options: Vec<u8> =
+            [78_125, 1000, loss, 0, 0, 15_625].iter().flat_map(|n: &u32| n.to_ne_bytes()).collect();
         let mut more = Message::new(&[]);
         more.attribute(TCA_NETEM_LATENCY64, &5_000_000_u64.to_ne_bytes());
         more.attribute(TCA_NETEM_JITTER64, &1_000_000_u64.to_ne_bytes());
         options.extend(&more.sealed(0, 0, 0)[super::super::message::HEAD..]);
         message.attribute(TCA_OPTIONS, &options);
         message.nest(TCA_STATS2, |stats| {
-            stats.attribute(TCA_STATS_QUEUE, &[3_u32, 4500, 17, 0, 2].iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<_>>());
+            stats.attribute(
+                TCA_STATS_QUEUE,
+                &[3_u32, 4500, 17, 0, 2].iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<_>>(),
+            );
         });
         let octets = message.sealed(0, 0, 0)[super::super::message::HEAD..].to_vec();
         let read = qdisc(&octets).unwrap();

@@ -115,6 +115,24 @@ fn of_this_host_by_the_program() {
     is_discreet(&place.join("host.tar"));
 }
 
+/// What a snapshot with `watch` saw of a connection is what the connection did; without, nothing is recorded.
+#[test]
+fn what_was_seen_between_the_readings() {
+    let _stays = testkit::settings_stay();
+    let place = Scratch::new();
+    let plan = Plan { interval: Nanos::from_millis(200), watch: true, ..Plan::default() };
+    Snapshot::take(plan).write(&place.join("host.tar")).unwrap();
+    let facts = Facts::read(&Root::open(place.join("host.tar")).unwrap());
+    let seen = facts.observed.value().unwrap_or_else(|| panic!("{:?}", facts.observed));
+    assert!(seen.samples >= 2 && seen.length_ns >= 200_000_000, "{seen:?}");
+    assert!(seen.sockets_unknown.is_none(), "{seen:?}");
+    // A masked copy of the recording keeps it.
+    let again = Snapshot::of(&Root::open(place.join("host.tar")).unwrap(), Plan::default());
+    again.write(&place.join("again.tar")).unwrap();
+    assert_eq!(Facts::read(&Root::open(place.join("again.tar")).unwrap()).observed.value(), Some(seen));
+    assert!(Facts::read(&Root::live()).observed.is_unknown());
+}
+
 fn links_agree(host: &Facts, taken: &Facts) {
     for (ours, theirs) in host.links.value().unwrap().iter().zip(taken.links.value().unwrap()) {
         assert_eq!(

@@ -84,7 +84,9 @@ fn slow_app(case: &Case) -> Option<Hit> {
 }
 
 fn buffer(case: &Case) -> Option<Hit> {
-    case.worst(|end, peer| best(pairs(end, peer).filter_map(|(socket, other)| receive_buffer(end, socket, other)).chain(send_buffers(end))))
+    case.worst(|end, peer| {
+        best(pairs(end, peer).filter_map(|(socket, other)| receive_buffer(end, socket, other)).chain(send_buffers(end)))
+    })
 }
 
 fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option<Hit> {
@@ -101,12 +103,20 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
         let hit = Hit::new(
             96.0 * grade(socket.drops, 0.0, 20.0) * reads * (0.55 + 0.45 * small),
             Some(end),
-            format!("The receive buffer of port {} ({}) is too small for bursts: {:.0} datagrams dropped", socket.local_port, bytes(limit), socket.drops),
+            format!(
+                "The receive buffer of port {} ({}) is too small for bursts: {:.0} datagrams dropped",
+                socket.local_port,
+                bytes(limit),
+                socket.drops
+            ),
             experiment(),
         );
         return Some(
-            hit.see(format!("{:.0} datagrams dropped in {:.1} s", socket.drops, end.length_s), "sock_diag, SK_MEMINFO_DROPS")
-                .see(format!("the buffer is at least half full for {} of the time only", percent(full)), "sock_diag"),
+            hit.see(
+                format!("{:.0} datagrams dropped in {:.1} s", socket.drops, end.length_s),
+                "sock_diag, SK_MEMINFO_DROPS",
+            )
+            .see(format!("the buffer is at least half full for {} of the time only", percent(full)), "sock_diag"),
         );
     }
     let sender = sender?;
@@ -116,16 +126,23 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
     let hit = Hit::new(
         97.0 * grade(limited, 0.05, 0.3) * small,
         Some(end),
-        format!("The receive buffer of port {} ({}) is smaller than what is sent in a round trip", socket.local_port, bytes(limit)),
+        format!(
+            "The receive buffer of port {} ({}) is smaller than what is sent in a round trip",
+            socket.local_port,
+            bytes(limit)
+        ),
         experiment(),
     );
     Some(
-        hit.see(format!("the sender waits for the window for {} of the time", percent(limited)), "tcp_info, tcpi_rwnd_limited")
-            .see(
-                format!("a window of {} every {} are at most {}", bytes(window), time(rtt), bits(ceiling)),
-                "tcp_info, tcpi_snd_wnd; arithmetic",
-            )
-            .see(format!("the buffer's limit is {}", bytes(limit)), "sock_diag, SK_MEMINFO_RCVBUF"),
+        hit.see(
+            format!("the sender waits for the window for {} of the time", percent(limited)),
+            "tcp_info, tcpi_rwnd_limited",
+        )
+        .see(
+            format!("a window of {} every {} are at most {}", bytes(window), time(rtt), bits(ceiling)),
+            "tcp_info, tcpi_snd_wnd; arithmetic",
+        )
+        .see(format!("the buffer's limit is {}", bytes(limit)), "sock_diag, SK_MEMINFO_RCVBUF"),
     )
 }
 

@@ -66,7 +66,9 @@ fn steal(case: &Case) -> Option<Hit> {
                 88.0 * grade(*share, 0.1, 0.4),
                 Some(end),
                 format!("The hypervisor takes {} of CPU {cpu}", percent(*share)),
-                Experiment::text("pin the guest's virtual CPUs to cores of their own (`virsh vcpupin`), and measure again"),
+                Experiment::text(
+                    "pin the guest's virtual CPUs to cores of their own (`virsh vcpupin`), and measure again",
+                ),
             )
             .see(format!("steal on CPU {cpu}: {}", percent(*share)), "/proc/stat"),
         )
@@ -125,7 +127,9 @@ fn pcie(case: &Case) -> Option<Hit> {
                 if case.symptom.is_slow() { likelihood } else { likelihood * 0.3 },
                 Some(end),
                 format!("The card's PCI Express link has {} of the bandwidth that the card supports", percent(share)),
-                Experiment::text("put the card into a slot with all lanes, and compare `lspci -vv` (LnkSta) and the throughput"),
+                Experiment::text(
+                    "put the card into a slot with all lanes, and compare `lspci -vv` (LnkSta) and the throughput",
+                ),
             )
             .see(format!("lanes x speed: {} of the maximum", percent(share)), "current_link_width, current_link_speed"),
         )

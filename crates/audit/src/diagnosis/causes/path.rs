@@ -40,6 +40,9 @@ fn loss(case: &Case) -> Option<Hit> {
     });
     let seen = case.worst(|end, peer| {
         let (again, all) = retransmissions(end)?;
+        // The counters of the host say which share of its retransmissions was needless.
+        let needless = end.duplicates.zip(end.retransmitted).map_or(0.0, |(twice, (again, _))| (twice / again.max(1.0)).min(1.0));
+        let again = again * (1.0 - needless);
         let share = again / all.max(1.0);
         // What the ends themselves dropped explains as much.
         let dropped = |end: &End| -> f64 {
@@ -56,7 +59,7 @@ fn loss(case: &Case) -> Option<Hit> {
             format!("{} of the segments are sent again, and neither end dropped them", percent(share)),
             Experiment::text("compare the frames that one end sent with those that the other received (`ip -s link`, both at once), then each hop between; change cable or port"),
         )
-        .see(format!("{again:.0} of {all:.0} segments sent again"), "tcp_info, or Tcp.RetransSegs of /proc/net/snmp")
+        .see(format!("{again:.0} of {all:.0} segments sent again, without those that the receiver reported as received twice"), "tcp_info, or Tcp.RetransSegs of /proc/net/snmp; TcpExt.TCPDSACKRecvSegs")
         .see(format!("dropped by rings and sockets of the ends that are known: {own:.0}"), "counters");
         Some(hit)
     });

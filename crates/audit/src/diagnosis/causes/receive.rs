@@ -111,13 +111,21 @@ fn fifo(case: &Case) -> Option<Hit> {
         let hit = Hit::new(
             97.0 * grade(hog.share, 0.1, 0.4) * pinned * reached,
             Some(end),
-            format!("A real-time thread takes {} of CPU {}, which serves the queues of {}", percent(hog.share), hog.cpu, end.interface),
+            format!(
+                "A real-time thread takes {} of CPU {}, which serves the queues of {}",
+                percent(hog.share),
+                hog.cpu,
+                end.interface
+            ),
             Experiment::text(format!(
                 "move {} to a CPU without a queue (`taskset -p`), or the queue to another CPU, and measure again",
                 hog.name
             )),
         )
-        .see(format!("{}, priority {}: {} of a CPU", hog.name, hog.priority, percent(hog.share)), "/proc/PID/task/TID/stat")
+        .see(
+            format!("{}, priority {}: {} of a CPU", hog.name, hog.priority, percent(hog.share)),
+            "/proc/PID/task/TID/stat",
+        )
         .see(format!("the queues are served on CPU {}", end.queue_cpus), "affinity of NAPI threads and interrupts");
         Some(hit)
     })
@@ -163,13 +171,22 @@ fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Optio
     let hit = Hit::new(
         if case.symptom.is_slow() { likelihood } else { likelihood * 0.6 },
         Some(end),
-        format!("One queue does the work: its interrupt thread takes {} of a CPU, all others together {}", percent(busy), percent(others)),
+        format!(
+            "One queue does the work: its interrupt thread takes {} of a CPU, all others together {}",
+            percent(busy),
+            percent(others)
+        ),
         Experiment::text("use several flows (iperf -P 4) and 4 to 8 queues, and look at the interrupt threads again"),
     )
     .see(format!("{queue}: {} of a CPU", percent(busy)), "top -SH");
     Some(match case.symptom.measured_bps {
         Some(rate) => hit.see(
-            format!("{} need {} of a CPU: one CPU carries at most {}", bits(rate as f64), percent(busy), bits(rate as f64 / busy)),
+            format!(
+                "{} need {} of a CPU: one CPU carries at most {}",
+                bits(rate as f64),
+                percent(busy),
+                bits(rate as f64 / busy)
+            ),
             "arithmetic",
         ),
         None => hit,
@@ -198,16 +215,29 @@ fn ring(case: &Case) -> Option<Hit> {
         let mut hit = Hit::new(
             98.0 * grade(lost, LOST.0, LOST.1) * small,
             Some(end),
-            format!("The {direction} ring of {} overflows: {} of the packets are dropped", end.interface, percent(lost)),
+            format!(
+                "The {direction} ring of {} overflows: {} of the packets are dropped",
+                end.interface,
+                percent(lost)
+            ),
             Experiment::text(match end.driver.as_deref() {
-                Some("tun") => format!("enlarge the ring (`ip link set {} txqueuelen 1000`), and watch {}", end.interface, drops.counter),
+                Some("tun") => format!(
+                    "enlarge the ring (`ip link set {} txqueuelen 1000`), and watch {}",
+                    end.interface, drops.counter
+                ),
                 _ => format!("enlarge the ring (`ethtool -G {}`), and watch {}", end.interface, drops.counter),
             }),
         )
-        .see(format!("{} = {} in {:.1} s", drops.counter, drops.count, end.length_s), format!("counters of {}", end.interface));
+        .see(
+            format!("{} = {} in {:.1} s", drops.counter, drops.count, end.length_s),
+            format!("counters of {}", end.interface),
+        );
         if let Some(slots) = slots {
             let lasts = slots as f64 / rate.max(1.0) * 1e6;
-            let text = format!("a ring {slots_text} lasts {} at the mean rate of {rate:.0} packets a second; a burst fills it in less", time(lasts));
+            let text = format!(
+                "a ring {slots_text} lasts {} at the mean rate of {rate:.0} packets a second; a burst fills it in less",
+                time(lasts)
+            );
             hit = hit.see(text, "ethtool -g, or txqueuelen of a tap; arithmetic");
         }
         Some(hit)
@@ -227,10 +257,21 @@ fn rps(case: &Case) -> Option<Hit> {
         let mut hit = Hit::new(
             90.0 * grade(share, 0.1, 0.5) * far,
             Some(end),
-            format!("Receive packet steering passes {} of the packets of {} to CPU {}", percent(share), end.interface, end.rps_cpus),
-            Experiment::text(format!("switch it off (write 0 to /sys/class/net/{}/queues/rx-*/rps_cpus), and measure again", end.interface)),
+            format!(
+                "Receive packet steering passes {} of the packets of {} to CPU {}",
+                percent(share),
+                end.interface,
+                end.rps_cpus
+            ),
+            Experiment::text(format!(
+                "switch it off (write 0 to /sys/class/net/{}/queues/rx-*/rps_cpus), and measure again",
+                end.interface
+            )),
         )
-        .see(format!("{:.0} packets a second came by steering", steered / end.length_s.max(f64::MIN_POSITIVE)), "/proc/net/softnet_stat")
+        .see(
+            format!("{:.0} packets a second came by steering", steered / end.length_s.max(f64::MIN_POSITIVE)),
+            "/proc/net/softnet_stat",
+        )
         .see(format!("rps_cpus is {}", end.rps_cpus), format!("/sys/class/net/{}/queues/rx-*/rps_cpus", end.interface));
         if let Some((name, _, cpus)) = apps.iter().find(|_| elsewhere) {
             hit = hit.see(format!("{name} runs on CPU {cpus}"), "/proc/PID/task/TID/status");

@@ -95,17 +95,34 @@ fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
             if case.symptom.is_slow() { likelihood } else { likelihood * 0.8 },
             Some(end),
             format!("Sent buffers are reclaimed every {}, and the ring lasts {}", time(hold), time(lasts)),
-            Experiment::text(format!("shorten the transmit moderation of {} to 20 us, and measure the throughput again", end.interface)),
+            Experiment::text(format!(
+                "shorten the transmit moderation of {} to 20 us, and measure the throughput again",
+                end.interface
+            )),
         )
-        .see(format!("transmit moderation of {}: {:.0} interrupts a second at most", time(hold), 1e6 / hold), "the driver's setting")
+        .see(
+            format!("transmit moderation of {}: {:.0} interrupts a second at most", time(hold), 1e6 / hold),
+            "the driver's setting",
+        )
         .see(
             format!(
                 "{slots:.0} slots x 1500 bytes = {:.2} MB; x 8 / {} = {} ({} with what a frame takes on the wire)",
-                slots * 1500.0 / 1e6, bits(speed), time(lasts), time(on_wire)
+                slots * 1500.0 / 1e6,
+                bits(speed),
+                time(lasts),
+                time(on_wire)
             ),
             "arithmetic",
         )
-        .see(format!("{} / {} = {}: the sender stops if one report is late", time(hold), time(lasts), percent(hold / lasts)), "arithmetic"),
+        .see(
+            format!(
+                "{} / {} = {}: the sender stops if one report is late",
+                time(hold),
+                time(lasts),
+                percent(hold / lasts)
+            ),
+            "arithmetic",
+        ),
     )
 }
 
@@ -157,7 +174,9 @@ fn offloads_in_doubt(case: &Case, end: &End) -> Option<Hit> {
         45.0,
         Some(end),
         format!("{} are on, and some drivers have bugs in them", end.offloads_on.join(", ")),
-        Experiment::text("switch all of them off on both sides (`ifconfig IF -tso4 -tso6 -lro -rxcsum -txcsum`), measure, then switch them on one at a time"),
+        Experiment::text(
+            "switch all of them off on both sides (`ifconfig IF -tso4 -tso6 -lro -rxcsum -txcsum`), measure, then switch them on one at a time",
+        ),
     );
     Some(hit.see(end.offloads_on.join(", "), format!("ifconfig {}", end.interface)))
 }
@@ -166,15 +185,22 @@ fn shaper(case: &Case) -> Option<Hit> {
     case.worst(|end, _| {
         let (kind, rate, held) = end.shaper.clone()?;
         let often = held / end.length_s.max(f64::MIN_POSITIVE);
-        let what = rate.map_or_else(|| format!("the discipline {kind}"), |rate| format!("{kind}, which allows {}", bits(rate)));
+        let what = rate
+            .map_or_else(|| format!("the discipline {kind}"), |rate| format!("{kind}, which allows {}", bits(rate)));
         Some(
             Hit::new(
                 94.0 * grade(often, 1.0, 20.0),
                 Some(end),
                 format!("A shaper holds packets of {} back: {what}", end.interface),
-                Experiment::text(format!("replace it (`tc qdisc replace dev {} root fq_codel`), measure, and put it back", end.interface)),
+                Experiment::text(format!(
+                    "replace it (`tc qdisc replace dev {} root fq_codel`), measure, and put it back",
+                    end.interface
+                )),
             )
-            .see(format!("it held packets back {often:.0} times a second"), format!("tc -s qdisc show dev {}: overlimits", end.interface)),
+            .see(
+                format!("it held packets back {often:.0} times a second"),
+                format!("tc -s qdisc show dev {}: overlimits", end.interface),
+            ),
         )
     })
 }

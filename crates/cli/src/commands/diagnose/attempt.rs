@@ -26,7 +26,11 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         Some(0) => typed.netns.as_deref(),
         Some(_) if typed.peer_netns.is_some() => typed.peer_netns.as_deref(),
         _ => {
-            writeln!(terminal::err(), "the cause {} is at the other end: run there `apus experiment` with this plan:\n{plan}", cause.id)?;
+            writeln!(
+                terminal::err(),
+                "the cause {} is at the other end: run there `apus experiment` with this plan:\n{plan}",
+                cause.id
+            )?;
             let _ = std::fs::remove_file(&path);
             return Ok(());
         }
@@ -44,7 +48,12 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         // Standard output has one document already.
         experiment.stdout(std::process::Stdio::null());
     }
-    writeln!(terminal::err(), "trying {}: one setting, in alternating runs, for at most {}...", cause.id, typed.budget)?;
+    writeln!(
+        terminal::err(),
+        "trying {}: one setting, in alternating runs, for at most {}...",
+        cause.id,
+        typed.budget
+    )?;
     let status = live::os::Signals::spawn(experiment.arg("experiment").arg(&path)).and_then(|mut child| child.wait());
     let _ = std::fs::remove_file(&path);
     match status?.code() {

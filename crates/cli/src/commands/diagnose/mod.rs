@@ -49,10 +49,8 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
         expected_ping_ns: typed.expected_ping.map(units::Nanos::as_nanos),
         reference: typed.reference,
     };
-    let case = Case {
-        symptom,
-        ends: ends.iter().zip(nics).map(|((name, facts), nic)| end_of(name, facts, nic)).collect(),
-    };
+    let case =
+        Case { symptom, ends: ends.iter().zip(nics).map(|((name, facts), nic)| end_of(name, facts, nic)).collect() };
     let mut found = diagnose(&case);
     let goal = typed.goal.map(|goal| Goal { quantile: goal.quantile, latency: goal.latency });
     for (name, facts) in &ends {

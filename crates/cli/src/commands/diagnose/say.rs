@@ -26,21 +26,32 @@ pub(super) fn text(out: &mut impl Write, case: &Case, found: &Diagnosis, verdict
         Verdict::CausesFound => writeln!(out, "{} found, the most likely first:", causes(all.len()))?,
         Verdict::NothingFound => writeln!(out, "nothing found: nothing that was seen explains the symptom")?,
         Verdict::NoLoadSeen => {
-            writeln!(out, "no load seen: run the load while apus watches, or give recordings of `apus snapshot --watch`")?;
+            writeln!(
+                out,
+                "no load seen: run the load while apus watches, or give recordings of `apus snapshot --watch`"
+            )?;
         }
     }
     for (n, cause) in all.iter().enumerate() {
         let hit = &cause.hit;
         let place = hit.end.as_ref().map_or_else(|| "between the ends".to_owned(), |end| format!("at {end}"));
         writeln!(out)?;
-        wrapped(out, &format!("{}. ", n + 1), &format!("{} ({}, {place}, {} %)", hit.headline, cause.id, hit.likelihood_percent))?;
+        wrapped(
+            out,
+            &format!("{}. ", n + 1),
+            &format!("{} ({}, {place}, {} %)", hit.headline, cause.id, hit.likelihood_percent),
+        )?;
         for seen in &hit.evidence {
             wrapped(out, "   - ", &format!("{} [{}]", seen.text, seen.source))?;
         }
         wrapped(out, "   why: ", cause.why)?;
         wrapped(out, "   prove it: ", &hit.experiment.text)?;
         if hit.experiment.factor.is_some() {
-            wrapped(out, "   or: ", "add --try COMMAND: apus changes the setting in alternating runs and rolls it back")?;
+            wrapped(
+                out,
+                "   or: ",
+                "add --try COMMAND: apus changes the setting in alternating runs and rolls it back",
+            )?;
         }
     }
     let below: Vec<String> = found
@@ -68,7 +79,8 @@ fn causes(n: usize) -> String {
 }
 
 fn watched(end: &End) -> String {
-    let count = |packets: Option<f64>| packets.map_or("an unknown number of".to_owned(), |packets| format!("{packets:.0}"));
+    let count =
+        |packets: Option<f64>| packets.map_or("an unknown number of".to_owned(), |packets| format!("{packets:.0}"));
     match (end.interface.as_str(), end.length_s) {
         ("", _) => format!("{}: no interface with packets", end.name),
         (interface, 0.0) => format!("{}: {interface}, settings and loads from the recording", end.name),
@@ -139,7 +151,12 @@ fn end(end: &End) -> document::End {
         polls: whole(end.polls),
         drops: end.drops.iter().map(|drops| (drops.counter.clone(), drops.count)).collect(),
         // A recording of FreeBSD has loads here, which are no packets.
-        queues: end.queues.iter().filter(|_| end.length_s > 0.0).map(|queue| (queue.queue.clone(), queue.amount as u64)).collect(),
+        queues: end
+            .queues
+            .iter()
+            .filter(|_| end.length_s > 0.0)
+            .map(|queue| (queue.queue.clone(), queue.amount as u64))
+            .collect(),
         sockets: end.sockets.len() as u64,
     }
 }
@@ -159,9 +176,6 @@ fn cause(cause: &Ranked) -> document::Cause {
             .iter()
             .map(|seen| document::Seen { text: seen.text.clone(), source: seen.source.clone() })
             .collect(),
-        experiment: document::Experiment {
-            text: hit.experiment.text.clone(),
-            factor: hit.experiment.factor.clone(),
-        },
+        experiment: document::Experiment { text: hit.experiment.text.clone(), factor: hit.experiment.factor.clone() },
     }
 }

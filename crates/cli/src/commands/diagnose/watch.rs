@@ -22,7 +22,11 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("apus-diagnose-{}", std::process::id()));
         // Nobody else reads what a snapshot holds. One that exists is of somebody else.
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
-            Failure::lacking(format!("cannot create {}", path.display()), error, "set TMPDIR to a folder that you may write")
+            Failure::lacking(
+                format!("cannot create {}", path.display()),
+                error,
+                "set TMPDIR to a folder that you may write",
+            )
         })?;
         Ok(Self(path))
     }
@@ -92,9 +96,14 @@ fn start(typed: &Diagnose, netns: Option<&str>, file: PathBuf) -> anyhow::Result
         None => Command::new(program),
     };
     command.args(["snapshot", "--watch", "--for", &typed.watch.to_string(), "--json", "--output"]).arg(&file);
-    let child = Signals::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped())).map_err(|error| {
-        Failure::lacking("cannot watch", format!("{}: {error}", command.get_program().display()), "install iproute2")
-    })?;
+    let child =
+        Signals::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped())).map_err(|error| {
+            Failure::lacking(
+                "cannot watch",
+                format!("{}: {error}", command.get_program().display()),
+                "install iproute2",
+            )
+        })?;
     Ok(Taking { child, name: netns.unwrap_or("this host").to_owned(), file })
 }
 

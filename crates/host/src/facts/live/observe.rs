@@ -311,7 +311,8 @@ mod tests {
     #[test]
     fn samples_become_means_and_differences() {
         let mut sockets = HashMap::new();
-        let _ = [state(0, u32::MAX, None), state(900, 1, None), state(600, 4, None)].map(|now| follow(&mut sockets, now));
+        let _ =
+            [state(0, u32::MAX, None), state(900, 1, None), state(600, 4, None)].map(|now| follow(&mut sockets, now));
         let all = moved(sockets);
         let [seen] = all.as_slice() else { panic!("{all:?}") };
         assert_eq!((seen.samples, seen.rx_queue_mean_bytes, seen.drops), (3, 500.0, Some(5)));
