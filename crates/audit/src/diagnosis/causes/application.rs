@@ -75,7 +75,8 @@ fn slow_app(case: &Case) -> Option<Hit> {
             if let Some(limited) = limited {
                 hit = hit.see(format!("the sender waits for the window for {} of the time", percent(limited)), "tcp_info, tcpi_rwnd_limited");
             }
-            if socket.drops > 0.0 {
+            // TCP counts duplicates among its drops.
+            if socket.drops > 0.0 && socket.transport == "udp" {
                 hit = hit.see(format!("{:.0} datagrams dropped in {:.1} s", socket.drops, end.length_s), "sock_diag, SK_MEMINFO_DROPS");
             }
             Some(hit)

@@ -85,7 +85,7 @@ fn watched(end: &End) -> String {
         ("", _) => format!("{}: no interface with packets", end.name),
         (interface, 0.0) => format!("{}: {interface}, settings and loads from the recording", end.name),
         (interface, seconds) => format!(
-            "{}: {interface}, {} packets in and {} out in {seconds:.1} s, {} sockets",
+            "{}: {interface}, {} packets in and {} out in {seconds:.1} s; sockets with data: {}",
             end.name,
             count(end.rx_packets),
             count(end.tx_packets),
