@@ -32,7 +32,7 @@ pub(super) fn run(typed: &Demo) -> anyhow::Result<Status> {
     }
     let mut meter = Wattmeter::open(&typed.modelled)?;
     let stop = Arc::new(AtomicBool::new(false));
-    watch(signals, Arc::clone(&stop))?;
+    watch_signals(signals, Arc::clone(&stop))?;
 
     let mut progress = Progress::new();
     progress.line(&plan.to_string());
@@ -66,7 +66,7 @@ fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
 }
 
 /// Sets `stop` when a termination signal arrives.
-fn watch(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+pub(super) fn watch_signals(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
     let wait = move || {
         // Without the privilege the demo itself will say so.
         let _ = place_this_thread(Scheduling { cpu: None, fifo: Some(SIGNALS_PRIORITY) });

@@ -19,6 +19,7 @@ pub mod replay;
 pub mod run;
 pub mod sim;
 pub mod snapshot;
+pub mod sweep;
 pub mod top;
 pub mod tune;
 
@@ -71,6 +72,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
     Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
     Published { name: moderation::SCHEMA, schema: schema_of::<moderation::Document> },
+    Published { name: sweep::SWEEP, schema: schema_of::<sweep::Sweep> },
     Published { name: power::WATCH, schema: schema_of::<power::Watch> },
     Published { name: guests::SCHEMA, schema: schema_of::<guests::Document> },
     Published { name: guests::STATUS, schema: schema_of::<guests::StatusDocument> },

@@ -28,6 +28,8 @@ mod moderate;
 mod moderate_service;
 /// `apus` alone, `--help`, and the completions and manual pages made of the same definitions.
 mod overview;
+/// `apus power sweep`: a lab, and frequencies in a generated tree.
+mod power_sweep;
 /// `apus power watch`: generated meters, this machine, the unit; energy in results.
 mod power_watch;
 /// `apus probe`: documents, tables, wrong use, files of other tools.

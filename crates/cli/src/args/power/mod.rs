@@ -3,6 +3,7 @@
 pub mod request;
 pub mod serve;
 pub mod set;
+pub mod sweep;
 pub mod watch;
 
 use clap::Subcommand;
@@ -28,4 +29,10 @@ pub enum Power {
     ///
     /// The host runs `apus power serve`. Exit status 1 if the host does not grant it.
     Request(request::Request),
+    /// Forwards frames while the frequency of the forwarder's core changes, and at each frequency.
+    ///
+    /// Shows what a change of frequency costs a packet (the longest latency of each second, with and without changes), and
+    /// the power or CPU time of each frequency. Makes a lab of two network namespaces, and restores the frequency limits at
+    /// the end, also after Ctrl-C or a kill. Needs root, two CPUs and a cpufreq driver.
+    Sweep(Box<sweep::Sweep>),
 }

@@ -2,6 +2,7 @@
 
 mod request;
 pub(super) mod serve;
+mod sweep;
 mod watch;
 
 use crate::Status;
@@ -11,6 +12,7 @@ use crate::args::power::Power;
 pub fn run(typed: Power) -> anyhow::Result<Status> {
     match typed {
         Power::Set(typed) => super::tune::set_power(&typed),
+        Power::Sweep(typed) => sweep::run(&typed),
         Power::Watch(typed) => watch::run(&typed),
         Power::Serve(typed) => serve::run(&typed),
         Power::Request(typed) => request::run(&typed),

@@ -44,7 +44,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let (mut last, mut lines) = (first.clone(), 0);
     let mut due = Nanos::ZERO;
     loop {
-        due = end.map_or(due + typed.interval, |end| (due + typed.interval).min(end));
+        // After a stop of the whole machine, intervals that are past are not made up for.
+        due = (due + typed.interval).max(sampler.now());
+        due = end.map_or(due, |end| due.min(end));
         let stopped = wait(&signals, &mut sampler, due);
         let now = sampler.sample();
         if !typed.json {
@@ -85,7 +87,9 @@ fn show(document: &Watch, lines: &mut usize) -> anyhow::Result<()> {
     if terminal::out_is_terminal() {
         out.erase_lines(*lines)?;
     }
-    *lines = text.lines().count();
+    // A line that is longer than the terminal is wide takes several of its rows.
+    let columns = ratatui::crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns)).max(1);
+    *lines = text.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the table")
 }
 

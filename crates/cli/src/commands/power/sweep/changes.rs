@@ -1,0 +1,111 @@
+//! The frequency limits of one policy, moved again and again, and restored at the end through the journal.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use host::knob::{Access, Limits};
+use host::transaction::{Moved, Steered, Target};
+use live::os::{Scheduling, place_this_thread};
+use units::{Hertz, Nanos};
+
+use super::COMMAND;
+use crate::Failure;
+use crate::documents::VERSION;
+
+/// SCHED_FIFO priority of the thread that changes the frequency: above both loops, which never sleep.
+const PRIORITY: u8 = 60;
+
+/// Changes, by what became of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    pub asked: u64,
+    pub as_asked: u64,
+    pub otherwise: u64,
+}
+
+/// The limits of a policy, both at the same frequency: whatever the driver and the governor, the core has this one.
+pub struct Changer {
+    steered: Steered,
+    original: host::knob::Value,
+    levels: Vec<Hertz>,
+    next: usize,
+    /// CPU of the thread that changes the frequency: never that of the forwarder.
+    cpu: usize,
+}
+
+impl Changer {
+    /// Announces the change in the journal. `cpu` is where the thread that changes the frequency runs.
+    pub fn new(access: &Access, policy: u32, levels: &[Hertz], cpu: usize) -> anyhow::Result<Self> {
+        let targets = [Target::from(Limits::new(policy))];
+        let steered = Steered::new(access, "power sweep", &targets, COMMAND, VERSION)?;
+        let original = steered.original(0).cloned();
+        let original = original.ok_or_else(|| {
+            let why = "the kernel does not show them";
+            Failure::lacking(format!("cannot read the frequency limits of policy {policy}"), why, "try again as root")
+        })?;
+        Ok(Self { steered, original, levels: levels.to_vec(), next: 0, cpu })
+    }
+
+    pub fn levels(&self) -> &[Hertz] {
+        &self.levels
+    }
+
+    /// Sets a frequency, and returns whether the machine has it then.
+    pub fn set(&mut self, level: Hertz) -> bool {
+        matches!(self.steered.steer(0, &Limits::value(level, level)), Ok(Moved::AsWanted { .. }))
+    }
+
+    /// Changes the frequency every `period` while `work` runs, and restores the original limits when it has ended.
+    pub fn during<T>(&mut self, period: Nanos, work: impl FnOnce() -> T) -> (T, Tally) {
+        let ended = AtomicBool::new(false);
+        let (done, tally) = std::thread::scope(|scope| {
+            let changing = scope.spawn(|| self.change_until(&ended, period));
+            let done = work();
+            ended.store(true, Ordering::Relaxed);
+            changing.thread().unpark();
+            (done, changing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        // What came with the first steady block comes with the last.
+        let original = self.original.clone();
+        let _ = self.steered.steer(0, &original);
+        (done, tally)
+    }
+
+    fn change_until(&mut self, ended: &AtomicBool, period: Nanos) -> Tally {
+        // Without the privilege, the changes come when the loops leave room for them; the tally says how many came.
+        let _ = place_this_thread(Scheduling { cpu: Some(self.cpu), fifo: Some(PRIORITY) });
+        let period = Duration::from_nanos(period.as_nanos());
+        let mut due = Instant::now() + period;
+        let mut tally = Tally::default();
+        while !ended.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now < due {
+                std::thread::park_timeout(due - now);
+                continue;
+            }
+            // A change that is late does not bring the next one nearer.
+            due = now + period;
+            let level = self.levels[self.next % self.levels.len()];
+            self.next += 1;
+            tally.asked += 1;
+            match self.set(level) {
+                true => tally.as_asked += 1,
+                false => tally.otherwise += 1,
+            }
+        }
+        tally
+    }
+
+    /// Restores the limits.
+    pub fn release(self) -> anyhow::Result<()> {
+        match self.steered.release()? {
+            Some(back) if !back.closed => Err(Failure::lacking(
+                "cannot restore the frequency limits",
+                "somebody else has changed them meanwhile, or the kernel refused",
+                format!("look at apus tune status, then run apus tune rollback {}", back.id),
+            )
+            .into()),
+            _ => Ok(()),
+        }
+    }
+}
