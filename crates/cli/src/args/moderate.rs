@@ -48,9 +48,9 @@ pub struct Moderate {
     /// dynamic interrupt moderation does), or static:TIME for a fixed time, such as static:50us.
     #[arg(long, default_value = "goal", value_parser = policy)]
     pub policy: Policy,
-    /// Where the time is set: napi (NAPI deferral; works with every driver, each queue on its own) or nic (the NIC's
-    /// coalescing, rx-usecs; each queue on its own if the driver can, else one time for all queues, the shortest that a
-    /// queue needs).
+    /// Where the time is set: napi (NAPI deferral; works with every driver, each queue on its own), epoll (the same, and an
+    /// application that busy-polls with epoll may keep the interrupts off for as long) or nic (the NIC's coalescing,
+    /// rx-usecs; each queue on its own if the driver can, else one time for all queues, the shortest that a queue needs).
     #[arg(long, value_enum, default_value = "napi")]
     pub place: Place,
     /// Highest packet rate that one queue may receive. Packets gather for at most half of the time in which the receive
@@ -130,6 +130,8 @@ impl fmt::Display for Policy {
 pub enum Place {
     /// NAPI deferral: gro-flush-timeout and defer-hard-irqs.
     Napi,
+    /// NAPI deferral, and the same time for an application that busy-polls with epoll: irq-suspend-timeout.
+    Epoll,
     /// The NIC's coalescing: rx-usecs.
     Nic,
 }
@@ -139,6 +141,7 @@ impl Place {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Napi => "napi",
+            Self::Epoll => "epoll",
             Self::Nic => "nic",
         }
     }

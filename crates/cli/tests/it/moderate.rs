@@ -138,6 +138,21 @@ fn a_queue_is_polled_by_its_timer_and_not_for_each_packet() {
     assert!(number(&queue, "packets") > 0 && number(&queue, "measured") > 0, "{queue:#}");
 }
 
+/// Everything is as before at the end, [`steered`] sees to that.
+#[test]
+fn an_application_that_polls_with_epoll_may_suspend_interrupts_for_as_long_as_the_timer() {
+    let _turn = turn();
+    let Some(lab) = lab("mode") else { return };
+    let journal = Journal::new("moderate-epoll");
+    let mut running = start(&lab, &journal.0, &["dut0", "--policy", "static:5000us", "--place", "epoll", "--json"]);
+    wait_for("the deferral", || timeout(&deferral(&lab)) > 0);
+    let set = deferral(&lab);
+    assert_eq!(set.field("irq-suspend-timeout"), Some("5000000"), "{set}");
+    running.signal(Signal::INT);
+    let (status, out, err) = output(running);
+    assert_eq!((status, deferral(&lab).field("irq-suspend-timeout")), (Some(0), Some("0")), "{out}{err}");
+}
+
 #[test]
 fn a_goal_is_steered_for_and_everything_is_as_before() {
     let _turn = turn();

@@ -3,6 +3,7 @@
 //! | place | timer | frames | who has it |
 //! | --- | --- | --- | --- |
 //! | NAPI deferral | `gro-flush-timeout` | none | every driver with NAPI, each queue on its own |
+//! | NAPI deferral and suspension | `gro-flush-timeout`, `irq-suspend-timeout` | none | the same, for applications that busy-poll with epoll |
 //! | NAPI deferral of the device | `gro_flush_timeout` | none | every driver with NAPI, before Linux 6.13; the strictest queue decides |
 //! | coalescing of a queue | `rx-usecs` | `rx-max-frames` | drivers with `ethtool --per-queue` |
 //! | coalescing of the device | `rx-usecs` | `rx-max-frames` | drivers with `ethtool -C`; the strictest queue decides |
@@ -50,6 +51,9 @@ pub enum Place {
         interface: String,
         /// The number of the receive queue.
         queue: u32,
+        /// Whether an application that busy-polls with epoll may suspend the interrupts, for as long as the timer runs
+        /// (`irq-suspend-timeout`). So no packet waits longer than the timer, however late the application polls again.
+        suspends: bool,
     },
     /// All NAPI instances of a device.
     DeviceDeferral {
@@ -82,7 +86,7 @@ impl Place {
     /// The setting of `host` that it stands for.
     pub fn setting(&self) -> AnySetting {
         match self {
-            Self::Deferral { interface, queue } => Napi::new(interface, *queue).into(),
+            Self::Deferral { interface, queue, .. } => Napi::new(interface, *queue).into(),
             Self::DeviceDeferral { interface } => DeviceDeferral::new(interface).timeout.into(),
             Self::Queue { interface, queue, .. } => CoalesceQueue::new(interface, *queue).into(),
             Self::Device { interface, .. } => Coalesce::new(interface).into(),
@@ -128,10 +132,14 @@ impl Place {
         let profile = self.possible(profile);
         match self {
             Self::DeviceDeferral { .. } => Value::text(profile.timer().unwrap_or(Nanos::ZERO).as_nanos().to_string()),
-            Self::Deferral { .. } => {
+            Self::Deferral { suspends, .. } => {
                 let gro_flush_timeout = profile.timer().unwrap_or(Nanos::ZERO);
                 let defer_hard_irqs = if profile.usecs == 0 { 0 } else { EMPTY_POLLS };
-                NapiDeferral { defer_hard_irqs, gro_flush_timeout }.value()
+                let mut value = NapiDeferral { defer_hard_irqs, gro_flush_timeout }.value();
+                if let (true, Value::Fields(fields)) = (suspends, &mut value) {
+                    fields.insert("irq-suspend-timeout".into(), gro_flush_timeout.as_nanos().to_string());
+                }
+                value
             }
             Self::Queue { .. } => {
                 Value::fields([("rx-usecs", profile.usecs), ("rx-max-frames", frames(profile)), ("adaptive-rx", 0)])
@@ -411,12 +419,17 @@ mod tests {
     #[test]
     fn a_profile_and_its_value_say_the_same() {
         let interface = || "eth0".to_owned();
-        let deferral = Place::Deferral { interface: interface(), queue: 1 };
+        let deferral = Place::Deferral { interface: interface(), queue: 1, suspends: false };
+        let suspending = Place::Deferral { interface: interface(), queue: 1, suspends: true };
         let queue = Place::Queue { interface: interface(), queue: 1, least_usecs: 0 };
         let device = Place::Device { interface: interface(), least_usecs: 0, has_adaptive: true, counts_frames: true };
         let all = Place::DeviceDeferral { interface: interface() };
         assert_eq!(deferral.value(Profile::eqe(50, 0)).to_string(), "defer-hard-irqs=1 gro-flush-timeout=50000");
         assert_eq!(deferral.value(Profile::IMMEDIATE).to_string(), "defer-hard-irqs=0 gro-flush-timeout=0");
+        let both = "defer-hard-irqs=1 gro-flush-timeout=50000 irq-suspend-timeout=50000";
+        assert_eq!(suspending.value(Profile::eqe(50, 0)).to_string(), both);
+        let none = "defer-hard-irqs=0 gro-flush-timeout=0 irq-suspend-timeout=0";
+        assert_eq!(suspending.value(Profile::IMMEDIATE).to_string(), none);
         assert_eq!(queue.value(Profile::eqe(50, 32)).to_string(), "adaptive-rx=0 rx-max-frames=32 rx-usecs=50");
         assert_eq!(device.value(Profile::eqe(0, 0)).to_string(), "adaptive-rx=0 rx-max-frames=1 rx-usecs=0");
         assert_eq!(all.value(Profile::eqe(50, 0)).to_string(), "50000");

@@ -269,7 +269,7 @@ impl Reader<'_> {
         let wrong = match name {
             "goal" => set(&mut keys.goal, text.parse()),
             "policy" => set(&mut keys.policy, policy(text)),
-            "place" => set(&mut keys.place, Place::from_str(text, false).map_err(|_| "expected napi or nic")),
+            "place" => set(&mut keys.place, Place::from_str(text, false).map_err(|_| "expected napi, epoll or nic")),
             _ => set(&mut keys.peak_rate, text.parse()),
         };
         if let Some(why) = wrong {
@@ -409,7 +409,7 @@ eth4 = true
             "f:7:8: goal is a text in quotes, and not a whole number",
             r#"f:8:1: the key "colour" is unknown here; expected goal, policy, place, peak_rate, queue"#,
             r#"f:10:10: policy = "dim": choose goal, net-dim or static:TIME, such as static:50us"#,
-            r#"f:11:9: place = "card": expected napi or nic"#,
+            r#"f:11:9: place = "card": expected napi, epoll or nic"#,
             "f:12:9: queue is a section, and not a whole number",
         ];
         let said = mistakes(text);

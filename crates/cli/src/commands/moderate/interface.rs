@@ -202,7 +202,7 @@ fn find(access: &Access, config: &InterfaceConfig, least_usecs: u32) -> anyhow::
         .into());
     }
     let beside = match config.place {
-        TypedPlace::Napi => Beside::Card { least_usecs },
+        TypedPlace::Napi | TypedPlace::Epoll => Beside::Card { least_usecs },
         TypedPlace::Nic => Beside::Deferral,
     };
     let queue = |(queue, napi)| Watch { interface: interface.clone(), queue, napi, beside };
@@ -225,14 +225,24 @@ fn check_measured(config: &InterfaceConfig, found: &[Watch], watch: &Mutex<Queue
 /// The settings that are steered: one for each queue, or one for the device.
 fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usecs: u32) -> anyhow::Result<Vec<Place>> {
     let interface = &config.name;
-    if config.place == TypedPlace::Napi {
-        let has_timeout = |found: &Watch| {
+    if config.place != TypedPlace::Nic {
+        let suspends = config.place == TypedPlace::Epoll;
+        let has = |found: &Watch, field: &str| {
             let value = Napi::new(interface, found.queue).read(access)?;
-            Ok::<_, host::knob::Error>(value.is_some_and(|value| value.field("gro-flush-timeout").is_some()))
+            Ok::<_, host::knob::Error>(value.is_some_and(|value| value.field(field).is_some()))
         };
+        if let Some(first) = found.first()
+            && suspends
+            && !has(first, "irq-suspend-timeout")?
+        {
+            let what = format!("cannot moderate {interface} with --place epoll");
+            let why =
+                "the kernel cannot suspend a queue's interrupts (irq-suspend-timeout), which Linux can from 6.13 on";
+            return Err(Failure::lacking(what, why, "use --place napi").into());
+        }
         // One timeout for all instances of the device, before Linux 6.13.
         if let Some(first) = found.first()
-            && !has_timeout(first)?
+            && !has(first, "gro-flush-timeout")?
         {
             if DeviceDeferral::new(interface).timeout.read(access)?.is_none() {
                 let what = format!("cannot moderate {interface} with --place napi");
@@ -241,7 +251,7 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
             }
             return Ok(vec![Place::DeviceDeferral { interface: interface.clone() }]);
         }
-        let deferral = |found: &Watch| Place::Deferral { interface: interface.clone(), queue: found.queue };
+        let deferral = |found: &Watch| Place::Deferral { interface: interface.clone(), queue: found.queue, suspends };
         return Ok(found.iter().map(deferral).collect());
     }
     let value = Coalesce::new(interface).read(access)?;
@@ -273,7 +283,7 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_us
     targets.extend(beside.iter().map(|(setting, _)| setting.clone().into()));
     let adaptive = match config.place {
         TypedPlace::Nic => None,
-        TypedPlace::Napi => card_that_adapts(access, &config.name, least_usecs)?,
+        TypedPlace::Napi | TypedPlace::Epoll => card_that_adapts(access, &config.name, least_usecs)?,
     };
     targets.extend(adaptive.as_ref().map(Place::target));
     let mut steered = Steered::new(access, &format!("moderate {}", config.name), &targets, COMMAND, VERSION)?;
