@@ -426,7 +426,7 @@ fn a_guest_without_a_host_is_told_what_is_missing() {
         let id = line.split(' ').nth(1).unwrap();
         stream.write_all(&[7; 464]).unwrap();
         stream.write_all(b"apus/1 other granted vcpu=0 khz=1 idle_us=- because no\n").unwrap();
-        write!(stream, "apus/1 {id} held vcpu=0 khz=- idle_us=- because \u{1b}[2Jshared\n").unwrap();
+        writeln!(stream, "apus/1 {id} held vcpu=0 khz=- idle_us=- because \u{1b}[2Jshared").unwrap();
     });
     let output = request(&["max", "--vcpu", "0", "--port", &port]);
     host_side.join().unwrap();

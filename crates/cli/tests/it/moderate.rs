@@ -144,7 +144,7 @@ fn an_application_that_polls_with_epoll_may_suspend_interrupts_for_as_long_as_th
     let _turn = turn();
     let Some(lab) = lab("mode") else { return };
     let journal = Journal::new("moderate-epoll");
-    let mut running = start(&lab, &journal.0, &["dut0", "--policy", "static:5000us", "--place", "epoll", "--json"]);
+    let running = start(&lab, &journal.0, &["dut0", "--policy", "static:5000us", "--place", "epoll", "--json"]);
     wait_for("the deferral", || timeout(&deferral(&lab)) > 0);
     let set = deferral(&lab);
     assert_eq!(set.field("irq-suspend-timeout"), Some("5000000"), "{set}");
