@@ -108,17 +108,35 @@ impl fmt::Display for Nanos {
             1_000_000..1_000_000_000 => (1_000_000, "ms"),
             _ => (1_000_000_000, "s"),
         };
-        write!(f, "{}", self.0 / unit)?;
-        let (mut rest, mut place) = (self.0 % unit, unit / 10);
-        if rest > 0 {
-            f.write_str(".")?;
-        }
-        while rest > 0 {
-            write!(f, "{}", rest / place)?;
-            rest %= place;
-            place /= 10;
-        }
-        f.write_str(name)
+        decimal(f, self.0, unit, name)
+    }
+}
+
+/// `number / unit` with as many decimals as it has, and the unit's name.
+fn decimal(f: &mut fmt::Formatter<'_>, number: u64, unit: u64, name: &str) -> fmt::Result {
+    write!(f, "{}", number / unit)?;
+    let (mut rest, mut place) = (number % unit, unit / 10);
+    if rest > 0 {
+        f.write_str(".")?;
+    }
+    while rest > 0 {
+        write!(f, "{}", rest / place)?;
+        rest %= place;
+        place /= 10;
+    }
+    f.write_str(name)
+}
+
+/// `2.1GHz`, as it is read.
+impl fmt::Display for Hertz {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            0..1_000 => (1, "Hz"),
+            1_000..1_000_000 => (1_000, "kHz"),
+            1_000_000..1_000_000_000 => (1_000_000, "MHz"),
+            _ => (1_000_000_000, "GHz"),
+        };
+        decimal(f, self.0, unit, name)
     }
 }
 

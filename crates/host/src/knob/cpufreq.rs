@@ -88,6 +88,72 @@ pub fn firmware_limit(access: &Access, policy: u32) -> Result<Option<u64>, Error
     access.number(&file(policy, "bios_limit"))
 }
 
+/// What a frequency policy offers: its frequencies, its limits, and how it can be steered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Domain {
+    /// The number of the policy.
+    pub policy: u32,
+    /// The CPUs that share the frequency, online or not.
+    pub cpus: CpuSet,
+    /// The driver. `None` if the kernel does not say.
+    pub driver: Option<String>,
+    /// The frequencies that the driver lists, in ascending order. Empty if it takes any between the limits.
+    pub frequencies: Vec<Hertz>,
+    /// The hardware's lowest and highest frequency.
+    pub hardware: Option<(Hertz, Hertz)>,
+    /// Whether the governor `userspace` is offered.
+    pub has_userspace: bool,
+    /// Whether the policy has an energy-performance preference.
+    pub has_epp: bool,
+    /// The time that a change takes, as the driver says. `None` if it does not know.
+    pub transition: Option<units::Nanos>,
+}
+
+impl Domain {
+    /// What policy number `policy` offers now.
+    pub fn read(access: &Access, policy: u32) -> Result<Self, Error> {
+        let list = |name: &str| -> Result<Vec<u64>, Error> {
+            let text = access.line(&file(policy, name))?.unwrap_or_default();
+            let wrong = || Error::unreadable(file(policy, name), &text, "frequencies in kHz");
+            text.split_whitespace().map(|word| word.parse().map_err(|_| wrong())).collect()
+        };
+        // Turbo's frequencies are listed apart (drivers/cpufreq/freq_table.c, `scaling_boost_freqs`).
+        let mut frequencies = [list("scaling_available_frequencies")?, list("scaling_boost_frequencies")?].concat();
+        frequencies.sort_unstable();
+        frequencies.dedup();
+        let governors = access.line(&file(policy, "scaling_available_governors"))?.unwrap_or_default();
+        // CPUFREQ_ETERNAL, `-1` as unsigned: the driver does not know (include/linux/cpufreq.h).
+        let transition = access.number(&file(policy, "cpuinfo_transition_latency"))?;
+        let transition = transition.filter(|ns| (1..u64::from(u32::MAX)).contains(ns));
+        Ok(Self {
+            policy,
+            cpus: policy_cpus(access, policy)?,
+            driver: access.line(&file(policy, "scaling_driver"))?,
+            frequencies: frequencies.into_iter().map(|khz| Hertz::new(khz * 1_000)).collect(),
+            hardware: Limits::new(policy)
+                .hardware(access)?
+                .map(|(min, max)| (Hertz::new(min * 1_000), Hertz::new(max * 1_000))),
+            has_userspace: governors.split_whitespace().any(|word| word == "userspace"),
+            has_epp: access.exists(&file(policy, "energy_performance_preference")),
+            transition: transition.map(units::Nanos::from_nanos),
+        })
+    }
+
+    /// The highest frequency that the firmware grants now, and otherwise the hardware's. `None` if neither is known.
+    pub fn ceiling(&self, access: &Access) -> Result<Option<Hertz>, Error> {
+        let limit = access.number(&file(self.policy, "bios_limit"))?.map(|khz| Hertz::new(khz * 1_000));
+        Ok(match (limit, self.hardware) {
+            (Some(limit), Some((_, highest))) => Some(limit.min(highest)),
+            (limit, hardware) => limit.or(hardware.map(|(_, highest)| highest)),
+        })
+    }
+
+    /// The frequency that the kernel says is running: `scaling_cur_freq`. `None` if it does not say.
+    pub fn current(&self, access: &Access) -> Result<Option<Hertz>, Error> {
+        Ok(access.number(&file(self.policy, "scaling_cur_freq"))?.map(|khz| Hertz::new(khz * 1_000)))
+    }
+}
+
 pub(super) fn file(policy: u32, name: &str) -> String {
     format!("{FOLDER}/policy{policy}/{name}")
 }
@@ -174,6 +240,17 @@ impl Setting for Governor {
         Ok(asked.filter(|asked| *asked > limit).and_then(|_| limited(access, self.policy)))
     }
 
+    /// A limit that falls below the speed of the governor `userspace` lowers what `scaling_setspeed` shows. The governor
+    /// goes back to its speed by itself (drivers/cpufreq/cpufreq_userspace.c, `cpufreq_userspace_policy_limits`).
+    fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
+        let speed = |value: &Value| value.as_text()?.strip_prefix("userspace ")?.parse::<u64>().ok();
+        let Some((ours, now)) = speed(ours).zip(speed(now)) else { return Ok(false) };
+        if now >= ours {
+            return Ok(false);
+        }
+        Ok(highest(access, self.policy)?.is_some_and(|most| most < ours && now <= most))
+    }
+
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         let text = text(&self.label(), wanted)?;
         let (governor, speed) = text.split_once(' ').map_or((text, None), |(governor, speed)| (governor, Some(speed)));
@@ -246,9 +323,33 @@ impl Setting for Limits {
         limited(access, self.policy)
     }
 
+    /// The kernel shows limits that are no higher than the firmware's (drivers/cpufreq/cpufreq.c, `cpufreq_set_policy`).
+    fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
+        let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(false) };
+        let (Some(ours), Some(now)) = (ours.as_fields(), now.as_fields()) else { return Ok(false) };
+        let number = |text: &String| text.parse::<u64>().ok();
+        let mut lower = false;
+        for (field, ours) in ours {
+            let (Some(ours), Some(now)) = (number(ours), now.get(field).and_then(number)) else { return Ok(false) };
+            if now != ours && now != ours.min(limit) {
+                return Ok(false);
+            }
+            lower |= now < ours;
+        }
+        Ok(lower)
+    }
+
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         Ok(limit_files(wanted, file(self.policy, "scaling_min_freq"), file(self.policy, "scaling_max_freq")))
     }
+}
+
+/// The highest frequency that a policy grants now, in kHz: the lower one of `scaling_max_freq` and the firmware's limit.
+/// `None` if neither is known.
+fn highest(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
+    let most = access.number(&file(policy, "scaling_max_freq"))?;
+    let limit = access.number(&file(policy, "bios_limit"))?;
+    Ok(most.into_iter().chain(limit).min())
 }
 
 /// The firmware's limit: `bios_limit`, in kHz, from ACPI's _PPC.
@@ -427,6 +528,32 @@ mod tests {
         assert!(set(1_800, 1_800).is_good() && set(800, 3_500).is_good(), "a range is no promise of its upper end");
         folder.put(bios_limit, "3500000\n");
         assert!(set(2_500, 2_500).is_good());
+    }
+
+    /// What a firmware limit makes of our value is not somebody else's.
+    #[test]
+    fn what_the_firmware_holds_back_is_still_ours() {
+        let folder = policy("userspace");
+        let access = folder.access();
+        let file = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy2/{name}");
+        let before = Value::text("performance");
+        let ours = Governor::set_speed(Hertz::new(2_000_000_000));
+        let restore = |speed: &str, limit: &str| {
+            folder.put(&file("scaling_governor"), "userspace\n");
+            folder.put(&file("scaling_setspeed"), speed);
+            folder.put(&file("bios_limit"), limit);
+            Knob(Governor::new(2)).restore(&access, &before, Some(&ours), Theirs::Keep).unwrap()
+        };
+        assert_eq!(restore("1800000\n", "1800000\n"), Restored::Restored);
+        assert!(matches!(restore("1800000\n", "3500000\n"), Restored::Theirs { .. }), "nothing held it back");
+        assert!(matches!(restore("2000000\n", "1800000\n"), Restored::Restored));
+        folder.put(&file("bios_limit"), "1800000\n");
+        folder.put(&file("scaling_max_freq"), "1800000\n");
+        let limits = Knob(Limits::new(2));
+        let now = limits.read(&access).unwrap().unwrap();
+        let held = |min: u64, max: u64| limits.is_ours(&access, &now, &Value::fields([("min", min), ("max", max)]));
+        assert!(held(800_000, 2_500_000).unwrap());
+        assert!(!held(800_000, 1_500_000).unwrap() && !held(900_000, 2_500_000).unwrap());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub use access::{Access, Act, Gate, Open};
 pub use any::AnySetting;
 pub use boot::BootFragment;
 pub use cgroup::{CgroupController, CgroupFile, CgroupFolder, CpusetMount, cpuset_mount};
-pub use cpufreq::{Governor, Limits, Speeds, current_speed, firmware_limit, policies, policy_cpus, speeds};
+pub use cpufreq::{Domain, Governor, Limits, Speeds, current_speed, firmware_limit, policies, policy_cpus, speeds};
 pub use cpuidle::{IdleState, State, states};
 pub use epp::Epp;
 pub use error::Error;
@@ -208,6 +208,12 @@ pub trait Setting {
         Ok(None)
     }
 
+    /// Whether the machine shows `now` because it limits `ours`, which is still what is requested: a firmware limit that
+    /// came later. Such a value is nobody else's.
+    fn held_back(&self, _access: &Access, _ours: &Value, _now: &Value) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// The files that another program would write to set it, with their contents, in this order. Empty if it is not set
     /// by files.
     fn files(&self, _access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
@@ -286,6 +292,9 @@ impl<P: Deref<Target: Setting>> Setting for P {
     }
     fn overruled(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<String>, Error> {
         (**self).overruled(access, wanted, now)
+    }
+    fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
+        (**self).held_back(access, ours, now)
     }
     fn files(&self, access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         (**self).files(access, wanted)
@@ -442,6 +451,11 @@ impl<S: Setting> Knob<S> {
         }
     }
 
+    /// Whether `now` is the value that was set, `ours`, or what the machine's own limits make of it.
+    pub fn is_ours(&self, access: &Access, now: &Value, ours: &Value) -> Result<bool, Error> {
+        Ok(self.holds(now, ours) || self.0.held_back(access, ours, now)?)
+    }
+
     /// The error of a setting that has the wanted value but no effect. `None` if it has an effect.
     pub(crate) fn vain(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<Error>, Error> {
         let why = self.0.overruled(access, wanted, now)?;
@@ -493,6 +507,10 @@ impl<S: Setting> Knob<S> {
         }
         let Some(now) = self.read(access)? else { return Ok(Restored::Gone) };
         let ours = if theirs == Theirs::Overwrite { None } else { ours };
+        let ours = match ours {
+            Some(ours) if self.0.held_back(access, ours, &now)? => Some(&now),
+            ours => ours,
+        };
         let way_back = self.way_back(before, ours, &known(&now));
         if let Some(write) = &way_back.write {
             self.0.write(access, write)?;

@@ -20,6 +20,7 @@
 //! **Errors** say whether the interface is gone, a capability is missing, the driver does not support it, the kernel does
 //! not know it, or the value is refused; with the text, the field and the range of the kernel's extended acknowledgement.
 
+mod counted;
 mod error;
 mod ethtool;
 mod message;
@@ -40,6 +41,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 use message::{Attributes, Message};
 use socket::{Socket, Wants};
 
+pub use counted::Counted;
 pub use error::{Error, Said};
 pub use ethtool::{DimLevel, Driver, EthtoolGroup, Feature, TimeStamping};
 pub use netdev::{Direction, Napi, Queue, QueueStatistics};

@@ -241,7 +241,7 @@ impl Entry {
             };
             Ok(if knob.holds(&now, before) {
                 Stands::Before { now }
-            } else if knob.holds(&now, ours) {
+            } else if knob.is_ours(access, &now, ours)? {
                 Stands::Ours { now }
             } else {
                 Stands::Theirs { now }

@@ -240,7 +240,9 @@ impl Steered {
             return Err(KnobError::invalid(setting.label(), why));
         }
         let knob = Knob(&setting);
-        if knob.holds(&before, wanted) {
+        // What only looks as wanted, because a limit holds our own value back, is written: the limit may go.
+        let is_held_back = slot.is_moved && !knob.holds(&before, &slot.ours);
+        if knob.holds(&before, wanted) && !is_held_back {
             let (number, ours) = (slot.number, slot.target.part(before.clone()));
             slot.is_moved = true;
             if slot.ours != ours {
@@ -330,7 +332,7 @@ impl Slot {
             self.ours = self.target.part(now.clone());
             return Ok(Ok((setting, now, std::mem::take(&mut self.is_moved))));
         }
-        if self.is_moved && !Knob(&setting).holds(&now, &self.ours) {
+        if self.is_moved && !Knob(&setting).is_ours(access, &now, &self.ours)? {
             self.hold = Hold::Theirs(now.clone());
             return Ok(Err(Moved::LetGo { now }));
         }
@@ -528,6 +530,41 @@ mod tests {
             assert!(error.contains(why), "{error}");
             assert!(transactions(&folder.access()).unwrap().is_empty(), "{error}");
         }
+    }
+
+    /// A firmware limit holds our speed back to the one that is then wanted: that must be written, or the old one comes
+    /// back with the limit's end.
+    #[test]
+    fn what_a_limit_holds_back_is_written() {
+        #[derive(Default)]
+        struct Speeds(std::sync::atomic::AtomicU32);
+        impl crate::knob::Gate for Speeds {
+            fn before(&self, act: &crate::knob::Act) {
+                let is_speed = act.operation == "rename" && act.object.ends_with("scaling_setspeed");
+                self.0.fetch_add(u32::from(is_speed), std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let folder = folder();
+        let file = |name: &str| format!("{LIMITS}/{name}");
+        folder.put(&file("scaling_governor"), "performance\n");
+        folder.put(&file("scaling_setspeed"), "<unsupported>\n");
+        let speeds = std::sync::Arc::new(Speeds::default());
+        let access = folder.access().with_gate(speeds.clone());
+        let governor = crate::knob::Governor::new(0);
+        let mut steered = Steered::new(&access, "steering", &[governor.into()], "a test", "0").unwrap();
+        let speed = |mhz: u64| crate::knob::Governor::set_speed(units::Hertz::new(mhz * 1_000_000));
+        assert!(steered.steer(0, &speed(3_000)).unwrap().is_good());
+        folder.put(&file("scaling_setspeed"), "2200000\n");
+        folder.put(&file("bios_limit"), "2200000\n");
+        assert_eq!(steered.look(0).unwrap(), Look::Ours);
+        let written = || speeds.0.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(written(), 1);
+        assert!(steered.steer(0, &speed(2_200)).unwrap().is_good());
+        assert_eq!(written(), 2);
+        assert!(steered.steer(0, &speed(2_200)).unwrap().is_good());
+        assert_eq!(written(), 2, "it is ours now");
+        assert!(steered.release().unwrap().unwrap().closed);
+        assert_eq!(folder.read(&file("scaling_governor")), "performance\n");
     }
 
     #[test]

@@ -52,16 +52,23 @@ fn the_child() {
     }
 }
 
-/// A controller's life: three settings, each moved some times, one of them to a value that is refused.
+/// A controller's life: four settings, each moved some times, one of them to a value that is refused.
 fn steer(access: &Access) {
-    let settings: [AnySetting; 3] =
-        [Sysctl::new("kernel.nmi_watchdog").into(), Limits::new(0).into(), UncoreMsr::new(0).into()];
+    let settings: [AnySetting; 4] = [
+        Sysctl::new("kernel.nmi_watchdog").into(),
+        Limits::new(0).into(),
+        UncoreMsr::new(0).into(),
+        Governor::new(0).into(),
+    ];
     let mut steered = Steered::new(access, "steering", &settings.map(Target::from), "a test", "0").unwrap();
     for n in 2..5_u32 {
         assert!(steered.steer(0, &Value::text(n)).unwrap().is_good());
         assert!(steered.steer(1, &Value::fields([("max", 1_000_000 + n)])).unwrap().is_good());
         assert!(steered.steer(1, &Value::fields([("max", "none")])).is_err());
         assert!(steered.steer(2, &Value::fields([("min", 8 + n), ("max", 8 + n)])).unwrap().is_good());
+        assert!(
+            steered.steer(3, &Governor::set_speed(units::Hertz::new(u64::from(n) * 400_000_000))).unwrap().is_good()
+        );
     }
     assert!(steered.release().unwrap().unwrap().closed);
 }
