@@ -15,10 +15,13 @@
 //! | [`TwoLevel`] | empty polls | DPDK `rte_power_pmd_mgmt`, `scale` |
 //! | [`L3fwdPower`] | queue counts and a timer | DPDK `l3fwd-power`, legacy mode |
 //! | [`GoalFrequency`] | a latency goal | Apus |
+//!
+//! [`outside`] has the policies that do not see each poll, for loops of other programs.
 
 mod fixed;
 mod goal;
 mod l3fwd_power;
+pub mod outside;
 mod platform;
 mod two_level;
 

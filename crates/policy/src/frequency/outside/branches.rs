@@ -1,0 +1,273 @@
+//! How busy is a core that polls, judged by the processor's branch counters?
+//!
+//! A loop that polls an empty queue takes the same few branches again and again, and the processor predicts them all. Work
+//! brings others. So the share of branches that were predicted wrongly tells an idle loop from a loaded one, without any
+//! help from the program.
+//!
+//! [`threshold`] is DPDK's test, with one threshold for all programs. A [`Signature`] is learned from one program, from
+//! an idle phase and a loaded one. It knows how well it can tell them apart, and what looks like neither.
+
+use units::Nanos;
+
+use super::{ONE, Occupancy, Unsure, scale};
+
+/// What a core's counters counted within a span. All of them were running for the same part of it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Branches {
+    /// Branches that were retired.
+    pub branches: u64,
+    /// Those that were predicted wrongly.
+    pub misses: u64,
+    /// Cycles in which the core was not halted. `None` if they were not counted.
+    pub cycles: Option<u64>,
+    /// Time for which the counters were requested.
+    pub enabled: Nanos,
+    /// The part of it in which they were running. It is less if perf shares them with other users.
+    pub counted: Nanos,
+}
+
+impl Branches {
+    /// Whether the counters were running for long enough to say something.
+    fn is_counted(&self) -> bool {
+        self.enabled > Nanos::ZERO && self.counted * COUNTED_PART >= self.enabled
+    }
+
+    /// Mispredicted branches per million. `None` without branches.
+    pub fn misses_ppm(&self) -> Option<u64> {
+        (self.branches > 0).then(|| scale(self.misses, u64::from(ONE), self.branches))
+    }
+}
+
+/// The counters must have been running for one part in this many of the span.
+const COUNTED_PART: u64 = 20;
+
+/// DPDK's threshold: 0.03 mispredicted branches in 100 (`RATIO_THRESHOLD`, DPDK examples/vm_power_manager/
+/// oob_monitor_x86.c). Its user can choose another (`--core-branch-ratio`).
+pub const DPDK_THRESHOLD_PPM: u64 = 300;
+/// Below this many branches a microsecond, no polling loop is running: DPDK skips less than 10,000 in its interval of
+/// 100 us (same source).
+const LEAST_BRANCHES_PER_US: u64 = 100;
+
+/// DPDK's test: at `threshold_ppm` mispredicted branches per million or more, the core is taken to be busy all the time,
+/// else idle. A core with few branches runs something else than a polling loop, so nobody knows.
+pub fn threshold(seen: &Branches, threshold_ppm: u64) -> Occupancy {
+    if !seen.is_counted() {
+        return Occupancy::Unsure(Unsure::Uncounted);
+    }
+    if seen.branches < LEAST_BRANCHES_PER_US * seen.counted.as_micros_floor() {
+        return Occupancy::Unsure(Unsure::Unlike);
+    }
+    match seen.misses_ppm() {
+        Some(ppm) if ppm < threshold_ppm => Occupancy::Share(0),
+        Some(_) => Occupancy::Share(ONE),
+        None => Occupancy::Unsure(Unsure::Unlike),
+    }
+}
+
+/// The two phases from which a [`Signature`] is learned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// The program polls empty queues.
+    Idle,
+    /// The program has packets.
+    Load,
+}
+
+/// Spans of each phase that a signature needs.
+pub const ENOUGH_SPANS: u32 = 50;
+/// The phases may look the same in one span in this many.
+const INDISTINCT_PART: u64 = 50;
+/// A span counts as idle only if it is this many times as likely in the idle phase as under load.
+const LIKELIER: u64 = 8;
+/// Number of classes of a feature. A class is a quarter of an octave.
+const CLASSES: usize = 128;
+
+/// How the counters of one program look when it is idle, and when it has load.
+///
+/// A span is described by two features: mispredicted branches per branch, and branches per cycle. For each phase and
+/// feature there is a histogram, whose classes are quarters of an octave. Neighbouring classes count half, so that a
+/// value between two classes is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signature {
+    idle: Histograms,
+    load: Histograms,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Histograms {
+    spans: u32,
+    misses: [u32; CLASSES],
+    density: [u32; CLASSES],
+}
+
+impl Default for Signature {
+    fn default() -> Self {
+        let none = Histograms { spans: 0, misses: [0; CLASSES], density: [0; CLASSES] };
+        Self { idle: none, load: none }
+    }
+}
+
+impl Signature {
+    /// Learns a span of a phase. Returns whether it was usable.
+    pub fn learn(&mut self, phase: Phase, seen: &Branches) -> bool {
+        let Some((misses, density)) = classes(seen) else { return false };
+        let of = match phase {
+            Phase::Idle => &mut self.idle,
+            Phase::Load => &mut self.load,
+        };
+        if of.spans == u32::MAX / 4 {
+            return true;
+        }
+        of.spans += 1;
+        of.misses[misses] += 2;
+        if let Some(density) = density {
+            of.density[density] += 2;
+        }
+        true
+    }
+
+    /// Number of spans that were learned of a phase.
+    pub fn spans(&self, phase: Phase) -> u32 {
+        match phase {
+            Phase::Idle => self.idle.spans,
+            Phase::Load => self.load.spans,
+        }
+    }
+
+    /// How well the phases can be told apart by one span, in millionths: one less the part of the spans that look the
+    /// same in both. `None` if too few were learned.
+    pub fn confidence_ppm(&self) -> Option<u32> {
+        if self.idle.spans.min(self.load.spans) < ENOUGH_SPANS {
+            return None;
+        }
+        let same = |of: fn(&Histograms) -> &[u32; CLASSES]| {
+            let likely = |histograms: &Histograms, class| {
+                scale(weight(of(histograms), class), u64::from(ONE), total(of(histograms)))
+            };
+            (0..CLASSES).map(|class| likely(&self.idle, class).min(likely(&self.load, class))).sum::<u64>()
+        };
+        let mut overlap = same(|histograms| &histograms.misses);
+        if self.has_density() {
+            overlap = overlap.min(same(|histograms| &histograms.density));
+        }
+        Some(ONE - u32::try_from(overlap).unwrap_or(ONE).min(ONE))
+    }
+
+    fn has_density(&self) -> bool {
+        total(&self.idle.density) > 0 && total(&self.load.density) > 0
+    }
+
+    /// The core's occupancy in a span: none, or all. Only a span that is clearly one of the idle phase is idle. What looks
+    /// like neither phase is unsure.
+    pub fn occupancy(&self, seen: &Branches) -> Occupancy {
+        let Some(confidence) = self.confidence_ppm() else { return Occupancy::Unsure(Unsure::Learning) };
+        if u64::from(ONE - confidence) * INDISTINCT_PART > u64::from(ONE) {
+            return Occupancy::Unsure(Unsure::Indistinct);
+        }
+        let Some((misses, density)) = classes(seen) else { return Occupancy::Unsure(Unsure::Uncounted) };
+        let density = density.filter(|_| self.has_density());
+        // Parts in a thousand, multiplied: the features are taken to be independent.
+        let likely = |of: &Histograms| {
+            let part = |histogram: &[u32; CLASSES], class| scale(weight(histogram, class), 1_000, total(histogram));
+            part(&of.misses, misses) * density.map_or(1_000, |density| part(&of.density, density))
+        };
+        let (idle, load) = (likely(&self.idle), likely(&self.load));
+        match (idle, load) {
+            (0, 0) => Occupancy::Unsure(Unsure::Unlike),
+            _ if idle > load.saturating_mul(LIKELIER) => Occupancy::Share(0),
+            _ => Occupancy::Share(ONE),
+        }
+    }
+}
+
+/// What a class and half of its neighbours count.
+fn weight(histogram: &[u32; CLASSES], class: usize) -> u64 {
+    let at = |class: usize| u64::from(histogram.get(class).copied().unwrap_or(0));
+    at(class) + (class.checked_sub(1).map_or(0, at) + at(class + 1)) / 2
+}
+
+fn total(histogram: &[u32; CLASSES]) -> u64 {
+    histogram.iter().map(|count| u64::from(*count)).sum()
+}
+
+/// The classes of a span's features. `None` if the counters said too little.
+fn classes(seen: &Branches) -> Option<(usize, Option<usize>)> {
+    if !seen.is_counted() || seen.branches == 0 {
+        return None;
+    }
+    // Parts in 2^30, from one miss in 2^30 branches to each branch.
+    let misses = class(scale(seen.misses, 1 << 30, seen.branches));
+    let density = seen.cycles.filter(|cycles| *cycles > 0).map(|cycles| class(scale(seen.branches, 1 << 20, cycles)));
+    Some((misses, density))
+}
+
+/// Four times the binary logarithm, rounded down; at most the last class.
+fn class(value: u64) -> usize {
+    let Some(octave) = value.checked_ilog2() else { return 0 };
+    // The next two bits below the highest one.
+    let quarter = if octave >= 2 { value >> (octave - 2) & 3 } else { value << (2 - octave) & 3 };
+    ((octave as usize) * 4 + quarter as usize).min(CLASSES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A span of 10 ms with so many branches and mispredicted ones.
+    fn span(branches: u64, misses: u64) -> Branches {
+        let time = Nanos::from_millis(10);
+        Branches { branches, misses, cycles: Some(30_000_000), enabled: time, counted: time }
+    }
+
+    #[test]
+    fn dpdks_threshold() {
+        assert_eq!(threshold(&span(10_000_000, 2_999), DPDK_THRESHOLD_PPM), Occupancy::Share(0));
+        assert_eq!(threshold(&span(10_000_000, 3_000), DPDK_THRESHOLD_PPM), Occupancy::Share(ONE));
+        assert_eq!(threshold(&span(999_999, 0), DPDK_THRESHOLD_PPM), Occupancy::Unsure(Unsure::Unlike));
+        let short = Branches { counted: Nanos::from_micros(499), ..span(10_000_000, 0) };
+        assert_eq!(threshold(&short, DPDK_THRESHOLD_PPM), Occupancy::Unsure(Unsure::Uncounted));
+    }
+
+    fn learned(idle: (u64, u64), load: (u64, u64)) -> Signature {
+        let mut signature = Signature::default();
+        for n in 0..u64::from(ENOUGH_SPANS) {
+            assert!(signature.learn(Phase::Idle, &span(idle.0 + n * 1_000, idle.1 + n)));
+            assert_eq!(signature.occupancy(&span(1, 1)), Occupancy::Unsure(Unsure::Learning));
+            assert!(signature.learn(Phase::Load, &span(load.0 + n * 1_000, load.1 + n)));
+        }
+        signature
+    }
+
+    #[test]
+    fn a_signature_tells_the_phases_apart_and_knows_what_it_does_not_know() {
+        let signature = learned((12_000_000, 300), (6_000_000, 20_000));
+        assert_eq!(signature.confidence_ppm(), Some(ONE));
+        assert_eq!(signature.occupancy(&span(12_020_000, 310)), Occupancy::Share(0));
+        assert_eq!(signature.occupancy(&span(6_010_000, 20_100)), Occupancy::Share(ONE));
+        assert_eq!(signature.occupancy(&span(6_010_000, 900_000)), Occupancy::Unsure(Unsure::Unlike));
+        let uncounted = Branches { counted: Nanos::ZERO, ..span(12_020_000, 310) };
+        assert_eq!(signature.occupancy(&uncounted), Occupancy::Unsure(Unsure::Uncounted));
+    }
+
+    #[test]
+    fn phases_that_look_alike_are_unsure() {
+        let signature = learned((12_000_000, 300), (12_000_000, 300));
+        assert!(signature.confidence_ppm().unwrap() < 100_000);
+        assert_eq!(signature.occupancy(&span(12_020_000, 310)), Occupancy::Unsure(Unsure::Indistinct));
+    }
+
+    #[test]
+    fn one_feature_suffices() {
+        // The same share of mispredicted branches, but fewer branches a cycle under load.
+        let signature = learned((12_000_000, 1_200), (3_000_000, 300));
+        assert!(signature.confidence_ppm().unwrap() > 990_000);
+        assert_eq!(signature.occupancy(&span(12_020_000, 1_210)), Occupancy::Share(0));
+        assert_eq!(signature.occupancy(&span(3_010_000, 301)), Occupancy::Share(ONE));
+    }
+
+    #[test]
+    fn classes_are_quarters_of_an_octave() {
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8].map(class), [0, 0, 4, 6, 8, 9, 10, 11, 12]);
+        assert_eq!(class(u64::MAX), CLASSES - 1);
+    }
+}

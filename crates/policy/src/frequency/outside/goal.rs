@@ -1,0 +1,483 @@
+//! The lowest frequency at which a core is not too busy, and its packets not too late.
+//!
+//! ```text
+//!   HIGHEST ── a window has shown the need ──► NEEDED
+//!                                               │ ▲
+//!     all windows within the hold time need     │ │
+//!     less, and the late packets can be paid    └─┘  [less_load, idle]
+//!     for                                       ▲ │
+//!     at once: busy all the time [saturated],   │ │
+//!     too many late packets [late], unsure      └─┘  to the highest
+//!     after a window: more work      [load]     ──►  to what is needed
+//! ```
+//! **Need.** Useful work takes `occupancy x frequency` cycles a second. A frequency suffices if this is at most the busyness
+//! goal's share of it. A core that is busy all the time may need any amount more, so it gets the highest frequency.
+//!
+//! **Late packets.** Where somebody counts packets that were later than the goal allows, the busyness is not the goal but
+//! a means: it is raised step by step while packets are in time, and lowered when they are not. An account pays for late
+//! packets, as in the policy inside the loop ([`GoalFrequency`](crate::frequency::GoalFrequency)): every packet adds the share that the goal
+//! allows, and a lower frequency is tried only if the account can pay twice for what the last trial cost. Packets that are late at the
+//! highest frequency are not charged: no frequency helps them.
+//!
+//! **Changes.** A lower frequency is requested only if all windows of the hold time would have done with it. The hold time doubles
+//! when a lower frequency had to be taken back within it. No change comes sooner than its stall permits
+//! ([`Transition::patience`]), and no step down that would not be worth it within the hold time ([`Transition::worth_after`]).
+
+use units::{Hertz, Instant, Nanos};
+
+use super::{Decision, ONE, Occupancy, OutsidePolicy, Reason, Sample, Transition, scale};
+use crate::Goal as Latency;
+use crate::frequency::PStates;
+
+/// The least and the highest busyness goal, in millionths. Above the highest, queues grow without bound at the slightest
+/// burst.
+pub const LOWEST_BUSY_PPM: u32 = 100_000;
+/// See [`LOWEST_BUSY_PPM`].
+pub const HIGHEST_BUSY_PPM: u32 = 950_000;
+
+/// Length of a window: ten looks.
+const WINDOW: Nanos = Nanos::from_millis(100);
+/// A core that is busy for this share of a span is taken to be busy all the time.
+const SATURATED: u32 = 980_000;
+/// Spans of that kind in a row that are taken for a load, if the core was not nearly idle before. One alone may be a burst.
+const SATURATED_SPANS: u32 = 2;
+/// A rise needs this much more than the busyness goal: otherwise noise would change the frequency to and fro.
+const MARGIN: u32 = 40_000;
+/// The shortest and the longest hold time.
+const SHORTEST_HOLD: Nanos = Nanos::from_millis(300);
+const LONGEST_HOLD: Nanos = Nanos::from_secs(4);
+/// A fall has lasted after this many hold times.
+const LASTED: u64 = 10;
+/// Number of windows that are remembered: those of the longest hold time.
+const MEMORY: usize = 40;
+/// With a latency goal: the busyness to begin with, its steps up and down, and its bounds.
+const FIRST_BUSY: u32 = 700_000;
+const BUSY_UP: u32 = 20_000;
+const BUSY_DOWN: u32 = 100_000;
+const MOST_BUSY: u32 = 920_000;
+/// The busyness is judged after this many late packets that the goal would allow, or after this time.
+const ENOUGH_LATE: u64 = 8;
+const JUDGED_AFTER: Nanos = Nanos::from_secs(2);
+/// The most late packets that the account can pay for, or twice what the last trial cost, if that is more.
+const MOST_LATE: i64 = 256;
+
+/// Settings of a [`Goal`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GoalConfig {
+    /// The frequencies that can be requested.
+    pub pstates: PStates,
+    /// What a change costs.
+    pub transition: Transition,
+    /// The busyness goal: the core does useful work for at most this share of the time, in millionths. Where late packets
+    /// are counted, it is only where to begin.
+    pub busy_ppm: u32,
+    /// The latency goal. `None` if there is none.
+    pub latency: Option<Latency>,
+}
+
+/// The policy that this [module](self) describes.
+#[derive(Clone, Debug)]
+pub struct Goal<C> {
+    config: GoalConfig,
+    /// The busyness that is aimed at now.
+    busy_ppm: u32,
+    requested: Hertz,
+    /// The highest frequency that the machine grants.
+    ceiling: Hertz,
+    window: Window,
+    /// What the last windows needed, in hertz, newest first.
+    needs: [u64; MEMORY],
+    windows: usize,
+    /// Spans in a row in which the core was busy all the time.
+    saturated: u32,
+    changed: Option<Instant<C>>,
+    /// When the frequency last fell.
+    fell: Option<Instant<C>>,
+    hold: Nanos,
+    account: Account,
+    /// The highest frequency that was too low for the load that came while it was in force.
+    failed: Option<Hertz>,
+    judged: Judged,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Window {
+    span: Nanos,
+    /// Useful cycles.
+    cycles: u64,
+}
+
+/// Packets since the busyness was last judged, at frequencies below the highest.
+#[derive(Clone, Copy, Default, Debug)]
+struct Judged {
+    span: Nanos,
+    packets: u64,
+    late: u64,
+}
+
+/// The balance of late packets against those that the goal allows. One packet counts 1,000,000.
+#[derive(Clone, Copy, Default, Debug)]
+struct Account {
+    balance: i64,
+    /// How far it has fallen since the last trial, now and at its worst.
+    fallen: i64,
+    worst: i64,
+}
+
+impl<C> Goal<C> {
+    /// Begins at the highest frequency.
+    pub fn new(config: GoalConfig) -> Self {
+        let highest = config.pstates.highest();
+        let first = if config.latency.is_some() { config.busy_ppm.min(FIRST_BUSY) } else { config.busy_ppm };
+        Self {
+            config,
+            busy_ppm: first.clamp(LOWEST_BUSY_PPM, HIGHEST_BUSY_PPM),
+            requested: highest,
+            ceiling: highest,
+            window: Window::default(),
+            needs: [0; MEMORY],
+            windows: 0,
+            saturated: 0,
+            changed: None,
+            fell: None,
+            hold: SHORTEST_HOLD,
+            account: Account::default(),
+            failed: None,
+            judged: Judged::default(),
+        }
+    }
+
+    /// The busyness that is aimed at now, in millionths.
+    pub fn busy_ppm(&self) -> u32 {
+        self.busy_ppm
+    }
+
+    /// How long the need must have been lower before the frequency falls.
+    pub fn hold(&self) -> Nanos {
+        self.hold
+    }
+
+    /// The highest frequency that is granted.
+    fn highest(&self) -> Hertz {
+        self.config.pstates.highest().min(self.ceiling)
+    }
+
+    /// What was requested, as far as it is granted.
+    fn granted_now(&self) -> Hertz {
+        self.requested.min(self.highest())
+    }
+
+    fn allowed_ppm(&self) -> Option<u64> {
+        self.config.latency.map(|goal| u64::from(goal.quantile.above_ppm()))
+    }
+
+    /// Takes in late packets. Returns whether there are more than the account can pay for.
+    fn count_late(&mut self, sample: &Sample<C>) -> bool {
+        let (Some(late), Some(allowed)) = (sample.late, self.allowed_ppm()) else { return false };
+        // Right after a rise, what is late is the backlog of the lower frequency.
+        let since_change = self.changed.and_then(|at| sample.now.since(at));
+        let backlog = since_change.is_some_and(|since| since < WINDOW);
+        let to_blame = sample.running < self.highest() || backlog;
+        self.account.packets(late.judged, if to_blame { late.late } else { 0 }, allowed);
+        if !to_blame {
+            return false;
+        }
+        self.judged.span += sample.span;
+        self.judged.packets = self.judged.packets.saturating_add(late.judged);
+        self.judged.late = self.judged.late.saturating_add(late.late);
+        let Judged { span, packets, late: all_late } = self.judged;
+        let would_allow = scale(packets, allowed, u64::from(ONE));
+        if all_late > would_allow.max(ENOUGH_LATE) {
+            self.busy_ppm = self.busy_ppm.saturating_sub(BUSY_DOWN).max(LOWEST_BUSY_PPM);
+            self.judged = Judged::default();
+        } else if would_allow >= ENOUGH_LATE || span >= JUDGED_AFTER {
+            if all_late <= would_allow / 2 {
+                self.busy_ppm = (self.busy_ppm + BUSY_UP).min(MOST_BUSY);
+            }
+            self.judged = Judged::default();
+        }
+        late.late > 0 && self.account.balance < 0 && sample.running < self.highest()
+    }
+
+    /// The lowest frequency that is not too busy with `need` hertz of useful work.
+    fn suffices(&self, need: u64) -> Hertz {
+        let wanted = Hertz::new(scale(need, u64::from(ONE), u64::from(self.busy_ppm)));
+        self.config.pstates.at_least(wanted).unwrap_or(self.config.pstates.highest()).min(self.highest())
+    }
+
+    /// Goes up, or to another frequency that cannot wait.
+    fn rise(&mut self, now: Instant<C>, wanted: Hertz, reason: Reason) -> Decision {
+        if wanted <= self.granted_now() {
+            return Decision::keep(reason);
+        }
+        // With a latency goal, a fall whose late packets cannot be paid for twice was wrong even if it lasted for a while:
+        // with a longer hold time, the need of a load that comes and goes is remembered while it is away.
+        if let Some(since) = self.fell.take().and_then(|fell| now.since(fell))
+            && (since < self.hold || since < LONGEST_HOLD && self.config.latency.is_some() && !self.account.can_fail())
+        {
+            self.hold = (self.hold * 2).min(LONGEST_HOLD);
+        }
+        if matches!(reason, Reason::Saturated | Reason::Late) {
+            let failed = self.granted_now();
+            self.failed = Some(self.failed.map_or(failed, |known| known.max(failed)));
+        }
+        self.request(now, wanted, reason)
+    }
+
+    fn request(&mut self, now: Instant<C>, wanted: Hertz, reason: Reason) -> Decision {
+        self.requested = wanted;
+        self.changed = Some(now);
+        self.window = Window::default();
+        self.saturated = 0;
+        Decision { request: Some(wanted), reason }
+    }
+
+    /// Decides at the end of a window.
+    fn decide_window(&mut self, now: Instant<C>) -> Decision {
+        let Window { span, cycles } = core::mem::take(&mut self.window);
+        let need = scale(cycles, 1_000_000_000, span.as_nanos());
+        self.needs.rotate_right(1);
+        self.needs[0] = need;
+        self.windows = (self.windows + 1).min(MEMORY);
+        let requested = self.granted_now();
+        let busy = scale(need, u64::from(ONE), requested.as_hertz().max(1));
+        if busy > u64::from((self.busy_ppm + MARGIN).min(SATURATED)) {
+            let wanted = self.suffices(need);
+            return self.rise(now, wanted, if wanted == requested { Reason::Steady } else { Reason::Load });
+        }
+        // Once a fall has lasted, the next one need not wait as long.
+        if let Some(fell) = self.fell
+            && now.since(fell).is_some_and(|since| since >= self.hold * LASTED)
+        {
+            self.fell = None;
+            self.hold = (self.hold / 2).max(SHORTEST_HOLD);
+        }
+        let windows = (self.hold.as_nanos().div_ceil(WINDOW.as_nanos()) as usize).min(MEMORY);
+        if self.windows < windows {
+            return Decision::keep(Reason::Measuring);
+        }
+        let most = self.needs[..windows].iter().copied().max().unwrap_or(need);
+        let wanted = self.suffices(most);
+        if wanted >= requested {
+            return Decision::keep(Reason::Steady);
+        }
+        let quantile = self.config.latency.map(|goal| goal.quantile);
+        let since = self.changed.and_then(|at| now.since(at)).unwrap_or(Nanos::MAX);
+        // A rise to the highest was for want of knowledge. What is needed is known soon after, and what was needed within the
+        // hold time is remembered.
+        let least = if requested == self.highest() { SHORTEST_HOLD } else { self.hold };
+        if since < least.max(self.config.transition.patience(quantile)) {
+            return Decision::keep(Reason::Measuring);
+        }
+        let worth_after = self.config.transition.worth_after(requested, wanted);
+        if since < worth_after {
+            return Decision::keep(Reason::NotWorthIt);
+        }
+        // What has failed before is tried again when its price can be paid; what has not, when nothing is owed.
+        let is_trial = self.failed.is_none_or(|failed| wanted <= failed);
+        let can_pay = if is_trial { self.account.can_fail() } else { self.account.balance >= 0 };
+        if self.config.latency.is_some() && !can_pay {
+            return Decision::keep(Reason::Late);
+        }
+        if is_trial {
+            self.account.begin_trial();
+            self.failed = None;
+        }
+        self.fell = Some(now);
+        self.request(now, wanted, if most == 0 { Reason::Idle } else { Reason::LessLoad })
+    }
+}
+
+impl<C> OutsidePolicy<C> for Goal<C> {
+    fn requested(&self) -> Hertz {
+        self.granted_now()
+    }
+
+    fn decide(&mut self, sample: &Sample<C>) -> Decision {
+        let highest = self.highest();
+        let share = match sample.occupancy {
+            Occupancy::Share(share) => share.min(ONE),
+            Occupancy::Unsure(_) => {
+                self.windows = 0;
+                self.window = Window::default();
+                return self.rise(sample.now, highest, Reason::Unsure);
+            }
+        };
+        if self.count_late(sample) {
+            return self.rise(sample.now, highest, Reason::Late);
+        }
+        let span = sample.span.as_nanos();
+        let useful = scale(scale(sample.running.as_hertz(), u64::from(share), u64::from(ONE)), span, 1_000_000_000);
+        self.window.span += sample.span;
+        self.window.cycles = self.window.cycles.saturating_add(useful);
+        self.saturated = if share >= SATURATED { self.saturated + 1 } else { 0 };
+        // A load that comes to an idle core is no burst of a load that is known.
+        let was_idle = self.windows > 0 && self.needs[0].saturating_mul(4) < self.granted_now().as_hertz();
+        if self.saturated >= SATURATED_SPANS || (self.saturated > 0 && was_idle) {
+            let at_highest = sample.running >= highest;
+            let too_tight = at_highest && self.config.latency.is_some();
+            let reason = if too_tight { Reason::GoalTooTight } else { Reason::Saturated };
+            if self.granted_now() < highest {
+                return self.rise(sample.now, highest, reason);
+            }
+        }
+        if self.window.span >= WINDOW { self.decide_window(sample.now) } else { Decision::keep(Reason::Measuring) }
+    }
+
+    fn granted(&mut self, _: Instant<C>, ceiling: Hertz) {
+        // What was wanted above it is not to be had. It is again when the limit goes: the request still stands.
+        self.ceiling = ceiling;
+    }
+}
+
+impl Account {
+    fn packets(&mut self, packets: u64, late: u64, allowed_ppm: u64) {
+        let earned = i64::try_from(packets.saturating_mul(allowed_ppm)).unwrap_or(i64::MAX);
+        let cost = i64::try_from(late).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        let most = self.price().max(MOST_LATE * 1_000_000);
+        self.balance = self.balance.saturating_add(earned).min(most).saturating_sub(cost);
+        self.fallen = self.fallen.saturating_add(cost).saturating_sub(earned).max(0);
+        self.worst = self.worst.max(self.fallen);
+    }
+
+    /// Twice what the last trial cost.
+    fn price(&self) -> i64 {
+        self.worst.saturating_mul(2)
+    }
+
+    fn can_fail(&self) -> bool {
+        self.balance >= self.price()
+    }
+
+    fn begin_trial(&mut self) {
+        (self.fallen, self.worst) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::outside::tests::{MS, mhz, pstates, sample};
+    use crate::frequency::outside::{Late, Unsure};
+    use units::Simulated;
+
+    fn policy(latency: Option<&str>) -> Goal<Simulated> {
+        let latency = latency.map(|text| text.parse().unwrap());
+        let transition = Transition::default();
+        Goal::new(GoalConfig { pstates: pstates(), transition, busy_ppm: 800_000, latency })
+    }
+
+    /// Runs work of `need` MHz from `from_ms` to `to_ms`. Returns the requests with their times in ms.
+    fn work(policy: &mut Goal<Simulated>, from_ms: u64, to_ms: u64, need: u64) -> std::vec::Vec<(u64, u64, Reason)> {
+        let mut requests = std::vec::Vec::new();
+        for at in (from_ms + 10..=to_ms).step_by(10) {
+            let running = OutsidePolicy::requested(policy);
+            let share = scale(need * 1_000_000, u64::from(ONE), running.as_hertz()).min(u64::from(ONE)) as u32;
+            let decision = policy.decide(&sample(at, running, share));
+            if let Some(frequency) = decision.request {
+                requests.push((at, frequency.as_hertz() / 1_000_000, decision.reason));
+            }
+        }
+        requests
+    }
+
+    extern crate std;
+    use std::vec;
+
+    #[test]
+    fn the_lowest_frequency_that_is_not_too_busy() {
+        let mut policy = policy(None);
+        assert_eq!(
+            work(&mut policy, 0, 1_000, 1_000),
+            vec![(300, 1_800, Reason::LessLoad)],
+            "1 GHz is 56 % of 1.8 GHz"
+        );
+        assert_eq!(work(&mut policy, 1_000, 3_000, 0), vec![(1_300, 800, Reason::Idle)]);
+        // Busy all the time: after one span, as the core was idle before; then what it needs.
+        let up = work(&mut policy, 3_000, 5_000, 2_000);
+        assert_eq!(up, vec![(3_010, 3_000, Reason::Saturated), (up[1].0, 2_600, Reason::LessLoad)]);
+    }
+
+    #[test]
+    fn a_little_more_work_goes_up_by_what_it_needs() {
+        let mut policy = policy(None);
+        work(&mut policy, 0, 1_000, 600);
+        assert_eq!(policy.requested, mhz(800));
+        assert_eq!(work(&mut policy, 1_000, 2_000, 700), vec![(1_100, 1_200, Reason::Load)]);
+    }
+
+    #[test]
+    fn a_fall_that_is_taken_back_doubles_the_hold() {
+        let mut policy = policy(None);
+        work(&mut policy, 0, 300, 0);
+        assert_eq!((policy.requested, policy.hold), (mhz(800), SHORTEST_HOLD));
+        work(&mut policy, 300, 350, 2_500);
+        assert_eq!((policy.requested, policy.hold), (mhz(3_000), SHORTEST_HOLD * 2));
+        let down = work(&mut policy, 350, 900, 0);
+        assert!(down.iter().all(|(_, mhz, _)| *mhz > 800), "600 ms of a lower need are not over: {down:?}");
+        let down = work(&mut policy, 900, 1_600, 0);
+        assert_eq!(down.last().map(|(_, mhz, reason)| (*mhz, *reason)), Some((800, Reason::Idle)), "{down:?}");
+    }
+
+    #[test]
+    fn unsure_is_the_highest_at_once() {
+        let mut policy = policy(None);
+        work(&mut policy, 0, 1_000, 0);
+        let unsure = Sample { occupancy: Occupancy::Unsure(Unsure::Unlike), ..sample(1_010, mhz(800), 0) };
+        let decision = policy.decide(&unsure);
+        assert_eq!(decision, Decision { request: Some(mhz(3_000)), reason: Reason::Unsure });
+        assert_eq!(policy.decide(&Sample { now: Instant::from_nanos(1_020 * MS), ..unsure }).request, None);
+    }
+
+    #[test]
+    fn a_stall_that_costs_more_than_it_saves_changes_nothing() {
+        let transition = Transition { sequencing: Nanos::from_millis(10), stall: Nanos::from_millis(10) };
+        let config = GoalConfig { pstates: pstates(), transition, busy_ppm: 800_000, latency: None };
+        let mut policy = Goal::<Simulated>::new(config);
+        // Stalls of 10 ms may come each 10 s; a step that saves 13 % is worth it after 15 s.
+        assert_eq!(work(&mut policy, 0, 900, 2_000), vec![(300, 2_600, Reason::LessLoad)], "the first one is free");
+        assert_eq!(work(&mut policy, 900, 9_900, 1_000), vec![]);
+        assert_eq!(work(&mut policy, 9_900, 12_000, 1_000).len(), 1);
+    }
+
+    #[test]
+    fn late_packets_go_up_and_make_it_cautious() {
+        let mut policy = policy(Some("p99=100us"));
+        let mut run = |policy: &mut Goal<Simulated>, from: u64, to: u64, late_below: u64| {
+            let mut requests = std::vec::Vec::new();
+            for at in (from + 10..=to).step_by(10) {
+                let running = policy.requested;
+                let late = if running < mhz(late_below) { 20 } else { 0 };
+                let share = scale(900_000_000, u64::from(ONE), running.as_hertz()).min(1_000_000) as u32;
+                let seen = Sample { late: Some(Late { judged: 100, late }), ..sample(at, running, share) };
+                requests.extend(policy.decide(&seen).request.map(|f| (at, f.as_hertz() / 1_000_000)));
+            }
+            requests
+        };
+        // 900 MHz of work: at 70 % busy, 1.8 GHz suffices, but packets are late below 2.2 GHz.
+        let requests = run(&mut policy, 0, 60_000, 2_200);
+        assert_eq!(requests[0].1, 1_800);
+        let at_lower: usize = requests.windows(2).filter(|pair| pair[0].1 < 2_200).count();
+        assert!(policy.busy_ppm < FIRST_BUSY, "{} {requests:?}", policy.busy_ppm);
+        assert!(at_lower < 20, "{requests:?}");
+        // In time at any frequency: ever busier.
+        let mut policy = self::policy(Some("p99=100us"));
+        run(&mut policy, 0, 60_000, 0);
+        assert_eq!((policy.requested, policy.busy_ppm), (mhz(1_200), MOST_BUSY));
+    }
+
+    #[test]
+    fn what_the_firmware_does_not_grant_is_not_asked_for() {
+        let mut policy = policy(None);
+        policy.granted(Instant::from_nanos(0), mhz(2_200));
+        assert_eq!(OutsidePolicy::requested(&policy), mhz(2_200));
+        work(&mut policy, 0, 1_000, 0);
+        assert_eq!(work(&mut policy, 1_000, 1_500, 2_500), vec![(1_010, 2_200, Reason::Saturated)]);
+        policy.granted(Instant::from_nanos(0), mhz(3_000));
+        assert_eq!(
+            work(&mut policy, 1_500, 2_000, 2_500),
+            vec![(1_510, 3_000, Reason::Saturated)],
+            "what was the highest is not any more"
+        );
+    }
+}

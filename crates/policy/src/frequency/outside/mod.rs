@@ -1,0 +1,254 @@
+//! How fast must a core run, judged from outside at regular intervals?
+//!
+//! The policies of [`frequency`](super) sit inside the loop and see each poll. The policies here see a loop from
+//! outside: what it counted since the last look, or what its NIC or its processor counted. They serve loops that are
+//! not Apus's own, and settings that only another process may change.
+//!
+//! ```text
+//!   counters ──► occupancy ([`packets`], [`branches`], or told by the loop) ──► Sample ──► policy.decide()
+//!                                                                                            │
+//!   the frequency in force ◄── the domain's highest wish ◄───────────── Keep, Request(hertz) ┘
+//! ```
+//! | policy | decides by | origin |
+//! | --- | --- | --- |
+//! | [`Goal`] | occupancy, and late packets where somebody counts them | Apus |
+//! | [`TwoLevel`] | whether packets come | DPDK `rte_power_pmd_mgmt`, `scale` |
+//! | [`L3fwdPower`] | time slept and packets a poll | DPDK `l3fwd-power`, legacy mode |
+//! | [`Fixed`] | nothing | a governor's fixed frequency |
+//! | [`TimeOfDay`] | the clock | DPDK `vm_power_manager`, its policy TIME |
+//!
+//! **Not sure means the highest frequency.** A policy that decides by occupancy requests it whenever the occupancy is
+//! [`Occupancy::Unsure`].
+
+pub mod branches;
+mod fixed;
+mod goal;
+mod l3fwd_power;
+pub mod packets;
+mod transition;
+mod two_level;
+
+pub use fixed::{Fixed, Slot, TimeOfDay};
+pub use goal::{Goal, GoalConfig, HIGHEST_BUSY_PPM, LOWEST_BUSY_PPM};
+pub use l3fwd_power::L3fwdPower;
+pub use transition::Transition;
+pub use two_level::TwoLevel;
+
+use units::{Hertz, Instant, Nanos};
+
+/// One, in millionths.
+pub const ONE: u32 = 1_000_000;
+
+/// Share of the time in which a core does useful work. Polling an empty queue is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Occupancy {
+    /// The share of the span in millionths, at the frequency that was running.
+    Share(u32),
+    /// Nobody knows.
+    Unsure(Unsure),
+}
+
+units::named! {
+    /// Why an occupancy is unknown.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Unsure {
+        /// Nothing has been learned yet: no load has been seen for long enough.
+        Learning = "learning",
+        /// Packets were lost, so the core may need more than it has.
+        Loss = "loss",
+        /// The counters fit neither the idle phase nor the loaded one that were learned.
+        Unlike = "unlike",
+        /// The counters look the same when idle and under load.
+        Indistinct = "indistinct",
+        /// The counters were not running for long enough in this interval: something else used them.
+        Uncounted = "uncounted",
+        /// The loop has not said anything in this interval.
+        Silent = "silent",
+    }
+}
+
+/// Polls of a loop within a span.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Polls {
+    /// All polls.
+    pub all: u64,
+    /// Those that found no packet.
+    pub empty: u64,
+}
+
+/// Packets within a span whose delay was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Late {
+    /// All that were measured.
+    pub judged: u64,
+    /// Those that were later than the goal allows.
+    pub late: u64,
+}
+
+/// What a core did since the last sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample<C> {
+    /// When the span ended.
+    pub now: Instant<C>,
+    /// Time since the last sample.
+    pub span: Nanos,
+    /// The frequency that was in force at the end of the span.
+    pub running: Hertz,
+    /// Share of useful work.
+    pub occupancy: Occupancy,
+    /// Packets received. `None` if nobody counts them.
+    pub packets: Option<u64>,
+    /// Polls. `None` if nobody counts them.
+    pub polls: Option<Polls>,
+    /// Time for which the loop slept or blocked. `None` if nobody counts it.
+    pub slept: Option<Nanos>,
+    /// Packets that were late. `None` if nobody measures delays.
+    pub late: Option<Late>,
+    /// Time since midnight. `None` if it was not asked for.
+    pub time_of_day: Option<Nanos>,
+}
+
+units::named! {
+    /// Why a frequency was requested or kept.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Reason {
+        /// The policy has only one frequency.
+        Fixed = "fixed",
+        /// The time of day has it so.
+        TimeOfDay = "time_of_day",
+        /// Packets came.
+        Traffic = "traffic",
+        /// No packet came for as long as the policy demands.
+        Idle = "idle",
+        /// The policy has seen too little since the last change.
+        Measuring = "measuring",
+        /// The frequency that runs is the one that is needed.
+        Steady = "steady",
+        /// The work needs a higher frequency.
+        Load = "load",
+        /// The core was busy all the time, so nobody knows how much more it needs.
+        Saturated = "saturated",
+        /// The work has needed less for long enough.
+        LessLoad = "less_load",
+        /// More packets were late than the goal allows.
+        Late = "late",
+        /// Packets are late at the highest frequency too.
+        GoalTooTight = "goal_too_tight",
+        /// The occupancy is unknown.
+        Unsure = "unsure",
+        /// A lower frequency would not last long enough to be worth its stall.
+        NotWorthIt = "not_worth_it",
+    }
+}
+
+/// What to do, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// The frequency to request. `None` keeps what was requested before.
+    pub request: Option<Hertz>,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Decision {
+    /// Keeps what was requested before.
+    pub const fn keep(reason: Reason) -> Self {
+        Self { request: None, reason }
+    }
+}
+
+/// Chooses a core's frequency from outside.
+pub trait OutsidePolicy<C> {
+    /// What it wants now. Before the first decision: what the core must begin with.
+    fn requested(&self) -> Hertz;
+
+    /// Decides by a sample.
+    fn decide(&mut self, sample: &Sample<C>) -> Decision;
+
+    /// Learns the highest frequency that the machine grants: the firmware may limit it at any time.
+    fn granted(&mut self, _now: Instant<C>, _ceiling: Hertz) {}
+}
+
+/// Any one of the policies, without dynamic dispatch.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one a core
+pub enum Outside<C> {
+    /// Runs [`Goal`].
+    Goal(Goal<C>),
+    /// Runs [`TwoLevel`].
+    TwoLevel(TwoLevel<C>),
+    /// Runs [`L3fwdPower`].
+    L3fwdPower(L3fwdPower<C>),
+    /// Runs [`Fixed`].
+    Fixed(Fixed),
+    /// Runs [`TimeOfDay`].
+    TimeOfDay(TimeOfDay),
+}
+
+impl<C> OutsidePolicy<C> for Outside<C> {
+    fn requested(&self) -> Hertz {
+        match self {
+            Self::Goal(p) => p.requested(),
+            Self::TwoLevel(p) => p.requested(),
+            Self::L3fwdPower(p) => p.requested(),
+            Self::Fixed(p) => OutsidePolicy::<C>::requested(p),
+            Self::TimeOfDay(p) => OutsidePolicy::<C>::requested(p),
+        }
+    }
+
+    fn decide(&mut self, sample: &Sample<C>) -> Decision {
+        match self {
+            Self::Goal(p) => p.decide(sample),
+            Self::TwoLevel(p) => p.decide(sample),
+            Self::L3fwdPower(p) => p.decide(sample),
+            Self::Fixed(p) => p.decide(sample),
+            Self::TimeOfDay(p) => p.decide(sample),
+        }
+    }
+
+    fn granted(&mut self, now: Instant<C>, ceiling: Hertz) {
+        if let Self::Goal(p) = self {
+            p.granted(now, ceiling);
+        }
+    }
+}
+
+/// `of * numerator / denominator` without overflow, at most `u64::MAX`. 0 if the denominator is 0.
+pub(crate) fn scale(of: u64, numerator: u64, denominator: u64) -> u64 {
+    let product = u128::from(of) * u128::from(numerator);
+    u64::try_from(product.checked_div(u128::from(denominator)).unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::frequency::PStates;
+    use units::Simulated;
+
+    pub const MHZ: u64 = 1_000_000;
+    pub const MS: u64 = 1_000_000;
+
+    /// Six P-states, 800 MHz to 3 GHz.
+    pub fn pstates() -> PStates {
+        PStates::new(&[3_000, 2_600, 2_200, 1_800, 1_200, 800].map(|mhz| Hertz::new(mhz * MHZ))).unwrap()
+    }
+
+    pub fn mhz(n: u64) -> Hertz {
+        Hertz::new(n * MHZ)
+    }
+
+    /// A span of 10 ms that ended at `at_ms`, with nothing known but its share of useful work.
+    pub fn sample(at_ms: u64, running: Hertz, share_ppm: u32) -> Sample<Simulated> {
+        Sample {
+            now: Instant::from_nanos(at_ms * MS),
+            span: Nanos::from_millis(10),
+            running,
+            occupancy: Occupancy::Share(share_ppm),
+            packets: None,
+            polls: None,
+            slept: None,
+            late: None,
+            time_of_day: None,
+        }
+    }
+}
