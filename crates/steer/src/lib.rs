@@ -15,10 +15,11 @@
 //! is a [`host::transaction::Steered`], so its original value is recorded before the first change and restored at the
 //! end, also after a crash.
 //!
-//! [`moderation`] is the first controller: how long may a queue's packets gather before the kernel looks at them?
-//! [`guests`] carries out what virtual machines ask for.
+//! [`moderation`]: how long may a queue's packets gather before the kernel looks at them? [`frequency`]: how fast must each
+//! core run? [`guests`] carries out what virtual machines ask for.
 #![forbid(unsafe_code)]
 
+pub mod frequency;
 pub mod guests;
 mod machine;
 pub mod moderation;

@@ -39,6 +39,14 @@ pub trait Sensor<C> {
     fn read(&mut self, now: Instant<C>) -> Result<Reading<Self::Seen, C>, Blind>;
 }
 
+impl<C, S: Sensor<C> + ?Sized> Sensor<C> for Box<S> {
+    type Seen = S::Seen;
+
+    fn read(&mut self, now: Instant<C>) -> Result<Reading<Self::Seen, C>, Blind> {
+        (**self).read(now)
+    }
+}
+
 /// What a controller wants, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision<T, R> {

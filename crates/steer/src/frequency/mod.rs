@@ -1,0 +1,361 @@
+//! How fast must each core run?
+//!
+//! ```text
+//!   telemetry of a loop ─┐                                             ┌─ core 2 wishes 1.2 GHz ─┐
+//!   packets of a NIC ────┼─► CoreSeen ──► Pace: occupancy ──► policy ──┤                         ├─► the highest ──► Steered
+//!   branch counters ─────┘                                             └─ core 3 wishes 2.6 GHz ─┘     wish
+//! ```
+//! Each core has its own [`Pace`], an instance of any of [`policy::frequency::outside`]'s policies, and its own sensor. Cores
+//! that share a frequency ([`place::Place`]) share the setting: the highest wish is applied, and each core is told what is in
+//! force.
+//!
+//! The firmware may limit the frequency at any time. The actuator looks for that once a second and at each change, never
+//! asks for more, and tells the policies, which plan with what is granted.
+
+pub mod nic;
+pub mod place;
+#[cfg(test)]
+mod tests;
+
+use policy::frequency::outside::branches::{self, Branches, Signature};
+use policy::frequency::outside::packets::PacketCost;
+use policy::frequency::outside::{
+    Goal, Late, Occupancy, Outside, OutsidePolicy as _, Polls, Reason as PolicyReason, Sample, Unsure,
+};
+use units::{Hertz, Instant, Nanos};
+
+use crate::seam::{Acted, Controller, Decision, Reading};
+
+/// Time between two looks. Load and idleness must be told apart within 100 ms.
+pub const INTERVAL: Nanos = Nanos::from_millis(10);
+/// A core whose packets are counted is idle when it had none for this long, and has a load when it had some.
+const IDLE_AFTER: Nanos = Nanos::from_millis(30);
+
+/// What a sensor has seen of a core. The counters are totals that start at any value; a total that falls starts anew.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CoreSeen {
+    /// Packets received. `None` if nobody counts them.
+    pub packets: Option<u64>,
+    /// Packets that were lost because the core did not take them in time. `None` if nobody counts them.
+    pub lost: Option<u64>,
+    /// Time of useful work, as the loop itself says. `None` if it says nothing.
+    pub busy: Option<Nanos>,
+    /// Polls of the loop, and those that found nothing.
+    pub polls: Option<(u64, u64)>,
+    /// Time for which the loop slept or blocked.
+    pub slept: Option<Nanos>,
+    /// Packets whose delay was measured, and those that were later than the goal allows.
+    pub late: Option<(u64, u64)>,
+    /// What the core's branch counters counted since the last reading. Not a total: each reading has its own span.
+    pub branches: Option<Branches>,
+    /// Time since midnight.
+    pub time_of_day: Option<Nanos>,
+}
+
+/// How a core's occupancy is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Judge {
+    /// The loop says it: [`CoreSeen::busy`].
+    Loop,
+    /// By its packets, at a cost that is learned.
+    Packets(PacketCost),
+    /// By DPDK's threshold for branches, in mispredicted ones per million.
+    Threshold(u64),
+    /// By a signature of the branch counters.
+    Signature(Box<Signature>),
+    /// Not at all: the policy does not ask.
+    Nothing,
+}
+
+/// What is in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InForce {
+    /// The frequency that was granted last.
+    pub frequency: Hertz,
+    /// The highest frequency that the machine grants now.
+    pub ceiling: Hertz,
+}
+
+units::named! {
+    /// What a core is doing.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Phase {
+        /// Nothing was seen yet.
+        Unknown = "unknown",
+        /// It has no work.
+        Idle = "idle",
+        /// It has work.
+        Load = "load",
+        /// Nobody knows.
+        Unsure = "unsure",
+    }
+}
+
+/// Why a frequency was chosen or kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The loop begins.
+    Begin,
+    /// Nothing is seen, so the core gets the highest frequency.
+    Blind,
+    /// The occupancy is unknown, so the core gets the highest frequency.
+    Unsure(Unsure),
+    /// The policy's reason.
+    Policy(PolicyReason),
+}
+
+/// What a core did since its loop began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Figures {
+    /// Time that was seen.
+    pub span: Nanos,
+    /// The sum of the frequencies in force, weighted by their times, in hertz times nanoseconds.
+    pub hertz_nanos: u128,
+    /// Time for which the occupancy was known.
+    pub known: Nanos,
+    /// The useful part of it.
+    pub useful: Nanos,
+    /// Packets. `None` if nobody counts them.
+    pub packets: Option<u64>,
+    /// Packets whose delay was measured, and those of them that were late.
+    pub late: Option<Late>,
+    /// How often the core's wish changed.
+    pub wishes: u64,
+}
+
+impl Figures {
+    /// The mean of the frequencies in force, weighted by their times. `None` before anything was seen.
+    pub fn mean_frequency(&self) -> Option<Hertz> {
+        let span = u128::from(self.span.as_nanos());
+        u64::try_from(self.hertz_nanos.checked_div(span)?).ok().map(Hertz::new)
+    }
+
+    /// Share of useful work in millionths, while it was known. `None` if it never was.
+    pub fn busy_ppm(&self) -> Option<u64> {
+        let known = u128::from(self.known.as_nanos());
+        u64::try_from((u128::from(self.useful.as_nanos()) * 1_000_000).checked_div(known)?).ok()
+    }
+}
+
+/// Steers the frequency of one core by a policy.
+#[derive(Clone, Debug)]
+pub struct Pace<C> {
+    policy: Outside<C>,
+    judge: Judge,
+    in_force: InForce,
+    before: Option<(Instant<C>, CoreSeen)>,
+    occupancy: Option<Occupancy>,
+    phase: Phase,
+    /// Since when no packet, or no useful work, was seen.
+    quiet: Option<Instant<C>>,
+    is_safe: bool,
+    figures: Figures,
+}
+
+impl<C> Pace<C> {
+    /// A controller that asks `policy` and judges by `judge`.
+    pub fn new(policy: Outside<C>, judge: Judge, in_force: InForce) -> Self {
+        let figures = Figures {
+            span: Nanos::ZERO,
+            hertz_nanos: 0,
+            known: Nanos::ZERO,
+            useful: Nanos::ZERO,
+            packets: None,
+            late: None,
+            wishes: 0,
+        };
+        let (before, occupancy, phase, quiet) = (None, None, Phase::Unknown, None);
+        Self { policy, judge, in_force, before, occupancy, phase, quiet, is_safe: false, figures }
+    }
+
+    /// What is in force, as far as is known.
+    pub fn in_force(&self) -> InForce {
+        self.in_force
+    }
+
+    /// What the policy wants.
+    pub fn wish(&self) -> Hertz {
+        self.policy.requested()
+    }
+
+    /// What the core is doing.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The share of useful work in the last span. `None` before the first.
+    pub fn occupancy(&self) -> Option<Occupancy> {
+        self.occupancy
+    }
+
+    /// What the core did since the beginning.
+    pub fn figures(&self) -> Figures {
+        self.figures
+    }
+
+    /// How the occupancy is known, with what was learned.
+    pub fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
+    /// The goal's policy, if that is the one.
+    pub fn goal(&self) -> Option<&Goal<C>> {
+        match &self.policy {
+            Outside::Goal(goal) => Some(goal),
+            _ => None,
+        }
+    }
+
+    fn judge_span(
+        &mut self,
+        span: Nanos,
+        packets: Option<u64>,
+        lost: u64,
+        seen: &CoreSeen,
+        was: &CoreSeen,
+    ) -> Occupancy {
+        let running = self.in_force.frequency;
+        match &mut self.judge {
+            Judge::Loop => match grown(seen.busy.map(Nanos::as_nanos), was.busy.map(Nanos::as_nanos)) {
+                Some(busy) => {
+                    let share = u128::from(busy) * 1_000_000 / u128::from(span.as_nanos().max(1));
+                    Occupancy::Share(u32::try_from(share).unwrap_or(1_000_000).min(1_000_000))
+                }
+                None => Occupancy::Unsure(Unsure::Silent),
+            },
+            Judge::Packets(cost) => match packets {
+                Some(packets) => cost.observe(running, span, packets, lost),
+                None => Occupancy::Unsure(Unsure::Silent),
+            },
+            Judge::Threshold(ppm) => match &seen.branches {
+                Some(seen) => branches::threshold(seen, *ppm),
+                None => Occupancy::Unsure(Unsure::Uncounted),
+            },
+            Judge::Signature(signature) => match &seen.branches {
+                Some(seen) => signature.occupancy(seen),
+                None => Occupancy::Unsure(Unsure::Uncounted),
+            },
+            Judge::Nothing => Occupancy::Unsure(Unsure::Silent),
+        }
+    }
+
+    /// Says what the core is doing. Packets say it, where they are counted, whatever they cost.
+    fn note_phase(&mut self, now: Instant<C>, packets: Option<u64>, occupancy: Occupancy) {
+        let works = match (packets, occupancy) {
+            (Some(packets), _) => Some(packets > 0),
+            (None, Occupancy::Share(share)) => Some(share > 0),
+            (None, Occupancy::Unsure(_)) => None,
+        };
+        self.phase = match works {
+            None if self.judge == Judge::Nothing => Phase::Unknown,
+            None => Phase::Unsure,
+            Some(true) => {
+                self.quiet = None;
+                Phase::Load
+            }
+            Some(false) => {
+                let quiet = *self.quiet.get_or_insert(now);
+                if now.since(quiet).is_some_and(|since| since >= IDLE_AFTER) { Phase::Idle } else { self.phase }
+            }
+        };
+    }
+}
+
+/// How much a total has grown. `None` if it is unknown, or has started anew.
+fn grown(now: Option<u64>, then: Option<u64>) -> Option<u64> {
+    now?.checked_sub(then?)
+}
+
+impl<C> Controller<C> for Pace<C> {
+    type Seen = CoreSeen;
+    type Setting = Hertz;
+    type InForce = InForce;
+    type Reason = Reason;
+
+    fn interval(&self) -> Nanos {
+        INTERVAL
+    }
+
+    fn first(&self) -> Option<Decision<Hertz, Reason>> {
+        Some(Decision { apply: Some(self.policy.requested()), reason: Reason::Begin })
+    }
+
+    fn decide(&mut self, now: Instant<C>, reading: &Reading<CoreSeen, C>) -> Decision<Hertz, Reason> {
+        let seen = reading.seen;
+        let Some((then, was)) = self.before.replace((reading.taken, seen)) else {
+            return Decision { apply: None, reason: Reason::Policy(PolicyReason::Measuring) };
+        };
+        let span = reading.taken.since(then).unwrap_or(Nanos::ZERO);
+        if std::mem::take(&mut self.is_safe) {
+            return Decision { apply: Some(self.policy.requested()), reason: Reason::Begin };
+        }
+        if span == Nanos::ZERO {
+            self.before = Some((then, was));
+            return Decision { apply: None, reason: Reason::Policy(PolicyReason::Measuring) };
+        }
+        let packets = grown(seen.packets, was.packets);
+        let lost = grown(seen.lost, was.lost).unwrap_or(0);
+        let occupancy = self.judge_span(span, packets, lost, &seen, &was);
+        self.occupancy = Some(occupancy);
+        self.note_phase(now, packets, occupancy);
+        let polls = seen
+            .polls
+            .zip(was.polls)
+            .and_then(|(now, then)| Some(Polls { all: now.0.checked_sub(then.0)?, empty: now.1.checked_sub(then.1)? }));
+        let late = seen.late.zip(was.late).and_then(|(now, then)| {
+            Some(Late { judged: now.0.checked_sub(then.0)?, late: now.1.checked_sub(then.1)? })
+        });
+        let slept = grown(seen.slept.map(Nanos::as_nanos), was.slept.map(Nanos::as_nanos)).map(Nanos::from_nanos);
+        let figures = &mut self.figures;
+        figures.span += span;
+        figures.hertz_nanos += u128::from(self.in_force.frequency.as_hertz()) * u128::from(span.as_nanos());
+        if let Occupancy::Share(share) = occupancy {
+            figures.known += span;
+            figures.useful += span.scale(u64::from(share), 1_000_000);
+        }
+        if let Some(packets) = packets {
+            *figures.packets.get_or_insert(0) += packets;
+        }
+        if let Some(late) = late {
+            let all = figures.late.get_or_insert_default();
+            all.judged += late.judged;
+            all.late += late.late;
+        }
+        let sample = Sample {
+            now,
+            span,
+            running: self.in_force.frequency,
+            occupancy,
+            packets,
+            polls,
+            slept,
+            late,
+            time_of_day: seen.time_of_day,
+        };
+        let decided = self.policy.decide(&sample);
+        let reason = match (decided.reason, occupancy) {
+            (PolicyReason::Unsure, Occupancy::Unsure(why)) => Reason::Unsure(why),
+            (reason, _) => Reason::Policy(reason),
+        };
+        self.figures.wishes += u64::from(decided.request.is_some());
+        Decision { apply: decided.request, reason }
+    }
+
+    fn acted(&mut self, now: Instant<C>, wanted: &Hertz, acted: &Acted<InForce>) {
+        match acted {
+            Acted::InForce => self.in_force.frequency = *wanted,
+            Acted::Rounded { now: in_force, .. } => self.shifted(now, in_force),
+            Acted::Later { .. } | Acted::Ignored { .. } | Acted::Refused { .. } | Acted::Away(_) | Acted::Lost(_) => {}
+        }
+    }
+
+    fn shifted(&mut self, now: Instant<C>, in_force: &InForce) {
+        self.in_force = *in_force;
+        self.policy.granted(now, in_force.ceiling);
+    }
+
+    fn safe(&mut self) -> Option<Decision<Hertz, Reason>> {
+        self.is_safe = true;
+        Some(Decision { apply: Some(self.in_force.ceiling), reason: Reason::Blind })
+    }
+}

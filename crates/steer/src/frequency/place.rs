@@ -1,0 +1,335 @@
+//! Where a core's frequency is set, and by whose wish.
+//!
+//! | way | setting | for |
+//! | --- | --- | --- |
+//! | `setspeed` | governor `userspace`, `scaling_setspeed` | drivers that let the kernel choose: acpi-cpufreq, intel_pstate=passive, amd_pstate=passive |
+//! | `limits` | `scaling_min_freq` = `scaling_max_freq` | every driver |
+//! | `hwp` | MSR 0x774, lowest and highest performance | Intel, HWP enabled, module msr |
+//! | `epp` | energy-performance preference, 0 to 255 | HWP or amd_pstate=active, where the processor is to choose |
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use host::knob::{Access, AnySetting, Domain, Epp, Governor, HwpRequest, Limits, Value, ratio};
+use host::transaction::{Look, Moved, Steered};
+use policy::frequency::PStates;
+use units::{Hertz, Instant};
+
+use super::InForce;
+use crate::seam::{Acted, Actuator, Away, Lost, Standing};
+
+units::named! {
+    /// By which setting a frequency is steered.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Way {
+        /// The governor `userspace`.
+        Setspeed = "setspeed",
+        /// The policy's limits.
+        Limits = "limits",
+        /// The HWP request of each CPU.
+        Hwp = "hwp",
+        /// The energy-performance preference.
+        Epp = "epp",
+    }
+}
+
+/// Performance levels of HWP are multiples of this (Intel P-state guide, 637284-001US).
+const HWP_STEP: Hertz = Hertz::new(100_000_000);
+/// Steps into which a range without a list of frequencies is divided, at most.
+const STEPS: u64 = 16;
+
+/// CPUs that have one frequency, and how it is set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// What the kernel's policy offers.
+    pub domain: Domain,
+    /// How the frequency is set.
+    pub way: Way,
+    /// The frequencies that are asked for.
+    pub pstates: PStates,
+    /// The settings that are moved: one, or that of each CPU with HWP requests.
+    settings: Vec<AnySetting>,
+}
+
+impl Place {
+    /// The best way for a domain: the kernel's own speed if it can be set, else its limits.
+    pub fn best(domain: &Domain) -> Way {
+        if domain.has_userspace { Way::Setspeed } else { Way::Limits }
+    }
+
+    /// A domain that is set in this way. `Err`: why that is impossible.
+    pub fn new(domain: Domain, way: Way) -> Result<Self, String> {
+        let policy = domain.policy;
+        let settings: Vec<AnySetting> = match way {
+            Way::Setspeed if !domain.has_userspace => {
+                return Err(format!("CPU policy {policy} does not offer the governor userspace"));
+            }
+            Way::Epp if !domain.has_epp => {
+                return Err(format!("CPU policy {policy} has no energy-performance preference"));
+            }
+            Way::Setspeed => vec![Governor::new(policy).into()],
+            Way::Limits => vec![Limits::new(policy).into()],
+            Way::Epp => vec![Epp::new(policy).into()],
+            Way::Hwp => domain.cpus.iter().map(|cpu| HwpRequest::new(cpu).into()).collect(),
+        };
+        let pstates = pstates(&domain, way)
+            .ok_or_else(|| format!("the kernel does not say which frequencies CPU policy {policy} supports"))?;
+        Ok(Self { domain, way, pstates, settings })
+    }
+
+    /// The settings of `host` that it stands for.
+    pub fn settings(&self) -> &[AnySetting] {
+        &self.settings
+    }
+
+    /// The value that asks for a frequency.
+    pub fn value(&self, frequency: Hertz) -> Value {
+        match self.way {
+            Way::Setspeed => Governor::set_speed(frequency),
+            Way::Limits => Limits::value(frequency, frequency),
+            Way::Hwp => HwpRequest::fixed(ratio(frequency).unwrap_or(u8::MAX)),
+            Way::Epp => Value::text(self.epp(frequency).to_string()),
+        }
+    }
+
+    /// 0 (performance) for the highest frequency to 255 for the lowest.
+    fn epp(&self, frequency: Hertz) -> u64 {
+        let (low, high) = (self.pstates.lowest().as_hertz(), self.pstates.highest().as_hertz());
+        (high.saturating_sub(frequency.as_hertz()) * 255).checked_div(high - low).unwrap_or(0).min(255)
+    }
+
+    /// The frequency that a value asks for. `None` if it asks for none.
+    pub fn frequency(&self, value: &Value) -> Option<Hertz> {
+        let khz = |text: &str| text.parse::<u64>().ok().map(|khz| Hertz::new(khz * 1_000));
+        match self.way {
+            Way::Setspeed => khz(value.as_text()?.strip_prefix("userspace ")?),
+            Way::Limits => khz(value.field("max")?),
+            Way::Hwp => value.field("max")?.parse::<u64>().ok().map(|level| Hertz::new(level * HWP_STEP.as_hertz())),
+            Way::Epp => {
+                let epp = value.as_text()?.parse::<u64>().ok()?;
+                self.pstates.as_slice().iter().copied().min_by_key(|of| self.epp(*of).abs_diff(epp))
+            }
+        }
+    }
+}
+
+/// The frequencies that can be asked for.
+fn pstates(domain: &Domain, way: Way) -> Option<PStates> {
+    if way != Way::Hwp && !domain.frequencies.is_empty() {
+        return PStates::new(&domain.frequencies);
+    }
+    let (low, high) = domain.hardware?;
+    let range = high.as_hertz().checked_sub(low.as_hertz())?;
+    if range == 0 {
+        return PStates::new(&[low]);
+    }
+    // Whole steps of 100 MHz, the highest one exactly.
+    let step = range.div_ceil(STEPS).next_multiple_of(HWP_STEP.as_hertz());
+    let first = if way == Way::Hwp { low.as_hertz().next_multiple_of(HWP_STEP.as_hertz()) } else { low.as_hertz() };
+    let last =
+        if way == Way::Hwp { high.as_hertz() / HWP_STEP.as_hertz() * HWP_STEP.as_hertz() } else { high.as_hertz() };
+    let mut all: Vec<Hertz> = (first..=last).step_by(usize::try_from(step).ok()?).map(Hertz::new).collect();
+    all.push(Hertz::new(last));
+    PStates::new(&all)
+}
+
+/// The steered settings, which all actuators share.
+pub type Shared = Arc<Mutex<Steered>>;
+
+/// A domain, and what its cores wish.
+#[derive(Debug)]
+pub struct Highest {
+    place: Place,
+    access: Access,
+    /// The steered settings, and the number of the domain's first one. `None`: nothing is changed.
+    steered: Option<(Shared, usize)>,
+    wishes: Vec<Option<Hertz>>,
+    asked: Option<Hertz>,
+    in_force: InForce,
+    /// How often something else was asked for.
+    changes: u64,
+    lost: Option<Lost>,
+}
+
+/// The part of a [`Highest`] that belongs to one core.
+#[derive(Debug)]
+pub struct Core {
+    shared: Arc<Mutex<Highest>>,
+    core: usize,
+    known: InForce,
+}
+
+impl Highest {
+    /// An actuator for each of `cores` cores of a domain. `steered`: the steered settings, with the number of the
+    /// domain's first one; `None` changes nothing and says that it did.
+    pub fn of(place: Place, access: &Access, steered: Option<(Shared, usize)>, cores: usize) -> Vec<Core> {
+        let ceiling = ceiling(&place, access);
+        let frequency = place.domain.current(access).ok().flatten().unwrap_or(ceiling).min(ceiling);
+        let in_force = InForce { frequency, ceiling };
+        let wishes = vec![None; cores];
+        let access = access.clone();
+        let shared = Self { place, access, steered, wishes, asked: None, in_force, changes: 0, lost: None };
+        let shared = Arc::new(Mutex::new(shared));
+        (0..cores).map(|core| Core { shared: shared.clone(), core, known: in_force }).collect()
+    }
+
+    /// Looks whether the firmware has changed its limit. Returns why, if it has.
+    fn look_up(&mut self) -> Option<String> {
+        let ceiling = ceiling(&self.place, &self.access);
+        if ceiling == self.in_force.ceiling {
+            return None;
+        }
+        let was = std::mem::replace(&mut self.in_force.ceiling, ceiling);
+        self.in_force.frequency = self.in_force.frequency.min(ceiling);
+        Some(match ceiling < was {
+            true => format!("the firmware now limits the frequency to {ceiling}"),
+            false => format!("the firmware now allows {ceiling}"),
+        })
+    }
+
+    /// Applies the highest wish.
+    fn apply(&mut self) -> Acted<InForce> {
+        if let Some(lost) = &self.lost {
+            return Acted::Lost(lost.clone());
+        }
+        self.look_up();
+        let Some(wish) = self.wishes.iter().flatten().max().copied() else { return Acted::InForce };
+        let granted = wish.min(self.in_force.ceiling);
+        // The next one that the machine has, but not above its limit.
+        let all = &self.place.pstates;
+        let possible = all.at_least(granted).filter(|of| *of <= self.in_force.ceiling);
+        let wanted =
+            possible.or_else(|| all.as_slice().iter().rfind(|of| **of <= granted).copied()).unwrap_or(all.lowest());
+        if self.asked != Some(wanted) {
+            if let Some(other) = self.move_to(wanted) {
+                return other;
+            }
+            self.changes += u64::from(self.asked.is_some());
+            self.asked = Some(wanted);
+        }
+        let why = || format!("the firmware limits it to {}", self.in_force.ceiling);
+        let why = (granted < wish).then(why);
+        match (self.in_force.frequency == wish, why) {
+            (true, None) => Acted::InForce,
+            (_, why) => Acted::Rounded { now: self.in_force, why },
+        }
+    }
+
+    /// Writes. `Some`: what went otherwise.
+    fn move_to(&mut self, wanted: Hertz) -> Option<Acted<InForce>> {
+        let Some((steered, first)) = &self.steered else {
+            self.in_force.frequency = wanted;
+            return None;
+        };
+        let mut now_runs = wanted;
+        let mut reason = None;
+        for number in 0..self.place.settings.len() {
+            let value = self.place.value(wanted);
+            let moved = steered.lock().unwrap_or_else(PoisonError::into_inner).steer(first + number, &value);
+            match moved {
+                Ok(Moved::AsWanted { .. }) => {}
+                Ok(Moved::Otherwise { now, why } | Moved::Unmoved { now, why }) => {
+                    let runs = self.place.frequency(&now);
+                    now_runs = runs.unwrap_or(self.in_force.frequency);
+                    reason = Some(why.unwrap_or_else(|| format!("it reads as {now}")));
+                }
+                Ok(Moved::LetGo { now }) => return Some(self.lose(Lost::Theirs { now: now.to_string() })),
+                Ok(Moved::Away) => return Some(Acted::Away(away())),
+                Ok(Moved::Gone) => return Some(self.lose(Lost::Gone)),
+                Err(error) => return Some(Acted::Refused { why: error.to_string() }),
+            }
+        }
+        self.in_force.frequency = now_runs;
+        if now_runs == wanted {
+            return None;
+        }
+        self.changes += u64::from(self.asked.is_some());
+        self.asked = Some(wanted);
+        Some(Acted::Rounded { now: self.in_force, why: reason })
+    }
+
+    fn lose(&mut self, lost: Lost) -> Acted<InForce> {
+        self.lost = Some(lost.clone());
+        Acted::Lost(lost)
+    }
+
+    fn stands(&mut self) -> Standing {
+        if let Some(lost) = &self.lost {
+            return Standing::Lost(lost.clone());
+        }
+        let Some((steered, first)) = &self.steered else { return Standing::AsLeft };
+        for number in 0..self.place.settings.len() {
+            let look = steered.lock().unwrap_or_else(PoisonError::into_inner).look(first + number);
+            let lost = match look {
+                Ok(Look::LetGo { now }) => Lost::Theirs { now: now.to_string() },
+                Ok(Look::Gone) => Lost::Gone,
+                Ok(Look::Away) => return Standing::Away(away()),
+                Ok(Look::Fresh) => {
+                    self.asked = None;
+                    return Standing::Fresh;
+                }
+                // What cannot be read now is not lost.
+                Ok(Look::Ours) | Err(_) => continue,
+            };
+            self.lost = Some(lost.clone());
+            return Standing::Lost(lost);
+        }
+        if self.look_up().is_some() {
+            // Whoever wished for more gets it now, and whoever has more than is granted gives it back.
+            self.apply();
+        }
+        Standing::AsLeft
+    }
+}
+
+impl Core {
+    /// How often another frequency was asked for, by any core of the domain.
+    pub fn changes(&self) -> u64 {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).changes
+    }
+
+    /// The place.
+    pub fn place(&self) -> Place {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).place.clone()
+    }
+
+    /// What is in force.
+    pub fn in_force(&self) -> InForce {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).in_force
+    }
+}
+
+impl<C> Actuator<C> for Core {
+    type Setting = Hertz;
+    type InForce = InForce;
+
+    fn set(&mut self, _: Instant<C>, wish: &Hertz) -> Acted<InForce> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.wishes[self.core] = Some(*wish);
+        let acted = shared.apply();
+        self.known = shared.in_force;
+        acted
+    }
+
+    /// Nothing is ever on its way: the kernel answers at once.
+    fn look(&mut self, _: Instant<C>) -> Acted<InForce> {
+        Acted::InForce
+    }
+
+    fn stands(&mut self) -> Standing {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).stands()
+    }
+
+    fn shifted(&mut self) -> Option<InForce> {
+        let now = self.shared.lock().unwrap_or_else(PoisonError::into_inner).in_force;
+        (std::mem::replace(&mut self.known, now) != now).then_some(now)
+    }
+}
+
+fn ceiling(place: &Place, access: &Access) -> Hertz {
+    let highest = place.pstates.highest();
+    place.domain.ceiling(access).ok().flatten().unwrap_or(highest).min(highest)
+}
+
+fn away() -> Away {
+    Away("the CPUs are offline".into())
+}
