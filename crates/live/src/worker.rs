@@ -232,6 +232,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         self.seen.clear();
         let mut received = 0;
         let mut busy = Nanos::ZERO;
+        // The last reading of the clock: when the poll before or the wait ended.
+        let began = self.running_since;
         // The clock after the last queue, if that is when its frames were done: a reading costs 20 to 50 ns.
         let mut last_done = None;
         for index in 0..self.queues.len() {
@@ -262,6 +264,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         self.telemetry.polled(received == 0);
         if received > 0 {
             self.telemetry.busy(busy);
+            self.telemetry.useful(now.since(began).unwrap_or(Nanos::ZERO));
             self.telemetry.touch(now);
         }
         Polled { received, now }

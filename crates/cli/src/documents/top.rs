@@ -148,6 +148,9 @@ pub struct Total {
     pub empty_polls: u64,
     /// Time spent on processing frames.
     pub busy_ns: u64,
+    /// Time of the polls that found frames: receiving, processing and sending them. Polls that found nothing are not
+    /// part of it.
+    pub useful_ns: u64,
     /// Waits by kind.
     pub waits: BTreeMap<Name<WaitKind>, Wait>,
     /// Decisions of the wait policy, by reason.
@@ -194,6 +197,8 @@ pub struct Rate {
     pub device_lost_pps: f64,
     /// Polls per second.
     pub polls_per_second: f64,
+    /// Share of the interval in polls that found frames: what the worker really had to do, however much it polled.
+    pub occupancy_ratio: f64,
     /// Where the time went, as shares of 1.
     pub time: TimeShares,
     /// Share of the interval in which the thread was on a CPU; `null` if the kernel does not report it.
@@ -254,6 +259,7 @@ impl Total {
             polls: counts.polls,
             empty_polls: counts.empty_polls,
             busy_ns: counts.busy.as_nanos(),
+            useful_ns: counts.useful.as_nanos(),
             waits: by_name(WaitKind::ALL.map(|kind| (kind, wait(kind)))),
             decisions: by_name(Reason::ALL.map(|reason| (reason, counts.reason(reason)))),
             gaps: counts.gaps,

@@ -12,7 +12,7 @@ use crate::device::Health;
 /// The first bytes of a worker's file: "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
 /// Version of the layout. Raise it with every change to [`Page`] or to the numbers of an enum that indexes it.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// The largest number of ports of a worker.
 pub const PORTS: usize = 8;
 /// Number of latest gaps that a worker's file holds. A gap is a time in which something else had the core of a running
@@ -83,6 +83,7 @@ impl<const N: usize> Text<N> {
 pub struct Page {
     pub header: Header,
     pub hot: Hot,
+    pub useful: Useful,
     pub waits: [Wait; WAITS],
     pub reasons: [Cell; REASONS],
     pub drops: [Cell; DROPS],
@@ -131,6 +132,13 @@ pub struct Hot {
     pub tx_bytes: Cell,
     pub busy_ns: Cell,
     pub updated_ns: Cell,
+}
+
+/// What each poll with frames updates.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Useful {
+    pub time_ns: Cell,
 }
 
 /// The last choice of the wait policy, and why it was made: most fields are those of [`policy::wait::Belief`]. `begun`

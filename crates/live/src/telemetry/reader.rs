@@ -121,6 +121,9 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// Time spent processing frames.
     pub busy: Nanos,
+    /// Time of the polls that found frames, from their begin until the frames were done. Polls that found nothing are not
+    /// in it, so its share of the time is the worker's occupancy.
+    pub useful: Nanos,
     /// Number of dropped frames, indexed by the number of the [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
     /// Waits, indexed by the number of the [`WaitKind`].
@@ -326,6 +329,7 @@ impl Counts {
             sent_frames: self.sent_frames.saturating_sub(earlier.sent_frames),
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
             busy: self.busy.saturating_sub(earlier.busy),
+            useful: self.useful.saturating_sub(earlier.useful),
             dropped: std::array::from_fn(|i| self.dropped[i].saturating_sub(earlier.dropped[i])),
             waits: std::array::from_fn(|i| Wait {
                 count: self.waits[i].count.saturating_sub(earlier.waits[i].count),
@@ -478,6 +482,7 @@ fn counts(page: &Page) -> Counts {
         sent_frames: hot.tx_frames.get(),
         sent_bytes: hot.tx_bytes.get(),
         busy: Nanos::from_nanos(hot.busy_ns.get()),
+        useful: Nanos::from_nanos(page.useful.time_ns.get()),
         dropped: std::array::from_fn(|i| page.drops[i].get()),
         waits: std::array::from_fn(|i| Wait {
             count: page.waits[i].count.get(),

@@ -154,6 +154,12 @@ impl Telemetry {
         self.page().hot.busy_ns.add(span.as_nanos());
     }
 
+    /// Counts the time of a poll that found frames, from its begin until they were done: receiving, processing and sending.
+    #[inline]
+    pub fn useful(&self, span: Nanos) {
+        self.page().useful.time_ns.add(span.as_nanos());
+    }
+
     /// Counts a frame that was picked up this long after its arrival.
     #[inline]
     pub fn picked_up(&self, lateness: Nanos) {
@@ -385,6 +391,7 @@ mod tests {
         worker.polled(false);
         worker.polled(true);
         worker.busy(Nanos::from_nanos(700));
+        worker.useful(Nanos::from_nanos(900));
         worker.picked_up(Nanos::from_micros(5));
         worker.served(Nanos::from_nanos(90));
         worker.device(1, Statistics { rx_ring_full: 7, ..Statistics::default() }, Some(Health::Down));
@@ -403,6 +410,7 @@ mod tests {
             (1, Nanos::from_micros(50))
         );
         assert_eq!((counts.polls, counts.empty_polls, counts.busy), (2, 1, Nanos::from_nanos(700)));
+        assert_eq!(counts.useful, Nanos::from_nanos(900));
         assert_eq!((counts.lateness.count(), counts.lateness.max()), (1, Some(Nanos::from_micros(5))));
         assert_eq!(counts.service.count(), 1);
         assert_eq!((counts.ports[1].statistics.rx_ring_full, counts.ports[1].health), (7, Some(Health::Down)));

@@ -132,6 +132,9 @@ impl Text<'_, '_> {
         self.counters("apus_busy_seconds", "Time spent on processing frames", |worker| {
             vec![(worker.labels(), seconds(worker.snapshot.counts.busy))]
         })?;
+        self.counters("apus_useful_seconds", "Time of the polls that found frames", |worker| {
+            vec![(worker.labels(), seconds(worker.snapshot.counts.useful))]
+        })?;
         self.counters("apus_waits", "Number of waits, by kind", |worker| {
             let counts = &worker.snapshot.counts;
             WaitKind::ALL.map(|k| (worker.with("kind", k.name()), counts.wait(k).count)).to_vec()

@@ -35,7 +35,14 @@ pub fn render(document: &Document) -> String {
             let name = line(&format!("{}/{}", instance.instance, worker.worker));
             rows.push(row(&name, worker));
             if let Some(rate) = &worker.rate {
-                let _ = writeln!(notes, "{name}: time {}; why {}; drops {}", time(rate), why(rate), drops(rate));
+                let _ = writeln!(
+                    notes,
+                    "{name}: occupancy {:.0} %; time {}; why {}; drops {}",
+                    100.0 * rate.occupancy_ratio,
+                    time(rate),
+                    why(rate),
+                    drops(rate)
+                );
             }
             if let Some(chosen) = &worker.choice {
                 let (chose, by) = choice(chosen);
