@@ -74,6 +74,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("tune recommend", Checked::Machine("")),
     ("power set", By("tune/recorded::frequencies_by_the_kernels_limits")),
     ("power sweep", By("power_sweep::each_second_is_a_dot_each_frequency_a_row_and_the_limits_are_restored")),
+    ("power steer", By("power_steer::in_band_work_sets_the_frequency_and_everything_is_restored")),
     ("power watch", Here("--interval 20ms")),
     ("power serve", By("guests::two_guests_scale_their_cores_and_everything_goes_back")),
     ("power serve status", Here("--folder {}/serve")),

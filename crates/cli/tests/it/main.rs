@@ -28,6 +28,8 @@ mod moderate;
 mod moderate_service;
 /// `apus` alone, `--help`, and the completions and manual pages made of the same definitions.
 mod overview;
+/// `apus power steer` on machines in folders.
+mod power_steer;
 /// `apus power sweep`: a lab, and frequencies in a generated tree.
 mod power_sweep;
 /// `apus power watch`: generated meters, this machine, the unit; energy in results.

@@ -3,6 +3,7 @@
 pub mod request;
 pub mod serve;
 pub mod set;
+pub mod steer;
 pub mod sweep;
 pub mod watch;
 
@@ -13,6 +14,13 @@ use clap::Subcommand;
 pub enum Power {
     /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes the change.
     Set(set::PowerSet),
+    /// Runs each core at the lowest frequency that holds a goal, and keeps adapting it.
+    ///
+    /// Serves loops that poll, whose CPU time says nothing about their load: instances of Apus, and any other polling
+    /// process. Where it is not sure how busy a core is, it requests the highest frequency and says so. Restores the original
+    /// settings at the end, also after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a
+    /// goal was missed or a CPU is no longer steered; 3 if the host has no frequencies to steer.
+    Steer(Box<steer::PowerSteer>),
     /// Shows watts, frequencies and idle states, and who limits them.
     ///
     /// Reads the meters that this machine has (RAPL, ACPI, hwmon), and says what each includes. Where there is none, it says

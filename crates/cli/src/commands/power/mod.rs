@@ -2,6 +2,7 @@
 
 mod request;
 pub(super) mod serve;
+mod steer;
 mod sweep;
 mod watch;
 
@@ -13,6 +14,7 @@ pub fn run(typed: Power) -> anyhow::Result<Status> {
     match typed {
         Power::Set(typed) => super::tune::set_power(&typed),
         Power::Sweep(typed) => sweep::run(&typed),
+        Power::Steer(typed) => steer::run(&typed),
         Power::Watch(typed) => watch::run(&typed),
         Power::Serve(typed) => serve::run(&typed),
         Power::Request(typed) => request::run(&typed),

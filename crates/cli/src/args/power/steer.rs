@@ -1,0 +1,233 @@
+//! `apus power steer`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use host::facts::CpuSet;
+use policy::Goal as Latency;
+use policy::frequency::outside::{HIGHEST_BUSY_PPM, LOWEST_BUSY_PPM, Slot};
+use steer::frequency::place::Way;
+use units::{Hertz, Nanos};
+
+use crate::args::Telemetry;
+use crate::args::values::{is_interface_name, one_of, span_with_hours};
+
+/// Arguments of `apus power steer`.
+#[derive(Args, Debug)]
+pub struct PowerSteer {
+    /// Steer the CPUs of this running instance of Apus: its workers say how much of their polling is useful work, and how
+    /// late packets are.
+    #[arg(long, value_name = "NAME", conflicts_with = "watch")]
+    pub instance: Option<String>,
+    /// Steer the CPU of a polling process that knows nothing of Apus, by the packets of the network interface that it
+    /// polls, or of one receive queue: eth0, eth0:3. Needs --cpus. May be given once for each CPU, in the order of --cpus;
+    /// one for all CPUs stands for the busiest of them.
+    #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
+    pub watch: Vec<Watch>,
+    /// CPUs to steer, such as 2 or 2-5 [default with --instance: those to which its workers are pinned].
+    #[arg(long, value_name = "CPUS")]
+    pub cpus: Option<CpuSet>,
+    /// How to choose the frequency: goal (the lowest that holds --goal), two-level and l3fwd-power (as DPDK does),
+    /// fixed:FREQUENCY such as fixed:2.1GHz, or clock:TIME=FREQUENCY,... for times of the day in UTC, such as
+    /// clock:07:00=3GHz,22:00=800MHz.
+    #[arg(long, default_value = "goal")]
+    pub policy: Policy,
+    /// What to hold: a latency goal such as p99=50us (only with --instance), or the share of the time in which a core
+    /// works, such as busy=80% [default: the goal of the instance's workers, or busy=80%].
+    #[arg(long, value_name = "GOAL")]
+    pub goal: Option<Goal>,
+    /// By which setting [default: setspeed if the driver offers the governor userspace, else limits].
+    #[arg(long, value_parser = one_of::<Way>())]
+    pub via: Option<Way>,
+    /// While steering, allow the CPUs only idle states that wake up within this time, such as 20us; 0us: none at all
+    /// [default: leave that as it is].
+    #[arg(long, value_name = "DURATION")]
+    pub idle_latency: Option<Nanos>,
+    /// Longest time from a request until the processor takes it up.
+    #[arg(long, value_name = "DURATION", default_value = "530us")]
+    pub settling: Nanos,
+    /// How long a core stands still at each change.
+    #[arg(long, value_name = "DURATION", default_value = "12us")]
+    pub stall: Nanos,
+    /// Change nothing: print what would be requested.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// End after this time, from 1s to 24h.
+    #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
+    pub duration: Option<Nanos>,
+    /// Folder below which the frequency settings are: `/` is the running host. What is watched is always that of the
+    /// running host.
+    #[arg(id = "host_root", long = "root", value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Print one JSON document at the end (schema apus.power-steer/1), and no lines before.
+    #[arg(long)]
+    pub json: bool,
+    /// Which running instances to read.
+    #[command(flatten)]
+    pub telemetry: Telemetry,
+}
+
+/// What tells of a core's work.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Watch {
+    /// The network interface.
+    pub interface: String,
+    /// One of its receive queues. None: all of them.
+    pub queue: Option<u32>,
+}
+
+/// What is to be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Goal {
+    /// How late packets may be.
+    Latency(Latency),
+    /// For which share of the time a core may work, in millionths.
+    Busy(u32),
+}
+
+impl FromStr for Goal {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(share) = text.strip_prefix("busy=") else {
+            return text.parse().map(Self::Latency).map_err(|error| format!("{error}, or busy=80%"));
+        };
+        let percent: Option<u32> = share.strip_suffix('%').and_then(|text| text.parse().ok());
+        let range = LOWEST_BUSY_PPM / 10_000..=HIGHEST_BUSY_PPM / 10_000;
+        match percent.filter(|percent| range.contains(percent)) {
+            Some(percent) => Ok(Self::Busy(percent * 10_000)),
+            None => Err(format!("expected busy={}% to busy={}%", range.start(), range.end())),
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Latency(goal) => goal.fmt(f),
+            Self::Busy(ppm) => write!(f, "busy={}%", ppm / 10_000),
+        }
+    }
+}
+
+/// How the frequency is chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// The lowest that holds the goal.
+    Goal,
+    /// Two frequencies, as DPDK's power library.
+    TwoLevel,
+    /// As DPDK's l3fwd-power.
+    L3fwdPower,
+    /// Always the same.
+    Fixed(Hertz),
+    /// By the time of the day, in UTC.
+    Clock(Vec<Slot>),
+}
+
+impl Policy {
+    /// Whether it asks for what cores do.
+    pub fn looks(&self) -> bool {
+        matches!(self, Self::Goal | Self::TwoLevel | Self::L3fwdPower)
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hertz = |text: &str| {
+            let hertz: Hertz = text.parse().map_err(|error| format!("{error}"))?;
+            if hertz.as_hertz() == 0 { Err("0 Hz is no frequency".to_owned()) } else { Ok(hertz) }
+        };
+        let slot = |text: &str| {
+            let wrong = || format!("{text:?}: expected a time and a frequency, such as 07:00=3GHz");
+            let (time, frequency) = text.split_once('=').ok_or_else(wrong)?;
+            let (hour, minute) = time.split_once(':').ok_or_else(wrong)?;
+            let number = |text: &str, below: u64| {
+                let digits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
+                text.parse::<u64>().ok().filter(|n| digits && *n < below).ok_or_else(wrong)
+            };
+            let minutes = number(hour, 24)? * 60 + number(minute, 60)?;
+            Ok::<_, String>(Slot { from: Nanos::from_secs(minutes * 60), frequency: hertz(frequency)? })
+        };
+        match text.split_once(':') {
+            None if text == "goal" => Ok(Self::Goal),
+            None if text == "two-level" => Ok(Self::TwoLevel),
+            None if text == "l3fwd-power" => Ok(Self::L3fwdPower),
+            Some(("fixed", frequency)) => Ok(Self::Fixed(hertz(frequency)?)),
+            Some(("clock", slots)) => {
+                let slots: Vec<Slot> = slots.split(',').map(slot).collect::<Result<_, _>>()?;
+                let ascends = slots.windows(2).all(|pair| pair[0].from < pair[1].from);
+                let most = policy::frequency::outside::TimeOfDay::MOST;
+                if !ascends || slots.len() > most {
+                    return Err(format!("expected at most {most} times, each later than the one before"));
+                }
+                Ok(Self::Clock(slots))
+            }
+            _ => Err("choose goal, two-level, l3fwd-power, fixed:FREQUENCY or clock:TIME=FREQUENCY,...".into()),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Goal => f.write_str("goal"),
+            Self::TwoLevel => f.write_str("two-level"),
+            Self::L3fwdPower => f.write_str("l3fwd-power"),
+            Self::Fixed(frequency) => write!(f, "fixed:{frequency}"),
+            Self::Clock(slots) => {
+                f.write_str("clock:")?;
+                for (number, Slot { from, frequency }) in slots.iter().enumerate() {
+                    let minutes = from.as_nanos() / 60_000_000_000;
+                    let comma = if number > 0 { "," } else { "" };
+                    write!(f, "{comma}{:02}:{:02}={frequency}", minutes / 60, minutes % 60)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Parses `eth0` or `eth0:3`.
+fn watch(text: &str) -> Result<Watch, String> {
+    let (name, queue) = match text.split_once(':') {
+        None => (text, None),
+        Some((name, queue)) => (name, Some(crate::args::moderate::queue_number(queue)?)),
+    };
+    if !is_interface_name(name) {
+        return Err(format!("{name:?} is not the name of an interface"));
+    }
+    Ok(Watch { interface: name.to_owned(), queue })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_is_what_is_shown() {
+        for text in ["goal", "two-level", "l3fwd-power", "fixed:2.1GHz", "clock:07:00=3GHz,22:30=800MHz"] {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+        for text in ["p99=50us", "busy=80%"] {
+            assert_eq!(text.parse::<Goal>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for text in
+            ["", "fast", "fixed", "fixed:", "fixed:0Hz", "fixed:3", "clock:", "clock:7:00=3GHz", "clock:24:00=3GHz"]
+        {
+            assert!(text.parse::<Policy>().is_err(), "{text}");
+        }
+        assert!("clock:08:00=3GHz,07:00=1GHz".parse::<Policy>().is_err());
+        for text in ["", "busy", "busy=80", "busy=5%", "busy=96%", "busy=x%", "50us", "p99=0us"] {
+            assert!(text.parse::<Goal>().is_err(), "{text}");
+        }
+        assert!(watch("eth0:x").is_err() && watch("").is_err() && watch("a/b").is_err());
+        assert_eq!(watch("eth0:3"), Ok(Watch { interface: "eth0".into(), queue: Some(3) }));
+    }
+}

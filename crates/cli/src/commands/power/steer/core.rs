@@ -1,0 +1,257 @@
+//! A CPU while it is steered, and what is told of it.
+
+use std::io::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use policy::frequency::outside::{Occupancy, Reason as PolicyReason, Unsure};
+use steer::frequency::place::Core as Hand;
+use steer::frequency::{CoreSeen, InForce, Judge, Pace, Phase, Reason};
+use steer::{Acted, Blind, Machine, Poll, Reading, Sensor, Step};
+use tester::clock::{MonotonicClock, TrialClock as _};
+use units::{Hertz, Instant, Monotonic, Nanos};
+
+use crate::documents::power_steer::{Cpu as Document, Verdict};
+use crate::terminal;
+
+pub(super) type AnySensor = Box<dyn Sensor<Monotonic, Seen = CoreSeen>>;
+
+/// Time since midnight, UTC. None if the clock is set before 1970.
+pub(super) fn time_of_day() -> Option<Nanos> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Some(Nanos::from_secs(since.as_secs() % 86_400))
+}
+
+/// Sees only the clock.
+pub(super) struct Clock;
+
+impl Sensor<Monotonic> for Clock {
+    type Seen = CoreSeen;
+
+    fn read(&mut self, now: Instant<Monotonic>) -> Result<Reading<CoreSeen, Monotonic>, Blind> {
+        Ok(Reading { taken: now, seen: CoreSeen { time_of_day: time_of_day(), ..CoreSeen::default() } })
+    }
+}
+
+/// A CPU and its loop.
+pub(super) struct Core {
+    pub(super) cpu: u32,
+    watches: Option<String>,
+    machine: Machine<Monotonic, AnySensor, Pace<Monotonic>, Hand>,
+    aloud: bool,
+    began: Instant<Monotonic>,
+    reason: Reason,
+    phase: Phase,
+    told: Option<InForce>,
+    trouble: Option<String>,
+}
+
+impl Core {
+    pub(super) fn new(
+        cpu: u32,
+        watches: Option<String>,
+        machine: Machine<Monotonic, AnySensor, Pace<Monotonic>, Hand>,
+        aloud: bool,
+    ) -> Self {
+        let began = MonotonicClock.now();
+        let (reason, phase, told, trouble) = (Reason::Begin, Phase::Unknown, None, None);
+        Self { cpu, watches, machine, aloud, began, reason, phase, told, trouble }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.machine.lost().is_some()
+    }
+
+    pub(super) fn hand(&self) -> &Hand {
+        self.machine.actuator()
+    }
+
+    /// What became of it until now. `allowed_ppm`: the share of late packets that the goal allows.
+    pub(super) fn document(&self, allowed_ppm: Option<u32>) -> Document {
+        let pace = self.machine.controller();
+        let (figures, in_force) = (pace.figures(), self.hand().in_force());
+        let late = figures.late;
+        let verdict = match (allowed_ppm, late) {
+            (Some(allowed), Some(late)) => verdict(late.judged, late.late, allowed),
+            _ => Verdict::Unmeasured,
+        };
+        Document {
+            cpu: self.cpu,
+            domain: self.hand().place().domain.policy,
+            watches: self.watches.clone(),
+            wish_hz: pace.wish().as_hertz(),
+            frequency_hz: in_force.frequency.as_hertz(),
+            ceiling_hz: in_force.ceiling.as_hertz(),
+            mean_frequency_hz: figures.mean_frequency().map(Hertz::as_hertz),
+            phase: pace.phase().into(),
+            reason: because(self.reason).to_owned(),
+            policy_reason: match self.reason {
+                Reason::Policy(reason) => Some(reason.into()),
+                _ => None,
+            },
+            unsure: match pace.occupancy() {
+                Some(Occupancy::Unsure(why)) if *pace.judge() != Judge::Nothing => Some(why.into()),
+                _ => None,
+            },
+            busy_ratio: figures.busy_ppm().map(|ppm| ppm as f64 / 1e6),
+            packets: figures.packets,
+            judged: late.map(|late| late.judged),
+            late: late.map(|late| late.late),
+            verdict: verdict.into(),
+            cycles_per_packet: match pace.judge() {
+                Judge::Packets(cost) => cost.bound(),
+                _ => None,
+            },
+            wishes: figures.wishes,
+            trouble: self.trouble.clone(),
+            lost: self.machine.lost().map(ToString::to_string),
+        }
+    }
+
+    fn tell(&self, text: &str) {
+        if self.aloud {
+            let since = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO).as_nanos() as f64 / 1e9;
+            let mut out = terminal::out();
+            // A reader that has gone does not end the steering.
+            let _ = writeln!(out, "{since:9.3} s  CPU {}: {}", self.cpu, terminal::line(text));
+            let _ = out.flush();
+        }
+    }
+
+    /// Tells what has changed since it was told last.
+    fn tell_changes(&mut self) {
+        let phase = self.machine.controller().phase();
+        if std::mem::replace(&mut self.phase, phase) != phase {
+            self.tell(match phase {
+                Phase::Load => "load",
+                Phase::Idle => "idle",
+                Phase::Unsure | Phase::Unknown => "unsure how busy it is",
+            });
+        }
+        let now = self.hand().in_force();
+        let before = self.told.replace(now);
+        if before == Some(now) {
+            return;
+        }
+        if let Some(before) = before.filter(|before| before.ceiling != now.ceiling) {
+            let change = if now.ceiling < before.ceiling { "limits the frequency to" } else { "now allows" };
+            self.tell(&format!("the firmware {change} {}; planned anew", now.ceiling));
+        }
+        if before.is_none_or(|before| before.frequency != now.frequency) {
+            let busy = match self.machine.controller().occupancy() {
+                Some(Occupancy::Share(ppm)) => format!(", busy {:.0} %", f64::from(ppm) / 1e4),
+                _ => String::new(),
+            };
+            let trouble = self.trouble.as_ref().map_or(String::new(), |trouble| format!("; {trouble}"));
+            self.tell(&format!("{} ({}{busy}){trouble}", now.frequency, because(self.reason)));
+        }
+    }
+
+    fn acted(&mut self, acted: &Acted<InForce>) {
+        let trouble = match acted {
+            Acted::InForce | Acted::Later { .. } => None,
+            Acted::Rounded { now, why } => why.as_ref().map(|why| format!("it is {} instead: {why}", now.frequency)),
+            Acted::Ignored { why } => Some(why.clone().unwrap_or_else(|| "the request had no effect".into())),
+            Acted::Refused { why } => Some(format!("refused: {}", why.replace('\n', "; "))),
+            Acted::Away(away) => Some(away.to_string()),
+            Acted::Lost(lost) => Some(lost.to_string()),
+        };
+        if let (Acted::Refused { .. }, Some(text)) = (acted, &trouble)
+            && self.trouble != trouble
+        {
+            self.tell(text);
+        }
+        self.trouble = trouble;
+    }
+
+    /// Tells a trouble, once.
+    fn in_trouble(&mut self, why: String) {
+        if self.trouble.as_ref() != Some(&why) {
+            self.tell(&why);
+            self.trouble = Some(why);
+        }
+    }
+}
+
+/// Packets that must have been measured before a goal is said to be held: with fewer, none being late would prove nothing
+/// (a chance of 2.5 %).
+fn verdict(judged: u64, late: u64, allowed_ppm: u32) -> Verdict {
+    const BY_CHANCE: f64 = 0.025;
+    let share = f64::from(allowed_ppm) / 1e6;
+    let least = (BY_CHANCE.ln() / (1.0 - share).ln()).ceil();
+    let all = judged as f64;
+    match late as f64 > share * all.max(least) {
+        true => Verdict::Missed,
+        false if all < least => Verdict::Unmeasured,
+        false => Verdict::Held,
+    }
+}
+
+/// The reason, for people.
+pub(super) fn because(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Begin => "the first setting",
+        Reason::Blind => "nothing is seen, so the highest",
+        Reason::Unsure(why) => match why {
+            Unsure::Learning => "not sure how much a packet costs yet, so the highest",
+            Unsure::Loss => "packets were lost, so the highest",
+            Unsure::Unlike => "not sure: the counters look like nothing known, so the highest",
+            Unsure::Indistinct => "not sure: the counters look the same idle and under load, so the highest",
+            Unsure::Uncounted => "not sure: the counters were in use elsewhere, so the highest",
+            Unsure::Silent => "not sure: nothing was told, so the highest",
+        },
+        Reason::Policy(reason) => match reason {
+            PolicyReason::Fixed => "fixed",
+            PolicyReason::TimeOfDay => "time of day",
+            PolicyReason::Traffic => "packets came",
+            PolicyReason::Idle => "idle",
+            PolicyReason::Measuring => "measuring",
+            PolicyReason::Steady => "what is needed",
+            PolicyReason::Load => "more work",
+            PolicyReason::Saturated => "busy all the time, so the highest",
+            PolicyReason::LessLoad => "less work",
+            PolicyReason::Late => "packets were late",
+            PolicyReason::GoalTooTight => "packets are late at the highest frequency too",
+            PolicyReason::Unsure => "not sure, so the highest",
+            PolicyReason::NotWorthIt => "a lower one would not be worth its stall",
+        },
+    }
+}
+
+impl Poll<Monotonic> for Core {
+    fn poll(&mut self, now: Instant<Monotonic>) {
+        match self.machine.poll(now) {
+            Step::NotDue => return,
+            Step::Kept { reason: Reason::Policy(PolicyReason::Measuring) } => {}
+            Step::Kept { reason } => self.reason = reason,
+            Step::Applied { reason, acted, .. } => {
+                self.reason = reason;
+                self.acted(&acted);
+            }
+            Step::Arrived { acted, .. } => self.acted(&acted),
+            Step::Blind { why } => self.in_trouble(format!("cannot see what it does: {why}")),
+            Step::Away(why) => self.in_trouble(why.to_string()),
+            Step::Lost(lost) => {
+                self.tell(&format!("no longer steered: {lost}"));
+                return;
+            }
+        }
+        self.tell_changes();
+    }
+
+    fn poll_at(&self) -> Option<Instant<Monotonic>> {
+        self.machine.poll_at()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_held_by_enough_packets_only() {
+        let of = |judged, late| verdict(judged, late, 10_000);
+        assert_eq!((of(367, 0), of(368, 0)), (Verdict::Unmeasured, Verdict::Held));
+        assert_eq!((of(1_000, 10), of(1_000, 11)), (Verdict::Held, Verdict::Missed));
+        assert_eq!((of(0, 0), of(10, 10)), (Verdict::Unmeasured, Verdict::Missed));
+    }
+}

@@ -1,0 +1,41 @@
+//! `apus power steer`.
+
+mod core;
+mod instance;
+mod say;
+mod session;
+mod targets;
+
+use host::knob::Access;
+use host::transaction::take_back_abandoned;
+use live::os::Signals;
+use std::io::Write as _;
+
+use crate::args::power::steer::PowerSteer;
+use crate::{Failure, Status, terminal};
+use session::Session;
+
+const COMMAND: &str = "apus power steer";
+
+/// Runs `apus power steer`.
+pub fn run(typed: &PowerSteer) -> anyhow::Result<Status> {
+    let access = Access::below(&typed.root)?;
+    if access.is_live() && !typed.dry_run && !rustix::process::geteuid().is_root() {
+        let why = "this needs root: it writes below /sys/devices/system/cpu, and keeps a journal in /var/lib/apus";
+        let fix = "run it with sudo, or with --dry-run, which changes nothing";
+        return Err(Failure::lacking("cannot steer frequencies", why, fix).into());
+    }
+    let signals = Signals::hold()?;
+    if !typed.dry_run {
+        for recovered in take_back_abandoned(&access, COMMAND)? {
+            note(&super::super::tune::recovered(&recovered));
+        }
+    }
+    let session = Session::begin(typed, &access)?;
+    say::result(typed.json, &session.run(&signals))
+}
+
+/// Tells something that is not part of the result.
+fn note(text: &str) {
+    let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
+}

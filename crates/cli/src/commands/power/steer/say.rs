@@ -1,0 +1,67 @@
+//! What `apus power steer` prints at its end.
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use tester::document::Name;
+use tester::layout::aligned;
+use units::{Hertz, Nanos};
+
+use crate::documents::power_steer::{Document, Verdict};
+use crate::{Status, terminal};
+
+/// Prints the result. The status is that of the goals.
+pub(super) fn result(as_json: bool, document: &Document) -> anyhow::Result<Status> {
+    let mut out = terminal::out();
+    match as_json {
+        true => terminal::print_json_to(&mut out, document)?,
+        false => out.write_all(table(document).as_bytes()).context("cannot write the result")?,
+    }
+    out.flush().context("cannot write the result")?;
+    let missed = Name::of(&Verdict::Missed);
+    let failed = document.cpus.iter().any(|cpu| cpu.lost.is_some() || document.goal.is_some() && cpu.verdict == missed);
+    Ok(if failed || document.restored == Some(false) { Status::Findings } else { Status::Good })
+}
+
+fn table(document: &Document) -> String {
+    let unknown = || "-".to_owned();
+    let mut rows =
+        vec![["CPU", "WATCHED", "MEAN FREQUENCY", "BUSY %", "PACKETS", "LATE %", "GOAL"].map(str::to_owned).to_vec()];
+    for cpu in &document.cpus {
+        let late = cpu.late.zip(cpu.judged).filter(|(_, judged)| *judged > 0);
+        rows.push(vec![
+            cpu.cpu.to_string(),
+            cpu.watches.as_deref().map_or_else(unknown, terminal::line),
+            cpu.mean_frequency_hz.map_or_else(unknown, |hz| Hertz::new(hz / 1_000_000 * 1_000_000).to_string()),
+            cpu.busy_ratio.map_or_else(unknown, |ratio| format!("{:.1}", 100.0 * ratio)),
+            cpu.packets.map_or_else(unknown, |n| n.to_string()),
+            late.map_or_else(unknown, |(late, judged)| format!("{:.3}", 100.0 * late as f64 / judged as f64)),
+            cpu.verdict.as_str().to_owned(),
+        ]);
+    }
+    let mut text = String::from("\n");
+    text += &(aligned(&rows, |column| column == 1 || column == 6).join("\n") + "\n\n");
+    for cpu in &document.cpus {
+        if let Some(why) = cpu.lost.as_ref().or(cpu.trouble.as_ref()) {
+            text += &format!("CPU {}: {}\n", cpu.cpu, terminal::line(why));
+        }
+    }
+    for domain in &document.domains {
+        text += &format!(
+            "CPUs {}: changes by {}: {}, {:.2} a second; stalls of {} each take {:.4} % of the time (predicted).\n",
+            domain.cpus,
+            domain.via.as_str(),
+            domain.changes,
+            domain.changes_per_second,
+            Nanos::from_nanos(document.stall_ns),
+            100.0 * domain.stall_ratio
+        );
+    }
+    text += match document.restored {
+        None if document.dry_run => "Nothing was changed (--dry-run).\n",
+        None => "No setting was left to restore.\n",
+        Some(true) => "The original settings are restored.\n",
+        Some(false) => "The original settings are not all restored.\n",
+    };
+    text
+}

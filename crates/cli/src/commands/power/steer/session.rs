@@ -1,0 +1,253 @@
+//! All steered CPUs, from the first request until everything is restored.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use host::knob::{Access, CpuLatency, ResumeLatency};
+use host::transaction::{Moved, Steered, Target};
+use live::os::Signals;
+use policy::frequency::PStates;
+use policy::frequency::outside::packets::PacketCost;
+use policy::frequency::outside::{
+    Fixed, Goal as GoalPolicy, GoalConfig, L3fwdPower, Outside, TimeOfDay, Transition, TwoLevel,
+};
+use steer::frequency::nic::NicSensor;
+use steer::frequency::place::{Core as Hand, Highest, Place, Shared};
+use steer::frequency::{Judge, Pace};
+use steer::{Machine, Poll, run as run_loops};
+use tester::clock::{MonotonicClock, TrialClock as _};
+use units::{Hertz, Instant, Monotonic, Nanos};
+
+use super::core::{AnySensor, Clock, Core, time_of_day};
+use super::instance::Workers;
+use super::targets::{Source, Targets};
+use super::{COMMAND, note};
+use crate::Failure;
+use crate::args::power::steer::{Goal, Policy, PowerSteer};
+use crate::documents::VERSION;
+use crate::documents::power_steer::{Cpu, Document, Domain, SCHEMA};
+
+/// How long the restore waits for another transaction to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The CPUs, and what is restored at the end.
+pub(super) struct Session<'a> {
+    typed: &'a PowerSteer,
+    goal: Goal,
+    transition: Transition,
+    cores: Vec<Core>,
+    steered: Option<Shared>,
+}
+
+impl<'a> Session<'a> {
+    /// Records the original settings, and begins to steer.
+    pub(super) fn begin(typed: &'a PowerSteer, access: &Access) -> anyhow::Result<Self> {
+        let targets = Targets::find(typed, access)?;
+        let goal = targets.goal;
+        let transition = Transition { sequencing: typed.settling, stall: typed.stall };
+        let settings: Vec<Target> =
+            targets.places.iter().flat_map(|place| place.settings().iter().cloned().map(Target::from)).collect();
+        let frequencies = settings.len();
+        let idle =
+            typed.idle_latency.into_iter().flat_map(|_| &targets.cpus).map(|cpu| CpuLatency::new(cpu.cpu).into());
+        let settings: Vec<Target> = settings.into_iter().chain(idle).collect();
+        let steered = match typed.dry_run {
+            true => None,
+            false => Some(Steered::new(access, "power steer", &settings, COMMAND, VERSION)?),
+        };
+        let mut steered = steered;
+        if let (Some(steered), Some(limit)) = (&mut steered, typed.idle_latency) {
+            let wanted = if limit == Nanos::ZERO { ResumeLatency::Zero } else { ResumeLatency::AtMost(limit) };
+            for (number, cpu) in targets.cpus.iter().enumerate() {
+                match steered.steer(frequencies + number, &wanted.value())? {
+                    Moved::AsWanted { .. } => {}
+                    other => note(&format!("CPU {}: its idle states are not limited to {limit}: {other:?}", cpu.cpu)),
+                }
+            }
+        }
+        let steered: Option<Shared> = steered.map(|steered| Arc::new(Mutex::new(steered)));
+        let mut hands = hands(&targets, access, steered.as_ref());
+        let mut cores = Vec::new();
+        for cpu in targets.cpus {
+            let place = &targets.places[cpu.place];
+            let hand =
+                hands[cpu.place].pop().ok_or_else(|| anyhow::anyhow!("a domain has fewer actuators than CPUs"))?;
+            let policy = policy(typed, goal, transition, place)?;
+            let asks_time = matches!(typed.policy, Policy::Clock(_));
+            let (sensor, judge, watches): (AnySensor, _, _) = match cpu.source {
+                Source::Workers(readers) => {
+                    let names = readers.iter().map(|reader| {
+                        let id = reader.snapshot().identity;
+                        format!("{}/{}", id.instance, id.worker)
+                    });
+                    let names = names.collect::<Vec<_>>().join(", ");
+                    let latency = match goal {
+                        Goal::Latency(goal) => Some(goal),
+                        Goal::Busy(_) => None,
+                    };
+                    (Box::new(Workers::new(readers, latency)), Judge::Loop, Some(names))
+                }
+                Source::Nic(counted, shown) => {
+                    let sensor = NicSensor::new(counted);
+                    let sensor = if asks_time { sensor.with_time_of_day(time_of_day) } else { sensor };
+                    (Box::new(sensor), Judge::Packets(PacketCost::default()), Some(shown))
+                }
+                Source::Nothing => (Box::new(Clock), Judge::Nothing, None),
+            };
+            let pace = Pace::new(policy, judge, hand.in_force());
+            cores.push(Core::new(cpu.cpu, watches, Machine::new(sensor, pace, hand), !typed.json));
+        }
+        let session = Self { typed, goal, transition, cores, steered };
+        if !typed.json {
+            session.announce();
+        }
+        Ok(session)
+    }
+
+    /// Says what a change is predicted to cost.
+    fn announce(&self) {
+        let quantile = match self.goal {
+            Goal::Latency(goal) => Some(goal.quantile),
+            Goal::Busy(_) => None,
+        };
+        let patience = self.transition.patience(quantile);
+        note(&format!(
+            "each change takes up to {} and stalls the core for {}; so no two come within {patience}, and stalls take at most {:.2} % of the time",
+            self.transition.settling(),
+            self.transition.stall,
+            self.transition.share_ppm(1, patience) as f64 / 1e4
+        ));
+    }
+
+    /// Steers until a signal, or the end.
+    pub(super) fn run(mut self, signals: &Signals) -> Document {
+        let clock = MonotonicClock;
+        let began = clock.now();
+        let end = self.typed.duration.map(|duration| began + duration);
+        let wait = |next: Instant<Monotonic>| {
+            let until = end.map_or(next, |end| end.min(next));
+            let left = until.since(clock.now()).unwrap_or(Nanos::ZERO);
+            if signals.wait(Duration::from_nanos(left.as_nanos())).is_some() {
+                return ControlFlow::Break(());
+            }
+            if end.is_some_and(|end| clock.now() >= end) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        {
+            let mut loops: Vec<&mut dyn Poll<Monotonic>> = self.cores.iter_mut().map(|core| core as _).collect();
+            run_loops(&mut loops, || clock.now(), wait);
+        }
+        let lasted = clock.now().since(began).unwrap_or(Nanos::ZERO);
+        self.end(lasted)
+    }
+
+    /// Restores everything, and says what became of it.
+    fn end(self, lasted: Nanos) -> Document {
+        let allowed = match self.goal {
+            Goal::Latency(goal) => Some(goal.quantile.above_ppm()),
+            Goal::Busy(_) => None,
+        };
+        let cpus: Vec<Cpu> = self.cores.iter().map(|core| core.document(allowed)).collect();
+        let mut domains: Vec<Domain> = Vec::new();
+        for core in &self.cores {
+            let Place { domain, way, .. } = core.hand().place();
+            if domains.iter().any(|known| known.domain == domain.policy) {
+                continue;
+            }
+            let changes = core.hand().changes();
+            domains.push(Domain {
+                domain: domain.policy,
+                cpus: domain.cpus.to_string(),
+                driver: domain.driver,
+                via: way.into(),
+                changes,
+                changes_per_second: changes as f64 * 1e9 / lasted.as_nanos().max(1) as f64,
+                stall_ratio: self.transition.share_ppm(changes, lasted) as f64 / 1e6,
+            });
+        }
+        let none_left = self.cores.iter().all(Core::is_lost);
+        drop(self.cores);
+        // The loops are gone, and with them all other holders.
+        let steered = self.steered.and_then(|steered| Arc::into_inner(steered)?.into_inner().ok());
+        let restored = match steered.map(|steered| steered.release_within(PATIENCE)) {
+            None => None,
+            Some(Ok(None)) => None,
+            Some(Ok(Some(back))) => {
+                if !back.closed {
+                    note("not all settings are restored; look at apus tune status, then run apus tune rollback");
+                }
+                Some(back.closed).filter(|closed| !(*closed && none_left))
+            }
+            Some(Err(error)) => {
+                note(&format!("the settings are not restored ({error}); try again with apus tune rollback"));
+                Some(false)
+            }
+        };
+        let goal = (self.typed.policy == Policy::Goal).then(|| self.goal.to_string());
+        Document {
+            apus: VERSION.to_owned(),
+            schema: SCHEMA.to_owned(),
+            dry_run: self.typed.dry_run,
+            duration_ns: lasted.as_nanos(),
+            policy: self.typed.policy.to_string(),
+            goal,
+            change_ns: self.transition.settling().as_nanos(),
+            stall_ns: self.transition.stall.as_nanos(),
+            cpus,
+            domains,
+            restored,
+        }
+    }
+}
+
+/// The actuators of each domain's CPUs.
+fn hands(targets: &Targets, access: &Access, steered: Option<&Shared>) -> Vec<Vec<Hand>> {
+    let mut first = 0;
+    let each = |(number, place): (usize, &Place)| {
+        let cores = targets.cpus.iter().filter(|cpu| cpu.place == number).count();
+        let settings = steered.map(|steered| (steered.clone(), first));
+        first += place.settings().len();
+        Highest::of(place.clone(), access, settings, cores)
+    };
+    targets.places.iter().enumerate().map(each).collect()
+}
+
+/// The policy of a CPU.
+fn policy(
+    typed: &PowerSteer,
+    goal: Goal,
+    transition: Transition,
+    place: &Place,
+) -> Result<Outside<Monotonic>, Failure> {
+    let pstates = place.pstates;
+    let (busy_ppm, latency) = match goal {
+        Goal::Latency(goal) => (policy::frequency::outside::HIGHEST_BUSY_PPM, Some(goal)),
+        Goal::Busy(ppm) => (ppm, None),
+    };
+    Ok(match &typed.policy {
+        Policy::Goal => Outside::Goal(GoalPolicy::new(GoalConfig { pstates, transition, busy_ppm, latency })),
+        Policy::TwoLevel => Outside::TwoLevel(TwoLevel::new(&pstates)),
+        Policy::L3fwdPower => Outside::L3fwdPower(L3fwdPower::new(pstates)),
+        Policy::Fixed(frequency) => Outside::Fixed(Fixed(within(*frequency, &pstates, place)?)),
+        Policy::Clock(slots) => {
+            for slot in slots {
+                within(slot.frequency, &pstates, place)?;
+            }
+            let now = time_of_day().unwrap_or(Nanos::ZERO);
+            let day = TimeOfDay::new(slots, now).ok_or_else(|| {
+                Failure::wrong("cannot use the policy", "its times are not in ascending order", "sort them")
+            })?;
+            Outside::TimeOfDay(day)
+        }
+    })
+}
+
+/// Refuses a frequency that the domain does not have.
+fn within(frequency: Hertz, pstates: &PStates, place: &Place) -> Result<Hertz, Failure> {
+    if (pstates.lowest()..=pstates.highest()).contains(&frequency) {
+        return Ok(frequency);
+    }
+    let cpus = &place.domain.cpus;
+    let why = format!("CPUs {cpus} run at {} to {}", pstates.lowest(), pstates.highest());
+    Err(Failure::wrong(format!("cannot use the frequency {frequency}"), why, "choose one in between"))
+}

@@ -1,0 +1,172 @@
+//! Which CPUs are steered, in which domains, and by what they are judged.
+
+use std::collections::BTreeMap;
+
+use host::facts::CpuSet;
+use host::knob::{Access, Domain, policies};
+use host::nic::Counted;
+use live::telemetry::{Reader, instances};
+use policy::Goal as Latency;
+use steer::frequency::place::Place;
+
+use super::note;
+use crate::Failure;
+use crate::args::power::steer::{Goal, PowerSteer};
+
+/// What is to be steered.
+pub(super) struct Targets {
+    pub(super) places: Vec<Place>,
+    pub(super) cpus: Vec<Cpu>,
+    pub(super) goal: Goal,
+}
+
+/// A CPU that is to be steered.
+pub(super) struct Cpu {
+    pub(super) cpu: u32,
+    /// The number of its domain in the list of places.
+    pub(super) place: usize,
+    pub(super) source: Source,
+}
+
+/// What tells of its work.
+pub(super) enum Source {
+    Workers(Vec<Reader>),
+    Nic(Counted, String),
+    Nothing,
+}
+
+/// The goal if neither the user nor a worker has one: with a fifth of the time to spare, bursts do not queue for long.
+const BUSY_PPM: u32 = 800_000;
+
+impl Targets {
+    pub(super) fn find(typed: &PowerSteer, access: &Access) -> anyhow::Result<Self> {
+        let policies = policies(access)?;
+        if policies.is_empty() {
+            let what = format!(
+                "cannot steer frequencies: {} has no frequency policies",
+                access.show("/sys/devices/system/cpu/cpufreq")
+            );
+            let why = "no cpufreq driver is loaded: the machine is virtual, or the firmware hides the P-states";
+            let fix = "run it on the host instead of the guest, enable P-states in the firmware, or use --root with a copy of a host";
+            return Err(Failure::lacking(what, why, fix).into());
+        }
+        let (sources, goal) = sources(typed)?;
+        let mut places = Vec::new();
+        let mut of_cpu = BTreeMap::new();
+        let wanted: CpuSet = sources.keys().copied().collect();
+        for policy in policies {
+            let domain = Domain::read(access, policy)?;
+            let ours = domain.cpus.intersection(&wanted);
+            if ours.is_empty() {
+                continue;
+            }
+            let others = domain.cpus.difference(&wanted);
+            if !others.is_empty() {
+                note(&format!(
+                    "CPUs {} share frequency domain {policy}: the frequency of CPUs {others} changes too",
+                    domain.cpus
+                ));
+            }
+            let way = typed.via.unwrap_or_else(|| Place::best(&domain));
+            let fix = "choose another way with --via, or leave the CPU out";
+            let place = Place::new(domain, way)
+                .map_err(|why| Failure::lacking(format!("cannot steer CPUs {ours} by {way}"), why, fix))?;
+            of_cpu.extend(ours.iter().map(|cpu| (cpu, places.len())));
+            places.push(place);
+        }
+        let cpus = sources
+            .into_iter()
+            .map(|(cpu, source)| {
+                let place = of_cpu.get(&cpu).copied().ok_or_else(|| {
+                    let fix = "leave it out of --cpus";
+                    Failure::wrong(format!("cannot steer CPU {cpu}"), "no frequency policy of the host has it", fix)
+                })?;
+                Ok(Cpu { cpu, place, source })
+            })
+            .collect::<Result<_, Failure>>()?;
+        Ok(Self { places, cpus, goal })
+    }
+}
+
+/// What tells of each CPU's work, and the goal.
+fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
+    let wrong = |why: &str, fix: &str| Failure::wrong("cannot tell what the CPUs do", why, fix);
+    let busy = Goal::Busy(BUSY_PPM);
+    if let Some(name) = &typed.instance {
+        return workers(typed, name);
+    }
+    let Some(cpus) = &typed.cpus else {
+        return Err(wrong("no CPU is named", "give --instance NAME, or --cpus CPUS").into());
+    };
+    if let Some(Goal::Latency(goal)) = typed.goal {
+        let why = format!("nobody measures how late packets are, so {goal} cannot be held");
+        return Err(
+            Failure::wrong("cannot use the goal", why, "give --instance NAME, or a goal such as busy=80%").into()
+        );
+    }
+    if !typed.policy.looks() {
+        return Ok((cpus.iter().map(|cpu| (cpu, Source::Nothing)).collect(), typed.goal.unwrap_or(busy)));
+    }
+    if typed.watch.is_empty() {
+        let why = format!("the policy {} asks how busy they are, and nothing is watched", typed.policy);
+        return Err(wrong(&why, "give --instance NAME, or --watch INTERFACE for the interface that they poll").into());
+    }
+    if typed.watch.len() != 1 && typed.watch.len() != cpus.len() {
+        let why = format!("--watch is given {} times for {} CPUs", typed.watch.len(), cpus.len());
+        return Err(wrong(&why, "give it once, or once for each CPU").into());
+    }
+    if typed.policy == crate::args::power::steer::Policy::L3fwdPower {
+        let why = "l3fwd-power counts polls, which an interface does not tell";
+        return Err(Failure::wrong("cannot use the policy", why, "give --instance NAME, or --policy goal").into());
+    }
+    let mut sources = BTreeMap::new();
+    for (number, cpu) in cpus.iter().enumerate() {
+        let watch = typed.watch.get(number).unwrap_or(&typed.watch[0]);
+        let shown = match watch.queue {
+            Some(queue) => format!("{} queue {queue}", watch.interface),
+            None => watch.interface.clone(),
+        };
+        let counted = Counted::new(&watch.interface, watch.queue).map_err(|error| {
+            let fix = "name an interface of this network namespace; a queue needs a driver that counts by queue";
+            Failure::lacking(format!("cannot watch {shown}"), error, fix)
+        })?;
+        sources.insert(cpu, Source::Nic(counted, shown));
+    }
+    Ok((sources, typed.goal.unwrap_or(busy)))
+}
+
+/// The workers of an instance by their CPUs.
+fn workers(typed: &PowerSteer, name: &str) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
+    let (readers, _) = instances(&typed.telemetry.root)?;
+    let mut of_cpu: BTreeMap<u32, Vec<Reader>> = BTreeMap::new();
+    let mut goals: Vec<Latency> = Vec::new();
+    for reader in readers {
+        let id = reader.snapshot().identity;
+        if id.instance != name {
+            continue;
+        }
+        let Some(cpu) = id.cpu else {
+            let why = format!("worker {} is pinned to no CPU, so nobody knows which one to steer", id.worker);
+            return Err(Failure::wrong(format!("cannot steer {name}"), why, "start it with --cpu").into());
+        };
+        goals.extend(id.goal.and_then(|goal| goal.parse::<Latency>().ok()));
+        if typed.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)) {
+            of_cpu.entry(cpu).or_default().push(reader);
+        }
+    }
+    if let Some(cpus) = &typed.cpus
+        && let Some(cpu) = cpus.iter().find(|cpu| !of_cpu.contains_key(cpu))
+    {
+        let why = format!("no worker of {name} is pinned to it, so nobody knows what it does");
+        return Err(Failure::wrong(format!("cannot steer CPU {cpu}"), why, "leave it out of --cpus").into());
+    }
+    if of_cpu.is_empty() {
+        let why = format!("no instance of this name is running below {}", typed.telemetry.root.display());
+        return Err(Failure::wrong(format!("cannot steer {name}"), why, "apus top lists the running instances").into());
+    }
+    // The strictest: the shortest latency, and of the same, the highest quantile.
+    let strictest = goals.into_iter().min_by_key(|goal| (goal.latency, goal.quantile.above_ppm()));
+    let goal = typed.goal.or(strictest.map(Goal::Latency)).unwrap_or(Goal::Busy(BUSY_PPM));
+    let sources = of_cpu.into_iter().map(|(cpu, readers)| (cpu, Source::Workers(readers)));
+    Ok((sources.collect(), goal))
+}

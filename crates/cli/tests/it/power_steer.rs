@@ -1,0 +1,213 @@
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use live::telemetry::{Identity, State, Telemetry};
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use units::Nanos;
+
+use crate::schemas::validate;
+use crate::support::{Root, Running, bare, text};
+use crate::tune::Machine;
+
+const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy";
+
+/// Two frequency domains of one CPU each, and a third of two CPUs.
+fn machine(name: &str) -> Machine {
+    let machine = Machine::small(name);
+    for (policy, cpus) in [(0, "0"), (1, "1"), (2, "2 3")] {
+        let put = |file: &str, content: &str| machine.put(&format!("{POLICY}{policy}/{file}"), &format!("{content}\n"));
+        put("related_cpus", cpus);
+        put("scaling_driver", "acpi-cpufreq");
+        put("scaling_available_frequencies", "3000000 2600000 2200000 1800000 1200000 800000");
+        put("scaling_available_governors", "performance powersave userspace");
+        put("scaling_governor", "performance");
+        put("scaling_setspeed", "<unsupported>");
+        put("scaling_min_freq", "800000");
+        put("scaling_max_freq", "3000000");
+        put("cpuinfo_min_freq", "800000");
+        put("cpuinfo_max_freq", "3000000");
+        put("scaling_cur_freq", "3000000");
+    }
+    for cpu in 0..4 {
+        machine.put(&format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"), "0\n");
+    }
+    machine
+}
+
+/// A worker that pretends to be pinned to a CPU.
+fn worker(root: &Root, cpu: u32, goal: Option<&str>) -> Telemetry {
+    let id = Identity {
+        instance: "edge".to_owned(),
+        worker: cpu,
+        app: "macswap".to_owned(),
+        mode: "poll".to_owned(),
+        goal: goal.map(str::to_owned),
+        ports: vec!["veth0".to_owned()],
+        cpu: Some(cpu),
+    };
+    let worker = Telemetry::create(&root.0, &id).unwrap();
+    worker.state(State::Running);
+    worker
+}
+
+fn root_of(machine: &Machine) -> &str {
+    machine.0.to_str().unwrap()
+}
+
+fn command(machine: &Machine, root: &Root, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+    command.args(["power", "steer", "--root", root_of(machine), "--telemetry"]).arg(&root.0).args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Waits until a file of the machine has this content.
+fn wait_for(machine: &Machine, path: &str, content: &str) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while machine.read(path).trim() != content {
+        assert!(Instant::now() < until, "{path} is {} and not {content}", machine.read(path));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn in_band_work_sets_the_frequency_and_everything_is_restored() {
+    let (machine, root) = (machine("steer"), Root::new());
+    // Worker 1 polls all the time without any work; worker 2 is busy for as long as it says.
+    let idle = worker(&root, 1, Some("p99=100us"));
+    let busy = worker(&root, 2, Some("p99=50us"));
+    let words = ["--instance", "edge", "--json", "--idle-latency", "20us"];
+    let mut steering = Running(command(&machine, &root, &words).spawn().unwrap());
+    let begun = Instant::now();
+    let mut told = Duration::ZERO;
+    let mut until = |path: &str, content: &str| {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while machine.read(path).trim() != content {
+            assert!(Instant::now() < patience, "{path} is {} and not {content}", machine.read(path));
+            std::thread::sleep(Duration::from_millis(1));
+            let now = begun.elapsed();
+            busy.useful(Nanos::from_nanos((now - told).as_nanos() as u64));
+            told = now;
+            busy.polled(false);
+            busy.received(1, 64);
+            busy.picked_up(Nanos::from_micros(1));
+            idle.polled(true);
+        }
+    };
+    until(&format!("{POLICY}1/scaling_setspeed"), "800000");
+    until(&format!("{POLICY}2/scaling_setspeed"), "3000000");
+    assert_eq!(machine.read("sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us"), "20\n");
+    assert_eq!(machine.read("sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us"), "0\n");
+    steering.signal(Signal::INT);
+    let output = std::mem::replace(&mut steering.0, Command::new("true").spawn().unwrap()).wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("CPUs 2-3 share frequency domain 2"), "{}", text(&output.stderr));
+    let document: Json = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    assert_eq!((&document["restored"], &document["goal"]), (&true.into(), &"p99=50us".into()), "the strictest");
+    let cpu = |number: usize| &document["cpus"][number];
+    assert_eq!((&cpu(0)["cpu"], &cpu(0)["busy_ratio"]), (&1.into(), &0.0.into()), "{document:#}");
+    assert!(cpu(1)["busy_ratio"].as_f64().unwrap() > 0.2, "{document:#}");
+    assert_eq!(
+        (&cpu(0)["frequency_hz"], &cpu(1)["frequency_hz"]),
+        (&800_000_000_u64.into(), &3_000_000_000_u64.into())
+    );
+    for policy in 0..3 {
+        assert_eq!(machine.read(&format!("{POLICY}{policy}/scaling_governor")), "performance\n");
+    }
+    assert_eq!(machine.read("sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us"), "0\n");
+}
+
+#[test]
+fn a_kill_is_rolled_back_and_a_change_by_somebody_else_is_left() {
+    let (machine, root) = (machine("steer-killed"), Root::new());
+    let speed = format!("{POLICY}0/scaling_setspeed");
+    let governor = format!("{POLICY}0/scaling_governor");
+    let words = ["--cpus", "0", "--policy", "fixed:1.2GHz"];
+    let mut killed = Running(command(&machine, &root, &words).spawn().unwrap());
+    wait_for(&machine, &speed, "1200000");
+    killed.end(Signal::KILL);
+    assert_eq!(machine.read(&governor), "userspace\n");
+    let back = bare(&["tune", "rollback", "--root", root_of(&machine)]);
+    assert!(back.status.success(), "{}", text(&back.stderr));
+    assert_eq!(machine.read(&governor), "performance\n");
+    // Somebody else's governor is noticed, told and left.
+    machine.put(&speed, "<unsupported>\n");
+    let mut child = command(&machine, &root, &words).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut child = Running(child);
+    wait_for(&machine, &speed, "1200000");
+    machine.put(&governor, "powersave\n");
+    let told: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(
+        told.iter().any(|line| line.contains("CPU 0: no longer steered: somebody else set it to powersave")),
+        "{told:?}"
+    );
+    assert_eq!(child.0.wait().unwrap().code(), Some(1));
+    assert_eq!(machine.read(&governor), "powersave\n");
+}
+
+#[test]
+fn a_firmware_limit_is_told_and_obeyed() {
+    let (machine, root) = (machine("steer-limit"), Root::new());
+    let speed = format!("{POLICY}0/scaling_setspeed");
+    machine.put(&format!("{POLICY}0/bios_limit"), "3000000\n");
+    let mut child = command(&machine, &root, &["--cpus", "0", "--policy", "fixed:2.6GHz"]).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut child = Running(child);
+    wait_for(&machine, &speed, "2600000");
+    machine.put(&format!("{POLICY}0/bios_limit"), "2200000\n");
+    wait_for(&machine, &speed, "2200000");
+    machine.put(&format!("{POLICY}0/bios_limit"), "3000000\n");
+    wait_for(&machine, &speed, "2600000");
+    // Until it is told too.
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(child.end(Signal::INT), Some(0));
+    let told: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(
+        told.iter().any(|line| line.contains("the firmware limits the frequency to 2.2GHz; planned anew")),
+        "{told:?}"
+    );
+    assert!(told.iter().any(|line| line.contains("the firmware now allows 3GHz")), "{told:?}");
+    assert_eq!(machine.read(&format!("{POLICY}0/scaling_governor")), "performance\n");
+}
+
+#[test]
+fn what_is_lacking_or_wrong_is_said() {
+    let (machine, root) = (machine("steer-wrong"), Root::new());
+    let _worker = worker(&root, 1, None);
+    let refused = |machine: &Machine, words: &[&str], status: i32, said: &str| {
+        let output = command(machine, &root, words).output().unwrap();
+        let text = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {text}");
+        assert!(text.contains(said), "{words:?}: {text}");
+    };
+    refused(&Machine::small("steer-none"), &["--cpus", "0", "--policy", "fixed:1GHz"], 3, "no frequency policies");
+    refused(&machine, &[], 2, "no CPU is named");
+    refused(&machine, &["--cpus", "0"], 2, "nothing is watched");
+    refused(&machine, &["--cpus", "9", "--policy", "fixed:1GHz"], 2, "no frequency policy of the host has it");
+    refused(&machine, &["--cpus", "0", "--policy", "fixed:9GHz"], 2, "CPUs 0 run at 800MHz to 3GHz");
+    refused(&machine, &["--cpus", "0", "--watch", "nosuch0"], 3, "cannot watch nosuch0");
+    refused(&machine, &["--cpus", "0", "--watch", "lo", "--goal", "p99=50us"], 2, "nobody measures how late");
+    refused(&machine, &["--cpus", "0", "--watch", "lo", "--policy", "l3fwd-power"], 2, "counts polls");
+    refused(
+        &machine,
+        &["--cpus", "0-1", "--watch", "lo", "--watch", "lo", "--watch", "lo"],
+        2,
+        "given 3 times for 2 CPUs",
+    );
+    refused(&machine, &["--instance", "nobody"], 2, "no instance of this name");
+    refused(&machine, &["--instance", "edge", "--cpus", "0"], 2, "no worker of edge is pinned to it");
+    refused(
+        &machine,
+        &["--cpus", "0", "--policy", "fixed:1GHz", "--via", "epp"],
+        3,
+        "no energy-performance preference",
+    );
+    // Nothing was changed by any of them, nor by a dry run.
+    let output = command(&machine, &root, &["--instance", "edge", "--dry-run", "--duration", "1s"]).output().unwrap();
+    assert!(output.status.success() && text(&output.stdout).contains("Nothing was changed"), "{output:?}");
+    assert_eq!(machine.read(&format!("{POLICY}1/scaling_governor")), "performance\n");
+}
