@@ -312,6 +312,8 @@ impl Waiter {
         let service = now.since(self.polls.1).unwrap_or(Nanos::ZERO);
         telemetry.served(service);
         telemetry.busy(service);
+        // The caller says how long it worked. What its polls of frames cost besides is not known.
+        telemetry.useful(service);
         telemetry.touch(now);
     }
 
