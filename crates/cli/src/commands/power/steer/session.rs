@@ -169,16 +169,19 @@ impl<'a> Session<'a> {
         drop(self.cores);
         // The loops are gone, and with them all other holders.
         let steered = self.steered.and_then(|steered| Arc::into_inner(steered)?.into_inner().ok());
-        let restored = match steered.map(|steered| steered.release_within(PATIENCE)) {
-            None => None,
-            Some(Ok(None)) => None,
-            Some(Ok(Some(back))) => {
+        let released = match steered {
+            Some(steered) => steered.release_within(PATIENCE),
+            None => Ok(None),
+        };
+        let restored = match released {
+            Ok(None) => None,
+            Ok(Some(back)) => {
                 if !back.closed {
                     note("not all settings are restored; look at apus tune status, then run apus tune rollback");
                 }
                 Some(back.closed).filter(|closed| !(*closed && none_left))
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 note(&format!("the settings are not restored ({error}); try again with apus tune rollback"));
                 Some(false)
             }
