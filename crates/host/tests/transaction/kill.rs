@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use host::knob::{
-    Access, Act, AnySetting, Channels, Features, Gate, Limits, Napi, Setting as _, Sysctl, UncoreMsr, Value,
+    Access, Act, AnySetting, Channels, Features, Gate, Governor, Limits, Napi, Setting as _, Sysctl, UncoreMsr, Value,
 };
 use host::transaction::{Plan, Steered, Target, Which, apply, transactions};
 

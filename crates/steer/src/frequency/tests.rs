@@ -40,7 +40,7 @@ impl Traffic {
         match self {
             Self::Steps(steps) => steps.iter().rfind(|(from, _)| *from <= at).map_or(0.0, |(_, rate)| *rate),
             Self::OnOff(rate, half) => {
-                if (at / half) as u64 % 2 == 0 {
+                if ((at / half) as u64).is_multiple_of(2) {
                     *rate
                 } else {
                     0.0

@@ -111,8 +111,11 @@ fn links(root: &Root) -> Vec<Interface> {
     names.filter_map(|name| Some(Interface::new(name.as_str(), index(&name)?))).collect()
 }
 
+/// A NAPI instance with its interface and its place among the interface's instances.
+type Placed = (String, u32, Napi);
+
 /// The NAPI instances of all interfaces with their places, and the watch on them.
-fn watch(client: &mut Client, links: &[Interface]) -> (Vec<(String, u32, Napi)>, Result<NapiWatch, String>) {
+fn watch(client: &mut Client, links: &[Interface]) -> (Vec<Placed>, Result<NapiWatch, String>) {
     let mut all = Vec::new();
     for link in links {
         match client.napis(link) {

@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn late_packets_go_up_and_make_it_cautious() {
         let mut policy = policy(Some("p99=100us"));
-        let mut run = |policy: &mut Goal<Simulated>, from: u64, to: u64, late_below: u64| {
+        let run = |policy: &mut Goal<Simulated>, from: u64, to: u64, late_below: u64| {
             let mut requests = std::vec::Vec::new();
             for at in (from + 10..=to).step_by(10) {
                 let running = policy.requested;
