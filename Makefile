@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PROGRAM ?= $(TARGET)/release/apus
 export PROGRAM
 
-.PHONY: help demo build lib install uninstall package test test-vm fuzz bench fmt lint docs
+.PHONY: help demo build dpdk test-dpdk lib install uninstall package test test-vm fuzz bench fmt lint docs
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -25,6 +25,14 @@ lib: ## Build libapus alone, into target/libapus: include/apus.h, lib/libapus.so
 	@tools/setup.sh run
 	$(CARGO) build --release -p capi
 	@BUILT=$(TARGET)/release tools/libapus.sh target/libapus
+
+dpdk: ## Build target/release/apus-dpdk, which has ports of DPDK drivers (docs/dpdk.md)
+	@tools/setup.sh dpdk
+	$(CARGO) build --release -p cli --features dpdk --bin apus-dpdk
+
+test-dpdk: ## Run the tests of the DPDK ports; those over kernel interfaces need root
+	@tools/setup.sh dpdk
+	$(CARGO) test -p live-dpdk --features dpdk
 
 install: ## Install what `make build` built, with completions, manual pages and units; PREFIX (/usr/local) and DESTDIR say where
 	@tools/install.sh install

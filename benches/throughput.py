@@ -22,8 +22,10 @@ GENERATOR_CPU, REFLECTOR_CPU, PRIORITY = 0, 1, 50
 DEFER_HARD_IRQS, GRO_FLUSH_TIMEOUT_NS = 2, 200_000
 MEMORY_OCTETS = 64  # as net_null's frames are by default
 PLAIN, DEFERRED, MEMORY = "plain", "deferred", "memory"
+DPDK_VETH, DPDK_NULL = "dpdk-veth", "dpdk-null"  # both programs on the same DPDK driver: net_af_xdp, net_null
 # (setting, compared with, least median of the ratios Apus : it)
-BOUNDS = [(PLAIN, "testpmd", 0.97), (DEFERRED, "testpmd", 1.05), (DEFERRED, "xdp_tx", 0.95), (MEMORY, "testpmd", 1.0)]
+BOUNDS = [(PLAIN, "testpmd", 0.97), (DEFERRED, "testpmd", 1.05), (DEFERRED, "xdp_tx", 0.95), (MEMORY, "testpmd", 1.0),
+          (DPDK_VETH, "testpmd", 0.97), (DPDK_NULL, "testpmd", 1.0)]
 
 
 def run(*command, **options):
@@ -175,13 +177,16 @@ class Bench:
         self.seconds, self.wire = arguments.seconds, wire
         self.log = open(os.path.join(scratch, "log"), "w+")
         self.apus_program = os.path.join(ROOT, "target", "release", "apus")
+        self.apus_dpdk_program = os.path.join(ROOT, "target", "release", "apus-dpdk")
         self.telemetry = os.path.join(scratch, "telemetry")
         self.xdp_tx_object = os.path.join(scratch, "xdp_tx.o")
 
-    def build(self, with_cargo):
-        cargo = ["cargo", "build", "--release", "--quiet", "--bin", "apus"]
+    def build(self, with_cargo, with_dpdk):
         if with_cargo:
-            subprocess.run(cargo, cwd=ROOT, check=True)
+            subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "apus"], cwd=ROOT, check=True)
+        if with_cargo and with_dpdk:
+            subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "cli", "--features", "dpdk", "--bin", "apus-dpdk"],
+                           cwd=ROOT, check=True)
         run("clang", "-O2", "-g", "-target", "bpf", f"-I/usr/include/{os.uname().machine}-linux-gnu", "-c",
             os.path.join(ROOT, "benches", "xdp_tx.bpf.c"), "-o", self.xdp_tx_object)
 
@@ -208,17 +213,23 @@ class Bench:
         parts = document if isinstance(document, list) else []
         return next((found for part in parts if (found := cls.find(part, key))), None)
 
-    def macswap(self, port, *more):
-        return [self.apus_program, "run", "macswap", port, "--mode", "poll", "--cpu", str(REFLECTOR_CPU), "--fifo",
+    def macswap(self, port, *more, program=None):
+        return [program or self.apus_program, "run", "macswap", port, "--mode", "poll", "--cpu", str(REFLECTOR_CPU), "--fifo",
                 str(PRIORITY), "--telemetry", self.telemetry, *more]
 
     def apus(self):
         with Program(self.macswap("dut0", "--netns", self.wire.dut), "dut0: queue 0", None, self.log):
             return self.rate()
 
+    AF_XDP = "net_af_xdp0,iface=dut0,start_queue=0,queue_count=1,force_copy=1,busy_budget=0"
+
     def testpmd(self):
-        device = "net_af_xdp0,iface=dut0,start_queue=0,queue_count=1,force_copy=1,busy_budget=0"
-        with self.testpmd_on(device, inside(self.wire.dut)):
+        with self.testpmd_on(self.AF_XDP, inside(self.wire.dut)):
+            return self.rate()
+
+    def apus_dpdk(self):
+        command = self.macswap(f"dpdk:{self.AF_XDP}", "--netns", self.wire.dut, program=self.apus_dpdk_program)
+        with Program(command, "net_af_xdp0: queue 0", None, self.log):
             return self.rate()
 
     def xdp_tx(self):
@@ -239,8 +250,13 @@ class Bench:
     # Part B: without the kernel
 
     def apus_memory(self):
-        port = f"memory:{MEMORY_OCTETS}"
-        document = json.loads(run(*self.macswap(port, "--duration", milliseconds(self.seconds), "--json")))
+        return self.apus_alone(self.macswap(f"memory:{MEMORY_OCTETS}"))
+
+    def apus_dpdk_null(self):
+        return self.apus_alone(self.macswap("dpdk:net_null0", "--huge-pages", program=self.apus_dpdk_program))
+
+    def apus_alone(self, command):
+        document = json.loads(run(*command, "--duration", milliseconds(self.seconds), "--json"))
         counts = self.find(document, "total")
         frames, span = counts["total"]["sent_frames"], counts["ran_ns"]
         # From the worker's start to its end: writing all of the pool for the first time is in it.
@@ -267,6 +283,8 @@ def measure(bench, arguments):
         PLAIN: {"apus": bench.apus, "testpmd": bench.testpmd, "xdp_tx": bench.xdp_tx},
         DEFERRED: {"apus": bench.apus, "testpmd": bench.testpmd, "xdp_tx": bench.xdp_tx},
         MEMORY: {"apus": bench.apus_memory, "testpmd": bench.testpmd_memory},
+        DPDK_VETH: {"apus": bench.apus_dpdk, "testpmd": bench.testpmd},
+        DPDK_NULL: {"apus": bench.apus_dpdk_null, "testpmd": bench.testpmd_memory},
     }
     results = {}
     for setting in arguments.settings:
@@ -319,7 +337,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=7, help="number of interleaved rounds of each setting (default 7)")
     parser.add_argument("--seconds", type=float, default=2, help="duration of each measurement in seconds (default 2)")
-    parser.add_argument("--settings", nargs="+", choices=[PLAIN, DEFERRED, MEMORY], default=[PLAIN, DEFERRED, MEMORY])
+    parser.add_argument("--settings", nargs="+", choices=[PLAIN, DEFERRED, MEMORY, DPDK_VETH, DPDK_NULL],
+                        default=[PLAIN, DEFERRED, MEMORY], help="dpdk-veth and dpdk-null compare Apus on DPDK's drivers (libdpdk-dev)")
     parser.add_argument("--json", metavar="FILE", help="also write all results to FILE ('-': print them instead of the table)")
     parser.add_argument("--no-build", action="store_true", help="do not build; use the programs in target/")
     arguments = parser.parse_args()
@@ -329,7 +348,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="apus-throughput") as scratch, HugePages(), Wire() as wire:
         bench = Bench(arguments, wire, scratch)
-        bench.build(with_cargo=not arguments.no_build)
+        bench.build(not arguments.no_build, with_dpdk=bool({DPDK_VETH, DPDK_NULL} & set(arguments.settings)))
         results = measure(bench, arguments)
     comparisons = judge(results)
     document = {"seconds": arguments.seconds, "pairs": arguments.pairs, "load_average": os.getloadavg(),

@@ -7,6 +7,7 @@
 #   tools/setup.sh fuzz     ... and the fuzz targets
 #   tools/setup.sh package  ... and to make the Debian packages
 #   tools/setup.sh bench    ... and the comparison with DPDK
+#   tools/setup.sh dpdk     what is needed to build, with DPDK's libraries
 #   tools/setup.sh ci       ... and all of the above, with the tools that rebuild the XDP program and the fuzz targets
 #
 # On Debian and Ubuntu, the script installs with apt-get as root. On other systems it prints what is missing.
@@ -22,6 +23,7 @@ test=("${run[@]}" ping:iputils-ping iperf3:iperf3 sockperf:sockperf prometheus:p
 	/usr/include/xdp/xsk.h:libxdp-dev /usr/include/linux/bpf.h:linux-libc-dev)
 bench=("${run[@]}" python3:python3 cyclictest:rt-tests dpdk-testpmd:dpdk-dev clang:clang llvm-strip:llvm
 	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
+dpdk=("${run[@]}" pkg-config:pkg-config /usr/include/dpdk/rte_ethdev.h:libdpdk-dev)
 vm=("${run[@]}" qemu-system-x86_64:qemu-system-x86 setpriv:util-linux strip:binutils xz:xz-utils)
 fuzz=("${run[@]}" g++:g++)
 package=("${run[@]}" dh:debhelper dpkg-shlibdeps:dpkg-dev objcopy:binutils)
@@ -29,7 +31,7 @@ package=("${run[@]}" dh:debhelper dpkg-shlibdeps:dpkg-dev objcopy:binutils)
 engines=(systemd-analyze:systemd tuned:tuned /usr/bin/python3:python3-venv)
 # What installs the package in a root of its own (tools/package-test.sh).
 roots=(mmdebstrap:mmdebstrap)
-ci=("${test[@]}" "${bench[@]}" "${vm[@]}" "${fuzz[@]}" "${engines[@]}" "${package[@]}" "${roots[@]}")
+ci=("${test[@]}" "${bench[@]}" "${dpdk[@]}" "${vm[@]}" "${fuzz[@]}" "${engines[@]}" "${package[@]}" "${roots[@]}")
 
 case "${1:-run}" in
 run) wanted=("${run[@]}") ;;
@@ -37,10 +39,11 @@ test) wanted=("${test[@]}") ;;
 vm) wanted=("${vm[@]}") ;;
 fuzz) wanted=("${fuzz[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
+dpdk) wanted=("${dpdk[@]}") ;;
 package) wanted=("${package[@]}") ;;
 ci) wanted=("${ci[@]}") ;;
 *)
-	echo "usage: $0 [run|test|vm|fuzz|bench|package|ci]" >&2
+	echo "usage: $0 [run|test|vm|fuzz|bench|dpdk|package|ci]" >&2
 	exit 2
 	;;
 esac

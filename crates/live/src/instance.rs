@@ -18,11 +18,11 @@ use crate::Error;
 use crate::app::{AnyApp, App, AppConfig};
 use crate::cpu::LinuxCpu;
 use crate::device::Device;
-use crate::device::afxdp::{SocketConfig, XskContext};
+use crate::device::afxdp::SocketConfig;
 use crate::mode::{CostsText, ModeText};
 use crate::os::{self, Scheduling, Signals};
 use crate::pool::{Pool, PoolConfig};
-use crate::port::{OpenPort, PortConfig, PortReport, WrapperReport, Wrappers};
+use crate::port::{OpenPort, Opening, PortConfig, PortReport, Share, WrapperReport, Wrappers};
 use crate::record::Recording;
 use crate::telemetry::{Identity, Reader, Snapshot, Telemetry, Usage};
 use crate::worker::{Finish, Stop, Worker};
@@ -119,10 +119,11 @@ impl Instance {
         let count = config.workers.len();
         let (mut ports, mut infos, mut reports) = (Vec::new(), Vec::new(), Vec::new());
         for (number, port) in config.ports.iter().enumerate() {
-            let (port, info, report) = OpenPort::open(port, number, count, &config.sockets, config.peak_rate)?;
+            let opening = Opening { number, workers: count, sockets: &config.sockets, peak_rate: config.peak_rate };
+            let port = port.open(&opening)?;
+            infos.push(port.info());
+            reports.push(port.report());
             ports.push(port);
-            infos.push(info);
-            reports.push(report);
         }
         // Not before the ports: who lacks the privilege for these learns that first, as it is enough to
         // lock memory too. Nothing of what is locked is in use yet.
@@ -148,7 +149,7 @@ impl Instance {
             let (bare, pool) = open_devices(config, &ports, number)?;
             let mut devices = Vec::new();
             for (port, device) in bare.into_iter().enumerate() {
-                reports[port].learn(&*device);
+                ports[port].learn(&*device, &mut reports[port]);
                 let alone = count == 1 && ports.len() == 1;
                 let (device, wrapper) = config.wrappers.wrap(device, (number, port), alone)?;
                 devices.push(device);
@@ -254,20 +255,26 @@ fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
 /// Opens the devices of one worker, and the pool that they share.
 fn open_devices(
     config: &InstanceConfig,
-    ports: &[OpenPort],
+    ports: &[Box<dyn OpenPort>],
     worker: usize,
 ) -> Result<(Vec<Box<dyn Device>>, Pool), Error> {
-    let count = config.workers.len();
-    let slots: u32 = ports.iter().map(|port| port.slots(worker, count, &config.sockets)).sum();
+    let slots: u32 = ports.iter().map(|port| port.slots(worker)).sum();
     let needed = slots + 4 * crate::worker::BURST as u32;
+    for port in ports {
+        if port.least_frame_size() > config.frame_size {
+            return Err(Error::Invalid {
+                what: format!("slots of {} bytes for {}", config.frame_size, port.info().name),
+                why: format!("its driver needs at least {} bytes per slot", port.least_frame_size()),
+            });
+        }
+    }
     let mut pool = Pool::new(PoolConfig {
         frames: config.pool_frames.unwrap_or(needed),
         frame_size: config.frame_size,
         huge_pages: config.huge_pages,
     })?;
-    let mut context = XskContext::new(&pool);
-    let open = |port: &OpenPort| port.device(worker, count, &config.sockets, &mut context, &mut pool);
-    let devices = ports.iter().map(open).collect::<Result<_, _>>()?;
+    let mut share = Share::new(&mut pool);
+    let devices = ports.iter().map(|port| port.device(worker, &mut share)).collect::<Result<_, _>>()?;
     Ok((devices, pool))
 }
 

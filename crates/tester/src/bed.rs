@@ -15,6 +15,7 @@ use std::fmt;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use live::instance::{Instance, InstanceConfig, Outcome};
 use live::mode::Mode;
 use live::os::{self, Scheduling};
 use live::pool::{Pool, PoolConfig};
-use live::port::{PortConfig, PortReport, Wrappers};
+use live::port::{PortReport, Wrappers};
 use live::telemetry::{self, Counts, Reader, State};
 use units::{Nanos, PacketRate, Quantile};
 
@@ -207,7 +208,7 @@ impl Session {
         let config = &bed.config;
         let instance = InstanceConfig {
             name: config.name.clone(),
-            ports: vec![PortConfig::AfXdp(InterfaceConfig::new(TESTED_PORT))],
+            ports: vec![Arc::new(InterfaceConfig::new(TESTED_PORT))],
             sockets: config.sockets,
             app: AppConfig::MacSwap,
             mode,

@@ -91,7 +91,8 @@ impl App {
 pub struct Common {
     /// Ports to receive from and send to. A network interface: eth0 (queue 0), eth0:0-3 or eth0:0,2. A source in
     /// memory, which repeats one frame of SIZE bytes (60 to 9000, without the check sequence) and needs no privilege:
-    /// memory:SIZE[,frames=N]. A capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
+    /// memory:SIZE[,frames=N]. A capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`. A port of a DPDK driver: dpdk:0000:03:00.0 or
+    /// dpdk:net_af_xdp0,iface=eth0, with DPDK's own device options; docs/dpdk.md describes them.
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 
@@ -153,12 +154,18 @@ pub struct Common {
     /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
-    /// Memory for each frame in bytes, a power of two from 2048 to the page size.
-    #[arg(long, value_name = "BYTES", default_value_t = 2048, help_heading = "Ports")]
-    pub frame_size: u32,
+    /// Memory for each frame in bytes, a power of two from 2048 to the page size [default: 2048; 4096 with a dpdk: port].
+    #[arg(long, value_name = "BYTES", help_heading = "Ports")]
+    pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.
     #[arg(long, help_heading = "Ports")]
     pub huge_pages: bool,
+    /// Arguments for DPDK's EAL, separated by spaces: "-l 2 --huge-dir /mnt/huge" [dpdk: ports only].
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Ports")]
+    pub eal: Option<String>,
+    /// Most frames to take from a queue at once, 1 to 64 [dpdk: ports only; default: 64].
+    #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = "Ports")]
+    pub burst: Option<u16>,
     /// Network namespace of the ports, as `ip netns list` shows it [default: the current one].
     #[arg(long, value_name = "NAME", help_heading = "Ports")]
     pub netns: Option<String>,

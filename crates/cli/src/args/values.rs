@@ -23,8 +23,8 @@ where
     PossibleValuesParser::new(meanings.collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
 }
 
-/// A port as typed: `eth0`, `eth0:0-3`, `eth0:0,2`, `memory:64[,frames=N]` or
-/// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
+/// A port as typed: `eth0`, `eth0:0-3`, `eth0:0,2`, `memory:64[,frames=N]`,
+/// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]` or `dpdk:DEVICE[,OPTION=VALUE...]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PortText {
     /// Queues of a network interface.
@@ -52,6 +52,11 @@ pub enum PortText {
         /// Whether to start again at the end of the file.
         repeat: bool,
     },
+    /// A port of a DPDK driver.
+    Dpdk {
+        /// DPDK's device arguments: `0000:03:00.0`, or `net_af_xdp0,iface=eth0`.
+        device: String,
+    },
 }
 
 impl FromStr for PortText {
@@ -60,9 +65,11 @@ impl FromStr for PortText {
         match text.split_once(':') {
             Some(("memory", rest)) => memory(rest),
             Some(("pcap", rest)) => pcap(rest),
+            Some(("dpdk", rest)) => dpdk(rest),
             Some((name, list)) => Ok(Self::Interface { name: interface(name)?, queues: queues(list)? }),
             None if text == "memory" => Err("a memory port needs a frame size in bytes, such as memory:64".into()),
             None if text == "pcap" => Err("a pcap port needs a file: pcap:FILE".into()),
+            None if text == "dpdk" => Err(DPDK_NEEDS.into()),
             None => Ok(Self::Interface { name: interface(text)?, queues: vec![0] }),
         }
     }
@@ -79,7 +86,7 @@ fn interface(name: &str) -> Result<String, String> {
     if is_interface_name(name) {
         Ok(name.to_owned())
     } else {
-        Err(format!("{name:?} is not an interface name; write eth0, eth0:0-3, memory:64 or pcap:FILE"))
+        Err(format!("{name:?} is not an interface name; write eth0, eth0:0-3, memory:64, pcap:FILE or dpdk:DEVICE"))
     }
 }
 
@@ -131,6 +138,17 @@ fn pcap(rest: &str) -> Result<PortText, String> {
         }
     }
     Ok(PortText::Pcap { input: input.into(), output, timing, repeat })
+}
+
+const DPDK_NEEDS: &str = "a dpdk port needs a device: dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth0";
+
+/// DPDK itself judges the options; this refuses what cannot be a device's name.
+fn dpdk(device: &str) -> Result<PortText, String> {
+    let name = device.split(',').next().unwrap_or_default();
+    if name.is_empty() || device.contains(char::is_whitespace) || device.contains('\0') {
+        return Err(DPDK_NEEDS.into());
+    }
+    Ok(PortText::Dpdk { device: device.to_owned() })
 }
 
 /// Parses which frames to take: `all`, `ethertype=0x88b5,0x88b6`, `udp=7` or `udp=7-9`.
@@ -292,6 +310,9 @@ mod tests {
         let interface = |name: &str, queues: &[u32]| PortText::Interface { name: name.into(), queues: queues.into() };
         assert_eq!("eth0".parse(), Ok(interface("eth0", &[0])));
         assert_eq!("eth0:0-2,5".parse(), Ok(interface("eth0", &[0, 1, 2, 5])));
+        let dpdk = |device: &str| PortText::Dpdk { device: device.into() };
+        assert_eq!("dpdk:0000:03:00.0".parse(), Ok(dpdk("0000:03:00.0")));
+        assert_eq!("dpdk:net_af_xdp0,iface=vb".parse(), Ok(dpdk("net_af_xdp0,iface=vb")));
         assert_eq!("memory:64,frames=9".parse(), Ok(PortText::Memory { octets: 64, frames: Some(9) }));
         let pcap = |repeat| PortText::Pcap {
             input: "a.pcap".into(),

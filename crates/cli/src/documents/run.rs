@@ -146,6 +146,10 @@ pub struct Port {
     pub xdp_mode: Option<Name<XdpMode>>,
     /// Whether the driver receives directly into the pool (zero copy); `null` without a driver.
     pub zero_copy: Option<bool>,
+    /// Name of the DPDK driver; `null` for other ports.
+    pub dpdk_driver: Option<String>,
+    /// Whether a frame ends a block (receive interrupts); `null` without a driver.
+    pub wakes: Option<bool>,
     /// The port's receive queues; empty without a driver.
     pub queues: Vec<u32>,
     /// NAPI instances whose interrupts are deferred.
@@ -161,18 +165,15 @@ pub struct Port {
 impl Port {
     /// Describes a port, and its NAPI instances whose interrupts are deferred.
     pub fn of(report: &PortReport, deferred_napis: &[u32]) -> Self {
-        let (xdp_mode, zero_copy, queues) = match &report.kind {
-            PortKind::Memory | PortKind::Pcap => (None, None, Vec::new()),
-            PortKind::AfXdp { xdp_mode, zero_copy, queues } => {
-                (Some(xdp_mode.into()), Some(*zero_copy), queues.clone())
-            }
-        };
+        let driver = report.driver.as_ref();
         Self {
             name: report.name.clone(),
             kind: (&report.kind).into(),
-            xdp_mode,
-            zero_copy,
-            queues,
+            xdp_mode: driver.and_then(|driver| driver.xdp_mode).map(Into::into),
+            zero_copy: driver.map(|driver| driver.zero_copy),
+            dpdk_driver: driver.and_then(|driver| driver.dpdk_driver.clone()),
+            wakes: driver.and_then(|driver| driver.wakes),
+            queues: driver.map_or(Vec::new(), |driver| driver.queues.clone()),
             deferred_napis: deferred_napis.to_vec(),
             rx_descriptors: report.rx_descriptors,
             peak_rate_pps: report.peak.map(|peak| peak.rate.as_pps()),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. A new edge is a decision on the design: it goes into ARCHITECTURE.md first.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 15] = [
     ("units", &[]),
     ("pcap", &["units"]),
     ("policy", &["units"]),
@@ -12,21 +12,23 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("host", &["units"]),
     ("audit", &["units", "host"]),
     ("live", &["units", "pcap", "policy"]),
+    ("live-dpdk", &["units", "live"]),
     ("tester", &["units", "pcap", "live"]),
     ("steer", &["units", "policy", "host"]),
     ("capi", &["units", "policy", "live"]),
     ("testkit", &[]),
     ("vmlab", &["units", "testkit"]),
     ("probe", &["units", "host", "live", "tester"]),
-    ("cli", &["units", "policy", "sim", "host", "steer", "audit", "live", "tester", "probe"]),
+    ("cli", &["units", "policy", "sim", "host", "steer", "audit", "live", "live-dpdk", "tester", "probe"]),
 ];
 /// The same for tests, benchmarks and examples alone.
-const DEV_EDGES: [(&str, &[&str]); 10] = [
+const DEV_EDGES: [(&str, &[&str]); 11] = [
     ("policy", &["testkit"]),
     ("sim", &["testkit"]),
     ("host", &["testkit"]),
     ("audit", &["testkit"]),
     ("live", &["testkit"]),
+    ("live-dpdk", &["policy", "testkit"]),
     ("tester", &["policy", "testkit"]),
     ("probe", &["testkit"]),
     ("steer", &["testkit"]),
@@ -36,7 +38,7 @@ const DEV_EDGES: [(&str, &[&str]); 10] = [
 /// Crates in which `unsafe` can stand nowhere at all, and the one that has files for it.
 const FORBID_UNSAFE: [&str; 10] =
     ["testkit", "vmlab", "units", "pcap", "policy", "sim", "audit", "steer", "tester", "cli"];
-const DENY_UNSAFE: [&str; 3] = ["host", "live", "probe"];
+const DENY_UNSAFE: [&str; 4] = ["host", "live", "live-dpdk", "probe"];
 /// Crates that run without an operating system.
 const NO_STD: [&str; 2] = ["units", "policy"];
 

@@ -50,6 +50,31 @@ fn every_command_has_help() {
     }
 }
 
+/// `apus` itself has no DPDK: it starts the program beside it, or says how to get that.
+#[cfg(not(feature = "dpdk"))]
+#[test]
+fn a_dpdk_port_needs_the_program_with_dpdk() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dpdk-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("apus");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_apus"), &program).unwrap();
+    let run = || {
+        let words = ["run", "macswap", "dpdk:net_null0", "--burst", "16"];
+        let output = std::process::Command::new(&program).args(words).output().unwrap();
+        (output.status.code(), text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
+    };
+    let (status, _, said) = run();
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("no DPDK") && said.contains("make dpdk"), "{said}");
+    let other = folder.join("apus-dpdk");
+    std::fs::write(&other, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (status, out, _) = run();
+    assert_eq!((status, out.trim()), (Some(7), "run macswap dpdk:net_null0 --burst 16"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn wrong_use_is_2_and_names_the_remedy() {
     for (words, remedy) in [
@@ -62,6 +87,11 @@ fn wrong_use_is_2_and_names_the_remedy() {
         ("run macswap eth0 --goal 40us", "p99.9=50us"),
         ("run macswap eth0 --mode turbo", "adaptive"),
         ("run macswap eth0:3-1", "0-3"),
+        ("run macswap dpdk:", "dpdk:net_af_xdp0,iface=eth0"),
+        ("run macswap memory:64 --eal -m", "omit it"),
+        ("run macswap memory:64 --burst 32", "omit it"),
+        ("run macswap dpdk:net_null0 --filter udp=7", "omit it"),
+        ("run macswap memory:64 --burst 65", "1..=64"),
         ("run macswap memory:20", "60 to 9000"),
         ("run macswap eth0 --cpu 1,1", "give each CPU once"),
         ("run macswap memory:64 --cpu 0,1 --record /dev/null", "one CPU"),

@@ -5,6 +5,7 @@
 pub mod afxdp;
 pub mod capture;
 pub mod fault;
+pub mod link;
 pub mod memory;
 pub mod pcap;
 pub mod trace;

@@ -12,10 +12,12 @@
 
 mod sys;
 
+use std::sync::Arc;
+
 use units::{Instant, Monotonic};
 
 use crate::Error;
-use sys::Area;
+use sys::{Area, Mapping};
 
 /// Number of bytes kept free in front of a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
 pub const HEADROOM: usize = 256;
@@ -30,6 +32,8 @@ const SPREAD: u64 = 15 * CACHE_LINE;
 pub struct Frame {
     addr: u64,
     len: u32,
+    /// Whether it was made by [`Pool::receive`]. (It fills what alignment leaves free.)
+    was_lent: bool,
     arrived: u64,
 }
 
@@ -46,6 +50,15 @@ impl Frame {
     /// Sets the frame's arrival time.
     pub fn set_arrived(&mut self, at: Instant<Monotonic>) {
         self.arrived = at.as_nanos();
+    }
+    /// Offset of the data from the pool's start.
+    pub fn offset(&self) -> usize {
+        self.addr as usize
+    }
+    /// Whether a device of another crate received the frame ([`Pool::receive`]), and so nobody else has written to its
+    /// slot since it was lent, but to the frame's data.
+    pub fn was_lent(&self) -> bool {
+        self.was_lent
     }
     /// Offset of the data from the pool's start, as in AF_XDP descriptors.
     pub(crate) fn addr(&self) -> u64 {
@@ -80,6 +93,19 @@ pub struct Pool {
     free: Vec<u64>,
     /// For each slot, the last arrival timestamp that was read from it.
     stamps: Vec<u32>,
+    /// A bit for each slot: whether [`lend`](Self::lend) or [`lend_frame`](Self::lend_frame) gave it out.
+    lent: Box<[u64]>,
+}
+
+/// The memory of a pool, for a driver that receives into it. It stays mapped as long as this value exists.
+#[derive(Clone, Debug)]
+pub struct PoolMemory(Arc<Mapping>);
+
+impl PoolMemory {
+    /// Start and length of the mapping. The slots follow each other without gaps.
+    pub fn range(&self) -> (*mut u8, usize) {
+        self.0.range()
+    }
 }
 
 impl Pool {
@@ -102,14 +128,15 @@ impl Pool {
             },
         })?;
         let free = (0..u64::from(frames)).rev().map(|i| i * u64::from(frame_size)).collect();
-        Ok(Self { area, frame_size, frames, free, stamps: vec![0; frames as usize] })
+        let lent = vec![0; (frames as usize).div_ceil(64)].into();
+        Ok(Self { area, frame_size, frames, free, stamps: vec![0; frames as usize], lent })
     }
 
     /// Takes a slot from the free list. Its frame has no data yet. `None` if no slot is free.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         let slot = self.free.pop()?;
-        Some(Frame { addr: slot + HEADROOM as u64, len: 0, arrived: 0 })
+        Some(Frame { addr: slot + HEADROOM as u64, len: 0, was_lent: false, arrived: 0 })
     }
 
     /// Returns a frame's slot to the free list.
@@ -138,7 +165,7 @@ impl Pool {
         // One reservation and no check a frame: the length of a drain is known.
         out.extend(self.free.drain(rest..).map(|slot| {
             let addr = slot + HEADROOM as u64 + (slot >> shift & spread);
-            Frame { addr, len, arrived: 0 }
+            Frame { addr, len, was_lent: false, arrived: 0 }
         }));
         taken
     }
@@ -169,9 +196,85 @@ impl Pool {
     /// The slot must not be on the free list; it was in the device's ring.
     #[inline]
     pub(crate) fn frame_at(&self, addr: u64, len: u32) -> Option<Frame> {
-        let slot_end = (addr & !u64::from(self.frame_size - 1)) + u64::from(self.frame_size);
-        let fits = slot_end <= self.area.len() as u64 && addr + u64::from(len) <= slot_end;
-        fits.then_some(Frame { addr, len, arrived: 0 })
+        let slot_end = (addr | u64::from(self.frame_size - 1)).saturating_add(1);
+        let fits = addr < self.area.len() as u64 && addr + u64::from(len) <= slot_end;
+        fits.then_some(Frame { addr, len, was_lent: false, arrived: 0 })
+    }
+
+    /// Takes a slot from the free list for a device of another crate, and returns the slot's offset from the pool's
+    /// start. `None` if no slot is free.
+    ///
+    /// The slot stays lent until [`take_back`](Self::take_back) or [`receive`](Self::receive) names it. The pool hands
+    /// out no other right to it until then, so the device may let hardware write to it.
+    #[inline]
+    pub fn lend(&mut self) -> Option<usize> {
+        let slot = self.free.pop()?;
+        self.mark_lent(slot);
+        Some(slot as usize)
+    }
+
+    /// Lends the slot of a frame, for example to be sent. Returns the offset of its data from the pool's start.
+    #[inline]
+    pub fn lend_frame(&mut self, frame: Frame) -> usize {
+        self.mark_lent(frame.addr);
+        frame.addr as usize
+    }
+
+    /// Returns the lent slot that contains the offset `at` to the free list. Returns false, and changes nothing, if no
+    /// lent slot does.
+    #[inline]
+    pub fn take_back(&mut self, at: usize) -> bool {
+        let lent = self.unmark_lent(at as u64);
+        if lent {
+            self.give_addr(at as u64);
+        }
+        lent
+    }
+
+    /// Makes a frame of `len` bytes at the offset `at` in a lent slot. `None`, and nothing changes, if the slot is not
+    /// lent or the data would not lie within it.
+    #[inline]
+    pub fn receive(&mut self, at: usize, len: u32) -> Option<Frame> {
+        let frame = self.frame_at(at as u64, len)?;
+        self.unmark_lent(frame.addr).then_some(Frame { was_lent: true, ..frame })
+    }
+
+    /// Number of lent slots.
+    pub fn lent(&self) -> usize {
+        self.lent.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The pool's memory, for a driver.
+    pub fn memory(&self) -> PoolMemory {
+        PoolMemory(self.area.mapping())
+    }
+
+    /// Whether `memory` is this pool's. A device checks it: a frame of another pool names another slot here.
+    #[inline]
+    pub fn uses(&self, memory: &PoolMemory) -> bool {
+        std::ptr::eq(memory.range().0, self.area.as_ptr())
+    }
+
+    /// The bit of the slot that contains `addr`: word and mask.
+    #[inline]
+    fn lent_bit(&self, addr: u64) -> (usize, u64) {
+        let slot = addr >> self.frame_size.trailing_zeros();
+        ((slot >> 6) as usize, 1 << (slot & 63))
+    }
+
+    #[inline]
+    fn mark_lent(&mut self, addr: u64) {
+        let (word, bit) = self.lent_bit(addr);
+        self.lent[word] |= bit;
+    }
+
+    #[inline]
+    fn unmark_lent(&mut self, addr: u64) -> bool {
+        let (word, bit) = self.lent_bit(addr);
+        let Some(word) = self.lent.get_mut(word) else { return false };
+        let was = *word & bit != 0;
+        *word &= !bit;
+        was
     }
 
     /// The frame's data.
@@ -261,6 +364,33 @@ mod tests {
         assert!(pool.frame_at(4096, 0).is_none());
         assert!(pool.frame_at(2048 + 256, 1793).is_none());
         assert!(pool.frame_at(2048 + 256, 1792).is_some());
+    }
+
+    #[test]
+    fn a_lent_slot_comes_back_once_and_whole() {
+        let mut pool = Pool::new(PoolConfig { frames: 70, ..PoolConfig::default() }).unwrap();
+        let slots: Vec<usize> = std::iter::from_fn(|| pool.lend()).collect();
+        assert_eq!((slots.len(), pool.lent(), pool.free()), (70, 70, 0));
+        // Not within one slot, outside of the pool, or no slot at all: nothing changes.
+        for (at, len) in [(slots[3] + 2000, 60), (70 * 2048, 1), (usize::MAX, 1)] {
+            assert!(pool.receive(at, len).is_none(), "{at} {len}");
+        }
+        assert!(!pool.take_back(70 * 2048) && !pool.take_back(usize::MAX));
+        assert_eq!(pool.lent(), 70);
+        let mut frame = pool.receive(slots[69] + 300, 60).unwrap();
+        assert!(pool.receive(slots[69] + 300, 60).is_none(), "one holder at a time");
+        pool.bytes_mut(&mut frame).fill(9);
+        assert_eq!(pool.lend_frame(frame), slots[69] + 300);
+        assert_eq!((pool.lent(), pool.free()), (70, 0));
+        for slot in slots {
+            assert!(pool.take_back(slot + 17));
+            assert!(!pool.take_back(slot), "given back twice");
+        }
+        assert_eq!((pool.lent(), pool.free()), (0, 70));
+        let memory = pool.memory();
+        assert!(pool.uses(&memory) && !Pool::new(PoolConfig::default()).unwrap().uses(&memory));
+        drop(pool);
+        assert_eq!(memory.range().1, 70 * 2048);
     }
 
     #[test]

@@ -3,18 +3,33 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// A private anonymous mapping with all pages touched. It is unmapped on drop.
+/// A private anonymous mapping with all pages touched, as its one user sees it.
 #[derive(Debug)]
 pub(super) struct Area {
+    // Beside `mapping`, so that the loop follows one pointer less.
+    start: NonNull<u8>,
+    len: usize,
+    mapping: Arc<Mapping>,
+}
+
+/// The mapping itself. It is unmapped when its last user is dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; nothing in it is tied to the thread that made it.
+// SAFETY: nothing in the mapping is tied to the thread that made it, and its bytes are reached through `Area` alone, of
+// which there is one.
 unsafe impl Send for Area {}
+// SAFETY: as above; this type only knows where the mapping is, and gives out no reference to its bytes.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 /// Size of a huge page in bytes, on x86-64 and on arm64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
@@ -27,7 +42,7 @@ impl Area {
         // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Self { start, len })
+        Ok(Self { start, len, mapping: Arc::new(Mapping { start, len }) })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -36,6 +51,10 @@ impl Area {
 
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    pub(super) fn mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping)
     }
 
     #[inline]
@@ -54,9 +73,16 @@ impl Area {
     }
 }
 
-impl Drop for Area {
+impl Mapping {
+    pub(super) fn range(&self) -> (*mut u8, usize) {
+        (self.start.as_ptr(), self.len)
+    }
+}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped; no slice outlives `self`. The kernel keeps its own
+        // SAFETY: exactly what `map` mapped; no slice outlives the `Area`, which
+        // holds this value. The kernel keeps its own
         // reference to the pages of a registered UMEM.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use live::device::afxdp::XdpMode;
 use live::mode::Mode;
-use live::port::PortKind;
 use units::{Instant, Monotonic, Nanos, PacketRate};
 
 use super::plan::{NEAR_PERCENT, Plan};
@@ -175,13 +173,11 @@ impl Demo<'_> {
         if let Some(port) = ports.first() {
             let bed = &mut self.result.bed;
             bed.rx_descriptors = Reading::known(port.rx_descriptors);
-            if let PortKind::AfXdp { xdp_mode, zero_copy, .. } = &port.kind {
-                bed.zero_copy = Reading::known(*zero_copy);
-                bed.xdp_mode = Reading::known(match xdp_mode {
-                    XdpMode::Native => "native".into(),
-                    XdpMode::Generic => "generic".into(),
-                    XdpMode::Auto => "auto".into(),
-                });
+            if let Some(driver) = &port.driver {
+                bed.zero_copy = Reading::known(driver.zero_copy);
+                if let Some(mode) = driver.xdp_mode {
+                    bed.xdp_mode = Reading::known(mode.name().into());
+                }
             }
         }
         Ok(done)

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::knob::NapiDeferral;
@@ -11,12 +12,13 @@ use live::device::afxdp::{Filter, InterfaceConfig, RingSizes, SocketConfig};
 use live::device::pcap::PcapPlay;
 use live::instance::InstanceConfig;
 use live::os::Scheduling;
+use live::pool::PoolConfig;
 use live::port::{MemoryConfig, PortConfig, Wrappers, clock_to_realtime};
 use policy::wait::{AdaptiveConfig, Backoff, Mode};
 use tester::frame::{Encapsulation, FrameSize, Layout, Template};
 use units::{Instant, Nanos};
 
-use super::platform;
+use super::{dpdk, platform};
 use crate::Failure;
 use crate::args::energy::Modelled;
 use crate::args::run::{App, Common};
@@ -32,6 +34,8 @@ pub struct Meaning {
     /// The configuration in the form of the JSON document.
     pub config: Config,
     pub netns: Option<String>,
+    /// Whether a port is a network interface that AF_XDP opens.
+    pub of_interfaces: bool,
     /// Interrupt deferral of the interfaces' NAPI instances; None leaves it unchanged.
     pub defer: Option<NapiDeferral>,
     pub duration: Option<Duration>,
@@ -57,7 +61,14 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         return Err(Failure::wrong("cannot record the decisions", why, "give one CPU, or omit --record").into());
     }
     let kernel = common.ports.iter().any(|port| matches!(port, PortText::Interface { .. }));
-    ports(&common, kernel)?;
+    let dpdk = common.ports.iter().any(|port| matches!(port, PortText::Dpdk { .. }));
+    ports(&common, kernel, dpdk)?;
+    // A slot of DPDK's also holds its packet header (rte_mbuf).
+    let frame_size = match (common.frame_size, dpdk) {
+        (Some(size), _) => size,
+        (None, true) => dpdk::FRAME_SIZE,
+        (None, false) => PoolConfig::default().frame_size,
+    };
     let name = common.name.clone().unwrap_or_else(|| format!("{}-{}", app.name(), std::process::id()));
     let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common));
     let rings = RingSizes { fill: common.ring, rx: common.ring, tx: common.ring, completion: common.ring };
@@ -70,9 +81,9 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         peak_rate: common.peak_rate,
         workers: workers.clone(),
         pool_frames: None,
-        frame_size: common.frame_size,
+        frame_size,
         huge_pages: common.huge_pages,
-        lock_memory: kernel && !common.no_lock_memory,
+        lock_memory: (kernel || dpdk) && !common.no_lock_memory,
         telemetry_root: common.telemetry.clone(),
         record: common.record.as_ref().map(|_| common.record_limit),
         wrappers: Wrappers {
@@ -93,7 +104,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         workers: workers.iter().map(|place| Place { cpu: place.cpu, fifo: place.fifo }).collect(),
         lock_memory: instance.lock_memory,
         ring_descriptors: common.ring,
-        frame_size_octets: common.frame_size,
+        frame_size_octets: frame_size,
         huge_pages: common.huge_pages,
         busy_poll_frames: common.busy_poll,
         deferral: common.defer.map(|defer| Deferral {
@@ -109,6 +120,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         instance,
         config,
         netns: common.netns,
+        of_interfaces: kernel,
         defer: common.defer,
         duration: common.duration.map(|span| Duration::from_nanos(span.as_nanos())),
         json: common.json,
@@ -120,7 +132,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
 }
 
 /// Refuses ports that cannot be used together, and options that apply to none of them.
-fn ports(typed: &Common, kernel: bool) -> Result<(), Failure> {
+fn ports(typed: &Common, kernel: bool, dpdk: bool) -> Result<(), Failure> {
     let mut names: Vec<&str> = Vec::new();
     for port in &typed.ports {
         let PortText::Interface { name, .. } = port else { continue };
@@ -138,13 +150,18 @@ fn ports(typed: &Common, kernel: bool) -> Result<(), Failure> {
         ("--busy-poll", typed.busy_poll.is_some()),
         ("--defer", typed.defer.is_some()),
         ("--filter", typed.filter != Filter::All),
-        ("--netns", typed.netns.is_some()),
     ];
-    match of_interfaces.into_iter().find(|(_, given)| *given && !kernel) {
-        Some((option, _)) => {
-            let why = "it applies to network interfaces, but all ports are memory or pcap files";
-            Err(Failure::wrong(option, why, "omit it"))
-        }
+    if let Some((option, _)) = of_interfaces.into_iter().find(|(_, given)| *given && !kernel) {
+        let why = "it applies to network interfaces that AF_XDP opens, and no port is one";
+        return Err(Failure::wrong(option, why, "omit it"));
+    }
+    if typed.netns.is_some() && !kernel && !dpdk {
+        let why = "it applies to network interfaces, but all ports are memory or pcap files";
+        return Err(Failure::wrong("--netns", why, "omit it"));
+    }
+    let of_dpdk = [("--eal", typed.eal.is_some()), ("--burst", typed.burst.is_some())];
+    match of_dpdk.into_iter().find(|(_, given)| *given && !dpdk) {
+        Some((option, _)) => Err(Failure::wrong(option, "it applies to dpdk: ports, and no port is one", "omit it")),
         None => Ok(()),
     }
 }
@@ -204,7 +221,7 @@ fn workers(typed: &Common) -> Result<Vec<Scheduling>, Failure> {
 
 fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, anyhow::Error> {
     Ok(match typed {
-        PortText::Interface { name, queues } => PortConfig::AfXdp(InterfaceConfig {
+        PortText::Interface { name, queues } => Arc::new(InterfaceConfig {
             name: name.clone(),
             queues: queues.clone(),
             mode: common.xdp,
@@ -212,15 +229,16 @@ fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, 
         }),
         PortText::Memory { octets, frames } => {
             let mac = memory_mac(number);
-            PortConfig::Memory(MemoryConfig { frame: frame(*octets, mac)?, mac, frames: *frames })
+            Arc::new(MemoryConfig { frame: frame(*octets, mac)?, mac, frames: *frames })
         }
-        PortText::Pcap { input, output, timing, repeat } => PortConfig::Pcap(PcapPlay {
+        PortText::Pcap { input, output, timing, repeat } => Arc::new(PcapPlay {
             input: input.clone(),
             timing: *timing,
             repeat: *repeat,
             output: output.clone(),
             clock_to_realtime: clock_to_realtime(),
         }),
+        PortText::Dpdk { device } => dpdk::port(device, common)?,
     })
 }
 

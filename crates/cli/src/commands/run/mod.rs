@@ -1,5 +1,6 @@
 //! `apus run`: [`meaning`] makes an instance from the arguments, [`say`] prints its results.
 
+mod dpdk;
 mod meaning;
 mod platform;
 mod say;
@@ -12,7 +13,7 @@ use anyhow::Context as _;
 use host::transaction::Deferred;
 use live::instance::{Instance, Outcome};
 use live::os::Signals;
-use live::port::{PortConfig, PortKind};
+use live::port::PortKind;
 use tester::document::EnergyMeter as _;
 
 use crate::args::Run as Typed;
@@ -34,8 +35,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if let Some(netns) = &meaning.netns {
         tester::lab::enter(netns)?;
     }
-    let kernel = meaning.instance.ports.iter().any(|port| matches!(port, PortConfig::AfXdp(_)));
-    let left_behind = if kernel { ports::take_back_left_behind(COMMAND)? } else { Vec::new() };
+    let left_behind = if meaning.of_interfaces { ports::take_back_left_behind(COMMAND)? } else { Vec::new() };
     left_behind.iter().for_each(|line| tell(line));
     let (instance, deferred) = match start(&meaning) {
         Ok(started) => started,
@@ -96,8 +96,9 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)>
     let instance = Instance::start(&meaning.instance)?;
     let mut deferred = Vec::new();
     for port in instance.ports() {
-        let one = match (&port.kind, meaning.defer) {
-            (PortKind::AfXdp { queues, .. }, Some(wanted)) => match ports::defer(&port.name, queues, wanted, COMMAND) {
+        let interface = port.driver.as_ref().filter(|_| port.kind == PortKind::AfXdp);
+        let one = match (interface, meaning.defer) {
+            (Some(driver), Some(wanted)) => match ports::defer(&port.name, &driver.queues, wanted, COMMAND) {
                 Ok(deferred) => Some(deferred),
                 Err(error) => {
                     instance.finish();

@@ -8,7 +8,7 @@ use live::port::{PeakRateSource, PortKind, PortReport};
 use live::telemetry::Snapshot;
 use live::worker::Finish;
 use policy::wait::Mode;
-use tester::document::{Distribution, Energy, Name, Work};
+use tester::document::{Distribution, Energy, Work};
 use units::Nanos;
 
 use super::meaning::Meaning;
@@ -37,19 +37,25 @@ pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<Str
 }
 
 fn port(report: &PortReport, deferred: &[u32]) -> String {
-    let mut line = match &report.kind {
-        PortKind::Memory => format!("{}: frames from memory, without end", report.name),
-        PortKind::Pcap => format!("{}: frames from a capture file", report.name),
-        PortKind::AfXdp { zero_copy, queues, .. } => {
-            let document = Port::of(report, deferred);
-            let mode = document.xdp_mode.map_or("", Name::as_str);
-            let copy = if *zero_copy { "zero-copy" } else { "copying" };
-            let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
-            let deferred = match deferred.len() {
-                0 => String::new(),
-                n => format!(", interrupts of {n} NAPI instance(s) deferred"),
-            };
-            format!("{}: queue {}, {mode} XDP, {copy}{deferred}", report.name, queues.join(","))
+    let mut line = match (&report.driver, report.kind) {
+        (None, PortKind::Pcap) => format!("{}: frames from a capture file", report.name),
+        (None, _) => format!("{}: frames from memory, without end", report.name),
+        (Some(driver), _) => {
+            let queues: Vec<String> = driver.queues.iter().map(ToString::to_string).collect();
+            let mut line = format!("{}: queue {}", report.name, queues.join(","));
+            if let Some(mode) = driver.xdp_mode {
+                let copy = if driver.zero_copy { "zero-copy" } else { "copying" };
+                line.push_str(&format!(", {mode} XDP, {copy}"));
+            }
+            if let Some(name) = &driver.dpdk_driver {
+                let interrupts =
+                    if driver.wakes == Some(true) { "receive interrupts" } else { "no receive interrupts" };
+                line.push_str(&format!(", DPDK driver {name}, {} descriptors, {interrupts}", report.rx_descriptors));
+            }
+            if !deferred.is_empty() {
+                line.push_str(&format!(", interrupts of {} NAPI instance(s) deferred", deferred.len()));
+            }
+            line
         }
     };
     if let Some(peak) = report.peak {

@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice};
 
 use crate::Error;
 use crate::device::Health;
+use crate::device::link::Link;
 
 use super::config::{Filter, InterfaceConfig, XdpMode};
 use super::explain::{self, errno_of};
@@ -45,8 +46,7 @@ struct Shared {
     namespace: String,
     queues: Vec<u32>,
     mode: XdpMode,
-    /// A socket in the attachment's namespace, to query the interface from any thread.
-    control: OwnedFd,
+    link: Link,
     sockets: Mutex<XskMap<MapData>>,
     counts: PerCpuArray<MapData, u64>,
     // The kernel detaches the program with the link's last descriptor, so also when the process dies.
@@ -97,7 +97,7 @@ impl Interface {
             namespace,
             queues: config.queues.clone(),
             mode,
-            control,
+            link: Link::new(name, ifindex)?,
             sockets: Mutex::new(sockets),
             counts,
             _link: link,
@@ -130,15 +130,7 @@ impl Interface {
 
     /// Whether the interface exists and is up. Queries the namespace in which the program was attached.
     pub(super) fn health(&self) -> Result<Health, Error> {
-        let Shared { name, ifindex, control, .. } = &*self.shared;
-        let lost = |e| Error::PortLost { port: name.clone(), why: format!("the interface was deleted or moved ({e})") };
-        let name_now = netdevice::index_to_name_inlined(control, *ifindex).map_err(lost)?;
-        let flags = sys::interface_flags(control.as_fd(), name_now.as_str()).map_err(|e| Error::PortLost {
-            port: name.clone(),
-            why: format!("the interface's state cannot be read ({e})"),
-        })?;
-        let both = libc::IFF_UP | libc::IFF_RUNNING;
-        Ok(if flags & both == both { Health::Up } else { Health::Down })
+        self.shared.link.health()
     }
 
     pub(super) fn ifindex(&self) -> u32 {

@@ -40,6 +40,8 @@ pub use context::XskContext;
 pub use interface::{Interface, ProgramCounts};
 pub use queue::Occupancy;
 
+pub(super) use sys::interface_flags;
+
 use busy::BusyPoll;
 use queue::Queue;
 

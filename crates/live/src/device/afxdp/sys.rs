@@ -124,7 +124,7 @@ pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
 }
 
 /// The interface's flags, `SIOCGIFFLAGS` in netdevice(7), seen from the namespace of `socket`.
-pub(super) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<c_int> {
+pub(in crate::device) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<c_int> {
     let mut request = request(name)?;
     // SAFETY: SIOCGIFFLAGS takes and fills a `struct ifreq`, which lives through the call.
     let failed = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };

@@ -1,0 +1,47 @@
+//! Ports of DPDK drivers. The crate `live-dpdk` needs DPDK's libraries, which the program `apus` does without: it leaves
+//! such ports to `apus-dpdk`, the same program built with the feature `dpdk`, if that is installed beside it.
+
+use live::port::PortConfig;
+
+use crate::args::run::Common;
+
+/// Size of a slot unless the user states one. A slot below 4096 bytes has no room for a full frame behind DPDK's packet
+/// header and the headroom that its AF_XDP driver and the kernel each keep.
+pub const FRAME_SIZE: u32 = 4096;
+
+/// A backend for `device`, which is written as DPDK's device arguments.
+#[cfg(feature = "dpdk")]
+pub fn port(device: &str, common: &Common) -> Result<PortConfig, anyhow::Error> {
+    use std::sync::Arc;
+
+    use crate::args::values::PortText;
+
+    let hardware = |port: &PortText| matches!(port, PortText::Dpdk { device } if !live_dpdk::is_virtual(device));
+    let arguments = common.eal.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let burst = common.burst.unwrap_or(live_dpdk::LONGEST_BURST);
+    Ok(Arc::new(live_dpdk::DpdkPort {
+        device: device.to_owned(),
+        eal: arguments,
+        huge_pages: common.huge_pages || common.ports.iter().any(hardware),
+        huge_slots: common.huge_pages,
+        burst,
+    }))
+}
+
+/// Starts `apus-dpdk` in the place of this process; returns only if that fails.
+#[cfg(not(feature = "dpdk"))]
+pub fn port(device: &str, _common: &Common) -> Result<PortConfig, anyhow::Error> {
+    use std::os::unix::process::CommandExt as _;
+
+    use crate::Failure;
+
+    let fix = "build it with `make dpdk`, which also installs DPDK's libraries (docs/dpdk.md)";
+    let lacking = |why: String| Failure::lacking(format!("cannot open port dpdk:{device}"), why, fix);
+    let this = std::env::current_exe().map_err(|e| lacking(format!("where this program is is unknown ({e})")))?;
+    let other = this.with_file_name("apus-dpdk");
+    if !other.is_file() {
+        return Err(lacking(format!("this program has no DPDK, and there is no {}", other.display())).into());
+    }
+    let error = std::process::Command::new(&other).args(std::env::args_os().skip(1)).exec();
+    Err(lacking(format!("{} does not start: {error}", other.display())).into())
+}

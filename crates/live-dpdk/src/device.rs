@@ -1,0 +1,279 @@
+//! One queue of a DPDK port, for one worker.
+
+use std::cell::{Cell, OnceCell};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use live::Error;
+use live::device::{Capabilities, Device, Health, Statistics};
+use live::pool::{Frame, Pool};
+use rustix::event::epoll;
+
+use crate::port::Port;
+use crate::sys::{self, BURST, FRESH, OWN, Packet, RawPool};
+
+/// Most frames that one poll can take: what a worker asks for at once (`live::worker::BURST`).
+pub const LONGEST_BURST: u16 = BURST as u16;
+/// Slots that the mempool should have outside of its caches. A refill takes a cache (256) and a driver's own batch
+/// (512 in `net_af_xdp`).
+pub(crate) const IDLE_TARGET: usize = 1024;
+/// Below this, slots are lent; above twice the target, they are taken back.
+const IDLE_LOW: usize = 512;
+
+/// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without a copy, but for those that
+/// another device received, or that come from another pool (`net_ring`).
+#[derive(Debug)]
+pub struct DpdkDevice {
+    port: Arc<Port>,
+    queue: u16,
+    slots: Arc<RawPool>,
+    burst: usize,
+    packets: [Packet; BURST],
+    /// What reads the interrupt's events, if the driver has one.
+    epoll: OwnedFd,
+    interrupt: OnceCell<Option<sys::Interrupt>>,
+    armed: bool,
+    /// Whether the driver can tell the ring's fill level.
+    counts_backlog: Cell<bool>,
+    thread: Thread,
+    /// What this device lost by itself.
+    own: Statistics,
+    /// Frames that the driver did not take. Virtual drivers count them as errors too.
+    refused: u64,
+    port_counts: sys::PortStats,
+}
+
+/// The worker's thread, in DPDK's eyes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Thread {
+    /// No poll yet.
+    Unknown,
+    /// It had a number already, or there are no more.
+    AsIs,
+    /// This device registered it.
+    Registered,
+}
+
+impl DpdkDevice {
+    pub(crate) fn new(port: Arc<Port>, queue: u16, slots: Arc<RawPool>, burst: usize) -> Result<Self, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|e| Error::System { what: "make an epoll descriptor".into(), source: e.into() })?;
+        Ok(Self {
+            port,
+            queue,
+            slots,
+            burst,
+            packets: [Packet::default(); BURST],
+            epoll,
+            interrupt: OnceCell::new(),
+            armed: false,
+            counts_backlog: Cell::new(true),
+            thread: Thread::Unknown,
+            own: Statistics::default(),
+            refused: 0,
+            port_counts: sys::PortStats::default(),
+        })
+    }
+
+    /// Number of slots that the pool has lent to the mempool of this worker's devices, and how many of these are idle.
+    pub fn occupancy(&self) -> (usize, usize) {
+        (self.slots.lent(), self.slots.idle())
+    }
+
+    /// Gives the worker's thread its cache. Without one (DPDK has numbers for 128 threads), all still works.
+    #[cold]
+    fn begin(&mut self) {
+        self.thread = match sys::thread_begin() {
+            Ok(true) => Thread::Registered,
+            Ok(false) | Err(_) => Thread::AsIs,
+        };
+    }
+
+    /// Copies a frame that is not in a slot of its own into one.
+    #[cold]
+    fn copy_in(&mut self, packet: Packet, pool: &mut Pool, out: &mut Vec<Frame>) {
+        let Some(mut frame) = pool.take() else {
+            self.own.rx_no_buffer += 1;
+            sys::foreign_take(packet, &mut []);
+            return;
+        };
+        if packet.len > 0 && pool.set_len(&mut frame, packet.len as usize) {
+            sys::foreign_take(packet, pool.bytes_mut(&mut frame));
+            out.push(frame);
+        } else {
+            self.own.rx_invalid += 1;
+            sys::foreign_take(packet, &mut []);
+            pool.give(frame);
+        }
+    }
+
+    /// The queue's receive interrupt. `None` if the driver has none.
+    fn interrupt(&self) -> Option<sys::Interrupt> {
+        if !self.port.started() {
+            return None;
+        }
+        *self.interrupt.get_or_init(|| sys::queue_wakes(self.port.id, self.queue, self.epoll.as_fd()).ok())
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        Error::PortLost { port: self.port.name.clone(), why: why.into() }
+    }
+}
+
+impl Device for DpdkDevice {
+    fn name(&self) -> &str {
+        &self.port.name
+    }
+
+    fn queues(&self) -> usize {
+        1
+    }
+
+    #[inline]
+    fn rx(&mut self, _queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        if self.thread == Thread::Unknown {
+            self.begin();
+        }
+        self.slots.check(pool);
+        let (count, idle) = sys::rx(self.port.id, self.queue, &self.slots, &mut self.packets, room.min(self.burst));
+        let before = out.len();
+        let mut own = 0;
+        for index in 0..count {
+            let packet = self.packets[index];
+            if packet.kind != OWN {
+                self.copy_in(packet, pool, out);
+                continue;
+            }
+            match pool.receive(packet.at as usize, packet.len) {
+                Some(frame) => {
+                    out.push(frame);
+                    own += 1;
+                }
+                // The driver named a slot that it does not have, or a length beyond the slot's.
+                None => self.own.rx_invalid += 1,
+            }
+        }
+        if own > 0 {
+            self.slots.count(-own);
+        }
+        if idle < IDLE_LOW && pool.free() > 0 {
+            self.slots.lend(pool, IDLE_TARGET - idle);
+        } else if idle > 2 * IDLE_TARGET {
+            self.slots.reclaim(pool, BURST);
+        }
+        out.len() - before
+    }
+
+    #[inline]
+    fn tx(&mut self, _queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        let mut total = 0;
+        while !frames.is_empty() {
+            let count = frames.len().min(BURST);
+            for (packet, frame) in self.packets.iter_mut().zip(&frames[..count]) {
+                let kind = if frame.was_lent() { OWN } else { FRESH };
+                *packet = Packet { at: frame.offset() as u64, len: frame.len() as u32, kind };
+            }
+            let sent = sys::tx(self.port.id, self.queue, &self.slots, pool, &mut self.packets[..count]);
+            let mut lent = 0;
+            for (frame, packet) in frames.drain(..sent).zip(&self.packets) {
+                if packet.kind == sys::COPIED {
+                    pool.give(frame);
+                } else {
+                    pool.lend_frame(frame);
+                    lent += 1;
+                }
+            }
+            self.slots.count(lent);
+            total += sent;
+            if sent < count {
+                self.refused += (count - sent) as u64;
+                break;
+            }
+        }
+        total
+    }
+
+    fn backlog(&self, _queue: usize) -> usize {
+        if !self.counts_backlog.get() {
+            return 0;
+        }
+        sys::queue_backlog(self.port.id, self.queue).unwrap_or_else(|_| {
+            self.counts_backlog.set(false);
+            0
+        })
+    }
+
+    fn arm(&mut self, _queue: usize) -> Result<(), Error> {
+        if self.interrupt().is_some() {
+            sys::queue_arm(self.port.id, self.queue, self.epoll.as_fd())
+                .map_err(|e| self.lost(&format!("its receive interrupt cannot be enabled ({e})")))?;
+            self.armed = true;
+        }
+        Ok(())
+    }
+
+    fn disarm(&mut self, _queue: usize) {
+        if std::mem::take(&mut self.armed) {
+            sys::queue_disarm(self.port.id, self.queue, self.epoll.as_fd());
+        }
+    }
+
+    fn wait_handle(&self, _queue: usize) -> Option<BorrowedFd<'_>> {
+        self.interrupt().map(|interrupt| interrupt.fd(&*self.port))
+    }
+
+    fn health(&mut self) -> Result<Health, Error> {
+        if sys::port_removed(self.port.id) {
+            return Err(self.lost("its device was removed"));
+        }
+        // DPDK's drivers over a kernel interface do not notice when it goes.
+        if let Some(link) = &self.port.link {
+            return link.health();
+        }
+        match sys::port_link(self.port.id) {
+            Ok(true) => Ok(Health::Up),
+            Ok(false) => Ok(Health::Down),
+            Err(e) => Err(self.lost(&format!("its link cannot be read ({e})"))),
+        }
+    }
+
+    /// DPDK counts for the port, not for a queue: its first queue reports that.
+    fn statistics(&mut self, _queue: usize) -> Statistics {
+        if self.queue != 0 {
+            return self.own;
+        }
+        if let Ok(counts) = sys::port_stats(self.port.id) {
+            self.port_counts = counts;
+        }
+        let sys::PortStats { missed, no_mbuf, rx_errors, tx_errors } = self.port_counts;
+        let refused = if self.port.info.is_virtual() { self.refused } else { 0 };
+        Statistics {
+            rx_ring_full: missed,
+            rx_no_buffer: self.own.rx_no_buffer + no_mbuf,
+            rx_invalid: self.own.rx_invalid + rx_errors,
+            tx_invalid: 0,
+            tx_dropped: tx_errors.saturating_sub(refused),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            stamps_arrival: false,
+            zero_copy: !self.port.info.is_virtual(),
+            wakes: self.interrupt().is_some(),
+            busy_poll: None,
+            rx_descriptors: u32::from(self.port.descriptors.0),
+            longest_frame: self.slots.room(),
+        }
+    }
+}
+
+impl Drop for DpdkDevice {
+    fn drop(&mut self) {
+        self.disarm(0);
+        if self.thread == Thread::Registered {
+            self.slots.flush();
+            sys::thread_end();
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! DPDK's main thread. It starts the EAL, opens ports and closes them.
+//!
+//! Workers give up their privileges before the first frame, but closing a port can need some (`net_af_xdp` takes its XDP
+//! program off the interface). This thread keeps them. It lives as long as the process, because the EAL cannot be started
+//! a second time.
+
+use std::any::Any;
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use live::Error;
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity};
+
+use crate::sys;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// DPDK's main thread, once it runs.
+#[derive(Debug)]
+pub(crate) struct Eal {
+    arguments: Vec<String>,
+    jobs: Mutex<Sender<Job>>,
+}
+
+/// Why the EAL did not start: it cannot be tried again.
+type Failed = (Vec<String>, String);
+
+static EAL: OnceLock<Result<Eal, Failed>> = OnceLock::new();
+
+/// Whether `device` is one of DPDK's virtual devices (`net_af_xdp0,iface=eth0`), which need no huge pages. Names of
+/// hardware contain an address on its bus (`0000:03:00.0`, `auxiliary:mlx5_core.sf.2`).
+pub fn is_virtual(device: &str) -> bool {
+    !device.split(',').next().unwrap_or_default().contains(':')
+}
+
+impl Eal {
+    /// Starts DPDK, the first time. `huge` says whether its own memory is to be in huge pages.
+    pub(crate) fn start(user: &[String], huge: bool) -> Result<&'static Self, Error> {
+        let arguments = arguments(user, huge, &allowed_cpus());
+        let lacking = |why: String| {
+            Error::Lacking {
+            what: format!("start {} with {}", sys::version(), arguments.join(" ")),
+            why,
+            fix: "see DPDK's messages above; hardware needs huge pages (sysctl vm.nr_hugepages=64) and a device that is bound to vfio-pci, and --eal passes other arguments (docs/dpdk.md)"
+                .into(),
+        }
+        };
+        let started = EAL.get_or_init(|| Self::launch(&arguments).map_err(|why| (arguments.clone(), why)));
+        match started {
+            Ok(eal) if eal.arguments == arguments => Ok(eal),
+            Ok(eal) => Err(Error::Invalid {
+                what: format!("DPDK with {}", arguments.join(" ")),
+                why: format!(
+                    "it was started with {} in this process, and cannot be started anew",
+                    eal.arguments.join(" ")
+                ),
+            }),
+            Err((_, why)) => Err(lacking(why.clone())),
+        }
+    }
+
+    fn launch(arguments: &[String]) -> Result<Self, String> {
+        let words = arguments.iter().map(|word| CString::new(word.as_str()));
+        let words: Vec<CString> = words.collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+        let (jobs, queue) = channel::<Job>();
+        let (ready, started) = sync_channel(1);
+        let body = move || {
+            let result = sys::eal_init(&words);
+            let failed = result.is_err();
+            let _ = ready.send(result);
+            if !failed {
+                queue.into_iter().for_each(|job| job());
+            }
+        };
+        let thread = std::thread::Builder::new().name("dpdk-main".into()).spawn(body);
+        thread.map_err(|e| format!("its thread does not start: {e}"))?;
+        match started.recv() {
+            Ok(Ok(())) => Ok(Self { arguments: arguments.to_vec(), jobs: Mutex::new(jobs) }),
+            Ok(Err(e)) => Err(e.to_string()),
+            Err(_) => Err("its thread ended".into()),
+        }
+    }
+
+    /// Does `work` in DPDK's main thread, in the network namespace of the calling thread, and waits for the result.
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+        let system = |what: &str, source| Error::System { what: what.into(), source };
+        let namespace = File::open("/proc/thread-self/ns/net")
+            .map_err(|e| system("open the network namespace of this thread", e))?;
+        self.run_in(namespace, work)
+    }
+
+    /// The same in a given namespace.
+    pub(crate) fn run_in<T: Send + 'static>(
+        &self,
+        namespace: File,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        type Done<T> = Result<std::io::Result<T>, Box<dyn Any + Send>>;
+        let (send, receive) = sync_channel::<Done<T>>(1);
+        let job = move || {
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                enter(&namespace)?;
+                Ok(work())
+            }));
+            let _ = send.send(done);
+        };
+        let gone =
+            || Error::System { what: "ask DPDK's main thread".into(), source: std::io::Error::other("it has ended") };
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(job)).map_err(|_| gone())?;
+        match receive.recv().map_err(|_| gone())? {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(source)) => Err(Error::System { what: "enter the port's network namespace".into(), source }),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Moves the calling thread into the namespace, unless it is in it: moving needs a privilege.
+fn enter(namespace: &File) -> std::io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let (here, there) = (std::fs::metadata("/proc/thread-self/ns/net")?, namespace.metadata()?);
+    if (here.dev(), here.ino()) != (there.dev(), there.ino()) {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    }
+    Ok(())
+}
+
+/// The CPUs on which this process may run.
+fn allowed_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// The EAL's arguments: the user's, and before them those of ours that the user did not replace.
+fn arguments(user: &[String], huge: bool, cpus: &[usize]) -> Vec<String> {
+    let given = |options: &[&str]| {
+        user.iter().any(|word| {
+            let name = word.split('=').next().unwrap_or_default();
+            // A short option may have its value in the same word: -l1.
+            options.iter().any(|option| name == *option || (option.len() == 2 && word.starts_with(option)))
+        })
+    };
+    let mut all = vec!["apus".to_owned()];
+    let mut add = |unless: &[&str], words: &[String]| {
+        if !given(unless) {
+            all.extend_from_slice(words);
+        }
+    };
+    let word = |text: &str| text.to_owned();
+    // No files that other DPDK processes could find or lock. (EAL refuses --in-memory with --no-huge.)
+    let huge = huge || given(&["--huge-dir", "--in-memory"]);
+    let private = if huge && !given(&["--no-huge"]) { "--in-memory" } else { "--no-shconf" };
+    add(&["--in-memory", "--file-prefix", "--proc-type", "--huge-dir", "--no-shconf"], &[word(private)]);
+    add(&["--no-telemetry", "--telemetry"], &[word("--no-telemetry")]);
+    add(&["--log-level"], &[word("--log-level=*:warning")]);
+    // One thread, which may run on any CPU. Workers are Apus's threads. DPDK would start and pin one on each CPU.
+    let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    add(&["-l", "-c", "--lcores", "-s", "-S"], &[format!("--lcores=0@({})", list.join(","))]);
+    // No device but those that are named. DPDK would take all that it has drivers for. (No NIC is at this address: it is
+    // the host bridge's.)
+    add(&["-a", "-b", "--allow", "--block", "--no-pci"], &[word("--allow=0000:00:00.0")]);
+    if !huge {
+        // Frames are in the workers' pools; this is for queues and tables.
+        add(&["--no-huge"], &[word("--no-huge")]);
+        add(&["-m", "--socket-mem"], &[word("-m"), word("64")]);
+    }
+    all.extend_from_slice(user);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(user: &str, huge: bool) -> String {
+        arguments(&user.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), huge, &[0, 2]).join(" ")
+    }
+
+    #[test]
+    fn the_users_arguments_replace_ours() {
+        assert_eq!(
+            of("", false),
+            "apus --no-shconf --no-telemetry --log-level=*:warning --lcores=0@(0,2) --allow=0000:00:00.0 --no-huge -m 64"
+        );
+        assert!(!of("", true).contains("huge"));
+        assert!(!of("-l1", false).contains("lcores"));
+        assert!(!of("--allow 0000:03:00.0", false).contains("00:00.0 "));
+        assert!(of("-m 128", false).ends_with("0000:00:00.0 --no-huge -m 128"));
+        assert!(of("--in-memory", false).ends_with("0000:00:00.0 --in-memory"));
+        assert!(of("", true).starts_with("apus --in-memory "));
+        assert!(of("--log-level=pmd:debug", true).ends_with("--allow=0000:00:00.0 --log-level=pmd:debug"));
+    }
+
+    #[test]
+    fn hardware_is_told_from_virtual_devices() {
+        for (device, expected) in [
+            ("net_af_xdp0,iface=a:b", true),
+            ("net_null0", true),
+            ("0000:03:00.0", false),
+            ("03:00.0,arg=1", false),
+            ("auxiliary:mlx5_core.sf.2", false),
+        ] {
+            assert_eq!(is_virtual(device), expected, "{device}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+/* Ports: opening, queues, bursts. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include <rte_bus.h>
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_interrupts.h>
+#include <rte_lcore.h>
+#include <rte_memory.h>
+#include <rte_version.h>
+
+#include "shim.h"
+#include "slots.h"
+
+#define BURST 64
+
+int apus_eal_init(int argc, char **argv)
+{
+	return rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
+}
+
+const char *apus_version(void)
+{
+	return rte_version();
+}
+
+/* Gives the calling thread an lcore's number, and with it a cache of the mempool. */
+int apus_thread_begin(void)
+{
+	if (rte_lcore_id() != LCORE_ID_ANY)
+		return 0;
+	return rte_thread_register() < 0 ? -rte_errno : 1;
+}
+
+void apus_thread_end(void)
+{
+	rte_thread_unregister();
+}
+
+/* The first port of the device with this name. (A net_ring names its ports otherwise.) */
+static int find(const char *name, uint16_t *port)
+{
+	struct rte_eth_dev_info known;
+
+	RTE_ETH_FOREACH_DEV(*port)
+		if (rte_eth_dev_info_get(*port, &known) == 0 && strcmp(rte_dev_name(known.device), name) == 0)
+			return 0;
+	return -ENODEV;
+}
+
+int apus_port_open(const char *devargs, uint16_t *port)
+{
+	char name[RTE_ETH_NAME_MAX_LEN];
+	size_t len = strcspn(devargs, ",");
+	int result;
+
+	if (len == 0 || len >= sizeof(name))
+		return -EINVAL;
+	memcpy(name, devargs, len);
+	name[len] = 0;
+	if (find(name, port) == 0)
+		return -EEXIST;
+	result = rte_dev_probe(devargs);
+	if (result < 0)
+		return result;
+	return find(name, port);
+}
+
+static const char *bus_name(const struct rte_device *device)
+{
+	return rte_bus_name(rte_dev_bus(device));
+}
+
+int apus_port_info(uint16_t port, struct apus_port_info *info)
+{
+	struct rte_eth_dev_info known;
+	struct rte_eth_link link = {0};
+	struct rte_ether_addr mac;
+	int result = rte_eth_dev_info_get(port, &known);
+
+	if (result < 0)
+		return result;
+	memset(info, 0, sizeof(*info));
+	snprintf(info->driver, sizeof(info->driver), "%s", known.driver_name);
+	if (rte_eth_macaddr_get(port, &mac) == 0)
+		memcpy(info->mac, mac.addr_bytes, sizeof(info->mac));
+	info->is_virtual = strcmp(bus_name(known.device), "vdev") == 0;
+	info->by_physical = !info->is_virtual && rte_eal_iova_mode() == RTE_IOVA_PA;
+	/* What a virtual device calls its speed is a constant of its source. */
+	if (!info->is_virtual && rte_eth_link_get_nowait(port, &link) == 0 && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
+		info->speed_mbps = link.link_speed;
+	info->if_index = known.if_index;
+	info->max_rx_queues = known.max_rx_queues;
+	info->max_tx_queues = known.max_tx_queues;
+	return 0;
+}
+
+int apus_port_configure(uint16_t port, uint16_t queues, uint16_t *rx_descriptors, uint16_t *tx_descriptors)
+{
+	struct rte_eth_dev_info known;
+	struct rte_eth_conf config = {0};
+	int result = rte_eth_dev_info_get(port, &known);
+
+	if (result < 0)
+		return result;
+	if (queues > 1 && known.flow_type_rss_offloads != 0) {
+		config.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		config.rx_adv_conf.rss_conf.rss_hf =
+			known.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP);
+	}
+	/* A queue's frames all come from the pool of its worker, and none is shared. */
+	config.txmode.offloads = known.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+	config.intr_conf.rxq = 1;
+	result = rte_eth_dev_configure(port, queues, queues, &config);
+	if (result < 0) {
+		/* A driver may refuse what it does not have. apus_queue_wakes then says so. */
+		config.intr_conf.rxq = 0;
+		result = rte_eth_dev_configure(port, queues, queues, &config);
+	}
+	if (result < 0)
+		return result;
+	return rte_eth_dev_adjust_nb_rx_tx_desc(port, rx_descriptors, tx_descriptors);
+}
+
+int apus_port_queue(uint16_t port, uint16_t queue, uint16_t rx_descriptors, uint16_t tx_descriptors,
+		    struct apus_slots *slots)
+{
+	int socket = rte_eth_dev_socket_id(port);
+	int result = rte_eth_rx_queue_setup(port, queue, rx_descriptors, socket, NULL, slots->pool);
+
+	return result < 0 ? result : rte_eth_tx_queue_setup(port, queue, tx_descriptors, socket, NULL);
+}
+
+/* Lets a device reach the pool by DMA. */
+int apus_port_map(uint16_t port, struct apus_slots *slots)
+{
+	struct rte_eth_dev_info known;
+	int result = rte_eth_dev_info_get(port, &known);
+
+	if (result < 0)
+		return result;
+	if (rte_eal_iova_mode() == RTE_IOVA_PA)
+		return 0; /* addresses come with each buffer */
+	if (rte_extmem_register(slots->base, slots->len, NULL, 0, 4096) < 0 && rte_errno != EEXIST)
+		return -rte_errno;
+	result = rte_dev_dma_map(known.device, slots->base, (uint64_t)(uintptr_t)slots->base, slots->len);
+	/* A bus that has no IOMMU to program says that it does not support this. */
+	return result < 0 && rte_errno != EEXIST && rte_errno != ENOTSUP ? -rte_errno : 0;
+}
+
+int apus_port_start(uint16_t port)
+{
+	struct rte_eth_dev_info known;
+	int result = rte_eth_dev_start(port);
+
+	if (result == 0)
+		result = rte_eth_dev_info_get(port, &known);
+	/* The flags of a kernel interface are its administrator's; DPDK would leave it promiscuous after the end. */
+	if (result < 0 || known.if_index != 0)
+		return result;
+	/* A forwarder takes frames for any address. A driver without a filter needs no such mode. */
+	result = rte_eth_promiscuous_enable(port);
+	return result < 0 && result != -ENOTSUP ? result : 0;
+}
+
+void apus_port_close(uint16_t port)
+{
+	struct rte_eth_dev_info known;
+	struct rte_device *device = rte_eth_dev_info_get(port, &known) == 0 ? known.device : NULL;
+
+	rte_eth_dev_stop(port);
+	rte_eth_dev_close(port);
+	if (device != NULL)
+		rte_dev_remove(device);
+}
+
+int apus_port_link(uint16_t port)
+{
+	struct rte_eth_link link = {0};
+	int result = rte_eth_link_get_nowait(port, &link);
+
+	return result < 0 ? result : link.link_status == RTE_ETH_LINK_UP;
+}
+
+int apus_port_removed(uint16_t port)
+{
+	return rte_eth_dev_is_removed(port);
+}
+
+int apus_port_stats(uint16_t port, struct apus_port_stats *stats)
+{
+	struct rte_eth_stats known;
+	int result = rte_eth_stats_get(port, &known);
+
+	if (result < 0)
+		return result;
+	stats->missed = known.imissed;
+	stats->no_mbuf = known.rx_nombuf;
+	stats->rx_errors = known.ierrors;
+	stats->tx_errors = known.oerrors;
+	return 0;
+}
+
+/* A driver may map the interrupt and have nothing to enable: that of net_tap is its file, which is readable when frames
+ * wait. */
+static int enable(uint16_t port, uint16_t queue)
+{
+	int result = rte_eth_dev_rx_intr_enable(port, queue);
+
+	return result == -ENOTSUP ? 0 : result;
+}
+
+/* Adds the queue's receive interrupt to `epoll`, and returns its descriptor. Fails if the driver has none.
+ *
+ * A worker waits for the descriptor itself, which is readable as long as something has happened. DPDK's epoll events are
+ * edge-triggered: with net_tap, whose frames can be read only after a signal that comes later than the edge, such a wait
+ * would miss frames. `epoll` serves to read event descriptors, which is different for each kind of interrupt. */
+int apus_queue_wakes(uint16_t port, uint16_t queue, int epoll)
+{
+	int result = rte_eth_dev_rx_intr_ctl_q(port, queue, epoll, RTE_INTR_EVENT_ADD, NULL);
+
+	if (result < 0)
+		return result;
+	result = enable(port, queue);
+	if (result < 0) {
+		rte_eth_dev_rx_intr_ctl_q(port, queue, epoll, RTE_INTR_EVENT_DEL, NULL);
+		return result;
+	}
+	rte_eth_dev_rx_intr_disable(port, queue);
+	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+}
+
+/* Forgets interrupts that have been, and reads the event descriptors behind them. */
+static void drain(int epoll)
+{
+	struct rte_epoll_event events[4];
+
+	while (rte_epoll_wait(epoll, events, RTE_DIM(events), 0) == (int)RTE_DIM(events))
+		;
+}
+
+int apus_queue_arm(uint16_t port, uint16_t queue, int epoll)
+{
+	/* Not after enabling: that would also forget the interrupt of a frame that has just come. */
+	drain(epoll);
+	return enable(port, queue);
+}
+
+void apus_queue_disarm(uint16_t port, uint16_t queue, int epoll)
+{
+	rte_eth_dev_rx_intr_disable(port, queue);
+	drain(epoll);
+}
+
+int apus_queue_backlog(uint16_t port, uint16_t queue)
+{
+	return rte_eth_rx_queue_count(port, queue);
+}
+
+uint32_t apus_rx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *out, uint16_t room,
+		 uint32_t *idle)
+{
+	struct rte_mbuf *mbufs[BURST];
+	uint16_t count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(room, BURST));
+
+	for (uint16_t i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+		uint64_t at = rte_pktmbuf_mtod(mbuf, uint8_t *) - slots->base;
+
+		if (likely(at < slots->len && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1)) {
+			out[i].at = at;
+			out[i].len = mbuf->data_len;
+			out[i].kind = APUS_OWN;
+		} else {
+			out[i].at = (uintptr_t)mbuf;
+			out[i].len = mbuf->pkt_len;
+			out[i].kind = APUS_FOREIGN;
+		}
+	}
+	*idle = slots->count;
+	return count;
+}
+
+/* An mbuf for the packet. NULL if it must be copied and there is no mbuf for that. */
+static struct rte_mbuf *prepare(struct apus_slots *slots, struct apus_packet *packet)
+{
+	struct rte_mbuf *mbuf = apus_mbuf_of(slots, packet->at);
+	uint8_t *data = slots->base + packet->at;
+
+	if (packet->kind != APUS_OWN) {
+		if (data >= (uint8_t *)(mbuf + 1)) {
+			apus_slots_format(slots, mbuf);
+		} else {
+			/* Its data lie where the slot's header must be. */
+			mbuf = rte_pktmbuf_alloc(slots->pool);
+			if (mbuf == NULL)
+				return NULL;
+			memcpy(rte_pktmbuf_mtod(mbuf, void *), data, packet->len);
+			packet->kind = APUS_COPIED;
+			mbuf->data_len = packet->len;
+			mbuf->pkt_len = packet->len;
+			return mbuf;
+		}
+	}
+	mbuf->data_off = data - (uint8_t *)mbuf->buf_addr;
+	mbuf->data_len = packet->len;
+	mbuf->pkt_len = packet->len;
+	mbuf->ol_flags = 0;
+	return mbuf;
+}
+
+uint32_t apus_tx(uint16_t port, uint16_t queue, struct apus_slots *slots, struct apus_packet *packets, uint16_t count)
+{
+	struct rte_mbuf *mbufs[BURST];
+	uint16_t ready = 0, sent;
+
+	count = RTE_MIN(count, BURST);
+	while (ready < count && (mbufs[ready] = prepare(slots, &packets[ready])) != NULL)
+		ready++;
+	sent = rte_eth_tx_burst(port, queue, mbufs, ready);
+	for (uint16_t i = sent; i < ready; i++) {
+		if (packets[i].kind == APUS_COPIED)
+			rte_pktmbuf_free(mbufs[i]);
+	}
+	return sent;
+}
+
+/* Copies the data of a packet that is not in one slot of the pool, and frees its mbufs. */
+void apus_foreign_take(uint64_t at, void *data, uint32_t len)
+{
+	struct rte_mbuf *mbuf = (struct rte_mbuf *)(uintptr_t)at;
+	const void *read = rte_pktmbuf_read(mbuf, 0, len, data);
+
+	if (len > 0 && read != NULL && read != data)
+		memcpy(data, read, len);
+	rte_pktmbuf_free(mbuf);
+}

@@ -1,0 +1,200 @@
+/* A mempool over the slots of a worker's pool. Those slots that the pool has lent are on the stack below, in the mempool's
+ * caches, or in drivers' rings. Frames are therefore received into the pool and sent from it without a copy. */
+#include <errno.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_errno.h>
+#include <rte_eal.h>
+#include <rte_lcore.h>
+#include <rte_mbuf_pool_ops.h>
+
+#include "shim.h"
+#include "slots.h"
+
+#define OPS "apus_slots"
+/* Objects in an lcore's cache: what its thread gives and takes without the lock. A refill takes up to CACHE + a burst. */
+#define CACHE 256
+
+static int ops_alloc(struct rte_mempool *mp)
+{
+	mp->pool_data = mp->pool_config;
+	return 0;
+}
+
+static void ops_free(struct rte_mempool *mp)
+{
+	(void)mp; /* belongs to apus_slots_delete */
+}
+
+/* The lock is for mbufs that another worker's thread frees, which it got through a net_ring, for example. */
+static int ops_enqueue(struct rte_mempool *mp, void *const *objects, unsigned int count)
+{
+	struct apus_slots *slots = mp->pool_data;
+	int fits;
+
+	rte_spinlock_lock(&slots->lock);
+	fits = count <= slots->size - slots->count;
+	if (likely(fits)) {
+		memcpy(&slots->stack[slots->count], objects, count * sizeof(*objects));
+		slots->count += count;
+	}
+	rte_spinlock_unlock(&slots->lock);
+	return fits ? 0 : -ENOBUFS;
+}
+
+static int ops_dequeue(struct rte_mempool *mp, void **objects, unsigned int count)
+{
+	struct apus_slots *slots = mp->pool_data;
+	int enough;
+
+	rte_spinlock_lock(&slots->lock);
+	enough = count <= slots->count;
+	if (likely(enough)) {
+		slots->count -= count;
+		memcpy(objects, &slots->stack[slots->count], count * sizeof(*objects));
+	}
+	rte_spinlock_unlock(&slots->lock);
+	return enough ? 0 : -ENOBUFS;
+}
+
+static unsigned int ops_count(const struct rte_mempool *mp)
+{
+	const struct apus_slots *slots = mp->pool_data;
+
+	return slots->count;
+}
+
+/* Every slot is an object, but none is in the mempool yet: the pool lends them. DPDK's list of objects stays empty,
+ * because its links lie in the objects, where other devices may write while they have the slot. */
+static int ops_populate(struct rte_mempool *mp, unsigned int max, void *start, rte_iova_t iova, size_t len,
+			rte_mempool_populate_obj_cb_t *callback, void *argument)
+{
+	struct apus_slots *slots = mp->pool_data;
+
+	(void)iova;
+	(void)callback;
+	(void)argument;
+	if (start != slots->base || len != slots->len || max != slots->size)
+		return -EINVAL;
+	mp->populated_size += max;
+	return max;
+}
+
+static const struct rte_mempool_ops ops = {
+	.name = OPS,
+	.alloc = ops_alloc,
+	.free = ops_free,
+	.enqueue = ops_enqueue,
+	.dequeue = ops_dequeue,
+	.get_count = ops_count,
+	.populate = ops_populate,
+};
+RTE_MEMPOOL_REGISTER_OPS(ops);
+
+void apus_slots_format(const struct apus_slots *slots, struct rte_mbuf *mbuf)
+{
+	struct rte_mempool_objhdr *header = (struct rte_mempool_objhdr *)mbuf - 1;
+
+	memset(header, 0, sizeof(*header));
+	header->mp = slots->pool;
+	header->iova = slots->physical ? rte_mem_virt2iova(mbuf) : (rte_iova_t)(uintptr_t)mbuf;
+	rte_pktmbuf_init(slots->pool, NULL, mbuf, 0);
+}
+
+struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, int physical)
+{
+	static unsigned int number;
+	uint32_t size = len / slot_size;
+	uint32_t object = slot_size - (APUS_COLOURS - 1) * RTE_CACHE_LINE_SIZE;
+	struct rte_pktmbuf_pool_private private = {
+		.mbuf_data_room_size = object - sizeof(struct rte_mempool_objhdr) - sizeof(struct rte_mbuf),
+	};
+	struct apus_slots *slots;
+	char name[RTE_MEMPOOL_NAMESIZE];
+
+	slots = calloc(1, sizeof(*slots) + size * sizeof(void *));
+	if (slots == NULL) {
+		rte_errno = ENOMEM;
+		return NULL;
+	}
+	slots->base = base;
+	slots->len = len;
+	slots->size = size;
+	slots->shift = __builtin_ctz(slot_size);
+	slots->physical = physical;
+	rte_spinlock_init(&slots->lock);
+	snprintf(name, sizeof(name), "apus_%u", __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
+	slots->pool = rte_mempool_create_empty(name, size, object - sizeof(struct rte_mempool_objhdr), CACHE,
+					       sizeof(private), rte_socket_id(), RTE_MEMPOOL_F_NO_SPREAD);
+	if (slots->pool == NULL)
+		goto failed;
+	if (rte_mempool_set_ops_byname(slots->pool, OPS, slots) < 0)
+		goto failed;
+	rte_pktmbuf_pool_init(slots->pool, &private);
+	if (rte_mempool_populate_iova(slots->pool, base, physical ? RTE_BAD_IOVA : (rte_iova_t)(uintptr_t)base, len, NULL,
+				      NULL) != (int)size) {
+		rte_errno = EINVAL;
+		goto failed;
+	}
+	return slots;
+failed:
+	rte_mempool_free(slots->pool);
+	free(slots);
+	return NULL;
+}
+
+void apus_slots_lend(struct apus_slots *slots, const uint64_t *offsets, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = apus_mbuf_of(slots, offsets[i]);
+		void *object = mbuf;
+
+		apus_slots_format(slots, mbuf);
+		ops_enqueue(slots->pool, &object, 1);
+	}
+}
+
+uint32_t apus_slots_reclaim(struct apus_slots *slots, uint64_t *offsets, uint32_t count)
+{
+	uint32_t taken = 0;
+	void *object;
+
+	while (taken < count && ops_dequeue(slots->pool, &object, 1) == 0)
+		offsets[taken++] = (uint8_t *)object - slots->base;
+	return taken;
+}
+
+/* Objects on the stack and in the caches: all that are lent and in no driver's ring. */
+uint32_t apus_slots_idle(const struct apus_slots *slots)
+{
+	return rte_mempool_avail_count(slots->pool);
+}
+
+/* Puts what the calling thread's cache holds back on the stack. */
+void apus_slots_flush(struct apus_slots *slots)
+{
+	struct rte_mempool_cache *cache = rte_mempool_default_cache(slots->pool, rte_lcore_id());
+
+	if (cache != NULL)
+		rte_mempool_cache_flush(cache, slots->pool);
+}
+
+/* Objects that the caches can hold back, per thread. */
+uint32_t apus_slots_reserve(void)
+{
+	return 2 * CACHE;
+}
+
+/* The longest frame that a driver can write into one slot, behind the headroom. */
+uint32_t apus_slots_room(const struct apus_slots *slots)
+{
+	return rte_pktmbuf_data_room_size(slots->pool) - RTE_PKTMBUF_HEADROOM;
+}
+
+void apus_slots_delete(struct apus_slots *slots)
+{
+	rte_mempool_free(slots->pool);
+	free(slots);
+}

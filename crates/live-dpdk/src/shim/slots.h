@@ -1,0 +1,37 @@
+/* The slots of one worker's pool as DPDK's packet buffers. For shim.c and slots.c alone. */
+#ifndef APUS_DPDK_SLOTS_H
+#define APUS_DPDK_SLOTS_H
+
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_spinlock.h>
+
+/* Slots are aligned to their size. With every mbuf at the same place in its slot, all headers would share a few sets of
+ * the level 1 cache and evict each other. So slot n has its mbuf n % COLOURS cache lines later. 24: what is left of 4096
+ * bytes then holds the 2176 bytes of RTE_MBUF_DEFAULT_BUF_SIZE, which drivers expect. */
+#define APUS_COLOURS 24
+
+struct apus_slots {
+	struct rte_mempool *pool;
+	uint8_t *base;
+	size_t len;
+	uint32_t shift; /* log2 of a slot's size */
+	uint32_t count; /* entries of `stack` */
+	uint32_t size;  /* number of slots */
+	int physical;
+	rte_spinlock_t lock;
+	void *stack[];
+};
+
+static inline struct rte_mbuf *apus_mbuf_of(const struct apus_slots *slots, uint64_t at)
+{
+	uint64_t slot = at >> slots->shift;
+
+	return (struct rte_mbuf *)(slots->base + (slot << slots->shift) + slot % APUS_COLOURS * RTE_CACHE_LINE_SIZE +
+				   sizeof(struct rte_mempool_objhdr));
+}
+
+/* Writes the headers of a slot that somebody else may have used. */
+void apus_slots_format(const struct apus_slots *slots, struct rte_mbuf *mbuf);
+
+#endif

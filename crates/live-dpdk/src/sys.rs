@@ -1,0 +1,402 @@
+//! The calls of the C shim. See shim/shim.h.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use live::pool::{Pool, PoolMemory};
+
+/// Number of packets that the shim moves at once (`BURST` in shim.c).
+pub const BURST: usize = 64;
+
+/// `struct apus_packet`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packet {
+    /// Offset of the data from the pool's start; of a foreign packet, the address of its mbuf.
+    pub at: u64,
+    /// Length of the data in bytes.
+    pub len: u32,
+    /// Whose slot it is in: one of the constants below.
+    pub kind: u32,
+}
+
+/// In the pool, with a valid mbuf header.
+pub const OWN: u32 = 0;
+/// In the pool, but another device may have overwritten the header.
+pub const FRESH: u32 = 1;
+/// Sent as a copy: its slot is free.
+pub const COPIED: u32 = 3;
+
+/// `struct apus_port_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PortInfo {
+    driver: [c_char; 64],
+    /// The port's MAC address.
+    pub mac: [u8; 6],
+    is_virtual: u8,
+    by_physical: u8,
+    /// Line rate in Mbit/s; 0 if it is not known.
+    pub speed_mbps: u32,
+    /// Index of the kernel's interface behind the port; 0 if there is none.
+    pub if_index: u32,
+    /// Largest number of receive queues.
+    pub max_rx_queues: u16,
+    /// Largest number of transmit queues.
+    pub max_tx_queues: u16,
+}
+
+impl PortInfo {
+    /// The driver's name.
+    pub fn driver(&self) -> String {
+        let bytes: Vec<u8> = self.driver.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+    /// Whether frames are copied by a CPU, not by DMA.
+    pub fn is_virtual(&self) -> bool {
+        self.is_virtual != 0
+    }
+    /// Whether the device uses physical addresses for DMA.
+    pub fn by_physical(&self) -> bool {
+        self.by_physical != 0
+    }
+}
+
+/// `struct apus_port_stats`: the port's counters since it was started.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortStats {
+    /// Frames lost because the ring was full.
+    pub missed: u64,
+    /// Frames lost because no mbuf was free.
+    pub no_mbuf: u64,
+    /// Frames received with an error.
+    pub rx_errors: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+}
+
+#[repr(C)]
+struct RawSlots {
+    _private: [u8; 0],
+}
+
+// Signatures as in shim/shim.h, which build.rs compiles together with the functions.
+unsafe extern "C" {
+    fn apus_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
+    fn apus_version() -> *const c_char;
+    fn apus_thread_begin() -> c_int;
+    fn apus_thread_end();
+    fn apus_slots_new(base: *mut c_void, len: usize, slot_size: u32, physical: c_int) -> *mut RawSlots;
+    fn apus_slots_lend(slots: *mut RawSlots, offsets: *const u64, count: u32);
+    fn apus_slots_reclaim(slots: *mut RawSlots, offsets: *mut u64, count: u32) -> u32;
+    fn apus_slots_idle(slots: *const RawSlots) -> u32;
+    fn apus_slots_flush(slots: *mut RawSlots);
+    fn apus_slots_reserve() -> u32;
+    fn apus_slots_room(slots: *const RawSlots) -> u32;
+    fn apus_slots_delete(slots: *mut RawSlots);
+    fn apus_port_open(devargs: *const c_char, port: *mut u16) -> c_int;
+    fn apus_port_info(port: u16, info: *mut PortInfo) -> c_int;
+    fn apus_port_configure(port: u16, queues: u16, rx: *mut u16, tx: *mut u16) -> c_int;
+    fn apus_port_queue(port: u16, queue: u16, rx: u16, tx: u16, slots: *mut RawSlots) -> c_int;
+    fn apus_port_map(port: u16, slots: *mut RawSlots) -> c_int;
+    fn apus_port_start(port: u16) -> c_int;
+    fn apus_port_close(port: u16);
+    fn apus_port_link(port: u16) -> c_int;
+    fn apus_port_removed(port: u16) -> c_int;
+    fn apus_port_stats(port: u16, stats: *mut PortStats) -> c_int;
+    fn apus_queue_wakes(port: u16, queue: u16, epoll: c_int) -> c_int;
+    fn apus_queue_arm(port: u16, queue: u16, epoll: c_int) -> c_int;
+    fn apus_queue_disarm(port: u16, queue: u16, epoll: c_int);
+    fn apus_queue_backlog(port: u16, queue: u16) -> c_int;
+    fn apus_rx(port: u16, queue: u16, slots: *mut RawSlots, out: *mut Packet, room: u16, idle: *mut u32) -> u32;
+    fn apus_tx(port: u16, queue: u16, slots: *mut RawSlots, packets: *mut Packet, count: u16) -> u32;
+    fn apus_foreign_take(at: u64, data: *mut c_void, len: u32);
+}
+
+fn result(code: c_int) -> io::Result<c_int> {
+    if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(code) }
+}
+
+/// Starts DPDK in the calling thread, which becomes its main thread. Called once, by `eal`.
+pub fn eal_init(arguments: &[CString]) -> io::Result<()> {
+    // DPDK keeps some of these pointers (a device's arguments, for one), so they live as long as the process.
+    let leaked = arguments.iter().map(|argument| argument.clone().into_raw());
+    let argv = Box::leak(leaked.chain([std::ptr::null_mut()]).collect::<Box<[_]>>());
+    // SAFETY: `argv` holds that many strings and a null pointer, all of which live from now on; rte_eal_init(3) may
+    // reorder them.
+    result(unsafe { apus_eal_init(arguments.len() as c_int, argv.as_mut_ptr()) }).map(|_| ())
+}
+
+/// DPDK's version, as the linked library says it.
+pub fn version() -> String {
+    // SAFETY: returns a string that lives as long as the library.
+    unsafe { CStr::from_ptr(apus_version()) }.to_string_lossy().into_owned()
+}
+
+/// Makes the calling thread one of DPDK's. Returns whether [`thread_end`] must undo it.
+pub fn thread_begin() -> io::Result<bool> {
+    // SAFETY: has no arguments, and only registers the calling thread.
+    result(unsafe { apus_thread_begin() }).map(|registered| registered > 0)
+}
+
+/// Undoes [`thread_begin`] in the same thread.
+pub fn thread_end() {
+    // SAFETY: as above; it does nothing in a thread that is not registered.
+    unsafe { apus_thread_end() }
+}
+
+/// The slots of a pool as packet buffers of DPDK. It keeps the pool's memory mapped.
+#[derive(Debug)]
+pub struct RawPool {
+    raw: NonNull<RawSlots>,
+    /// Number of slots that the pool has lent: idle, or in a driver's ring.
+    lent: AtomicUsize,
+    memory: PoolMemory,
+}
+
+// SAFETY: the mempool behind it is DPDK's, which any thread may use: its stack is locked, and its caches are per thread.
+unsafe impl Send for RawPool {}
+// SAFETY: as above.
+unsafe impl Sync for RawPool {}
+
+impl RawPool {
+    /// Makes a mempool over all slots of `pool`, with none of them in it yet.
+    pub fn new(pool: &Pool, physical: bool) -> io::Result<Self> {
+        let memory = pool.memory();
+        let (base, _) = memory.range();
+        let len = pool.frames() as usize * pool.frame_size() as usize;
+        // SAFETY: the range is mapped, and stays so as long as `memory`, which the result keeps.
+        let raw = unsafe { apus_slots_new(base.cast(), len, pool.frame_size(), c_int::from(physical)) };
+        match NonNull::new(raw) {
+            Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), memory }),
+            None => Err(io::Error::other("DPDK has too little memory for a mempool")),
+        }
+    }
+
+    /// Panics unless these are the slots of `pool`. A frame of another pool would name memory that may not exist here.
+    #[inline]
+    #[track_caller]
+    pub fn check(&self, pool: &Pool) {
+        assert!(pool.uses(&self.memory), "a DPDK port is used with another pool than the one it was opened with");
+    }
+
+    /// Puts `count` slots, which `pool` lends, into the mempool. Returns how many there were.
+    pub fn lend(&self, pool: &mut Pool, count: usize) -> usize {
+        self.check(pool);
+        let mut lent = 0;
+        while lent < count {
+            let Some(slot) = pool.lend() else { break };
+            // SAFETY: the pool lent the slot, so nobody else uses it, and it is one of the mempool's.
+            unsafe { apus_slots_lend(self.raw.as_ptr(), &(slot as u64), 1) };
+            lent += 1;
+        }
+        self.count(lent as isize);
+        lent
+    }
+
+    /// Returns up to `count` idle slots from the mempool to `pool`.
+    pub fn reclaim(&self, pool: &mut Pool, count: usize) -> usize {
+        let mut offsets = [0; BURST];
+        let count = count.min(BURST) as u32;
+        // SAFETY: the array has room for that many.
+        let taken = unsafe { apus_slots_reclaim(self.raw.as_ptr(), offsets.as_mut_ptr(), count) };
+        for at in &offsets[..taken as usize] {
+            let back = pool.take_back(*at as usize);
+            debug_assert!(back, "a slot of the mempool was not lent");
+        }
+        self.count(-(taken as isize));
+        taken as usize
+    }
+
+    /// Notes that so many more slots are lent: frames that were sent, less frames that were received.
+    ///
+    /// A plain load and store: only the worker's thread does this.
+    #[inline]
+    pub fn count(&self, change: isize) {
+        self.lent.store(self.lent.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    }
+
+    /// Number of lent slots.
+    pub fn lent(&self) -> usize {
+        self.lent.load(Relaxed)
+    }
+
+    /// Number of slots in the mempool and in its caches.
+    pub fn idle(&self) -> usize {
+        // SAFETY: `raw` is valid as long as `self`.
+        unsafe { apus_slots_idle(self.raw.as_ptr()) as usize }
+    }
+
+    /// Empties the calling thread's cache into the mempool.
+    pub fn flush(&self) {
+        // SAFETY: as above.
+        unsafe { apus_slots_flush(self.raw.as_ptr()) }
+    }
+
+    /// The longest frame that a driver can write into one slot, in bytes.
+    pub fn room(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { apus_slots_room(self.raw.as_ptr()) }
+    }
+}
+
+impl Drop for RawPool {
+    fn drop(&mut self) {
+        if self.idle() >= self.lent() {
+            // SAFETY: all lent slots are back, so no driver can name one any more.
+            unsafe { apus_slots_delete(self.raw.as_ptr()) }
+        } else {
+            // Another port still has a frame of ours: one end of a net_ring, when only the other is closed. Then mempool
+            // and memory stay until the process ends.
+            std::mem::forget(self.memory.clone());
+        }
+    }
+}
+
+/// Number of slots that the caches of one thread can hold back.
+pub fn reserve() -> u32 {
+    // SAFETY: returns a constant.
+    unsafe { apus_slots_reserve() }
+}
+
+/// Probes the device and returns the number of its port.
+pub fn port_open(devargs: &CStr) -> io::Result<u16> {
+    let mut port = 0;
+    // SAFETY: a string, and a place for the result, that live through the call.
+    result(unsafe { apus_port_open(devargs.as_ptr(), &raw mut port) }).map(|_| port)
+}
+
+/// What the driver says of the port.
+pub fn port_info(port: u16) -> io::Result<PortInfo> {
+    let mut info = PortInfo {
+        driver: [0; 64],
+        mac: [0; 6],
+        is_virtual: 0,
+        by_physical: 0,
+        speed_mbps: 0,
+        if_index: 0,
+        max_rx_queues: 0,
+        max_tx_queues: 0,
+    };
+    // SAFETY: the place lives through the call, and its layout is that of the C struct.
+    result(unsafe { apus_port_info(port, &raw mut info) }).map(|_| info)
+}
+
+/// Configures the port, and returns the numbers of descriptors that its driver accepts.
+pub fn port_configure(port: u16, queues: u16, (mut rx, mut tx): (u16, u16)) -> io::Result<(u16, u16)> {
+    // SAFETY: places that live through the call.
+    result(unsafe { apus_port_configure(port, queues, &raw mut rx, &raw mut tx) }).map(|_| (rx, tx))
+}
+
+/// Sets up a receive and a transmit queue, with mbufs of `slots`.
+pub fn port_queue(port: u16, queue: u16, (rx, tx): (u16, u16), slots: &RawPool) -> io::Result<()> {
+    // SAFETY: the mempool outlives the port: `port::Port` keeps it.
+    result(unsafe { apus_port_queue(port, queue, rx, tx, slots.raw.as_ptr()) }).map(|_| ())
+}
+
+/// Lets the port's device reach the slots by DMA.
+pub fn port_map(port: u16, slots: &RawPool) -> io::Result<()> {
+    // SAFETY: as above.
+    result(unsafe { apus_port_map(port, slots.raw.as_ptr()) }).map(|_| ())
+}
+
+/// Starts the port.
+pub fn port_start(port: u16) -> io::Result<()> {
+    // SAFETY: DPDK checks the number of the port.
+    result(unsafe { apus_port_start(port) }).map(|_| ())
+}
+
+/// Stops and closes the port, and removes its device.
+pub fn port_close(port: u16) {
+    // SAFETY: as above.
+    unsafe { apus_port_close(port) }
+}
+
+/// Whether the link is up.
+pub fn port_link(port: u16) -> io::Result<bool> {
+    // SAFETY: as above.
+    result(unsafe { apus_port_link(port) }).map(|up| up > 0)
+}
+
+/// Whether the device was removed.
+pub fn port_removed(port: u16) -> bool {
+    // SAFETY: as above.
+    unsafe { apus_port_removed(port) > 0 }
+}
+
+/// The port's counters.
+pub fn port_stats(port: u16) -> io::Result<PortStats> {
+    let mut stats = PortStats::default();
+    // SAFETY: the place lives through the call, and its layout is that of the C struct.
+    result(unsafe { apus_port_stats(port, &raw mut stats) }).map(|_| stats)
+}
+
+/// Descriptor of a queue's receive interrupt. It belongs to the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupt(RawFd);
+
+impl Interrupt {
+    /// The descriptor for poll(2), as long as `_port` is open.
+    pub fn fd<T>(self, _port: &T) -> BorrowedFd<'_> {
+        // SAFETY: the driver closes it with the port, which the device keeps open.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+/// Adds the queue's receive interrupt to the epoll descriptor. Fails if the driver has none.
+pub fn queue_wakes(port: u16, queue: u16, epoll: BorrowedFd<'_>) -> io::Result<Interrupt> {
+    // SAFETY: DPDK checks the numbers; the descriptor is open.
+    result(unsafe { apus_queue_wakes(port, queue, epoll.as_raw_fd()) }).map(Interrupt)
+}
+
+/// Enables the queue's receive interrupt.
+pub fn queue_arm(port: u16, queue: u16, epoll: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: as above.
+    result(unsafe { apus_queue_arm(port, queue, epoll.as_raw_fd()) }).map(|_| ())
+}
+
+/// Disables it.
+pub fn queue_disarm(port: u16, queue: u16, epoll: BorrowedFd<'_>) {
+    // SAFETY: as above.
+    unsafe { apus_queue_disarm(port, queue, epoll.as_raw_fd()) }
+}
+
+/// Number of frames in the receive ring. An error if the driver cannot tell.
+pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
+    // SAFETY: the device calls it for its own started queue.
+    result(unsafe { apus_queue_backlog(port, queue) }).map(|count| count as usize)
+}
+
+/// Receives packets into `out`. Returns how many, and how many slots the mempool has outside of the caches.
+#[inline]
+pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> (usize, usize) {
+    let mut idle = 0;
+    let room = room.min(BURST) as u16;
+    // SAFETY: `out` has room for that many; the queue is a started one of the device that calls this, and of no other
+    // thread.
+    let count = unsafe { apus_rx(port, queue, slots.raw.as_ptr(), out.as_mut_ptr(), room, &raw mut idle) };
+    (count as usize, idle as usize)
+}
+
+/// Sends packets from the front of `packets`, which are frames of `pool`. Returns how many the driver took.
+#[inline]
+pub fn tx(port: u16, queue: u16, slots: &RawPool, pool: &Pool, packets: &mut [Packet]) -> usize {
+    slots.check(pool);
+    let count = packets.len().min(BURST) as u16;
+    // SAFETY: as for `rx`; each packet lies within a slot of the pool (it was a `Frame`), and its slot stays the
+    // driver's if it is sent: the device lends it.
+    unsafe { apus_tx(port, queue, slots.raw.as_ptr(), packets.as_mut_ptr(), count) as usize }
+}
+
+/// Moves the data of a foreign packet into `data`, as far as they fit, and frees its mbufs.
+pub fn foreign_take(packet: Packet, data: &mut [u8]) {
+    let len = (packet.len as usize).min(data.len()) as u32;
+    // SAFETY: `at` is the address of an mbuf that `rx` returned, and the device calls this once for it; `data` has room
+    // for `len` bytes.
+    unsafe { apus_foreign_take(packet.at, data.as_mut_ptr().cast(), len) }
+}

@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use live::device::Device;
+use live::device::afxdp::SocketConfig;
+use live::pool::{Frame, Pool, PoolConfig};
+use live::port::{Backend, OpenPort, Opening, Share};
+use live_dpdk::{DpdkPort, FRAME_SIZE};
+
+/// A worker's half: a pool, and the device on it.
+struct End {
+    device: Box<dyn Device>,
+    pool: Pool,
+    _port: Box<dyn OpenPort>,
+}
+
+impl End {
+    fn open(device: &str) -> Self {
+        let sockets = SocketConfig::default();
+        let opening = Opening { number: 0, workers: 1, sockets: &sockets, peak_rate: None };
+        let port = Arc::new(DpdkPort::new(device)).open(&opening).unwrap();
+        let mut pool =
+            Pool::new(PoolConfig { frames: 8192, frame_size: port.least_frame_size(), huge_pages: false }).unwrap();
+        let device = port.device(0, &mut Share::new(&mut pool)).unwrap();
+        Self { device, pool, _port: port }
+    }
+
+    /// A frame in a slot of the free list, where other devices put theirs.
+    fn frame(&mut self, number: u32, len: usize) -> Frame {
+        let mut frame = self.pool.take().unwrap();
+        assert!(self.pool.set_len(&mut frame, len));
+        self.pool.bytes_mut(&mut frame).copy_from_slice(&data(number, len));
+        frame
+    }
+
+    fn receive(&mut self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while self.device.rx(0, &mut self.pool, &mut frames, 64) > 0 {}
+        frames
+    }
+
+    fn check(&self, frame: &Frame, number: u32, len: usize) {
+        assert_eq!(self.pool.bytes(frame), data(number, len), "frame {number}");
+    }
+
+    /// Free + lent = all, when no frame is out.
+    #[track_caller]
+    fn assert_no_slot_lost(&self) {
+        assert_eq!(self.pool.free() + self.pool.lent(), self.pool.frames() as usize);
+    }
+}
+
+fn data(number: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u32).wrapping_mul(7).wrapping_add(number) as u8).collect()
+}
+
+/// A `net_ring` returns what it is sent: the same mbufs.
+#[test]
+fn frames_of_other_devices_and_our_own_pass_through_unchanged() {
+    let mut end = End::open("net_ring10");
+    // More than there are places for a header in a slot: some frames lie where it must be, and are copied.
+    let lens = |number: u32| 60 + (number as usize * 31) % 1455;
+    for round in 0..40u32 {
+        let mut frames: Vec<Frame> = (0..60).map(|i| end.frame(round * 60 + i, lens(i))).collect();
+        assert_eq!(end.device.tx(0, &mut end.pool, &mut frames), 60);
+        let mut back = end.receive();
+        assert_eq!(back.len(), 60);
+        for (i, frame) in back.iter().enumerate() {
+            end.check(frame, round * 60 + i as u32, lens(i as u32));
+            assert!(frame.was_lent());
+        }
+        // Once more, now as frames that DPDK received; changed on the way.
+        for frame in &mut back {
+            end.pool.bytes_mut(frame)[0] ^= 0xff;
+        }
+        assert_eq!(end.device.tx(0, &mut end.pool, &mut back), 60);
+        let again = end.receive();
+        assert_eq!(again.len(), 60);
+        for (i, frame) in again.into_iter().enumerate() {
+            let mut expected = data(round * 60 + i as u32, lens(i as u32));
+            expected[0] ^= 0xff;
+            assert_eq!(end.pool.bytes(&frame), expected);
+            end.pool.give(frame);
+        }
+        end.assert_no_slot_lost();
+    }
+}
+
+#[test]
+fn a_full_ring_takes_no_more_and_the_caller_keeps_the_rest() {
+    let mut end = End::open("net_ring30");
+    let mut sent = 0;
+    loop {
+        let mut frames: Vec<Frame> = (0..64).map(|i| end.frame(i, 100)).collect();
+        let taken = end.device.tx(0, &mut end.pool, &mut frames);
+        assert_eq!(frames.len(), 64 - taken);
+        sent += taken;
+        frames.into_iter().for_each(|frame| end.pool.give(frame));
+        if taken < 64 {
+            break;
+        }
+    }
+    end.assert_no_slot_lost();
+    assert_eq!(end.receive().len(), sent);
+    // Refused is not lost.
+    assert_eq!(end.device.statistics(0).tx_dropped, 0);
+}
+
+#[test]
+fn a_driver_without_interrupts_says_so() {
+    let mut end = End::open("net_null40");
+    assert!(!end.device.capabilities().wakes);
+    assert!(end.device.wait_handle(0).is_none());
+    end.device.arm(0).unwrap();
+    end.device.disarm(0);
+    assert_eq!(FRAME_SIZE, end.pool.frame_size());
+    assert!(end.device.capabilities().longest_frame >= 1518);
+}

@@ -1,0 +1,39 @@
+//! The state of a kernel interface, for devices that frames reach through one.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketType, netdevice};
+
+use super::{Health, afxdp};
+use crate::Error;
+
+/// A kernel interface, in the network namespace in which this value was made. The calling thread may be in another one
+/// later.
+#[derive(Debug)]
+pub struct Link {
+    name: String,
+    index: u32,
+    control: OwnedFd,
+}
+
+impl Link {
+    /// The interface with this index, in the calling thread's network namespace. Errors name the port as `name`.
+    pub fn new(name: impl Into<String>, index: u32) -> Result<Self, Error> {
+        let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+            .map_err(|e| Error::system("open a socket to query interfaces", e))?;
+        Ok(Self { name: name.into(), index, control })
+    }
+
+    /// Whether the interface exists and is up.
+    pub fn health(&self) -> Result<Health, Error> {
+        let Self { name, index, control } = self;
+        let lost = |e| Error::PortLost { port: name.clone(), why: format!("the interface was deleted or moved ({e})") };
+        let name_now = netdevice::index_to_name_inlined(control, *index).map_err(lost)?;
+        let flags = afxdp::interface_flags(control.as_fd(), name_now.as_str()).map_err(|e| Error::PortLost {
+            port: name.clone(),
+            why: format!("the interface's state cannot be read ({e})"),
+        })?;
+        let both = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(if flags & both == both { Health::Up } else { Health::Down })
+    }
+}

@@ -1,0 +1,93 @@
+//! AF_XDP as a backend: queues of a network interface, shared out among the workers.
+
+use crate::Error;
+use crate::app::PortInfo;
+use crate::app::headers::Mac;
+use crate::device::Device;
+use crate::device::afxdp::{AfXdpDevice, Interface, InterfaceConfig, SocketConfig, XskContext};
+use crate::os;
+use crate::port::{Backend, DriverReport, OpenPort, Opening, PeakRate, PortKind, PortReport, Share};
+
+#[derive(Debug)]
+struct Open {
+    interface: Interface,
+    mac: Mac,
+    workers: usize,
+    sockets: SocketConfig,
+    peak: PeakRate,
+}
+
+impl Backend for InterfaceConfig {
+    fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error> {
+        check_spread(self, opening.workers)?;
+        let interface = Interface::attach(self)?;
+        let facts = os::interface_facts(&self.name)?;
+        Ok(Box::new(Open {
+            interface,
+            mac: Mac::new(facts.mac),
+            workers: opening.workers,
+            sockets: *opening.sockets,
+            peak: opening.peak(facts.speed),
+        }))
+    }
+}
+
+impl OpenPort for Open {
+    fn info(&self) -> PortInfo {
+        PortInfo { name: self.interface.name().to_owned(), mac: self.mac }
+    }
+
+    fn report(&self) -> PortReport {
+        PortReport {
+            name: self.interface.name().to_owned(),
+            kind: PortKind::AfXdp,
+            driver: Some(DriverReport {
+                xdp_mode: Some(self.interface.mode()),
+                zero_copy: false, // known when the sockets are open: see `learn`
+                queues: self.interface.queues().to_vec(),
+                dpdk_driver: None,
+                wakes: None,
+            }),
+            rx_descriptors: self.sockets.rings.rx,
+            peak: Some(self.peak),
+        }
+    }
+
+    fn slots(&self, worker: usize) -> u32 {
+        self.sockets.slots_per_queue() * self.share(worker).len() as u32
+    }
+
+    fn device(&self, worker: usize, share: &mut Share<'_>) -> Result<Box<dyn Device>, Error> {
+        let (pool, context) = share.context(|pool| Ok(XskContext::new(pool)))?;
+        Ok(Box::new(AfXdpDevice::open(&self.interface, &self.share(worker), &self.sockets, context, pool)?))
+    }
+
+    fn learn(&self, device: &dyn Device, report: &mut PortReport) {
+        if let Some(driver) = &mut report.driver {
+            let can = device.capabilities();
+            (driver.zero_copy, driver.wakes) = (can.zero_copy, Some(can.wakes));
+        }
+    }
+}
+
+impl Open {
+    /// The queues of one worker: those whose position, modulo the number of workers, is the worker's number.
+    fn share(&self, worker: usize) -> Vec<u32> {
+        self.interface.queues().iter().copied().skip(worker).step_by(self.workers).collect()
+    }
+}
+
+/// Returns an error unless every worker gets a queue of every port.
+fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
+    if port.queues.len() >= workers {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what: format!("{workers} workers on the {} queue(s) of {}", port.queues.len(), port.name),
+        why: format!(
+            "every worker needs its own queue on each port; give more queues ({}:0-{})",
+            port.name,
+            workers - 1
+        ),
+    })
+}

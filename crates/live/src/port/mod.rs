@@ -1,0 +1,283 @@
+//! The ports of an instance: the user's choice ([`Backend`]), the opened port ([`OpenPort`]) with its properties
+//! ([`PortReport`]), and one device per worker.
+//!
+//! ```text
+//!   Backend ──open, once──► OpenPort ──device, per worker──► Device, in its wrappers
+//! ```
+
+mod interface;
+mod memory;
+mod pcap;
+
+use std::any::Any;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::time::{ClockId, clock_gettime};
+use units::{BitRate, Instant, Monotonic, Nanos, PacketRate};
+
+use crate::Error;
+use crate::app::PortInfo;
+use crate::cpu::{Cpu, LinuxCpu};
+use crate::device::Device;
+use crate::device::afxdp::{SocketConfig, XdpMode};
+use crate::device::capture::{CaptureConfig, CaptureMeter, Capturing};
+use crate::device::fault::{FaultMeter, FaultPlan, Faulty};
+use crate::device::trace::{TraceLog, Traced};
+use crate::pool::{Pool, PoolConfig};
+
+pub use memory::MemoryConfig;
+
+/// Size of the shortest Ethernet frame in bytes, with its check sequence (IEEE 802.3-2018, 3.2.7). If only a line rate
+/// is known, the peak packet rate assumes this size.
+const SHORTEST_FRAME: u64 = 64;
+/// Line rate that is assumed if a port's driver reports none. [`PeakRateSource`] then says so.
+pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
+/// Frame slots per queue for a port without kernel rings. Such a device reports as many descriptors.
+const SLOTS_WITHOUT_KERNEL: u32 = 512;
+
+/// A port as the user chose it, not open yet: what an instance makes its devices from.
+///
+/// [`InterfaceConfig`](crate::device::afxdp::InterfaceConfig), [`MemoryConfig`] and
+/// [`PcapPlay`](crate::device::pcap::PcapPlay) are the backends of this crate. Another crate can bring its own: nothing
+/// here matches on the kind.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// Opens the port, once, for all workers. What is missing is reported here, before any worker starts.
+    fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error>;
+}
+
+/// A port of an instance: any [`Backend`].
+pub type PortConfig = Arc<dyn Backend>;
+
+/// What a backend is told when it opens a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a> {
+    /// The port's number, from 0.
+    pub number: usize,
+    /// Number of workers. Each gets one device of the port.
+    pub workers: usize,
+    /// Settings of AF_XDP sockets. Other backends use the size of the rings.
+    pub sockets: &'a SocketConfig,
+    /// The highest packet rate of a queue, if the user stated it.
+    pub peak_rate: Option<PacketRate>,
+}
+
+impl Opening<'_> {
+    /// The peak rate of a port on which frames can be lost: the one that the user stated, or else that of the shortest
+    /// frames at the line rate.
+    pub fn peak(&self, speed: Option<BitRate>) -> PeakRate {
+        let of = |speed: BitRate, from| PeakRate { rate: speed.frames_of(SHORTEST_FRAME), from };
+        self.stated_peak().unwrap_or(match speed {
+            Some(speed) => of(speed, PeakRateSource::LineRate),
+            None => of(ASSUMED_SPEED, PeakRateSource::Assumed),
+        })
+    }
+
+    /// The peak rate that the user stated, for a port whose sender waits for the receiver.
+    pub fn stated_peak(&self) -> Option<PeakRate> {
+        self.peak_rate.map(|rate| PeakRate { rate, from: PeakRateSource::Given })
+    }
+}
+
+/// An opened port that can give each worker its device.
+pub trait OpenPort: fmt::Debug {
+    /// What the application needs to know of the port.
+    fn info(&self) -> PortInfo;
+
+    /// The port's properties. Those that only a device knows follow from [`learn`](OpenPort::learn).
+    fn report(&self) -> PortReport;
+
+    /// Number of frame slots that the device of worker number `worker` can hold.
+    fn slots(&self, worker: usize) -> u32;
+
+    /// The smallest slot that the port can use, in bytes.
+    fn least_frame_size(&self) -> u32 {
+        PoolConfig::default().frame_size
+    }
+
+    /// Opens the device of worker number `worker`.
+    fn device(&self, worker: usize, share: &mut Share<'_>) -> Result<Box<dyn Device>, Error>;
+
+    /// Fills in the properties that only an open device knows.
+    fn learn(&self, _device: &dyn Device, _report: &mut PortReport) {}
+}
+
+/// What the devices of one worker have in common.
+#[derive(Debug)]
+pub struct Share<'a> {
+    /// The worker's pool. All its devices receive into it and send from it.
+    pub pool: &'a mut Pool,
+    contexts: Vec<Box<dyn Any>>,
+}
+
+impl<'a> Share<'a> {
+    /// What the devices on `pool` share: nothing yet.
+    pub fn new(pool: &'a mut Pool) -> Self {
+        Self { pool, contexts: Vec::new() }
+    }
+
+    /// The pool, and what the worker's devices of one backend share: an AF_XDP UMEM, a DPDK mempool. The first device
+    /// makes it.
+    pub fn context<T: 'static>(
+        &mut self,
+        make: impl FnOnce(&mut Pool) -> Result<T, Error>,
+    ) -> Result<(&mut Pool, &mut T), Error> {
+        let known = self.contexts.iter().position(|context| context.is::<T>());
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let made = make(self.pool)?;
+                self.contexts.push(Box::new(made));
+                self.contexts.len() - 1
+            }
+        };
+        match self.contexts[index].downcast_mut::<T>() {
+            Some(context) => Ok((self.pool, context)),
+            None => unreachable!("found by its type, or made just now"),
+        }
+    }
+}
+
+/// The properties of an opened port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortReport {
+    /// The interface's name, `memory-N`, the file's path, or what the backend calls the port.
+    pub name: String,
+    /// The kind of port.
+    pub kind: PortKind,
+    /// The properties of the driver behind the port. `None` if there is no driver.
+    pub driver: Option<DriverReport>,
+    /// Number of receive descriptors per queue.
+    pub rx_descriptors: u32,
+    /// The peak packet rate from which the loss bound (see
+    /// [`InstanceConfig::mode`](crate::instance::InstanceConfig::mode)) is computed. `None` if nothing can be lost,
+    /// because the sender waits for the receiver.
+    pub peak: Option<PeakRate>,
+}
+
+units::named! {
+    /// The kind of a port, as documents name it. It says nothing about how the port works: that is the backend's.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PortKind {
+        /// A network interface, opened through AF_XDP.
+        AfXdp = "af_xdp",
+        /// An endless supply of one frame.
+        Memory = "memory",
+        /// A capture file.
+        Pcap = "pcap",
+        /// A port of a DPDK driver.
+        Dpdk = "dpdk",
+    }
+}
+
+/// The properties of a driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DriverReport {
+    /// Where the XDP program runs. `None` if the port needs none.
+    pub xdp_mode: Option<XdpMode>,
+    /// Whether the driver receives directly into the worker's pool.
+    pub zero_copy: bool,
+    /// The receive queues that this instance serves.
+    pub queues: Vec<u32>,
+    /// The DPDK driver's name. `None` for a driver of the kernel.
+    pub dpdk_driver: Option<String>,
+    /// Whether the port has receive interrupts, which end a block. `None` until its device is open.
+    pub wakes: Option<bool>,
+}
+
+/// The highest rate at which packets may arrive at one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeakRate {
+    /// The rate in packets per second.
+    pub rate: PacketRate,
+    /// How the rate was determined.
+    pub from: PeakRateSource,
+}
+
+units::named! {
+    /// How a peak rate was determined.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PeakRateSource {
+        /// The user stated it.
+        Given = "given",
+        /// The shortest frames at the line rate that the driver reports.
+        LineRate = "line_rate",
+        /// The shortest frames at [`ASSUMED_SPEED`], because the driver reports no line rate.
+        Assumed = "assumed",
+    }
+}
+
+/// What is put around each device. From the inside to the outside: faults, trace, capture.
+#[derive(Clone, Debug, Default)]
+pub struct Wrappers {
+    /// The faults to inject. `None` injects none.
+    pub fault: Option<FaultPlan>,
+    /// Number of latest calls to remember per device. `None` remembers none.
+    pub trace: Option<usize>,
+    /// The file to which all frames are written. If there are several devices, each has its own: `FILE-WORKER-PORT`.
+    /// `None` captures nothing.
+    pub capture: Option<PathBuf>,
+}
+
+/// The reports of one device's wrappers.
+#[derive(Clone, Debug)]
+pub struct WrapperReport {
+    /// The worker's number, from 0.
+    pub worker: usize,
+    /// The port's number, from 0.
+    pub port: usize,
+    /// The injected faults. `None` if none were requested.
+    pub fault: Option<FaultMeter>,
+    /// The remembered calls. `None` if none were requested.
+    pub trace: Option<TraceLog>,
+    /// The capture file and its counters. `None` if no capture was requested.
+    pub capture: Option<(PathBuf, CaptureMeter)>,
+}
+
+impl Wrappers {
+    /// Puts the requested wrappers around a device. `alone` says that it is the only device.
+    pub(crate) fn wrap(
+        &self,
+        mut device: Box<dyn Device>,
+        (worker, port): (usize, usize),
+        alone: bool,
+    ) -> Result<(Box<dyn Device>, WrapperReport), Error> {
+        let mut report = WrapperReport { worker, port, fault: None, trace: None, capture: None };
+        if let Some(mut plan) = self.fault {
+            // Two devices with the same seed would fail in step.
+            plan.seed = plan.seed.wrapping_add((worker as u64) << 32 | port as u64);
+            let (faulty, meter) = Faulty::new(device, plan)?;
+            (device, report.fault) = (Box::new(faulty), Some(meter));
+        }
+        if let Some(calls) = self.trace {
+            let (traced, log) = Traced::new(device, monotonic as fn() -> Instant<Monotonic>, calls);
+            (device, report.trace) = (Box::new(traced), Some(log));
+        }
+        if let Some(path) = &self.capture {
+            let path = if alone { path.clone() } else { numbered(path, worker, port) };
+            let config = CaptureConfig { clock_to_realtime: clock_to_realtime(), ..CaptureConfig::new(&path) };
+            let (capturing, meter) = Capturing::new(device, monotonic as fn() -> Instant<Monotonic>, &config)?;
+            (device, report.capture) = (Box::new(capturing), Some((path, meter)));
+        }
+        Ok((device, report))
+    }
+}
+
+fn numbered(path: &Path, worker: usize, port: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("-{worker}-{port}"));
+    name.into()
+}
+
+fn monotonic() -> Instant<Monotonic> {
+    LinuxCpu.now()
+}
+
+/// What to add to a time of the monotonic clock to get nanoseconds since 1970: the real-time clock less the monotonic
+/// clock.
+pub fn clock_to_realtime() -> Nanos {
+    let now = clock_gettime(ClockId::Realtime);
+    let realtime = Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    realtime.saturating_sub(Nanos::from_nanos(monotonic().as_nanos()))
+}
