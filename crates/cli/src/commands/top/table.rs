@@ -173,7 +173,7 @@ mod tests {
         let expected = "\
 WORKER  APP    MODE                 STATE          RX        TX   DROPS     P50     P99  P99.9     MAX     CPU  WAKE-UPS
 edge/0  l2fwd  adaptive p99.9=50us  running  2.00kpps  1.80kpps  200pps  2.51us  2.99us      –  2.99us  12.0 %    2000/s
-edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffic 20.0 %; drops no_route 200pps
+edge/0: occupancy 12 %; time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffic 20.0 %; drops no_route 200pps
 edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets
 ";
         assert_eq!(render(&document()), expected);

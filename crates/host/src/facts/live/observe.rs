@@ -164,7 +164,7 @@ fn follow(sockets: &mut HashMap<u64, Followed>, now: SocketState) {
     seen.last = now;
 }
 
-/// The sockets that moved data, with their processes.
+/// The sockets that moved data, or in which data waited, with their processes.
 fn moved(sockets: HashMap<u64, Followed>) -> Vec<SocketSeen> {
     let mut kept: Vec<(u64, Followed)> =
         sockets.into_values().filter(|seen| seen.samples >= 2).map(|seen| (work(&seen), seen)).collect();
@@ -176,16 +176,16 @@ fn moved(sockets: HashMap<u64, Followed>) -> Vec<SocketSeen> {
     kept.iter().map(|(_, seen)| socket(seen, owners.get(&seen.last.inode).copied())).collect()
 }
 
-/// How much a socket did. UDP sockets have no counters: what was ever queued or dropped counts.
+/// How much a socket did, and how much waited in it: a connection whose window is closed moves nothing and is the worst of
+/// all. UDP sockets count no bytes, only drops.
 fn work(seen: &Followed) -> u64 {
     let tcp = |info: TcpInfo| info.bytes_acked.unwrap_or(0) + info.bytes_received.unwrap_or(0);
-    match (seen.first.tcp, seen.last.tcp) {
+    let drops = |state: SocketState| state.memory.map_or(0, |memory| u64::from(memory.drops));
+    let moved = match (seen.first.tcp, seen.last.tcp) {
         (Some(first), Some(last)) => tcp(last).saturating_sub(tcp(first)),
-        _ => {
-            let drops = |state: SocketState| state.memory.map_or(0, |memory| u64::from(memory.drops));
-            drops(seen.last).saturating_sub(drops(seen.first)) + seen.rx_queue as u64 + seen.in_transmission as u64
-        }
-    }
+        _ => drops(seen.last).saturating_sub(drops(seen.first)),
+    };
+    moved + seen.rx_queue as u64 + seen.in_transmission as u64
 }
 
 fn socket(seen: &Followed, pid: Option<u32>) -> SocketSeen {

@@ -1,6 +1,7 @@
 //! The frequency limits of one policy, moved again and again, and restored at the end through the journal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use host::knob::{Access, Limits};
@@ -59,7 +60,12 @@ impl Changer {
     pub fn during<T>(&mut self, period: Nanos, work: impl FnOnce() -> T) -> (T, Tally) {
         let ended = AtomicBool::new(false);
         let (done, tally) = std::thread::scope(|scope| {
-            let changing = scope.spawn(|| self.change_until(&ended, period));
+            let (placed, is_placed) = mpsc::channel();
+            let (changer, ended) = (&mut *self, &ended);
+            let changing = scope.spawn(move || changer.change_until(ended, period, &placed));
+            // It inherits the CPU and the priority of this thread, whose loop never yields: without this wait it would
+            // never come to raise its own.
+            let _ = is_placed.recv();
             let done = work();
             ended.store(true, Ordering::Relaxed);
             changing.thread().unpark();
@@ -71,9 +77,10 @@ impl Changer {
         (done, tally)
     }
 
-    fn change_until(&mut self, ended: &AtomicBool, period: Nanos) -> Tally {
+    fn change_until(&mut self, ended: &AtomicBool, period: Nanos, placed: &Sender<()>) -> Tally {
         // Without the privilege, the changes come when the loops leave room for them; the tally says how many came.
         let _ = place_this_thread(Scheduling { cpu: Some(self.cpu), fifo: Some(PRIORITY) });
+        let _ = placed.send(());
         let period = Duration::from_nanos(period.as_nanos());
         let mut due = Instant::now() + period;
         let mut tally = Tally::default();
