@@ -326,9 +326,9 @@ mod tests {
         for (sequence, latency) in latency.into_iter().enumerate() {
             ledger.received(sequence as u64, Nanos::from_nanos(latency));
         }
-        let stopped = [gap(1_200_000_000, 1_200_010_000)];
+        let stopped = [gap(1_200_000, 1_200_010)];
         let recovery = Recovery { fixed: Nanos::ZERO, share_ppm: 0 };
-        let seconds = seconds(&ledger, Instant::ORIGIN, Nanos::from_nanos(1_000), &stopped, &[], recovery);
+        let seconds = seconds(&ledger, START, Nanos::from_nanos(1_000), &stopped, &[], recovery);
         let seen: Vec<_> = seconds
             .iter()
             .map(|of| {
