@@ -129,6 +129,7 @@ fn killed_anywhere_while_steering() {
     let root = machine("kill-steer");
     let access = Access::below(&root.0).unwrap();
     let before = snapshot(&root.0);
+    let policy = root.0.join("sys/devices/system/cpu/cpufreq/policy0");
     let (mut steps, mut changed, mut kept) = (0, 0, 0);
     for step in 1..=MOST {
         let ended = child(STEER, &root.0, step);
@@ -147,6 +148,10 @@ fn killed_anywhere_while_steering() {
             kept += 1;
             std::fs::write(&watchdog, "1\n").unwrap();
             take_back(&access, Which::All).unwrap();
+        }
+        // A folder keeps the speed that was set. The kernel shows it for the governor `userspace` alone.
+        if std::fs::read_to_string(policy.join("scaling_governor")).unwrap() != "userspace\n" {
+            std::fs::write(policy.join("scaling_setspeed"), "<unsupported>\n").unwrap();
         }
         assert_eq!(snapshot(&root.0), before, "killed before operation {step}");
         assert!(transactions(&access).unwrap().is_empty(), "{step}: nothing is left open");

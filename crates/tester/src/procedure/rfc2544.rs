@@ -1,5 +1,5 @@
-//! The procedures of RFC 2544 for each frame size: throughput and loss here, latency in [`timing`](super::timing), the
-//! rest in [`overload`](super::overload).
+//! The procedures of RFC 2544 for each frame size: throughput and loss here, latency in [`timing`], the
+//! rest in [`overload`].
 
 use units::PacketRate;
 

@@ -56,15 +56,17 @@ impl Mean {
 
 /// Samples for `length`.
 pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
-    let start = Instant::now();
-    let end = start + Duration::from_nanos(length.as_nanos());
     let mut client = Client::new();
     let links = links(root);
+    // Loading its programs may take longer than the observation.
     let (napis, watch) = watch(&mut client, &links);
+    let start = Instant::now();
+    let end = start + Duration::from_nanos(length.as_nanos());
     let mut sockets: HashMap<u64, Followed> = HashMap::new();
     let mut qdiscs: BTreeMap<(usize, usize), (Qdisc, Qdisc, Mean)> = BTreeMap::new();
     let mut seen = Observed::default();
-    loop {
+    // A single sample shows no change, however late this thread comes to take it.
+    for pass in 1.. {
         match sample(&mut client) {
             Ok(all) => {
                 all.into_iter().for_each(|state| follow(&mut sockets, state));
@@ -80,10 +82,10 @@ pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
             }
         }
         let now = Instant::now();
-        if now >= end {
+        if now >= end && pass >= 2 {
             break;
         }
-        thread::sleep(BETWEEN.min(end - now));
+        thread::sleep(BETWEEN.min(end.saturating_duration_since(now)));
     }
     seen.length_ns = start.elapsed().as_nanos() as u64;
     if seen.samples > 0 {
@@ -176,16 +178,22 @@ fn moved(sockets: HashMap<u64, Followed>) -> Vec<SocketSeen> {
     kept.iter().map(|(_, seen)| socket(seen, owners.get(&seen.last.inode).copied())).collect()
 }
 
-/// How much a socket did, and how much waited in it: a connection whose window is closed moves nothing and is the worst of
-/// all. UDP sockets count no bytes, only drops.
+/// How much a socket did, or how much waited in it: a connection whose window is closed moves nothing and is the worst of
+/// all. UDP sockets have no counters: what was ever queued or dropped counts.
 fn work(seen: &Followed) -> u64 {
     let tcp = |info: TcpInfo| info.bytes_acked.unwrap_or(0) + info.bytes_received.unwrap_or(0);
-    let drops = |state: SocketState| state.memory.map_or(0, |memory| u64::from(memory.drops));
-    let moved = match (seen.first.tcp, seen.last.tcp) {
-        (Some(first), Some(last)) => tcp(last).saturating_sub(tcp(first)),
-        _ => drops(seen.last).saturating_sub(drops(seen.first)),
-    };
-    moved + seen.rx_queue as u64 + seen.in_transmission as u64
+    match (seen.first.tcp, seen.last.tcp) {
+        // The queues of a listening socket, which has no remote port, are those of its connections.
+        (Some(first), Some(last)) => {
+            let moved = tcp(last).saturating_sub(tcp(first));
+            let waits = u64::from(seen.last.rx_queue_bytes) + u64::from(seen.last.tx_queue_bytes);
+            moved + if seen.last.remote_port == 0 { 0 } else { waits }
+        }
+        _ => {
+            let drops = |state: SocketState| state.memory.map_or(0, |memory| u64::from(memory.drops));
+            drops(seen.last).saturating_sub(drops(seen.first)) + seen.rx_queue as u64 + seen.in_transmission as u64
+        }
+    }
 }
 
 fn socket(seen: &Followed, pid: Option<u32>) -> SocketSeen {
@@ -325,11 +333,16 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_moved_nothing_is_left_out() {
+    fn a_connection_that_moved_nothing_is_left_out_unless_data_waits() {
         let info = |bytes| Some(TcpInfo { bytes_acked: Some(bytes), rtt_us: Some(90), ..TcpInfo::default() });
         let mut sockets = HashMap::new();
         let _ = [state(0, 0, info(5)), state(0, 0, info(5))].map(|now| follow(&mut sockets, now));
         assert!(moved(sockets).is_empty());
+        // Unless data waits: the window is closed.
+        let mut sockets = HashMap::new();
+        let waits = SocketState { remote_port: 9, tx_queue_bytes: 64_000, ..state(0, 0, info(5)) };
+        let _ = [waits, waits].map(|now| follow(&mut sockets, now));
+        assert_eq!(moved(sockets)[0].tcp.clone().unwrap().bytes_acked, Some(0));
         let mut sockets = HashMap::new();
         let _ = [state(0, 0, info(5)), state(0, 0, info(25))].map(|now| follow(&mut sockets, now));
         let tcp = moved(sockets)[0].tcp.clone().unwrap();
