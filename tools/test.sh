@@ -13,7 +13,7 @@ trap 'rm -rf "$scratch"' EXIT
 export APUS_SKIPS="$scratch/skips" APUS_FIRST_ATTEMPTS="${APUS_FIRST_ATTEMPTS:-$scratch/attempts}"
 
 # What only computes runs beside what waits (labs, timers, other programs), in CPU time that nobody else wants.
-computes='audit policy sim units'
+computes='audit policy sim steer units'
 # Of what mostly waits for programs that it started, more tests at a time than there are CPUs.
 waits='cli'
 
