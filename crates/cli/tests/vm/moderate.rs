@@ -112,7 +112,7 @@ fn rounding(guest: &Guest) {
     ok(guest.run("ip link set eth0 up; sleep 1"));
     let before = ok(guest.run(SETTINGS));
     // The driver keeps whole interrupts a second: 250, and then 248.
-    let output = ok(guest.output("apus moderate eth0 --place nic --policy static:4000us --duration 500ms --json"));
+    let output = ok(guest.output("apus moderate eth0 --place nic --policy static:4000us --duration 3s --json"));
     assert_eq!(output.status, 0, "{output:?}");
     let document: Json = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
     let queue = &document["queues"][0];
