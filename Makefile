@@ -28,7 +28,7 @@ lib: ## Build libapus alone, into target/libapus: include/apus.h, lib/libapus.so
 
 dpdk: ## Build target/release/apus-dpdk, which has ports of DPDK drivers (docs/dpdk.md)
 	@tools/setup.sh dpdk
-	$(CARGO) build --release -p cli --features dpdk --bin apus-dpdk
+	$(CARGO) build --profile $(or $(PROFILE),release) -p cli --features dpdk --bin apus-dpdk
 
 test-dpdk: ## Run the tests of the DPDK ports; those over kernel interfaces need root
 	@tools/setup.sh dpdk
