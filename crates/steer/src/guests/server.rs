@@ -1,4 +1,4 @@
-//! The host's side of all guests' channels: what each asks for, what it may, and what becomes of it.
+//! The host's side of all guests' channels: checks each request against the guest's manifest, and has it carried out.
 //!
 //! ```text
 //!   bytes ──► Parser ──► Message ──► rate ──► manifest ──► Wish of a vCPU ──┐
