@@ -112,7 +112,8 @@ fn a_long_procedure_that_is_interrupted_or_loses_its_port_keeps_what_it_measured
     for cut in ["signal", "port"] {
         let file = root.0.join(format!("{cut}.json")).display().to_string();
         let words = ["bench", "rfc2544", "--quick", "--streams", "1000", "--max-rate", "2kpps", "--duration", "500ms"];
-        let words = [&words[..], &["--frame", "64", "-o", &file]].concat();
+        // Several sizes: on a stalled machine no rate passes, which ends a size after few frames.
+        let words = [&words[..], &["--frame", "64,128,256,512,1024,1280,1518", "-o", &file]].concat();
         let ports = ["--tx", "left0", "--tx-netns", &left, "--rx", "right0", "--rx-netns", &right, "--json"];
         let command = &mut plain(&[&words[..], &ports].concat());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
