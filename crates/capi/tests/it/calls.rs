@@ -98,7 +98,7 @@ fn a_wrong_configuration_is_refused_with_the_field() {
         (Code::Config, "instance \"a/b\"", &|c| c.name = c"a/b".as_ptr()),
         (Code::Profile, "it is no profile", &|c| c.profile = c"[]".as_ptr()),
         (Code::Profile, "/nowhere", &|c| c.profile_path = c"/nowhere".as_ptr()),
-        (Code::Config, "one of the two", &|c| (c.profile, c.profile_path) = (c"{}".as_ptr(), c"/x".as_ptr())),
+        (Code::Config, "only one of them", &|c| (c.profile, c.profile_path) = (c"{}".as_ptr(), c"/x".as_ptr())),
     ];
     for (code, why, change) in cases {
         let mut config = Config::default();
