@@ -216,6 +216,10 @@ int apus_unwatch(apus_waiter *waiter, int fd);
  * uses less power meanwhile. Returns APUS_E_UNSUPPORTED on a CPU without waitpkg. An address of NULL stops the watch. */
 int apus_watch_memory(apus_waiter *waiter, const volatile uint64_t *address, uint64_t mask, uint64_t value);
 
+/* Sets what can end a block, APUS_WAKES_, for callers that learn it only after apus_waiter_new. A change resets the policy.
+ * Not between the two halves of a wait. */
+int apus_set_wakes(apus_waiter *waiter, uint32_t wakes);
+
 /* Waits as the policy decides. Call it after a poll that returned `received` packets, when all of them are processed.
  * Returns the kind of wait (APUS_POLL to APUS_BLOCK). `done` may be NULL. A descriptor that is still readable ends a
  * block at once, so no packet is missed. */

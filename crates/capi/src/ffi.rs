@@ -9,7 +9,7 @@ use crate::decide::{Decider, kind_of};
 use crate::error::{Code, fail, last};
 use crate::handle::{Place, Table, guarded};
 use crate::sys::Memory;
-use crate::types::{APUS_ABI, APUS_MAX_QUEUES, Config, DecisionOut, Done, EndedIn, QueueIn};
+use crate::types::{APUS_ABI, APUS_MAX_QUEUES, Config, DecisionOut, Done, EndedIn, QueueIn, Wakes};
 use crate::waiter::Waiter;
 
 static POLICIES: Table<Decider> = Table::new();
@@ -209,6 +209,16 @@ pub extern "C" fn apus_watch(waiter: WaiterHandle, fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_unwatch(waiter: WaiterHandle, fd: c_int) -> c_int {
     returned(WAITERS.with(waiter, |waiter| waiter.unwatch(fd).map(|()| 0)))
+}
+
+/// Sets what can end a block.
+#[unsafe(no_mangle)]
+pub extern "C" fn apus_set_wakes(waiter: WaiterHandle, wakes: u32) -> c_int {
+    returned(WAITERS.with(waiter, |waiter| {
+        let known = Wakes::ALL.into_iter().find(|known| *known as u32 == wakes);
+        let wakes = known.ok_or_else(|| fail(Code::Config, format_args!("{wakes} is none of APUS_WAKES_")))?;
+        waiter.set_wakes(wakes).map(|()| 0)
+    }))
 }
 
 /// Sets or removes the memory whose change ends blocks.

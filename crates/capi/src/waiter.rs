@@ -87,6 +87,24 @@ impl Waiter {
         })
     }
 
+    /// Sets what can end a block. If that changes, the policy starts anew.
+    pub fn set_wakes(&mut self, wakes: Wakes) -> Result<(), Code> {
+        self.own()?;
+        if self.begun.is_some() {
+            return Err(fail(Code::Order, "apus_set_wakes was called during a wait: call apus_wait_end first"));
+        }
+        let anew = self.settings.wakes != wakes;
+        self.settings.wakes = wakes;
+        if anew {
+            self.policy = self.settings.policy(match wakes {
+                Wakes::Watched => !self.watched.is_empty() || self.memory.is_some(),
+                Wakes::Caller => true,
+                Wakes::Nothing => false,
+            });
+        }
+        Ok(())
+    }
+
     /// Adds a descriptor that ends blocks.
     pub fn watch(&mut self, fd: i32) -> Result<(), Code> {
         self.watchable()?;

@@ -243,7 +243,17 @@ static void one(void) {
         return;
     }
     default:
-        switch (below(5)) {
+        switch (below(6)) {
+        case 4: {
+            uint32_t wakes = chance(8) ? (uint32_t)any() : below(3);
+            got = apus_set_wakes(handle, wakes);
+            defined("apus_set_wakes", got);
+            if (code) expect("apus_set_wakes of no handle", got, code);
+            else if (wakes > APUS_WAKES_NOTHING) expect("apus_set_wakes", got, APUS_E_CONFIG);
+            else expect("apus_set_wakes", got, at->begun ? APUS_E_ORDER : 0);
+            if (got == 0) at->wakes = wakes;
+            return;
+        }
         case 0:
             got = apus_count(handle, any(), any(), any(), any());
             defined("apus_count", got);
