@@ -193,6 +193,8 @@ static void sleeps(const char *arg) {
     }
     UNTIL(worker.received == count);
     uint64_t lasted = apus_now() - began;
+    /* On a machine too busy for the goal it polled meanwhile, but not for ever. */
+    UNTIL(counts_of(1).waits[APUS_SLEEP] > count / 10);
     worker_ends();
     apus_dpdk_counts counts = counts_of(1);
     show("every 200 us", counts);
@@ -200,7 +202,7 @@ static void sleeps(const char *arg) {
     printf("p50 %" PRIu64 " ns, p99 %" PRIu64 " ns, CPU %" PRIu64 " %%\n", worker.late_ns[count / 2], worker.late_ns[count * 99 / 100],
            100 * worker.spent_ns / lasted);
     CHECK(counts.packets == count && counts.error == 0 && counts.wakes == APUS_DPDK_TIMER);
-    CHECK(counts.waits[APUS_SLEEP] > count / 10 && counts.waits[APUS_BLOCK] == 0);
+    CHECK(counts.waits[APUS_BLOCK] == 0);
     /* However busy the machine: nobody was forgotten. */
     CHECK(worker.late_ns[count / 2] < 30000000);
     CHECK(apus_dpdk_queue_disable(1, ring, 0) == 0);
