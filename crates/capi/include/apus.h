@@ -104,6 +104,15 @@ enum {
     APUS_WAKES_NOTHING = 2  /* nothing: only timed waits are used */
 };
 
+/* apus_queue.stamped: how the arrival times of packets are known. */
+enum {
+    APUS_STAMPED_NOT = 0,       /* there are no time stamps: it is only known that packets arrived after first_ns. With a
+                                   waiter, first_ns may then be 0, because the waiter knows the time of the previous poll */
+    APUS_STAMPED_MONOTONIC = 1, /* time stamps of CLOCK_MONOTONIC. With apus_decide: of the clock that now_ns is from */
+    APUS_STAMPED_REALTIME = 2   /* time stamps of CLOCK_REALTIME, such as the kernel's own (SO_TIMESTAMPNS). With waiters
+                                   only */
+};
+
 /* apus_config.flags */
 #define APUS_KEEP_TIMER_SLACK 1u /* Do not change the thread's timer slack. Without this flag, the first wait sets it to
                                     1 ns, because the kernel's default delays each sleep by up to 50 us
@@ -143,8 +152,7 @@ typedef struct apus_queue {
     uint64_t picked_up_ns; /* time at which the packets were taken. With a waiter, 0 means the end of the last wait */
     uint32_t received;     /* number of packets */
     uint32_t fill;         /* packets that were in the ring, including those received; 0: same as received */
-    uint32_t stamped;      /* 1: the device stamps arrivals. 0: it is only known that packets arrived after first_ns. With
-                              a waiter, first_ns may then be 0, because the waiter knows the time of the previous poll */
+    uint32_t stamped;      /* APUS_STAMPED_: which clock the two times are of */
     uint32_t reserved;     /* 0 */
 } apus_queue;
 

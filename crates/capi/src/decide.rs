@@ -5,7 +5,7 @@ use units::{Clock, Instant, Nanos};
 
 use crate::config::Settings;
 use crate::error::{Code, fail};
-use crate::types::{APUS_MAX_QUEUES, APUS_NEVER, APUS_UNKNOWN, DecisionOut, EndedIn, QueueIn, Wakes};
+use crate::types::{APUS_MAX_QUEUES, APUS_NEVER, APUS_UNKNOWN, DecisionOut, EndedIn, QueueIn, Stamped, Wakes};
 
 /// Latest time that callers may pass, in ns: 146 years. Beyond it, sums of times could overflow.
 pub const LATEST: u64 = 1 << 62;
@@ -87,7 +87,7 @@ impl<C> Seen<C> {
             return Err(wrong(Code::Limit, &format_args!("the maximum number of queues is {APUS_MAX_QUEUES}")));
         }
         let QueueIn { received, fill, stamped, reserved, .. } = *queue;
-        if stamped > 1 || reserved != 0 {
+        if stamped > Stamped::Monotonic as u32 || reserved != 0 {
             return Err(wrong(Code::Observation, &format_args!("stamped is {stamped}, reserved is {reserved}")));
         }
         if fill != 0 && fill < received {

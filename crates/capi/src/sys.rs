@@ -9,7 +9,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use units::{Instant, Monotonic, Nanos};
 
 use crate::error::{Code, fail};
-use crate::types::{APUS_MAX_QUEUES, Woken};
+use crate::types::{APUS_MAX_QUEUES, QueueIn, Stamped, Woken};
 
 /// A number that identifies the calling process: after fork(2), the child gets another one. Unlike getpid(2), this
 /// needs no system call: the number is in a page that the kernel clears for the child (madvise(2), `MADV_WIPEONFORK`).
@@ -40,6 +40,20 @@ impl LibcCpu {
         // SAFETY: `time` lives through the call.
         let read = unsafe { libc::clock_gettime(id, &mut time) };
         (read == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    /// The queue with stamps of `CLOCK_MONOTONIC` instead of `CLOCK_REALTIME`: each is as long ago by the one clock as by
+    /// the other. If the real time was set meanwhile, they are wrong by that much.
+    pub fn monotonic_stamps(mut queue: QueueIn) -> QueueIn {
+        if queue.stamped == Stamped::Realtime as u32
+            && let Some(real) = Self::clock(libc::CLOCK_REALTIME)
+        {
+            let now = live::os::monotonic().as_nanos();
+            let converted = |stamp: u64| now.saturating_sub(real.saturating_sub(stamp));
+            (queue.first_ns, queue.last_ns) = (converted(queue.first_ns), converted(queue.last_ns));
+            queue.stamped = Stamped::Monotonic as u32;
+        }
+        queue
     }
 }
 

@@ -43,6 +43,20 @@ units::named! {
     }
 }
 
+units::named! {
+    /// What is known of packets' arrivals: `apus_queue.stamped`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u32)]
+    pub enum Stamped {
+        /// They arrived after the queue was polled before.
+        Not = "not",
+        /// Stamps of the loop's clock.
+        Monotonic = "monotonic",
+        /// Stamps of `CLOCK_REALTIME`.
+        Realtime = "realtime",
+    }
+}
+
 /// `apus_config`. The header says what the fields mean.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -200,5 +214,6 @@ pub fn constants() -> Vec<(String, i128)> {
     all.extend(policy::wait::Reason::ALL.map(|reason| (upper("REASON_", reason.name()), reason as i128)));
     all.extend(Wakes::ALL.map(|wakes| (upper("WAKES_", wakes.name()), wakes as i128)));
     all.extend(Woken::ALL.map(|woken| (upper("WOKEN_", woken.name()), woken as i128)));
+    all.extend(Stamped::ALL.map(|stamped| (upper("STAMPED_", stamped.name()), stamped as i128)));
     all
 }

@@ -191,7 +191,8 @@ impl Waiter {
                 burst @ 1.. if queue.fill == 0 && queue.received >= burst => queue.received.saturating_add(1),
                 _ => queue.fill,
             };
-            seen.add(number, &QueueIn { fill, ..*queue }, now, Some(self.polls))?;
+            let queue = LibcCpu::monotonic_stamps(QueueIn { fill, ..*queue });
+            seen.add(number, &queue, now, Some(self.polls))?;
         }
         let ended = self.ended.take();
         self.count(seen.queues(), queues, ended.as_ref(), now);

@@ -139,7 +139,7 @@ static void queues_of(apus_queue *queues, uint32_t count) {
         if (chance(2)) continue;
         queues[i].received = chance(3) ? (uint32_t)any() : below(65);
         if (chance(8)) queues[i].fill = (uint32_t)any();
-        if (chance(8)) queues[i].stamped = below(3);
+        if (chance(8)) queues[i].stamped = below(4);
         if (chance(8)) queues[i].first_ns = any();
         if (chance(8)) queues[i].last_ns = any();
         if (chance(8)) queues[i].picked_up_ns = any();
