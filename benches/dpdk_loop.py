@@ -4,8 +4,9 @@
 The application is benches/dpdk_loop.c, a forwarder on net_af_xdp over a veth pair, built once for each way of waiting. In each
 round all of them run under one kind of traffic, one right after the other, before the round goes on to the next kind; their
 order shifts by one from round to round. One run is one sample. The generator (`apus bench latency`) spins on CPU 0 and the
-forwarder's lcore runs on CPU 1, both in SCHED_FIFO 50. CPU time is that of the forwarder's whole process. At saturation, the
-generator sends as fast as its port accepts frames, and testpmd's macswap runs too.
+forwarder's lcore runs on CPU 1, both in SCHED_FIFO 50, with the kernel's throttling of real-time threads off. CPU time is
+that of the forwarder's whole process. At saturation, the generator sends as fast as its port accepts frames, and testpmd's
+macswap runs too.
 
 The script needs root, two CPUs, cargo, and the Debian packages python3, iproute2, util-linux, dpdk-dev and libdpdk-dev. It
 builds what it runs (`make lib-dpdk build`), and undoes its changes at the end.
@@ -41,6 +42,25 @@ PEERS = {"pause": "PAUSE", "scale": "SCALE", "l3fwd-power": "L3FWD"}
 OURS = {f"libapus {us}us": us for us in GOALS}
 SCHEMES = {"poll": "POLL"} | PEERS | {name: "APUS" for name in OURS}
 SATURATION, SHARE = "saturation", 0.98
+
+
+class NoThrottling:
+    """The kernel takes 5 % of each second from real-time threads that spin (sched_rt_runtime_us). Peers spin: their packets
+    would be late by 50 ms."""
+
+    PATH = "/proc/sys/kernel/sched_rt_runtime_us"
+
+    def __enter__(self):
+        with open(self.PATH, encoding="ascii") as file:
+            self.before = file.read()
+        self.set("-1")
+
+    def __exit__(self, *_):
+        self.set(self.before)
+
+    def set(self, value):
+        with open(self.PATH, "w", encoding="ascii") as file:
+            file.write(value)
 
 
 class Loops:
@@ -117,7 +137,7 @@ def saturation(loops, lab, scheme, seconds):
 
 
 def measure(typed, runs, first):
-    with tempfile.TemporaryDirectory(prefix="apus-dpdk-loop") as scratch, HugePages(HUGE_PAGES), Lab("loop") as lab:
+    with tempfile.TemporaryDirectory(prefix="apus-dpdk-loop") as scratch, HugePages(HUGE_PAGES), NoThrottling(), Lab("loop") as lab:
         loops = Loops(scratch, os.path.abspath(typed.library))
         for number in range(first, first + typed.rounds):
             for place, traffic in enumerate(typed.traffic):
