@@ -8,7 +8,7 @@ use tester::document::Name;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.diagnose/1";
 
-/// The diagnosis: the likely causes of a symptom.
+/// Why it is slow.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -22,13 +22,13 @@ pub struct Document {
     pub ends: Vec<End>,
     /// The result in one word.
     pub verdict: Verdict,
-    /// Likelihood in percent at or above which a cause counts as found.
+    /// Likelihood from which on a cause counts as found.
     pub threshold_percent: u8,
-    /// All causes that were examined, the most likely first, including those that do not count as found.
+    /// Causes, the most likely first, with those that were not found.
     pub causes: Vec<Cause>,
-    /// Audit findings that can cause the symptom but that no observation confirms, the largest delay first.
+    /// Findings of the audit, which nothing that was seen confirms, the largest delay first.
     pub suspects: Vec<Suspect>,
-    /// What could not be observed, and why.
+    /// What was not seen, and why.
     pub unknown: Vec<String>,
 }
 
@@ -38,35 +38,35 @@ pub struct Document {
 pub enum Verdict {
     /// At least one cause was found.
     CausesFound,
-    /// Packets were observed, but nothing that explains the symptom.
+    /// Packets were seen, and nothing that explains the symptom.
     NothingFound,
-    /// No packets were observed at either end: there was no load, or it was not recorded.
+    /// No end saw packets: there was no load, or it was not recorded.
     NoLoadSeen,
 }
 
 /// What the user noticed.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Symptom {
-    /// Kind of the symptom.
+    /// The kind.
     pub kind: Name<SymptomKind>,
-    /// Throughput that the user measured, in bit/s.
+    /// Throughput measured.
     pub measured_bps: Option<u64>,
-    /// Throughput that the user expected, in bit/s.
+    /// Throughput expected.
     pub expected_bps: Option<u64>,
-    /// Mean round-trip time that the user measured, in ns.
+    /// Round-trip time measured.
     pub ping_ns: Option<u64>,
-    /// Round-trip time that the user expected, in ns.
+    /// Round-trip time expected.
     pub expected_ping_ns: Option<u64>,
-    /// Where the expected figures were measured.
+    /// Where the expected numbers were reached.
     pub reference: Name<Reference>,
 }
 
 /// One end.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct End {
-    /// Name of the host, the network namespace or the recording.
+    /// Its name.
     pub name: String,
-    /// The interface that was examined; empty if no interface carried packets.
+    /// The interface that was looked at; empty if none moved packets.
     pub interface: String,
     /// Time between the two readings of the counters; 0 if there was only one.
     pub watched_ns: u64,
@@ -74,7 +74,7 @@ pub struct End {
     pub rx_packets: Option<u64>,
     /// Packets sent.
     pub tx_packets: Option<u64>,
-    /// Longest time for which the interrupt moderation may hold back received packets, in ns.
+    /// Time for which received packets may be held.
     pub rx_hold_ns: Option<u64>,
     /// Polls of the interface's NAPI instances.
     pub polls: Option<u64>,
@@ -82,28 +82,28 @@ pub struct End {
     pub drops: std::collections::BTreeMap<String, u64>,
     /// Packets by receive queue.
     pub queues: std::collections::BTreeMap<String, u64>,
-    /// Number of sockets that transferred data.
+    /// Number of sockets that moved data.
     pub sockets: u64,
 }
 
 /// A cause.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Cause {
-    /// Identifier of the cause, such as `slow-app`.
+    /// Its name.
     pub id: String,
-    /// Strength of the evidence, 0 to 100; not a measured probability.
+    /// 0 to 100: a grade of the evidence, not a measured probability.
     pub likelihood_percent: u8,
-    /// Whether the likelihood reaches the threshold.
+    /// Whether it reaches the threshold.
     pub found: bool,
-    /// The end where the cause is; `null` if it is between the ends.
+    /// The end at which it is; `null` if it is between the ends.
     pub end: Option<String>,
-    /// The problem in one sentence, with its figure.
+    /// The problem in plain words with its number.
     pub headline: String,
-    /// How the cause leads to the symptom.
+    /// The mechanism.
     pub why: String,
-    /// Document that describes this.
+    /// Where the mechanism is described.
     pub reference: String,
-    /// The observations that point to this cause.
+    /// What was seen.
     pub evidence: Vec<Seen>,
     /// The experiment that would prove it.
     pub experiment: Experiment,
@@ -112,18 +112,18 @@ pub struct Cause {
 /// A piece of evidence.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Seen {
-    /// The observation, with its figure.
+    /// The number, in words.
     pub text: String,
-    /// File, counter or field in which it was observed.
+    /// Where it was read.
     pub source: String,
 }
 
 /// What would prove a cause.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Experiment {
-    /// Instructions: what to change, and what to measure.
+    /// What to do and what to look at.
     pub text: String,
-    /// Factor for a plan of `apus experiment`, in TOML; `null` if Apus cannot change this setting.
+    /// A factor of `apus experiment` (TOML), if a setting of Apus does it.
     pub factor: Option<String>,
 }
 
@@ -132,10 +132,10 @@ pub struct Experiment {
 pub struct Suspect {
     /// The end that has it.
     pub end: String,
-    /// Identifier of the audit rule.
+    /// The rule.
     pub rule: String,
     /// What the rule found.
     pub found: String,
-    /// Delay that the finding can add to a packet, in ns; `null` if unknown.
+    /// How much later it can make a packet.
     pub adds_ns: Option<u64>,
 }

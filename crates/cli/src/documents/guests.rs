@@ -15,7 +15,7 @@ pub const LOG: &str = "apus.power-serve-log/1";
 /// Name and version of the schema of `apus power request --json`.
 pub const REQUEST: &str = "apus.power-request/1";
 
-/// The state of the guests, or their results at the end.
+/// How the guests stand.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
@@ -24,12 +24,11 @@ pub struct Document {
     /// Name and version of this schema: `apus.power-serve/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// Time for which the command has served, in ns.
+    /// How long the command served.
     pub duration_ns: u64,
-    /// The guests, one for each manifest.
+    /// The guests.
     pub guests: Vec<Guest>,
-    /// Whether all settings were restored to their original values; `null` while the command serves, or if it changed
-    /// nothing.
+    /// Whether all settings have their original values again; `null` while it serves, or if there is nothing to restore.
     pub restored: Option<bool>,
 }
 
@@ -37,31 +36,31 @@ pub struct Document {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
-    /// Name of the guest, from the name of its manifest.
+    /// Its name: that of its manifest.
     pub name: String,
     /// Number of its channels that are connected.
     pub connected: usize,
-    /// Its channels, in the order of the manifest.
+    /// Its channels.
     pub channels: Vec<Channel>,
-    /// Why it is unknown on which CPUs the vCPUs run; `null` if that is known.
+    /// Why the places of its vCPUs are unknown; `null` if they are known.
     pub pinning_unknown: Option<String>,
-    /// The vCPUs that the manifest lists.
+    /// Its vCPUs, those of the manifest.
     pub vcpus: Vec<Vcpu>,
     /// Number of messages that it sent.
     pub messages: u64,
-    /// Number of requests that were granted in full.
+    /// Number of requests that were granted as asked.
     pub granted: u64,
-    /// Number of requests that were granted in part, because the manifest or the hardware does not allow more.
+    /// Number of requests of which the manifest or the hardware allowed only a part.
     pub limited: u64,
-    /// Number of requests that were accepted but not yet in force when they were answered.
+    /// Number of requests that were kept and not in force when they were answered.
     pub held: u64,
     /// Number of requests that were refused.
     pub refused: u64,
-    /// Number of messages that exceeded the rate that the manifest allows.
+    /// Number of messages above the rate of the manifest.
     pub over_rate: u64,
-    /// Number of messages that did not arrive completely within one second.
+    /// Number of messages whose rest did not come within a second.
     pub incomplete: u64,
-    /// Number of answers that were dropped because the guest had not read earlier ones.
+    /// Number of answers that were dropped because the guest did not read those before.
     pub unread: u64,
 }
 
@@ -69,11 +68,11 @@ pub struct Guest {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
-    /// Path of the socket.
+    /// The socket.
     pub path: String,
     /// Whether it is connected.
     pub connected: bool,
-    /// Why the channel is not connected; `null` if it is connected, or if no peer has connected yet.
+    /// Why it is not connected; `null` if it is, or if nobody has connected yet.
     pub trouble: Option<String>,
 }
 
@@ -81,23 +80,23 @@ pub struct Channel {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Vcpu {
-    /// Number of the vCPU, as the guest's kernel counts.
+    /// Its number.
     pub vcpu: u16,
-    /// Host CPUs on which the vCPU may run, such as `2` or `0-3`; `null` if unknown.
+    /// The CPUs on which it may run, as a list such as `2` or `0-3`; `null` if that is not known.
     pub cpus: Option<String>,
-    /// Frequency that the guest requests for this vCPU, in kHz; `null` if it requests none.
+    /// The frequency that it asks for; `null` if it asks for none.
     pub wish_khz: Option<u32>,
-    /// Latency goal that the guest requests, such as `p99=50us`; `null` if it requests none.
+    /// Its latency goal; `null` if it has none.
     pub goal: Option<String>,
-    /// Longest exit latency of idle states that the guest allows, in ns; `null` if it sets no limit.
+    /// The exit latency to which it limits idle states; `null` if it does not.
     pub idle_limit_ns: Option<u64>,
-    /// Frequency at which the core is fixed, in kHz; `null` if it is not fixed.
+    /// The frequency at which its core is fixed; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
-    /// Why the request is not in force; `null` if it is, or if there is none.
+    /// Why its wish is not in force; `null` if it is, or if it has none.
     pub why: Option<String>,
 }
 
-/// The running instances of `apus power serve` and their guests.
+/// What running instances serve.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct StatusDocument {
@@ -116,9 +115,9 @@ pub struct StatusDocument {
 pub struct Instance {
     /// Process ID.
     pub pid: u32,
-    /// Time since the instance last published its state, in ns.
+    /// Time since it published this.
     pub silent_ns: u64,
-    /// The state that the instance published.
+    /// What it serves.
     pub document: Document,
 }
 
@@ -129,28 +128,27 @@ pub struct LogLine {
     /// Name and version of this schema: `apus.power-serve-log/1`.
     #[schemars(extend("const" = LOG))]
     pub schema: String,
-    /// Time of the event, in ns since 1970 (CLOCK_REALTIME).
+    /// When, in nanoseconds since 1970 (CLOCK_REALTIME).
     pub time_ns: u64,
-    /// Kind of the event.
+    /// What it is about.
     pub event: Name<Event>,
     /// The guest.
     pub guest: String,
-    /// Number of the channel in the manifest, from 0; `null` if no channel is involved.
+    /// The number of the channel in the manifest, from 0; `null` if it came by none.
     pub channel: Option<usize>,
-    /// Protocol of the message; `null` if the event is not a complete message.
+    /// The protocol; `null` if it was no whole message.
     pub protocol: Option<Name<Protocol>>,
-    /// What the guest requested; for `over-rate`, the number of messages.
+    /// What was asked for; for `over-rate`, the number of messages.
     pub asked: String,
-    /// Number of the vCPU; `null` if the message names none.
+    /// The vCPU; `null` if none was named.
     pub vcpu: Option<u16>,
-    /// Host CPU to which the vCPU is pinned; `null` if it is not pinned, or pinned to a CPU that the manifest does not
-    /// list.
+    /// The CPU to which the vCPU is pinned; `null` if it is not pinned as the manifest says.
     pub cpu: Option<u32>,
-    /// Frequency at which that CPU is now fixed, in kHz; `null` if it is not fixed.
+    /// The frequency at which that CPU is fixed now; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
-    /// Outcome of the request; `null` if the event is not a request.
+    /// What became of the request; `null` if it was none.
     pub verdict: Option<Name<Verdict>>,
-    /// Reason for the outcome, or details of the event.
+    /// Why.
     pub why: String,
 }
 
@@ -163,21 +161,20 @@ pub struct RequestDocument {
     /// Name and version of this schema: `apus.power-request/1`.
     #[schemars(extend("const" = REQUEST))]
     pub schema: String,
-    /// Path of the port to the host.
+    /// The port.
     pub port: String,
-    /// What was requested.
+    /// What was asked for.
     pub asked: String,
-    /// Number of the vCPU.
+    /// The vCPU.
     pub vcpu: u16,
-    /// Outcome of the request.
+    /// What became of it.
     pub verdict: Name<Verdict>,
-    /// Frequency at which the vCPU's core is now fixed, in kHz; `null` if it is not fixed.
+    /// The frequency at which the vCPU's core is fixed now; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
-    /// Longest exit latency of the core's idle states that the guest's requests allow, in us; `null` if they set no
-    /// limit.
+    /// The exit latency to which the guest's wishes limit the core's idle states; `null` if they do not.
     pub idle_limit_us: Option<u64>,
-    /// The host's reason for the outcome.
+    /// The host's reason.
     pub why: String,
-    /// Time from the request to the answer, in ns.
+    /// Time from the request to the answer.
     pub round_trip_ns: u64,
 }

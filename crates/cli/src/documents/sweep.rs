@@ -24,8 +24,7 @@ pub struct Sweep {
     pub cpu: u32,
     /// Number of the frequency policy of this CPU.
     pub policy: u32,
-    /// Root folder below which frequencies were set. Any folder other than `/` is a copy: then no core changed its
-    /// frequency.
+    /// Root folder in which frequencies were set; anything but `/` is a copy, and then no core changed its frequency.
     pub root: String,
     /// Frequencies that were set in turn.
     pub levels_hz: Vec<u64>,
@@ -33,12 +32,11 @@ pub struct Sweep {
     pub period_ns: u64,
     /// When frames were sent.
     pub schedule: String,
-    /// The measured blocks, in order: without, with, with, and without frequency changes.
+    /// Parts of the two series, in the order in which they were measured: without, with, with, without changes.
     pub blocks: Vec<Block>,
-    /// Longest latency in the blocks with frequency changes, in ns. Samples during which the tester or the forwarder
-    /// lost its CPU are left out.
+    /// Longest latency of any second with changes, without the samples that met a gap.
     pub changing_longest_ns: Reading<u64>,
-    /// The same for the blocks without frequency changes.
+    /// The same without changes.
     pub steady_longest_ns: Reading<u64>,
     /// Forwarding at each frequency.
     pub levels: Vec<Level>,
@@ -46,22 +44,22 @@ pub struct Sweep {
     pub restored: bool,
     /// Whether the sweep was interrupted.
     pub interrupted: bool,
-    /// Remarks about the result.
+    /// What to know about the result.
     pub notes: Vec<String>,
 }
 
-/// A block of the measurement, with or without frequency changes.
+/// A part of a series.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Block {
     /// Whether the frequency was changed meanwhile.
     pub changing: bool,
     /// Every second of it.
     pub seconds: Vec<Second>,
-    /// Number of frequency changes that were requested; 0 in a block without changes.
+    /// Changes that were asked for; 0 without changes.
     pub asked: u64,
-    /// Number of changes that the machine carried out as requested.
+    /// Those that the machine carried out as asked.
     pub as_asked: u64,
-    /// Number of changes that the machine did not carry out as requested.
+    /// Those of which it made something else, or nothing.
     pub otherwise: u64,
     /// Energy of the block.
     pub energy: Energy,
@@ -74,12 +72,11 @@ pub struct Second {
     pub second: u64,
     /// Frames that were due.
     pub frames: u64,
-    /// Frames that did not come back.
+    /// Those that did not come back.
     pub lost: u64,
     /// The longest latency; null if no frame came back.
     pub longest_ns: Option<u64>,
-    /// The longest latency of a frame during which neither the tester nor the forwarder lost its CPU; null if there was
-    /// none.
+    /// The longest latency of a frame during which neither loop lost its CPU; null if there was none.
     pub longest_clean_ns: Option<u64>,
 }
 
@@ -99,17 +96,16 @@ impl Second {
 /// Forwarding at one frequency.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Level {
-    /// The frequency that was requested.
+    /// The frequency that was asked for.
     pub frequency_hz: u64,
-    /// Whether the machine set the frequency as requested.
+    /// Whether the machine has set it as asked.
     pub as_asked: bool,
     /// CPU time of the forwarder in percent of one CPU; a forwarder that polls uses all of it.
     pub cpu_percent: Reading<f64>,
-    /// Mean time that the forwarder spent on one frame, in ns. It depends on the frequency, even if the forwarder
-    /// polls.
+    /// Time that the forwarder spent on one frame, mean: it follows the frequency, also if the forwarder polls.
     pub service_time_ns: Reading<u64>,
-    /// Longest latency of a frame during which neither the tester nor the forwarder lost its CPU, in ns.
+    /// Longest latency of a frame that met no gap.
     pub longest_clean_ns: Reading<u64>,
-    /// Energy used at this frequency.
+    /// Energy meanwhile.
     pub energy: Energy,
 }

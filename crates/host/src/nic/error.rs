@@ -1,9 +1,9 @@
-//! Why the kernel or a driver did not carry out a request.
+//! Why the kernel or a driver did not answer or obey.
 
 use std::fmt;
 use std::io;
 
-/// A failed request. The variants differ in what the user can do about it.
+/// A request that failed, by what the user can do about it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such interface, queue or NAPI instance in the calling thread's network namespace (`ENODEV`, `ENXIO`,
@@ -13,16 +13,15 @@ pub enum Error {
     /// The process lacks a capability, CAP_NET_ADMIN for every change (`EPERM`, `EACCES`).
     #[error("{0}")]
     NotPermitted(Said),
-    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`; for a field of the coalescing,
-    /// `EINVAL`).
+    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`; of a field of coalescing `EINVAL`).
     #[error("{0}")]
     Unsupported(Said),
-    /// The kernel does not know the netlink family, the command or the attribute. A newer kernel may.
+    /// The kernel does not know the netlink family, the command or the attribute: a newer one may.
     #[error("this kernel does not know {what}: {said}")]
     UnknownToKernel {
-        /// What is unknown, such as `command 19 of the netlink family ethtool`.
+        /// Which it is: `command 19 of the netlink family ethtool`.
         what: String,
-        /// The kernel's answer.
+        /// The error number that stands for it.
         said: Said,
     },
     /// The kernel or the driver refuses this value, or cannot take it now (`EINVAL`, `ERANGE`, `EBUSY`, …).
@@ -41,11 +40,11 @@ pub struct Said {
     pub number: i32,
     /// The kernel's or the driver's explanation (`NLMSGERR_ATTR_MSG`).
     pub message: Option<String>,
-    /// The field that it refuses (`NLMSGERR_ATTR_OFFS`), named as in [`super::Field`].
+    /// The field that it refuses (`NLMSGERR_ATTR_OFFS`), by the name that [`super::Field`] has.
     pub field: Option<String>,
-    /// The required field that is missing (`NLMSGERR_ATTR_MISS_TYPE`).
+    /// The field that it requires and that is missing (`NLMSGERR_ATTR_MISS_TYPE`).
     pub missing: Option<String>,
-    /// The smallest and the largest value that it accepts (`NLMSGERR_ATTR_POLICY`).
+    /// The least and the largest value that it accepts (`NLMSGERR_ATTR_POLICY`).
     pub range: Option<(i128, i128)>,
 }
 
@@ -81,7 +80,7 @@ const UNKNOWN_ATTRIBUTE: &str = "Unknown attribute type";
 const UNSUPPORTED_FIELD: &str = "cannot modify an unsupported parameter";
 
 impl Error {
-    /// Classifies an answer.
+    /// What an answer means.
     pub(super) fn of(said: Said) -> Self {
         match said.number {
             libc::ENODEV | libc::ENXIO | libc::ENOENT => Self::NoDevice(said),
@@ -99,12 +98,12 @@ impl Error {
         }
     }
 
-    /// An error for a reply that contradicts the kernel's documentation.
+    /// A reply that is not what the kernel documents.
     pub(super) fn torn(message: impl Into<String>) -> Self {
         Self::System(Said { message: Some(message.into()), ..Said::of(libc::EBADMSG) })
     }
 
-    /// An error for a driver that does not report the requested property: it does not support it.
+    /// A driver that says nothing of what was asked for does not have it.
     pub(super) fn unsaid() -> Self {
         Self::Unsupported(Said::of(libc::EOPNOTSUPP))
     }
@@ -118,8 +117,7 @@ impl Error {
         Self::UnknownToKernel { what, said: Said::of(libc::EOPNOTSUPP) }
     }
 
-    /// An error for a name or a number that no interface or queue can have, or for a field that does not fit into the
-    /// request.
+    /// A name or a number that no interface or queue can have, or a field that the request has no room for.
     pub(super) fn refused(message: impl Into<String>) -> Self {
         Self::Refused(Said { message: Some(message.into()), ..Said::of(libc::EINVAL) })
     }

@@ -1,4 +1,4 @@
-//! Queueing disciplines with their counters, and the settings of those that delay or drop packets on purpose
+//! Queueing disciplines with their counters and, of those that delay or drop on purpose, their settings
 //! (include/uapi/linux/rtnetlink.h, pkt_sched.h, gen_stats.h).
 
 use super::message::{Attributes, Message};
@@ -24,32 +24,32 @@ const TCA_TBF_RATE64: u16 = 4;
 /// One queueing discipline of an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Qdisc {
-    /// Kind, such as `fq_codel`, `netem` or `tbf`.
+    /// Its kind: `fq_codel`, `netem`, `tbf`.
     pub kind: String,
-    /// Whether it is the root discipline of the interface.
+    /// Whether it is the interface's root.
     pub root: bool,
-    /// Bytes that it passed on.
+    /// Bytes and packets that it passed on.
     pub bytes: Option<u64>,
     /// Packets that it passed on.
     pub packets: Option<u64>,
-    /// Bytes that are queued in it.
+    /// Bytes that wait in it.
     pub backlog_bytes: Option<u32>,
     /// Packets that it dropped.
     pub drops: Option<u32>,
-    /// Number of times that it delayed packets.
+    /// How often it held packets back.
     pub overlimits: Option<u32>,
     /// Settings of `netem`: delay and jitter in nanoseconds, loss in parts per million.
     pub netem: Option<Netem>,
-    /// The rate that `tbf` allows, in bit/s.
+    /// The rate that `tbf` allows, in bits a second.
     pub tbf_bps: Option<u64>,
 }
 
-/// The delays and losses that `netem` adds on purpose.
+/// What `netem` does to packets on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Netem {
-    /// The delay of each packet in ns. `None` before Linux 4.15, which reports it only in clock ticks.
+    /// The delay of each packet in nanoseconds. `None` before Linux 4.15, which told it in clock ticks alone.
     pub delay_ns: Option<u64>,
-    /// Variation of the delay, in ns.
+    /// By how much the delay varies, in nanoseconds.
     pub jitter_ns: Option<u64>,
     /// Share of packets that it drops, in parts per million.
     pub loss_ppm: u32,

@@ -1,4 +1,4 @@
-//! Estimates the load of a polling core from the counters of the NIC that it polls.
+//! What the NIC of a polling process says of its core.
 
 use host::nic::Counted;
 use units::{Instant, Nanos};
@@ -6,20 +6,20 @@ use units::{Instant, Nanos};
 use super::CoreSeen;
 use crate::seam::{Blind, Reading, Sensor};
 
-/// The sensor that reads the packet counters of an interface which a core polls.
+/// Sees the packets of an interface, which a core polls.
 pub struct NicSensor {
     counted: Counted,
-    /// Reads the time of day, for policies that need it.
+    /// Reads the time of day, where the policy asks for it.
     time_of_day: Option<fn() -> Option<Nanos>>,
 }
 
 impl NicSensor {
-    /// Creates a sensor of these counters.
+    /// Reads these counters.
     pub fn new(counted: Counted) -> Self {
         Self { counted, time_of_day: None }
     }
 
-    /// Also reads the time of day.
+    /// Reads the time of day too.
     #[must_use]
     pub fn with_time_of_day(mut self, read: fn() -> Option<Nanos>) -> Self {
         self.time_of_day = Some(read);

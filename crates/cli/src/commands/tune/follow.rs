@@ -142,7 +142,7 @@ impl Follower<'_> {
     }
 }
 
-/// The outcome of the last attempt to change a setting.
+/// What became of a setting when it was last tried.
 ///
 /// ```text
 ///   new ─► settled

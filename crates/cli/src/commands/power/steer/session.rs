@@ -62,10 +62,7 @@ impl<'a> Session<'a> {
             for (number, cpu) in targets.cpus.iter().enumerate() {
                 match steered.steer(frequencies + number, &wanted.value())? {
                     Moved::AsWanted { .. } => {}
-                    other => note(&format!(
-                        "CPU {}: could not limit its idle states to an exit latency of {limit}: {other:?}",
-                        cpu.cpu
-                    )),
+                    other => note(&format!("CPU {}: its idle states are not limited to {limit}: {other:?}", cpu.cpu)),
                 }
             }
         }
@@ -96,6 +93,7 @@ impl<'a> Session<'a> {
                     let sensor = if asks_time { sensor.with_time_of_day(time_of_day) } else { sensor };
                     (Box::new(sensor), Judge::Packets(PacketCost::default()), Some(shown))
                 }
+                Source::Branches(sensor, judge, shown) => (Box::new(sensor), judge, Some(shown)),
                 Source::Nothing => (Box::new(Clock), Judge::Nothing, None),
             };
             let pace = Pace::new(policy, judge, hand.in_force());
@@ -108,7 +106,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Prints the predicted cost of a frequency change.
+    /// Says what a change is predicted to cost.
     fn announce(&self) {
         let quantile = match self.goal {
             Goal::Latency(goal) => Some(goal.quantile),
@@ -116,7 +114,7 @@ impl<'a> Session<'a> {
         };
         let patience = self.transition.patience(quantile);
         note(&format!(
-            "a frequency change takes up to {} and stalls the core for {}, so changes are at least {patience} apart, and stalls take at most {:.2} % of the time",
+            "each change takes up to {} and stalls the core for {}; so no two come within {patience}, and stalls take at most {:.2} % of the time",
             self.transition.settling(),
             self.transition.stall,
             self.transition.share_ppm(1, patience) as f64 / 1e4
@@ -144,7 +142,7 @@ impl<'a> Session<'a> {
         self.end(lasted)
     }
 
-    /// Restores all settings, and returns the results.
+    /// Restores everything, and says what became of it.
     fn end(self, lasted: Nanos) -> Document {
         let allowed = match self.goal {
             Goal::Latency(goal) => Some(goal.quantile.above_ppm()),
@@ -241,11 +239,7 @@ fn policy(
             }
             let now = time_of_day().unwrap_or(Nanos::ZERO);
             let day = TimeOfDay::new(slots, now).ok_or_else(|| {
-                Failure::wrong(
-                    "cannot use the policy",
-                    "its times are not in ascending order",
-                    "list them in ascending order",
-                )
+                Failure::wrong("cannot use the policy", "its times are not in ascending order", "sort them")
             })?;
             Outside::TimeOfDay(day)
         }
@@ -259,5 +253,5 @@ fn within(frequency: Hertz, pstates: &PStates, place: &Place) -> Result<Hertz, F
     }
     let cpus = &place.domain.cpus;
     let why = format!("CPUs {cpus} run at {} to {}", pstates.lowest(), pstates.highest());
-    Err(Failure::wrong(format!("cannot use the frequency {frequency}"), why, "choose a frequency in this range"))
+    Err(Failure::wrong(format!("cannot use the frequency {frequency}"), why, "choose one in between"))
 }
