@@ -5,29 +5,21 @@ Without a goal it spins. With one, such as p99=100us, libapus waits; NAME is wha
 """
 import signal
 import socket
-import struct
 import sys
 
 import apus
 
 
-# Linux: the kernel stamps each datagram when it receives it. Python's socket module does not name the option.
-SO_TIMESTAMPNS = getattr(socket, "SO_TIMESTAMPNS", 35)
-STAMP = struct.Struct("@ll")
-
-
 def answer_all(server):
-    """Answers all datagrams that there are. Returns their number, and when the first and the last arrived."""
-    received, first, last = 0, 0, 0
+    """Answers all datagrams that there are, and returns their number."""
+    received = 0
     try:
         while True:
-            data, ancillary, _, sender = server.recvmsg(2048, 64)
-            seconds, nanoseconds = STAMP.unpack(ancillary[0][2])
+            data, sender = server.recvfrom(2048)
             server.sendto(data, sender)
-            received, last = received + 1, seconds * 1_000_000_000 + nanoseconds
-            first = first or last
+            received += 1
     except BlockingIOError:
-        return received, first, last
+        return received
 
 
 def main():
@@ -37,7 +29,6 @@ def main():
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind((address, int(port)))
     server.setblocking(False)
-    server.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     waiter = None
     if goal:
         waiter = apus.Waiter(goal=goal, name=name)
@@ -47,10 +38,10 @@ def main():
         signal.signal(number, lambda *_: running.clear())
     answered = 0
     while running:
-        received, first, last = answer_all(server)
+        received = answer_all(server)
         answered += received
         if waiter:
-            waiter.wait_stamped(received, first, last)
+            waiter.wait(received)
     print(f"{answered} datagrams answered")
     if waiter:
         waiter.close()

@@ -5,32 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use host::Facts;
 use host::facts::{CpuSet, Interval, Link, Observed, SchedClass, Task};
 
-/// The observations at one end, which the judges use. `None` means unknown.
+/// Everything that the judges look at, of one end. `None`: not known.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct End {
-    /// Name of the end in messages: `this host`, a network namespace, or the file of a recording.
+    /// The end's name for people: `this host`, `peer`, a file.
     pub name: String,
     /// Length of the interval in which it was watched, in seconds.
     pub length_s: f64,
-    /// Name of the interface that was examined; empty if none carried packets.
+    /// The interface that was looked at.
     pub interface: String,
-    /// Driver of the interface.
+    /// Its driver.
     pub driver: Option<String>,
-    /// Line rate of the interface in bit/s.
+    /// Its line rate in bits a second.
     pub speed_bps: Option<f64>,
-    /// Slots of the receive ring.
+    /// Slots of the receive and of the transmit ring, and the most that the driver accepts for receiving.
     pub rx_slots: Option<u64>,
     /// Slots of the transmit ring.
     pub tx_slots: Option<u64>,
     /// The most slots that the driver accepts for receiving.
     pub rx_slots_max: Option<u64>,
-    /// Longest time for which interrupt moderation may delay received packets, in us.
+    /// The time for which received packets may be held, in microseconds, and what holds them.
     pub rx_hold_us: Option<f64>,
-    /// Longest time for which interrupt moderation may delay completions of sent packets, in us.
+    /// The time for which completions of sent packets may be held, in microseconds.
     pub tx_hold_us: Option<f64>,
-    /// The setting that delays received packets, as the source of `rx_hold_us`.
+    /// What holds received packets.
     pub rx_hold_by: String,
-    /// Packets that the interface received during the interval.
+    /// Packets and bytes of the interface during the interval.
     pub rx_packets: Option<f64>,
     /// Packets sent.
     pub tx_packets: Option<f64>,
@@ -38,13 +38,13 @@ pub struct End {
     pub rx_bytes: Option<f64>,
     /// Bytes sent.
     pub tx_bytes: Option<f64>,
-    /// Counters of dropped packets that are above 0.
+    /// Counters of packets that the interface dropped, with more than 0.
     pub drops: Vec<Drops>,
-    /// Packets of each receive queue that received any.
+    /// Packets of each receive queue, of those that have one.
     pub queues: Vec<QueueShare>,
     /// Number of receive queues.
     pub queue_count: Option<u32>,
-    /// Polls of all NAPI instances of the interface during the interval.
+    /// Polls of all its NAPI instances. `None` if they were not counted.
     pub polls: Option<f64>,
     /// Offloads of bulk sending that could be on and are off (`tx-tcp-segmentation`, `tx-generic-segmentation`).
     pub offloads_off: Vec<String>,
@@ -52,62 +52,60 @@ pub struct End {
     pub offloads_on: Vec<String>,
     /// CPUs to which receive packet steering passes packets. Empty if it is off.
     pub rps_cpus: CpuSet,
-    /// Packets that receive packet steering passed to another CPU during the interval.
+    /// Packets that were passed to another CPU by it, during the interval.
     pub rps_packets: Option<f64>,
-    /// Sockets that transferred data.
+    /// Sockets that moved data.
     pub sockets: Vec<Socket>,
     /// Real-time threads that take at least a tenth of a CPU.
     pub hogs: Vec<Hog>,
     /// Threads that take at least a twentieth of a CPU, the busiest first.
     pub loads: Vec<Load>,
-    /// CPUs that serve the interface's queues, from the affinity of NAPI threads and interrupts. Empty if unknown.
+    /// CPUs that serve the interface's queues, by their NAPI threads' or interrupts' affinity. Empty if not known.
     pub queue_cpus: CpuSet,
-    /// Whether NAPI is threaded: kernel threads poll the queues, not softirqs.
+    /// Whether threads poll instead of softirqs.
     pub threaded: bool,
-    /// Share of the time for which each CPU was busy.
+    /// Share of its time that each CPU was busy.
     pub busy: BTreeMap<u32, f64>,
-    /// Share of the time that the hypervisor took from each CPU (steal).
+    /// Share of its time that each CPU was held by the hypervisor.
     pub steal: BTreeMap<u32, f64>,
-    /// Of the idle states that were entered more than 10 times per second, the one with the longest exit latency: this
-    /// latency in us, the name, and entries per second.
+    /// The longest exit latency of an idle state that was used more than 10 times a second, in microseconds, its name, and
+    /// how often a second.
     pub idle_exit: Option<(f64, String, f64)>,
     /// The lowest frequency of a busy CPU, as a share of its maximum.
     pub frequency_share: Option<f64>,
-    /// Lanes times transfer rate of the PCI Express link, as a share of what the NIC supports.
+    /// Lanes times transfers of the PCI link, as a share of what the card supports.
     pub pcie_share: Option<f64>,
     /// Thermal throttling events.
     pub throttles: Option<f64>,
-    /// Delay in us and loss as a share of a `netem` queueing discipline.
+    /// A `netem` discipline: its delay in microseconds and its loss as a share.
     pub netem: Option<(f64, f64)>,
-    /// A shaper that delayed packets: its kind, its rate in bit/s, and the number of times.
+    /// A shaper that held packets back: its kind, its rate in bits a second, how often.
     pub shaper: Option<(String, Option<f64>, f64)>,
-    /// Segments that TCP retransmitted, and all segments that it sent (Tcp.RetransSegs, Tcp.OutSegs).
+    /// Segments that TCP sent again, and all that it sent (Tcp.RetransSegs, Tcp.OutSegs).
     pub retransmitted: Option<(f64, f64)>,
-    /// Retransmitted segments that the receiver reported as duplicates (TcpExt.TCPDSACKRecvSegs): they had not been
-    /// lost.
+    /// Of these, segments that the receiver reported as received twice (TcpExt.TCPDSACKRecvSegs): they were not lost.
     pub duplicates: Option<f64>,
-    /// What could not be observed, and why.
+    /// What was not seen, and why.
     pub unknown: Vec<String>,
 }
 
 /// A counter of dropped packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drops {
-    /// Name of the counter, such as `rx_missed_errors`.
+    /// Its name: `rx_missed_errors`.
     pub counter: String,
-    /// Packets dropped during the interval.
+    /// How many, during the interval.
     pub count: u64,
-    /// Whether the packets were dropped on the way out.
+    /// Whether the packets were to be sent.
     pub sending: bool,
 }
 
-/// Packets or load of one receive queue.
+/// What one queue received.
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueueShare {
-    /// Name of the queue, such as `rx-0`, or of its interrupt.
+    /// The queue's name: `rx-0`, or an interrupt's.
     pub queue: String,
-    /// Packets received; if they were not counted, the CPU time of the queue's interrupt thread in hundredths of a
-    /// percent of a CPU.
+    /// Its packets; if there are none counted, its share of a CPU in hundredths of a percent.
     pub amount: f64,
 }
 
@@ -133,14 +131,14 @@ pub struct Load {
     pub share: f64,
 }
 
-/// A socket, and the process that uses it.
+/// A socket with what its process did.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Socket {
     /// `tcp` or `udp`.
     pub transport: String,
-    /// Local port.
+    /// Its port here.
     pub local_port: u16,
-    /// Port at the other end; 0 if the socket is not connected.
+    /// The port at the other end, 0 if it is not connected.
     pub remote_port: u16,
     /// Share of samples in which at least half of the receive buffer was in use.
     pub half_full: Option<f64>,
@@ -148,41 +146,40 @@ pub struct Socket {
     pub receive_limit: Option<f64>,
     /// The limit of the send buffer in bytes.
     pub send_limit: Option<f64>,
-    /// Mean number of bytes that were received but not yet read.
+    /// Mean bytes received and not read.
     pub rx_queue: f64,
-    /// Mean memory in bytes of packets between the socket and the completion of their transmission.
+    /// Mean memory of packets between the socket and the completion of their transmission.
     pub in_transmission: Option<f64>,
     /// Packets that the socket dropped.
     pub drops: f64,
-    /// Mean round-trip time in us.
+    /// Mean and least round-trip time in microseconds.
     pub rtt_us: Option<f64>,
-    /// Shortest round-trip time in us.
+    /// The shortest round-trip time.
     pub min_rtt_us: Option<f64>,
-    /// Segments with data that the socket sent per second.
+    /// Segments with data that it sent, a second.
     pub segments_s: Option<f64>,
-    /// Bits acknowledged per second.
+    /// Bits acknowledged, a second.
     pub sent_bps: Option<f64>,
-    /// Bits received per second.
+    /// Bits received, a second.
     pub received_bps: Option<f64>,
-    /// Retransmitted segments.
+    /// Segments sent again.
     pub retransmitted: Option<f64>,
-    /// Segments with data that the socket sent.
+    /// Segments sent, with data.
     pub segments: Option<f64>,
-    /// Of the time in which there was data to send, the share in which the receiver's window stopped the sender.
+    /// Share of the time with data to send in which the other end's window stopped it.
     pub window_limited: Option<f64>,
-    /// Of the same time, the share in which the send buffer stopped the sender.
+    /// Share of that time in which its send buffer stopped it.
     pub sndbuf_limited: Option<f64>,
     /// Time with data to send, as a share of the interval.
     pub busy: Option<f64>,
-    /// Mean window that the other end announced, in bytes.
+    /// Mean window of the other end.
     pub send_window: Option<f64>,
-    /// The process: its name, the CPU time of all its threads as a share of one CPU, and the CPUs on which they may
-    /// run.
+    /// The process: name, share of a CPU of all its threads, CPUs on which they may run.
     pub process: Option<(String, f64, CpuSet)>,
 }
 
-/// Counters of drivers and kernel that count dropped packets, by parts of their names; and those that look like it and
-/// are not: frames that no filter wanted.
+/// Counters of drivers and kernel that count dropped packets, by parts of their names; and those that look like it and are
+/// not: frames that no filter wanted.
 const DROP_WORDS: [&str; 9] =
     ["missed", "fifo_errors", "over_errors", "no_buf", "nobuf", "out_of_buffer", "drops", "_dropped", "discard"];
 const NOT_DROPS: [&str; 3] = ["nohandler", "filter", "xdp_drop"];
@@ -192,7 +189,7 @@ impl End {
         let mut end = Self { name: name.to_owned(), ..Self::default() };
         let empty = Interval::default();
         let interval = facts.interval.value().unwrap_or_else(|| {
-            end.unknown.push("rates: the counters were read only once; record with `apus snapshot --watch`".into());
+            end.unknown.push("the counters were read only once; use `apus snapshot --watch`".into());
             &empty
         });
         end.length_s = interval.length.as_nanos() as f64 / 1e9;
@@ -209,7 +206,7 @@ impl End {
         end.retransmitted = tcp("Tcp.RetransSegs").zip(tcp("Tcp.OutSegs"));
         end.duplicates = tcp("TcpExt.TCPDSACKRecvSegs");
         match busiest(facts, interval, interface) {
-            None => end.unknown.push("packets: no interface carried any".into()),
+            None => end.unknown.push("no interface moved packets".into()),
             Some(link) => {
                 end.link(facts, link, interval);
                 if let Some(seen) = observed {
@@ -225,17 +222,17 @@ impl End {
         end
     }
 
-    /// Packets received per second.
+    /// The rate of packets received, a second.
     pub(super) fn rx_rate(&self) -> Option<f64> {
         Some(self.rx_packets? / self.length_s).filter(|rate| rate.is_finite())
     }
 
-    /// Packets sent per second.
+    /// The rate of packets sent, a second.
     pub(super) fn tx_rate(&self) -> Option<f64> {
         Some(self.tx_packets? / self.length_s).filter(|rate| rate.is_finite())
     }
 
-    /// Longest known delay of received packets by moderation, in us; 0 if unknown.
+    /// The longest hold of received packets that is known.
     pub(super) fn hold_us(&self) -> f64 {
         self.rx_hold_us.unwrap_or(0.0)
     }
@@ -424,8 +421,7 @@ fn dropped(counts: &BTreeMap<String, u64>) -> Vec<Drops> {
     all
 }
 
-/// `ethtool.rx_queue_3_xdp_packets` (veth), `ethtool.rx_queue_3_packets`, `ethtool.rx3_packets`,
-/// `ethtool.rx-3.packets`.
+/// `ethtool.rx_queue_3_xdp_packets` (veth), `ethtool.rx_queue_3_packets`, `ethtool.rx3_packets`, `ethtool.rx-3.packets`.
 fn by_queue(counts: &BTreeMap<String, u64>) -> Vec<QueueShare> {
     let queue = |name: &str| -> Option<u32> {
         let rest = name.strip_prefix("ethtool.")?.strip_prefix("rx")?;

@@ -1,19 +1,17 @@
-//! Ranks the likely causes of a symptom (low throughput, high latency, drops), from what was observed while the load
-//! ran.
+//! Why is it slow? A symptom and what was seen while the load ran in, causes out, ranked.
 //!
 //! ```text
 //! Facts (each end) ── End::of ──► End: numbers alone ─┐
 //! Symptom: what, measured, expected ──────────────────┼─► CAUSES: each judges ─► Diagnosis: ranked, or nothing found
 //! audit's findings ── suspects ───────────────────────┘
 //! ```
-//! [`CAUSES`] is a table like that of the rules: each cause has a judge, an explanation and a source. A judge sees both
-//! ends (or the one that is known). It grades its cause by two things together: a setting or state that can do harm,
-//! and the effect of the harm in the counters. A setting alone proves nothing, and stays below [`THRESHOLD`]. The
-//! likelihoods grade the evidence; they are not measured probabilities. `benches/diagnose.py` measures how often the
-//! first cause is right (SPEC.md).
+//! [`CAUSES`] is a table like that of the rules: a cause has its judge, its mechanism, its source, and, next to it, its
+//! cases. A judge sees both ends (or the one that is known), and says how likely its cause is from two things together:
+//! a setting or a state that can do harm, and the mark that the harm leaves in the counters. A setting alone proves
+//! nothing, and stays below [`THRESHOLD`]. The likelihoods are grades of evidence, not measured probabilities; how often the first
+//! one is right is measured (SPEC.md, `benches/diagnose.py`).
 //!
-//! **Unknown** is not evidence: a judge that lacks a number returns `None`, and [`Diagnosis::unknown`] lists what could
-//! not be observed.
+//! **Unknown** is no evidence: a judge that lacks a number returns `None`, and [`Diagnosis::unknown`] says what was not seen.
 
 mod causes;
 mod end;
@@ -31,21 +29,21 @@ pub use causes::CAUSES;
 pub use end::{Drops, End, Hog, Load, QueueShare, Socket};
 pub use symptom::{Reference, Symptom, SymptomKind};
 
-/// A cause counts as found if its likelihood in percent is at least this.
+/// A cause is named as found from this likelihood on. Below, nothing that was seen explains the symptom.
 pub const THRESHOLD: u8 = 50;
-/// Most audit findings that a diagnosis lists as suspects.
+/// No more findings of the audit than these are passed on.
 const MOST_SUSPECTS: usize = 20;
 
 /// A possible cause.
 #[derive(Clone, Copy)]
 pub struct PossibleCause {
-    /// Identifier in kebab case, such as `slow-app`.
+    /// Its name, in kebab case.
     pub id: &'static str,
-    /// How the cause makes packets slow, late or lost.
+    /// The mechanism: how it makes packets slow, late or lost.
     pub why: &'static str,
-    /// Document that describes this.
+    /// Where the mechanism is described.
     pub reference: &'static str,
-    /// Grades the evidence. `None` if there is none, or if a number that it needs is unknown.
+    /// Judges it. `None` if nothing speaks for it, or what it needs is not known.
     pub judge: fn(&Case) -> Option<Hit>,
 }
 
@@ -55,7 +53,7 @@ impl std::fmt::Debug for PossibleCause {
     }
 }
 
-/// The symptom and the observations, as the judges see them.
+/// What the judges see.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Case {
     /// What the user noticed.
@@ -64,16 +62,16 @@ pub struct Case {
     pub ends: Vec<End>,
 }
 
-/// The evidence for a cause.
+/// What speaks for a cause.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hit {
-    /// Grade of the evidence, 0 to 99; not a measured probability.
+    /// 0 to 100.
     pub likelihood_percent: u8,
-    /// Name of the end where the cause is. `None` if it is between the ends.
+    /// The name of the end at which it is. `None` if it is between the ends.
     pub end: Option<String>,
-    /// The problem in one sentence, with its figure.
+    /// The problem in plain words with its number.
     pub headline: String,
-    /// The observations, each with its source.
+    /// What was seen, each with where.
     pub evidence: Vec<Seen>,
     /// The experiment that would prove it.
     pub experiment: Experiment,
@@ -82,55 +80,55 @@ pub struct Hit {
 /// A piece of evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// The observation, with its figure.
+    /// The number, in words.
     pub text: String,
-    /// File, counter or field in which it was observed.
+    /// Where it was read.
     pub source: String,
 }
 
-/// One change that proves or disproves a cause.
+/// One change that proves or clears a cause.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Experiment {
-    /// Instructions: what to change, and what to measure.
+    /// What to do and what to look at.
     pub text: String,
-    /// Factor for a plan of `apus experiment`, as lines of TOML. `None` if Apus cannot change this setting.
+    /// A factor of `apus experiment`, as lines of TOML, if a knob of Apus does it.
     pub factor: Option<String>,
 }
 
-/// A cause with its evidence.
+/// A cause with what speaks for it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ranked {
-    /// See [`PossibleCause::id`].
+    /// Its name.
     pub id: &'static str,
-    /// See [`PossibleCause::why`].
+    /// Its mechanism.
     pub why: &'static str,
-    /// See [`PossibleCause::reference`].
+    /// Where the mechanism is described.
     pub reference: &'static str,
-    /// The evidence.
+    /// What speaks for it.
     pub hit: Hit,
 }
 
-/// The result: ranked causes, suspects, and gaps in the observations.
+/// The result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnosis {
     /// The causes, the most likely first. Those of at least [`THRESHOLD`] are found.
     pub causes: Vec<Ranked>,
-    /// Audit findings that can cause the symptom, but that no observation confirms; where to look next.
+    /// Findings of the audit that nothing seen confirms: where to look next.
     pub suspects: Vec<Suspect>,
-    /// What could not be observed, and why.
+    /// What was not seen, and why.
     pub unknown: Vec<String>,
 }
 
-/// An audit finding that may explain the symptom.
+/// A finding of the audit that may matter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suspect {
-    /// Name of the end where it was found.
+    /// The end that has it.
     pub end: String,
-    /// Identifier of the rule.
+    /// The rule.
     pub rule: &'static str,
     /// What the rule found.
     pub found: String,
-    /// Delay that it can add to a packet. `None` if the rule has no figure.
+    /// How much later it can make a packet. `None` if the rule has no number.
     pub adds: Option<Nanos>,
 }
 
@@ -196,7 +194,7 @@ pub fn diagnose(case: &Case) -> Diagnosis {
     Diagnosis { causes, suspects: Vec::new(), unknown: unknown.collect() }
 }
 
-/// The audit's failures, the largest delay first, at most one for each rule.
+/// The audit's findings that a symptom makes interesting, the largest delay first.
 pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     let mut all: Vec<Suspect> = report
         .at_least(Level::Fail)
@@ -213,7 +211,7 @@ pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     all
 }
 
-/// The numbers of a host. `interface` is the interface to examine; `None` takes the busiest one.
+/// The numbers of a host. `interface` is the one to look at; `None` takes the busiest.
 pub fn end_of(name: &str, facts: &Facts, interface: Option<&str>) -> End {
     match facts.freebsd.value() {
         Some(host) => freebsd::end(name, host, interface),

@@ -1,4 +1,4 @@
-//! The symptom that the user noticed.
+//! What the user noticed.
 
 units::named! {
     /// The kind of a symptom.
@@ -10,7 +10,7 @@ units::named! {
         Late = "late",
         /// Packets are lost.
         Drops = "drops",
-        /// Not stated: all causes are equally relevant.
+        /// Not stated: all causes count alike.
         Any = "any",
     }
 }
@@ -19,28 +19,27 @@ units::named! {
     /// Where the expected numbers were measured.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Reference {
-        /// On the same host, with another NIC or path. Then properties that the whole host shares (idle states,
-        /// frequency) do not explain the difference.
+        /// On the same host, with another card or path: then what the whole host shares (idle states, frequency) does not explain the difference.
         SameHost = "same-host",
         /// Elsewhere, or not measured.
         Elsewhere = "elsewhere",
     }
 }
 
-/// The symptom that the user noticed, with the figures that are known.
+/// What the user noticed, with numbers as far as there are any.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Symptom {
-    /// Kind of the symptom.
+    /// The kind.
     pub kind: SymptomKind,
-    /// Throughput that was measured, in bit/s.
+    /// Throughput measured, in bits a second.
     pub measured_bps: Option<u64>,
-    /// Throughput that was expected, in bit/s.
+    /// Throughput expected, in bits a second.
     pub expected_bps: Option<u64>,
-    /// Mean round-trip time that was measured, in ns.
+    /// Mean round-trip time measured, in nanoseconds.
     pub ping_ns: Option<u64>,
-    /// Round-trip time that was expected, in ns.
+    /// Round-trip time expected, in nanoseconds.
     pub expected_ping_ns: Option<u64>,
-    /// Where the expected figures were measured.
+    /// Where the expected numbers come from.
     pub reference: Reference,
 }
 

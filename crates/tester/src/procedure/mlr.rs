@@ -28,9 +28,9 @@ pub struct MlrDocument {
     pub schema: String,
     /// The host of the tester.
     pub host: HostState,
-    /// The ports and the traffic.
+    /// What was connected, and what was sent.
     pub setup: Setup,
-    /// The results of the search.
+    /// What was found.
     pub result: MlrResult,
 }
 
@@ -38,7 +38,7 @@ pub struct MlrDocument {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlrResult {
-    /// Explains what the numbers are, and what they are not.
+    /// What the numbers are, and are not.
     pub standard: String,
     /// How the searches ended.
     pub ended: Ended,
@@ -46,29 +46,29 @@ pub struct MlrResult {
     pub sizes: Vec<MlrSize>,
 }
 
-/// The results for one frame size.
+/// What was found for one frame size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlrSize {
-    /// Frame size in bytes, including the frame check sequence, or an IMIX genome (RFC 6985).
+    /// The size in bytes with frame check sequence, or a genome.
     pub frames: String,
     /// Theoretical maximum of the line, in frames per second and direction.
     pub line_rate_pps: Reading<f64>,
-    /// Highest rate at which the tester can send, measured first.
+    /// Rate at which the tester could send, measured first.
     pub tester_ceiling_pps: Reading<u64>,
     /// Highest rate of the search (Max Load).
     pub max_pps: Reading<u64>,
     /// One entry for each goal, in the order given.
     pub goals: Vec<MlrGoal>,
-    /// Number of trials, including the warm-up.
+    /// Number of trials, with the warm-up.
     pub trials: u64,
     /// Time of all trials.
     pub trials_ns: u64,
-    /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on.
+    /// Frames that came back otherwise than they should.
     pub anomalies: AnomalyCounts,
-    /// Quality of the tester's own work.
+    /// What the tester did.
     pub tester: TesterQuality,
-    /// Problems of this result, each with its remedy.
+    /// What is wrong with this result, each with what to do.
     pub warnings: Vec<String>,
 }
 
@@ -100,33 +100,32 @@ pub struct MlrGoal {
     pub reached: bool,
     /// Number of trials at the relevant lower bound.
     pub trials_at_lower: u64,
-    /// Latency at the relevant lower bound, from one additional trial of the final duration.
+    /// Latency at the relevant lower bound, of one more trial of the final duration.
     pub latency: Reading<Distribution>,
 }
 
-/// The plan of `apus bench mlr`.
+/// What to search for.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MlrPlan {
-    /// Frame sizes, each searched separately.
+    /// Frame sizes, each searched by itself.
     pub sizes: Vec<Sizes>,
     /// Goals of the search.
     pub goals: Vec<Goal>,
     /// Lowest rate to try, per direction.
     pub min_pps: u64,
-    /// Highest rate to try, per direction. `None` if the user does not limit it.
+    /// Highest rate to try, if the user knows one.
     pub max_pps: Option<u64>,
     /// Speed of the slower link in bits per second; `None` if unknown.
     pub line_bits_per_s: Option<u64>,
-    /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
+    /// Trial at the highest rate before the search, which does not count.
     pub warm_up: Nanos,
-    /// A search ends when its trials have taken this long in total.
+    /// A search gives up after this time of trials.
     pub longest: Nanos,
     /// Pauses between trials.
     pub effort: Effort,
 }
 
-/// Runs the plan. `progress` is called with the name of each step. If the user stops it or a trial fails, the result
-/// contains what was found so far.
+/// Runs the plan. `progress` is told what begins. If the user stops it or a trial fails, what was found is kept.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &MlrPlan, progress: &mut dyn FnMut(&str)) -> MlrResult {
     let (mut sizes, mut halted) = (Vec::new(), None);
     for size in &plan.sizes {
@@ -145,8 +144,8 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &MlrPlan, progress: &mu
         }
     }
     MlrResult {
-        standard: "MLRsearch, RFC 9971: conditional throughput for the listed goals; compare only results with the \
-                   same goals"
+        standard: "MLRsearch, RFC 9971: conditional throughput under the goals listed; compare only results of equal \
+                   goals"
             .into(),
         ended: Ended { complete: halted.is_none(), because: halted.map(|halt| halt.to_string()) },
         sizes,

@@ -23,9 +23,9 @@ pub struct Rfc2544Document {
     pub schema: String,
     /// The host of the tester.
     pub host: HostState,
-    /// The ports and the traffic.
+    /// What was connected, and what was sent.
     pub setup: Setup,
-    /// The measured values.
+    /// What was measured.
     pub result: Rfc2544Result,
 }
 
@@ -33,11 +33,11 @@ pub struct Rfc2544Document {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// Name of the device under test, as the user stated it.
+    /// What the user calls the device under test.
     pub device: Option<String>,
     /// Port that sends; with `bidirectional`, it also receives.
     pub tx_port: String,
-    /// Port that receives; the same as `tx_port` if there is only one.
+    /// Port that receives: another one, or the same.
     pub rx_port: String,
     /// Whether both ports send at the same time. Rates are per direction.
     pub bidirectional: bool,
@@ -45,9 +45,9 @@ pub struct Setup {
     pub flows: u32,
     /// Addresses and ports of the frames, as text.
     pub traffic: String,
-    /// Speed of the slower port's link in bits per second. It determines the line rate.
+    /// Speed of the slower port's link in bits per second, which the line rate follows from.
     pub line_bits_per_s: Reading<u64>,
-    /// Definition of the latency: from when, until when, by which clock.
+    /// What a latency is.
     pub latency_is: String,
 }
 
@@ -55,17 +55,17 @@ pub struct Setup {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rfc2544Result {
-    /// `RFC 2544`, or why the result does not conform to it.
+    /// `RFC 2544`, or why the result is not one.
     pub standard: String,
     /// Whether durations, repetitions and pauses are those of the RFC.
     pub conforms: bool,
-    /// Deviations from the RFC, each with its section.
+    /// Departures from the RFC, each with its section.
     pub deviations: Vec<String>,
-    /// The requested tests.
+    /// The tests that were asked for.
     pub tests: Vec<Name<Test>>,
     /// How the procedures ended.
     pub ended: Ended,
-    /// One entry for each frame size, including the one at which the procedures ended early.
+    /// One entry for each frame size, also for the one at which the procedures ended early.
     pub sizes: Vec<SizeResult>,
 }
 
@@ -73,13 +73,13 @@ pub struct Rfc2544Result {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ended {
-    /// Whether everything that was requested was run.
+    /// Whether everything that was asked for was run.
     pub complete: bool,
     /// What ended them early; null if they are complete.
     pub because: Option<String>,
 }
 
-/// A repeated measurement.
+/// A value with its repetitions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Repeated {
@@ -89,11 +89,11 @@ pub struct Repeated {
     pub ci95_low: Option<f64>,
     /// Upper end of that interval.
     pub ci95_high: Option<f64>,
-    /// Minimum.
+    /// Smallest value.
     pub min: f64,
     /// Median.
     pub median: f64,
-    /// Maximum.
+    /// Greatest value.
     pub max: f64,
     /// Standard deviation; null with fewer than 2 repetitions.
     pub stddev: Option<f64>,
@@ -124,18 +124,17 @@ impl Repeated {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeResult {
-    /// Frame size in bytes, including the frame check sequence, or an IMIX genome (RFC 6985) such as
-    /// `imix:aaaaaaaddddg`.
+    /// The size in bytes with frame check sequence, or a genome such as `imix:aaaaaaaddddg`.
     pub frames: String,
-    /// Mean frame size in bytes, including the frame check sequence.
+    /// Mean size in bytes with frame check sequence.
     pub mean_octets: f64,
     /// Theoretical maximum of the line, in frames per second and direction.
     pub line_rate_pps: Reading<f64>,
-    /// Highest rate at which the tester can send, measured first, with the device connected.
+    /// Rate at which the tester could send, measured first, with the device in place.
     pub tester_ceiling_pps: Reading<u64>,
-    /// Throughput of the tester alone, with its ports connected to each other (`--tester`).
+    /// What the tester reached with its ports cabled to each other (`--tester`).
     pub tester_alone_pps: Reading<f64>,
-    /// Highest rate that was tried: the lowest of the line rate, the tester's ceiling and the user's limit.
+    /// Highest rate that was tried: the lowest of the line rate, the tester's ceiling and what the user allowed.
     pub max_pps: Reading<u64>,
     /// Throughput in frames per second and direction.
     pub throughput_pps: Reading<Repeated>,
@@ -149,13 +148,13 @@ pub struct SizeResult {
     pub back_to_back: Reading<BackToBack>,
     /// Time to the last loss after the end of an overload, in ns.
     pub recovery_ns: Reading<Repeated>,
-    /// Time without forwarding because of a reset, in ns.
+    /// Time without forwarding around a reset, in ns.
     pub reset_ns: Reading<u64>,
-    /// Anomalous frames of all trials, by kind.
+    /// Frames that came back otherwise than they should, over all trials.
     pub anomalies: AnomalyCounts,
-    /// Quality of the tester's own work over all trials.
+    /// What the tester did, over all trials.
     pub tester: TesterQuality,
-    /// Problems of this result, each with its remedy.
+    /// What is wrong with this result, each with what to do.
     pub warnings: Vec<String>,
     /// All trials, in order, without learning frames.
     pub trials: Vec<TrialRow>,
@@ -167,7 +166,7 @@ pub struct SizeResult {
 pub struct LatencyAtThroughput {
     /// Rate in frames per second and direction.
     pub rate_pps: u64,
-    /// Latency of the one tagged frame of each stream, in ns (RFC 2544, 26.2).
+    /// Latency of the tagged frame of each stream, in ns (RFC 2544, 26.2).
     pub tagged_ns: Reading<Repeated>,
     /// Mean latency of each stream, in ns.
     pub mean_ns: Repeated,
@@ -177,7 +176,7 @@ pub struct LatencyAtThroughput {
     pub worst_case_ns: Reading<Repeated>,
     /// Packet delay variation: 99.9th percentile minus minimum of each stream, in ns (RFC 8219, 7.3.1).
     pub pdv_ns: Reading<Repeated>,
-    /// Latency of all frames in the second halves of the streams.
+    /// Frames of the second halves of all streams.
     pub all: Distribution,
     /// Frames lost in the streams.
     pub lost: u64,
@@ -209,16 +208,15 @@ pub struct BackToBack {
     pub rate_pps: u64,
     /// Longest burst of each search, in frames.
     pub frames: Repeated,
-    /// Mean burst / rate, in ns: the buffer time, if the device had forwarded nothing during the burst (RFC 9004, 6).
+    /// Mean burst / rate: the buffer time if the device forwarded nothing meanwhile (RFC 9004, 6), in ns.
     pub implied_buffer_ns: f64,
-    /// Implied buffer time * (1 - throughput / rate), in ns: without the frames that the device forwarded during the
-    /// burst.
+    /// Implied buffer time * (1 - throughput / rate): without what the device forwarded meanwhile, in ns.
     pub corrected_buffer_ns: f64,
-    /// Number of searches in which even the longest burst passed. If it is above 0, the value is a lower bound.
+    /// Searches in which even the longest burst passed; the value is then a lower bound.
     pub at_limit: u32,
 }
 
-/// Numbers of anomalous frames, by kind.
+/// Frames by how they came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // see procedure::Anomalies
@@ -237,22 +235,21 @@ impl From<Anomalies> for AnomalyCounts {
     }
 }
 
-/// Quality of the tester's own work.
+/// How well the tester did its own work.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TesterQuality {
     /// Pacing error: actual minus intended departure. It is part of every latency.
     pub pacing: Distribution,
-    /// Receive-stamp error: mean time of a pass of the loop, in ns. A frame is stamped up to one pass after its
-    /// arrival.
+    /// Receive-stamp error: mean time of a pass of the loop, in ns. A frame is stamped up to one pass after it came.
     pub stamp_error_ns: Reading<f64>,
     /// CPU time of the generator and receiver for each frame sent, in ns.
     pub cost_per_frame_ns: Reading<f64>,
-    /// Frames that came back, but that the tester's own ports lost. They count as not sent.
+    /// Frames that came back and that the tester's own ports lost. They count as not sent.
     pub own_losses: u64,
     /// Number of times that a link was found down.
     pub link_down_seen: u64,
-    /// `software`: time stamps are readings of the host's clock. Hardware time stamps and launch times are not used.
+    /// `software`: stamps are readings of the host's clock. Hardware stamps and launch times are not used.
     pub stamps: String,
 }
 
@@ -260,7 +257,7 @@ pub struct TesterQuality {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialRow {
-    /// The test to which the trial belongs.
+    /// The test that it belongs to.
     pub test: Name<Test>,
     /// Load of its first phase, in frames per second and direction.
     pub load_pps: u64,
@@ -272,6 +269,6 @@ pub struct TrialRow {
     pub lost: u64,
     /// Frames that the tester did not send.
     pub unsent: u64,
-    /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on.
+    /// Frames that came back otherwise than they should.
     pub anomalies: AnomalyCounts,
 }

@@ -1,4 +1,4 @@
-//! Flow control, features of the NIC's firmware, and lost frames.
+//! Flow control, what the card's firmware does by itself, and lost frames.
 
 use std::collections::BTreeMap;
 
