@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PROGRAM ?= $(TARGET)/release/apus
 export PROGRAM
 
-.PHONY: help demo build dpdk test-dpdk lib install uninstall package test test-vm fuzz bench fmt lint docs
+.PHONY: help demo build dpdk test-dpdk lib lib-dpdk install uninstall package test test-vm fuzz bench fmt lint docs
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -30,9 +30,14 @@ dpdk: ## Build target/release/apus-dpdk, which has ports of DPDK drivers (docs/d
 	@tools/setup.sh dpdk
 	$(CARGO) build --profile $(or $(PROFILE),release) -p cli --features dpdk --bin apus-dpdk
 
-test-dpdk: ## Run the tests of the DPDK ports; those over kernel interfaces need root
+lib-dpdk: lib ## Build libapus-dpdk too, for DPDK applications, into the same folder: include/apus_dpdk.h, lib/libapus-dpdk.so
+	@tools/setup.sh dpdk
+	@tools/libapus-dpdk.sh target/libapus
+
+test-dpdk: ## Run the tests of the DPDK ports and of libapus-dpdk; those over kernel interfaces need root
 	@tools/setup.sh dpdk
 	$(CARGO) test -p live-dpdk --features dpdk
+	$(CARGO) test -p capi --features dpdk --test dpdk
 
 install: ## Install what `make build` built, with completions, manual pages and units; PREFIX (/usr/local) and DESTDIR say where
 	@tools/install.sh install

@@ -23,7 +23,7 @@ test=("${run[@]}" ping:iputils-ping iperf3:iperf3 sockperf:sockperf prometheus:p
 	/usr/include/xdp/xsk.h:libxdp-dev /usr/include/linux/bpf.h:linux-libc-dev)
 bench=("${run[@]}" python3:python3 cyclictest:rt-tests dpdk-testpmd:dpdk-dev clang:clang llvm-strip:llvm
 	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
-dpdk=("${run[@]}" pkg-config:pkg-config /usr/include/dpdk/rte_ethdev.h:libdpdk-dev)
+dpdk=("${run[@]}" pkg-config:pkg-config python3:python3 /usr/include/dpdk/rte_ethdev.h:libdpdk-dev)
 vm=("${run[@]}" qemu-system-x86_64:qemu-system-x86 setpriv:util-linux strip:binutils xz:xz-utils)
 fuzz=("${run[@]}" g++:g++)
 package=("${run[@]}" dh:debhelper dpkg-shlibdeps:dpkg-dev objcopy:binutils)

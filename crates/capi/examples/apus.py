@@ -11,6 +11,7 @@ import os
 
 ABI = 0
 POLL, PAUSE, SLEEP, BLOCK = range(4)
+STAMPED_REALTIME = 2
 
 
 class Config(ctypes.Structure):
@@ -21,6 +22,15 @@ class Config(ctypes.Structure):
         ("profile_path", ctypes.c_char_p), ("name", ctypes.c_char_p), ("app", ctypes.c_char_p), ("port", ctypes.c_char_p),
         ("telemetry_root", ctypes.c_char_p), ("longest_block_ns", ctypes.c_uint64), ("worker", ctypes.c_uint32),
         ("burst", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+    ]
+
+
+class Queue(ctypes.Structure):
+    """apus_queue of apus.h."""
+    _fields_ = [
+        ("first_ns", ctypes.c_uint64), ("last_ns", ctypes.c_uint64), ("picked_up_ns", ctypes.c_uint64),
+        ("received", ctypes.c_uint32), ("fill", ctypes.c_uint32), ("stamped", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -41,6 +51,8 @@ _library.apus_error.restype = ctypes.c_char_p
 _library.apus_waiter_new.argtypes = [ctypes.POINTER(Config), ctypes.POINTER(ctypes.c_void_p)]
 _library.apus_waiter_free.argtypes = [ctypes.c_void_p]
 _library.apus_watch.argtypes = [ctypes.c_void_p, ctypes.c_int]
+_library.apus_wait_queues.argtypes = [
+    ctypes.c_void_p, ctypes.POINTER(Queue), ctypes.c_uint32, ctypes.POINTER(Done)]
 _library.apus_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(Done)]
 if _library.apus_abi() != ABI:
     raise ImportError(f"libapus has ABI {_library.apus_abi()}, this file is for {ABI}")
@@ -67,6 +79,11 @@ class Waiter:
     def wait(self, received):
         """Waits after a poll that returned this many packets. Returns what it did: POLL, PAUSE, SLEEP or BLOCK."""
         return _checked(_library.apus_wait(self._handle, received, None))
+
+    def wait_stamped(self, received, first_ns, last_ns):
+        """The same, where the kernel's stamps say when the first and the last packet arrived: stamps() gives them."""
+        queue = Queue(first_ns, last_ns, 0, received, 0, STAMPED_REALTIME if received else 0)
+        return _checked(_library.apus_wait_queues(self._handle, ctypes.byref(queue), 1, None))
 
     def close(self):
         """Frees the waiter and removes its telemetry."""

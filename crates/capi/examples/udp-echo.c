@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop;
@@ -18,17 +19,33 @@ static void on_signal(int number) {
     stop = 1;
 }
 
-/* Answers all datagrams that there are, and returns their number. */
-static unsigned answer_all(int socket) {
-    char data[2048];
+/* When the kernel received a datagram, by CLOCK_REALTIME in nanoseconds (SO_TIMESTAMPNS). */
+static uint64_t arrival(struct msghdr *message) {
+    struct timespec stamp = {0, 0};
+    struct cmsghdr *first = CMSG_FIRSTHDR(message);
+    if (first) memcpy(&stamp, CMSG_DATA(first), sizeof stamp);
+    return (uint64_t)stamp.tv_sec * 1000000000u + (uint64_t)stamp.tv_nsec;
+}
+
+/* Answers all datagrams that there are, and tells their number and the arrival of the first and of the last. */
+static apus_queue answer_all(int socket) {
+    char data[2048], control[64];
     struct sockaddr_in from;
-    unsigned received = 0;
+    apus_queue seen;
+    memset(&seen, 0, sizeof seen);
+    seen.stamped = APUS_STAMPED_REALTIME;
     for (;;) {
-        socklen_t size = sizeof from;
-        ssize_t length = recvfrom(socket, data, sizeof data, 0, (struct sockaddr *)&from, &size);
-        if (length < 0) return received;
-        sendto(socket, data, (size_t)length, 0, (struct sockaddr *)&from, size);
-        received++;
+        struct iovec buffer = {data, sizeof data};
+        struct msghdr message;
+        memset(&message, 0, sizeof message);
+        message.msg_name = &from, message.msg_namelen = sizeof from;
+        message.msg_iov = &buffer, message.msg_iovlen = 1;
+        message.msg_control = control, message.msg_controllen = sizeof control;
+        ssize_t length = recvmsg(socket, &message, 0);
+        if (length < 0) return seen;
+        seen.last_ns = arrival(&message);
+        if (seen.received++ == 0) seen.first_ns = seen.last_ns;
+        sendto(socket, data, (size_t)length, 0, (struct sockaddr *)&from, message.msg_namelen);
     }
 }
 
@@ -48,6 +65,8 @@ int main(int argc, char **argv) {
     address.sin_port = htons((uint16_t)atoi(argv[2]));
     if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) fail(argv[1], "not an address");
     int server = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    int on = 1;
+    setsockopt(server, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
     if (bind(server, (struct sockaddr *)&address, sizeof address)) fail("cannot bind", argv[1]);
 
     apus_waiter *waiter = NULL;
@@ -63,9 +82,9 @@ int main(int argc, char **argv) {
     signal(SIGTERM, on_signal);
     unsigned long long answered = 0;
     while (!stop) {
-        unsigned received = answer_all(server);
-        answered += received;
-        if (waiter && apus_wait(waiter, received, NULL) < 0) fail("cannot wait", apus_error());
+        apus_queue seen = answer_all(server);
+        answered += seen.received;
+        if (waiter && apus_wait_queues(waiter, &seen, 1, NULL) < 0) fail("cannot wait", apus_error());
     }
     printf("%llu datagrams answered\n", answered);
     if (waiter) apus_waiter_free(waiter);

@@ -5,21 +5,29 @@ Without a goal it spins. With one, such as p99=100us, libapus waits; NAME is wha
 """
 import signal
 import socket
+import struct
 import sys
 
 import apus
 
 
+# Linux: the kernel stamps each datagram when it receives it. Python's socket module does not name the option.
+SO_TIMESTAMPNS = getattr(socket, "SO_TIMESTAMPNS", 35)
+STAMP = struct.Struct("@ll")
+
+
 def answer_all(server):
-    """Answers all datagrams that there are, and returns their number."""
-    received = 0
+    """Answers all datagrams that there are. Returns their number, and when the first and the last arrived."""
+    received, first, last = 0, 0, 0
     try:
         while True:
-            data, sender = server.recvfrom(2048)
+            data, ancillary, _, sender = server.recvmsg(2048, 64)
+            seconds, nanoseconds = STAMP.unpack(ancillary[0][2])
             server.sendto(data, sender)
-            received += 1
+            received, last = received + 1, seconds * 1_000_000_000 + nanoseconds
+            first = first or last
     except BlockingIOError:
-        return received
+        return received, first, last
 
 
 def main():
@@ -29,6 +37,7 @@ def main():
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind((address, int(port)))
     server.setblocking(False)
+    server.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     waiter = None
     if goal:
         waiter = apus.Waiter(goal=goal, name=name)
@@ -38,10 +47,10 @@ def main():
         signal.signal(number, lambda *_: running.clear())
     answered = 0
     while running:
-        received = answer_all(server)
+        received, first, last = answer_all(server)
         answered += received
         if waiter:
-            waiter.wait(received)
+            waiter.wait_stamped(received, first, last)
     print(f"{answered} datagrams answered")
     if waiter:
         waiter.close()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * libapus: decides how a poll loop waits, so that it holds a latency goal at the least CPU time.
+ * libapus: decides how a poll loop waits, so that it meets a latency goal with the least CPU time.
  *
  * High level, one line in an existing loop:
  *
@@ -10,23 +10,23 @@
  *     config.name = "my-loop";                      // shown by `apus top`
  *     apus_waiter *waiter;
  *     if (apus_waiter_new(&config, &waiter) < 0) { fprintf(stderr, "%s\n", apus_error()); exit(1); }
- *     apus_watch(waiter, socket);                   // a non-blocking descriptor that becomes readable
+ *     apus_watch(waiter, socket);                   // a non-blocking file descriptor
  *     for (;;) {
  *         unsigned received = handle_all_packets(socket);
  *         apus_wait(waiter, received, NULL);
  *     }
  *
- * Low level: apus_policy_new and apus_decide. The caller has the clock and does the waiting.
+ * Low level: apus_policy_new and apus_decide. The caller reads the clock and carries out the waits.
  *
  * All times are nanoseconds of CLOCK_MONOTONIC (high level) or of any clock that never goes backwards (low level).
  *
- * Handles. A function that gets NULL, a freed handle or a pointer that is no handle returns an error and changes
- * nothing. A handle is used by one thread at a time: a call during another call of the same handle returns APUS_E_BUSY.
- * A waiter belongs to the thread that waits with it first; others get APUS_E_THREAD. After fork(2), the child gets
- * APUS_E_THREAD for the parent's waiters, and can free them.
+ * Handles. A function that gets NULL, a freed handle or a pointer that is not a handle returns an error and changes
+ * nothing. Only one thread at a time may use a handle: a call with a handle that another call is using returns
+ * APUS_E_BUSY. A waiter belongs to the first thread that waits with it; other threads get APUS_E_THREAD. After fork(2),
+ * the child gets APUS_E_THREAD for the parent's waiters, but it can free them.
  *
- * Errors. Functions that return int return 0 or more if they succeed, and an APUS_E_ code, which is negative, if they
- * fail. apus_error has the text. No function ends the process or throws.
+ * Errors. Functions that return int return 0 or more on success, and an APUS_E_ code, which is negative, on failure.
+ * apus_error returns the message of the last failure. No function terminates the process or throws an exception.
  */
 #ifndef APUS_H
 #define APUS_H
@@ -41,41 +41,41 @@ extern "C" {
 /* The number in the soname. Programs that were built with one number run with any library of the same number. */
 #define APUS_ABI 0
 
-/* "No end", and "not known" for times that may be unknown. */
+/* APUS_NEVER: a time without end. APUS_UNKNOWN: a time or cost that is not known. */
 #define APUS_NEVER UINT64_MAX
 #define APUS_UNKNOWN UINT64_MAX
 
-/* The largest number of queues in a call, and of descriptors of a waiter. */
+/* Maximum number of queues in a call, and of descriptors that a waiter watches. */
 #define APUS_MAX_QUEUES 32
 
-/* Errors. apus_strerror has a sentence for each. */
+/* Error codes. apus_strerror returns a sentence for each. */
 enum {
     APUS_OK = 0,
     APUS_E_NULL = -1,        /* a pointer that must not be NULL is NULL */
-    APUS_E_HANDLE = -2,      /* no handle, or a freed one */
+    APUS_E_HANDLE = -2,      /* not a handle, or a freed one */
     APUS_E_BUSY = -3,        /* the handle is in use by another call at this moment */
     APUS_E_THREAD = -4,      /* the waiter belongs to another thread or process */
-    APUS_E_SIZE = -5,        /* config.size is not that of a known apus_config, or has fields that this library lacks */
-    APUS_E_CONFIG = -6,      /* a mode, goal, name or number in the configuration is wrong */
+    APUS_E_SIZE = -5,        /* config.size is wrong, or the configuration has fields that this older library lacks */
+    APUS_E_CONFIG = -6,      /* a mode, goal, name or number in the configuration is invalid */
     APUS_E_PROFILE = -7,     /* the platform profile cannot be read or used */
-    APUS_E_OBSERVATION = -8, /* what was seen contradicts itself, or has a value out of range */
-    APUS_E_TIME = -9,        /* time went backwards, or is out of range */
+    APUS_E_OBSERVATION = -8, /* the observation contradicts itself, or a value is out of range */
+    APUS_E_TIME = -9,        /* a time went backwards, or is out of range */
     APUS_E_ORDER = -10,      /* apus_wait_end without apus_wait_begin, or two apus_wait_begin in a row */
-    APUS_E_LIMIT = -11,      /* no handle, descriptor or queue more is possible */
-    APUS_E_UNSUPPORTED = -12, /* this CPU or kernel lacks what was asked for */
-    APUS_E_SYSTEM = -13,     /* the operating system refused: telemetry's folder, a descriptor, a clock */
-    APUS_E_INTERNAL = -14    /* a fault of libapus. The handle can only be freed */
+    APUS_E_LIMIT = -11,      /* the maximum number of handles, descriptors or queues is reached */
+    APUS_E_UNSUPPORTED = -12, /* this CPU or kernel does not support the request */
+    APUS_E_SYSTEM = -13,     /* a system call failed: for the telemetry folder, a descriptor or a clock */
+    APUS_E_INTERNAL = -14    /* a bug in libapus. The handle can only be freed */
 };
 
-/* What to do until the next poll, and what was done. */
+/* Kinds of waits: what to do until the next poll, or what was done. */
 enum {
     APUS_POLL = 0,  /* poll again at once */
-    APUS_PAUSE = 1, /* keep the core, in its cheapest running state */
-    APUS_SLEEP = 2, /* give up the core until a time */
-    APUS_BLOCK = 3  /* arm the interrupt, poll once more, and give up the core until a packet arrives or until a time */
+    APUS_PAUSE = 1, /* keep the core, in its cheapest state that is not idle */
+    APUS_SLEEP = 2, /* give up the core until a given time */
+    APUS_BLOCK = 3  /* arm the interrupt, poll once more, and give up the core until a packet arrives or a given time */
 };
 
-/* Why. apus_reason_name has the names, docs/waiting.md explains them. */
+/* Reasons for a decision. apus_reason_name returns their names; docs/waiting.md explains them. */
 enum {
     APUS_REASON_FIXED = 0,
     APUS_REASON_TRAFFIC = 1,
@@ -91,22 +91,32 @@ enum {
 /* What ended a wait. */
 enum {
     APUS_WOKEN_NOT = 0,      /* there was no wait */
-    APUS_WOKEN_BY_TIME = 1,  /* its end, or a signal */
+    APUS_WOKEN_BY_TIME = 1,  /* its end was reached, or a signal arrived */
     APUS_WOKEN_BY_DEVICE = 2, /* a watched descriptor is readable, or the watched memory changed */
-    APUS_WOKEN_BY_ERROR = 3  /* a watched descriptor has an error, was hung up or closed: read it, or apus_unwatch it */
+    APUS_WOKEN_BY_ERROR = 3  /* a watched descriptor has an error, was hung up or closed: read it, or call apus_unwatch */
 };
 
 /* apus_config.wakes: what can end a block. */
 enum {
-    APUS_WAKES_WATCHED = 0, /* what apus_watch and apus_watch_memory name; without any, only timed waits are used.
-                               For apus_policy_new: the caller can block. */
-    APUS_WAKES_CALLER = 1,  /* the caller blocks by itself, between apus_wait_begin and apus_wait_end */
-    APUS_WAKES_NOTHING = 2  /* only timed waits are used */
+    APUS_WAKES_WATCHED = 0, /* whatever apus_watch and apus_watch_memory watch; if they watch nothing, only timed waits
+                               are used. With apus_policy_new, it means that the caller can block. */
+    APUS_WAKES_CALLER = 1,  /* the caller carries out blocks itself, between apus_wait_begin and apus_wait_end */
+    APUS_WAKES_NOTHING = 2  /* nothing: only timed waits are used */
+};
+
+/* apus_queue.stamped: how the arrival times of packets are known. */
+enum {
+    APUS_STAMPED_NOT = 0,       /* there are no time stamps: it is only known that packets arrived after first_ns. With a
+                                   waiter, first_ns may then be 0, because the waiter knows the time of the previous poll */
+    APUS_STAMPED_MONOTONIC = 1, /* time stamps of CLOCK_MONOTONIC. With apus_decide: of the clock that now_ns is from */
+    APUS_STAMPED_REALTIME = 2   /* time stamps of CLOCK_REALTIME, such as the kernel's own (SO_TIMESTAMPNS). With waiters
+                                   only */
 };
 
 /* apus_config.flags */
-#define APUS_KEEP_TIMER_SLACK 1u /* Leave the thread's timer slack. Otherwise the first wait sets it to 1 ns, because the
-                                    kernel's default adds 50 us to each sleep (PR_SET_TIMERSLACK). */
+#define APUS_KEEP_TIMER_SLACK 1u /* Do not change the thread's timer slack. Without this flag, the first wait sets it to
+                                    1 ns, because the kernel's default delays each sleep by up to 50 us
+                                    (PR_SET_TIMERSLACK). */
 
 typedef struct apus_policy apus_policy;
 typedef struct apus_waiter apus_waiter;
@@ -115,34 +125,34 @@ typedef struct apus_waiter apus_waiter;
 typedef struct apus_config {
     size_t size;
     const char *mode;          /* "adaptive" (default), "poll", "interrupt", "backoff=100us", "hybrid300" */
-    const char *goal;          /* "p99.9=50us", for adaptive. Default: p99=100us */
-    uint64_t peak_pps;         /* highest packet rate of the ring; with ring_descriptors: no wait may overflow it */
+    const char *goal;          /* latency goal of "adaptive", such as "p99.9=50us". Default: p99=100us */
+    uint64_t peak_pps;         /* highest packet rate of a receive ring. If it and ring_descriptors are set, no wait is so
+                                  long that the ring could overflow. Set both or neither */
     uint32_t ring_descriptors; /* size of the smallest receive ring */
     uint32_t wakes;            /* APUS_WAKES_ */
-    const char *profile;       /* text of a platform profile (`apus probe all -o FILE`), from which adaptive starts */
-    const char *profile_path;  /* or its path */
-    /* The rest is for waiters alone. */
-    const char *name;          /* instance name in telemetry, as `apus run --name`. NULL: no telemetry */
+    const char *profile;       /* content of a platform profile (`apus probe all -o FILE`), from which "adaptive" starts */
+    const char *profile_path;  /* or the path of the profile */
+    /* The fields below are used by waiters only. */
+    const char *name;          /* instance name in telemetry, like `apus run --name`. NULL: no telemetry */
     const char *app;           /* name of the application in telemetry. Default: "libapus" */
     const char *port;          /* name of the port in telemetry. Default: none */
-    const char *telemetry_root; /* folder. Default: /dev/shm/apus, or /dev/shm/apus-UID for other users than root */
-    uint64_t longest_block_ns; /* a block ends after this time at the latest. Default: 100 ms */
-    uint32_t worker;           /* number of this loop in its instance, for several loops of one name */
-    uint32_t burst;            /* the most packets that the loop takes at once: when it got as many, more may wait.
-                                  Default: the loop takes all that there are */
+    const char *telemetry_root; /* telemetry folder. Default: /dev/shm/apus; /dev/shm/apus-UID for users other than root */
+    uint64_t longest_block_ns; /* maximum length of a block. Default: 100 ms */
+    uint32_t worker;           /* number of this loop, if several loops have the same name */
+    uint32_t burst;            /* maximum number of packets that the loop takes in one poll: after so many, more may be
+                                  waiting. Default: a poll takes all packets that there are */
     uint32_t flags;            /* APUS_KEEP_TIMER_SLACK */
     uint32_t reserved;
 } apus_config;
 
-/* What a poll of one queue returned. */
+/* The result of polling one queue. */
 typedef struct apus_queue {
-    uint64_t first_ns;     /* stamped: arrival of the oldest packet. Otherwise: when the queue was polled before */
-    uint64_t last_ns;      /* stamped: arrival of the newest packet. Otherwise ignored */
-    uint64_t picked_up_ns; /* when the packets were taken. 0 in waiters: when the last wait ended */
+    uint64_t first_ns;     /* stamped: arrival of the oldest packet. Otherwise: time of the previous poll of the queue */
+    uint64_t last_ns;      /* stamped: arrival of the newest packet. Otherwise: ignored */
+    uint64_t picked_up_ns; /* time at which the packets were taken. With a waiter, 0 means the end of the last wait */
     uint32_t received;     /* number of packets */
-    uint32_t fill;         /* packets that lay in the ring, with those received; 0: as many as received */
-    uint32_t stamped;      /* 1: the device stamps arrivals. 0: arrivals are only known to lie after first_ns. In waiters,
-                              first_ns may be 0 then: the waiter knows when it was polled before */
+    uint32_t fill;         /* packets that were in the ring, including those received; 0: same as received */
+    uint32_t stamped;      /* APUS_STAMPED_: which clock the two times are of */
     uint32_t reserved;     /* 0 */
 } apus_queue;
 
@@ -150,83 +160,90 @@ typedef struct apus_queue {
 typedef struct apus_ended {
     uint64_t began_ns;
     uint64_t ended_ns;
-    uint64_t until_ns;  /* the end that was asked for; APUS_NEVER: none */
-    uint64_t spent_ns;  /* CPU time, or energy as the time of a polling core that costs as much; APUS_UNKNOWN */
-    uint64_t idle_ns;   /* the part of that which the idle state caused; 0 if only CPU time is known */
+    uint64_t until_ns;  /* requested end; APUS_NEVER: none */
+    uint64_t spent_ns;  /* cost of the wait: CPU time; or energy, expressed as the time for which a polling core uses as
+                           much energy. APUS_UNKNOWN if not measured */
+    uint64_t idle_ns;   /* the part of spent_ns that the idle state caused; 0 if only CPU time is known */
     uint32_t kind;      /* APUS_PAUSE, APUS_SLEEP or APUS_BLOCK */
     uint32_t reserved;  /* 0 */
 } apus_ended;
 
 typedef struct apus_decision {
-    uint64_t until_ns; /* when to end the wait; APUS_NEVER: only a packet ends it */
+    uint64_t until_ns; /* when the wait must end; APUS_NEVER: only a packet ends it */
     uint32_t kind;     /* APUS_POLL, APUS_PAUSE, APUS_SLEEP or APUS_BLOCK */
     uint32_t reason;   /* APUS_REASON_ */
 } apus_decision;
 
-/* What a waiter did. */
+/* The wait that a waiter carried out. */
 typedef struct apus_done {
-    uint64_t began_ns; /* when the wait began, and the decision was made */
-    uint64_t ended_ns; /* when it ended */
-    uint64_t until_ns; /* the end that was asked for; APUS_NEVER: none */
+    uint64_t began_ns; /* time of the decision and start of the wait */
+    uint64_t ended_ns; /* end of the wait */
+    uint64_t until_ns; /* requested end; APUS_NEVER: none */
     uint32_t kind;
     uint32_t reason;
     uint32_t woken;    /* APUS_WOKEN_ */
     uint32_t reserved;
 } apus_done;
 
-/* Version of the library, such as "0.1.0", and its APUS_ABI. */
+/* Version of the library, such as "0.1.0", and the APUS_ABI that it was built with. */
 const char *apus_version(void);
 uint32_t apus_abi(void);
 
 /* One sentence for an error code. Never NULL. */
 const char *apus_strerror(int code);
-/* What the last failed call of this thread says: what happened, why, what to do. Never NULL; valid until the thread's
- * next failure. */
+/* Message of the last failed call in this thread: what happened, why, and what to do. Never NULL; valid until the next
+ * failure in this thread. */
 const char *apus_error(void);
-/* Names as in `apus top`: "poll", "sleep"; "budget", "traffic". NULL if there is no such number. */
+/* Names as shown by `apus top`, such as "sleep" for a kind and "traffic" for a reason. NULL for an unknown number. */
 const char *apus_kind_name(uint32_t kind);
 const char *apus_reason_name(uint32_t reason);
-/* The clock of waiters: nanoseconds of CLOCK_MONOTONIC. */
+/* The clock that waiters use: CLOCK_MONOTONIC in nanoseconds. */
 uint64_t apus_now(void);
 
-/* ---- low level: decisions. No clock, no thread, no allocation, no system call after apus_policy_new ---- */
+/* ---- Low level: decisions only. After apus_policy_new: no clock, no thread, no allocation, no system call ---- */
 
 int apus_policy_new(const apus_config *config, apus_policy **policy);
 int apus_policy_free(apus_policy *policy);
-/* Decides after a poll of all queues at `now_ns`, when its packets had been processed. `ended` is the wait before the
- * poll, NULL after APUS_POLL. An error changes nothing. */
+/* Decides how to wait. Call it after all queues were polled and their packets processed; `now_ns` is the time of the
+ * call. `ended` is the wait before the poll, or NULL if the previous decision was APUS_POLL. On error, nothing changes. */
 int apus_decide(apus_policy *policy, uint64_t now_ns, const apus_queue *queues, uint32_t count,
                 const apus_ended *ended, apus_decision *decision);
 
-/* ---- high level: decisions, carried out ---- */
+/* ---- High level: the library also carries out the waits ---- */
 
 int apus_waiter_new(const apus_config *config, apus_waiter **waiter);
 /* Frees the waiter and removes its telemetry. */
 int apus_waiter_free(apus_waiter *waiter);
 
-/* Ends blocks when `fd` is readable (poll(2), POLLIN). The descriptor stays the caller's: apus_unwatch it before closing
- * it. Watch before the first wait: the first descriptor makes the policy start anew. */
+/* From now on, blocks end when `fd` is readable (poll(2), POLLIN). The descriptor still belongs to the caller: call
+ * apus_unwatch before closing it. Call apus_watch before the first wait, because the first descriptor resets the
+ * policy. */
 int apus_watch(apus_waiter *waiter, int fd);
 int apus_unwatch(apus_waiter *waiter, int fd);
-/* Ends blocks when (*address & mask) != value, with umonitor and umwait: the thread keeps its core, at less power.
- * APUS_E_UNSUPPORTED on a CPU without waitpkg. NULL ends it. */
+/* From now on, blocks end when (*address & mask) != value. They use umonitor and umwait: the thread keeps its core, which
+ * uses less power meanwhile. Returns APUS_E_UNSUPPORTED on a CPU without waitpkg. An address of NULL stops the watch. */
 int apus_watch_memory(apus_waiter *waiter, const volatile uint64_t *address, uint64_t mask, uint64_t value);
 
-/* Waits as the policy decides, after a poll that returned `received` packets, all processed. Returns what it did: an
- * APUS_ kind. `done` may be NULL. Descriptors that are still readable end a block at once, so nothing is missed. */
+/* Sets what can end a block, APUS_WAKES_, for callers that learn it only after apus_waiter_new. A change resets the policy.
+ * Not between the two halves of a wait. */
+int apus_set_wakes(apus_waiter *waiter, uint32_t wakes);
+
+/* Waits as the policy decides. Call it after a poll that returned `received` packets, when all of them are processed.
+ * Returns the kind of wait (APUS_POLL to APUS_BLOCK). `done` may be NULL. A descriptor that is still readable ends a
+ * block at once, so no packet is missed. */
 int apus_wait(apus_waiter *waiter, uint32_t received, apus_done *done);
-/* The same with what is known of each queue. */
+/* Like apus_wait, with the result of polling each queue. */
 int apus_wait_queues(apus_waiter *waiter, const apus_queue *queues, uint32_t count, apus_done *done);
 
-/* The two halves of apus_wait_queues, for callers that wait by themselves. Between them the caller carries out the
- * decision; after APUS_BLOCK it first polls once more. */
+/* The two halves of apus_wait_queues, for callers that carry out the wait themselves, between the two calls. For
+ * APUS_BLOCK, the caller must arm the interrupt and poll once more before it blocks. */
 int apus_wait_begin(apus_waiter *waiter, const apus_queue *queues, uint32_t count, apus_decision *decision);
-/* `kind` is what was done; APUS_POLL: nothing, for example because the poll after arming found packets. `until_ns` is the
- * end that was asked for; 0: the decision's. Returns `kind`. */
+/* `kind` is the wait that was carried out; APUS_POLL if there was none, for example because the poll after arming found
+ * packets. `until_ns` is the requested end; 0 means the end that was decided. Returns `kind`. */
 int apus_wait_end(apus_waiter *waiter, uint32_t kind, uint64_t until_ns, apus_done *done);
 
-/* Adds to the counters in telemetry. Received packets are counted by waits. `dropped` are packets that were received and
- * not sent. */
+/* Adds to the counters in telemetry. Waits already count received packets. `dropped` is the number of packets that were
+ * received but not sent. */
 int apus_count(apus_waiter *waiter, uint64_t rx_bytes, uint64_t tx_packets, uint64_t tx_bytes, uint64_t dropped);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-//! What `apus_config` says, checked.
+//! Reads and checks `apus_config`.
 
 use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use units::{Nanos, PacketRate};
 use crate::error::{Code, fail};
 use crate::types::{APUS_KEEP_TIMER_SLACK, Config, Wakes};
 
-/// How long a block lasts at most, if the configuration does not say: as in Apus's own loop.
+/// Default maximum length of a block: as in `apus run`.
 const LONGEST_BLOCK: Nanos = live::worker::HEALTH_INTERVAL;
-/// The longest that a configuration can say. Longer blocks would save nothing.
+/// Longest block that a configuration can set. Longer blocks would save nothing.
 const LONGEST_BLOCK_MOST: Nanos = Nanos::from_secs(3600);
 
 /// A checked configuration.
@@ -24,19 +24,19 @@ pub struct Settings {
     pub mode: Mode,
     /// What can end a block.
     pub wakes: Wakes,
-    /// What waits cost on this platform, if a profile says it.
+    /// What waits cost on this platform. `None` without a platform profile.
     pub costs: Option<WakeCosts>,
-    /// A block ends after this time at the latest.
+    /// Maximum length of a block.
     pub longest_block: Nanos,
-    /// The most packets that the loop takes at once. 0: all that there are.
+    /// Maximum number of packets that the loop takes in one poll. 0: no limit.
     pub burst: u32,
     /// Whether the thread's timer slack stays as it is.
     pub keep_slack: bool,
-    /// Name and place in telemetry. `None`: no telemetry.
+    /// Identity of the loop in telemetry. `None`: no telemetry.
     pub shown: Option<Shown>,
 }
 
-/// What telemetry says about the loop.
+/// Identity of the loop in telemetry.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // as in `apus_config`
 pub struct Shown {
@@ -48,7 +48,8 @@ pub struct Shown {
 }
 
 impl Settings {
-    /// Creates a policy that has learned nothing but the profile's costs. `interrupts` is whether a packet can end a block.
+    /// Creates a policy that knows only the costs of the profile, if there is one. `interrupts`: whether a packet can
+    /// end a block.
     pub fn policy<C>(&self, interrupts: bool) -> Policy<C> {
         let mode = match self.mode {
             Mode::Adaptive(config) => Mode::Adaptive(policy::wait::AdaptiveConfig { interrupts, ..config }),
@@ -62,8 +63,8 @@ impl Settings {
     /// Reads and checks a configuration.
     ///
     /// # Safety
-    /// `config` is NULL or points to as many readable bytes as its first field says, and each text in it is NULL or ends
-    /// with a zero.
+    /// `config` is NULL or points to as many readable bytes as its first field says, and each text in it is NULL or
+    /// ends with a zero.
     pub unsafe fn read(config: *const Config) -> Result<Self, Code> {
         // SAFETY: as the caller promises.
         let config = unsafe { copied(config)? };
@@ -79,11 +80,14 @@ impl Settings {
         };
         let mode = match mode {
             Mode::Adaptive(config) => Mode::Adaptive(policy::wait::AdaptiveConfig { loss, ..config }),
-            mode if loss.is_some() => return Err(wrong("peak_pps", &format_args!("{mode} does not bound its waits"))),
+            mode if loss.is_some() => {
+                return Err(wrong("peak_pps", &format_args!("the mode {mode} does not limit its waits by the ring")));
+            }
             mode => mode,
         };
         let wakes = Wakes::ALL.into_iter().find(|wakes| *wakes as u32 == config.wakes);
-        let wakes = wakes.ok_or_else(|| wrong("wakes", &format_args!("{} is none of APUS_WAKES_", config.wakes)))?;
+        let wakes = wakes
+            .ok_or_else(|| wrong("wakes", &format_args!("{} is not one of the APUS_WAKES_ constants", config.wakes)))?;
         if config.flags & !APUS_KEEP_TIMER_SLACK != 0 || config.reserved != 0 {
             return Err(wrong(
                 "flags",
@@ -105,7 +109,7 @@ impl Settings {
         if name.is_none() && (app.is_some() || port.is_some() || root.is_some() || config.worker != 0) {
             return Err(wrong(
                 "name",
-                &"app, port, telemetry_root and worker need a name: it is what turns telemetry on",
+                &"app, port, telemetry_root and worker need a name, because a name is what turns telemetry on",
             ));
         }
         let shown = name.map(|name| Shown {
@@ -135,7 +139,12 @@ unsafe fn copied(config: *const Config) -> Result<Config, Code> {
     // SAFETY: not NULL, so it points to at least its first field. Nothing says that it is aligned.
     let size = unsafe { ptr::read_unaligned(config.cast::<usize>()) };
     if !(OURS..=MOST).contains(&size) {
-        return Err(fail(Code::Size, format_args!("config.size is {size}, but apus_config has {OURS} bytes here")));
+        return Err(fail(
+            Code::Size,
+            format_args!(
+                "config.size is {size}, but apus_config has {OURS} bytes in this library: set it to sizeof(apus_config)"
+            ),
+        ));
     }
     // SAFETY: `size` bytes can be read, as the caller promises.
     let more = unsafe { std::slice::from_raw_parts(config.cast::<u8>().add(OURS), size - OURS) };
@@ -168,8 +177,8 @@ fn mode(mode: Option<&str>, goal: Option<&str>) -> Result<Mode, Code> {
         Mode::Adaptive(config) if config.goal.is_none() => {
             goal.parse().map(Mode::holding).map_err(|why: policy::goal::GoalError| wrong(&why))
         }
-        Mode::Adaptive(_) => Err(wrong(&"config.mode has a goal already: give one of the two")),
-        other => Err(wrong(&format_args!("the mode {other} has no goal; adaptive has"))),
+        Mode::Adaptive(_) => Err(wrong(&"config.mode already contains a goal: set only one of the two")),
+        other => Err(wrong(&format_args!("the mode {other} has no goal, only adaptive has"))),
     }
 }
 
@@ -177,7 +186,10 @@ fn costs(text: Option<&str>, path: Option<&str>) -> Result<Option<WakeCosts>, Co
     let (name, text) = match (text, path) {
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => {
-            return Err(fail(Code::Config, "config.profile and config.profile_path: give one of the two"));
+            return Err(fail(
+                Code::Config,
+                "config.profile and config.profile_path are both set: set only one of them",
+            ));
         }
         (Some(text), None) => ("config.profile", text.to_owned()),
         (None, Some(path)) => {

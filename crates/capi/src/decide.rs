@@ -1,26 +1,26 @@
-//! The low level: a policy and what the caller saw. No clock, no allocation, no system call.
+//! The low level: a policy that decides from the caller's observations. No clock, no allocation, no system call.
 
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, WaitKind, WaitPolicy};
 use units::{Clock, Instant, Nanos};
 
 use crate::config::Settings;
 use crate::error::{Code, fail};
-use crate::types::{APUS_MAX_QUEUES, APUS_NEVER, APUS_UNKNOWN, DecisionOut, EndedIn, QueueIn, Wakes};
+use crate::types::{APUS_MAX_QUEUES, APUS_NEVER, APUS_UNKNOWN, DecisionOut, EndedIn, QueueIn, Stamped, Wakes};
 
-/// Times of callers may go up to this, in nanoseconds: 146 years. Beyond it, sums of times could overflow.
+/// Latest time that callers may pass, in ns: 146 years. Beyond it, sums of times could overflow.
 pub const LATEST: u64 = 1 << 62;
-/// The most packets of a poll that the policy is told of. Rings have at most a few thousand.
+/// Maximum number of packets of a poll that are reported to the policy. Rings have at most a few thousand.
 const MOST_PACKETS: u32 = 1 << 16;
-/// Waits that took longer are told to the policy as if they had taken this long. The machine was suspended, or the process
+/// Longer waits are reported to the policy as if they had taken this long: the machine was suspended, or the process
 /// was stopped.
 const LONGEST: Nanos = Nanos::from_secs(3600);
 
-/// The clock of the caller.
+/// The caller's clock: any clock that never goes backwards.
 #[derive(Debug)]
 pub enum Callers {}
 impl Clock for Callers {}
 
-/// A policy in the caller's hands.
+/// A policy, and the time of its last decision.
 #[derive(Debug)]
 pub struct Decider {
     policy: Policy<Callers>,
@@ -28,7 +28,7 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// A policy that has seen nothing.
+    /// Creates a policy without observations.
     pub fn new(settings: &Settings) -> Self {
         Self { policy: settings.policy(settings.wakes != Wakes::Nothing), now: Instant::ORIGIN }
     }
@@ -40,7 +40,7 @@ impl Decider {
             let (now, before) = (now.as_nanos(), self.now.as_nanos());
             return Err(fail(
                 Code::Time,
-                format_args!("now_ns is {now}, and was {before} before: time went backwards"),
+                format_args!("now_ns is {now}, but was {before} in the previous call: time went backwards"),
             ));
         }
         let mut seen = Seen::none();
@@ -55,7 +55,7 @@ impl Decider {
     }
 }
 
-/// What the policy is told of each queue, in fixed memory.
+/// The observations of all queues of a poll, in fixed memory.
 #[derive(Debug)]
 pub struct Seen<C> {
     queues: [Queue<C>; APUS_MAX_QUEUES],
@@ -63,7 +63,7 @@ pub struct Seen<C> {
 }
 
 impl<C> Seen<C> {
-    /// No queue.
+    /// No queue yet.
     pub fn none() -> Self {
         Self { queues: [Queue { received: 0, fill: 0, arrivals: None }; APUS_MAX_QUEUES], count: 0 }
     }
@@ -73,8 +73,8 @@ impl<C> Seen<C> {
         &self.queues[..self.count]
     }
 
-    /// Adds what was seen of a queue until `now`. `polls` are the times of the poll before and of this one, for callers
-    /// that do not say them.
+    /// Adds the observation of a queue. `polls` are the times of the previous poll and of this one, for callers that do
+    /// not state them.
     pub fn add(
         &mut self,
         number: usize,
@@ -84,10 +84,10 @@ impl<C> Seen<C> {
     ) -> Result<(), Code> {
         let wrong = |code, why: &dyn std::fmt::Display| fail(code, format_args!("queue {number}: {why}"));
         if self.count == APUS_MAX_QUEUES {
-            return Err(wrong(Code::Limit, &format_args!("at most {APUS_MAX_QUEUES} are possible")));
+            return Err(wrong(Code::Limit, &format_args!("the maximum number of queues is {APUS_MAX_QUEUES}")));
         }
         let QueueIn { received, fill, stamped, reserved, .. } = *queue;
-        if stamped > 1 || reserved != 0 {
+        if stamped > Stamped::Monotonic as u32 || reserved != 0 {
             return Err(wrong(Code::Observation, &format_args!("stamped is {stamped}, reserved is {reserved}")));
         }
         if fill != 0 && fill < received {
@@ -127,7 +127,10 @@ fn arrivals<C>(
             (at, _) => Instant::from_nanos(at),
         };
         return match after > picked_up {
-            true => Err((Code::Time, "first_ns is after picked_up_ns: it is when the queue was polled before")),
+            true => Err((
+                Code::Time,
+                "first_ns is after picked_up_ns; without stamps it must be the time of the previous poll",
+            )),
             false => Ok(Arrivals::unstamped(after.max(oldest), picked_up)),
         };
     }
@@ -152,8 +155,7 @@ fn wait<C>(ended: &EndedIn, now: Instant<C>) -> Result<Ended<C>, Code> {
         ));
     }
     let kind = kind_of(kind).filter(|kind| *kind != WaitKind::Poll);
-    let kind =
-        kind.ok_or_else(|| wrong(Code::Observation, &"kind is none of APUS_PAUSE, APUS_SLEEP and APUS_BLOCK"))?;
+    let kind = kind.ok_or_else(|| wrong(Code::Observation, &"kind is not APUS_PAUSE, APUS_SLEEP or APUS_BLOCK"))?;
     let end = Instant::from_nanos(ended_ns);
     // Not longer than any wait: the machine slept.
     let began = Instant::from_nanos(began_ns).max(end.before(LONGEST).unwrap_or(Instant::ORIGIN));
@@ -190,6 +192,6 @@ pub fn kind_of(number: u32) -> Option<WaitKind> {
 fn instant<C>(ns: u64, field: &str) -> Result<Instant<C>, Code> {
     match ns <= LATEST {
         true => Ok(Instant::from_nanos(ns)),
-        false => Err(fail(Code::Time, format_args!("{field} is {ns}: more than {LATEST}"))),
+        false => Err(fail(Code::Time, format_args!("{field} is {ns}, above the maximum of {LATEST}"))),
     }
 }

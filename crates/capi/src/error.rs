@@ -50,34 +50,34 @@ impl Code {
     pub const fn text(self) -> &'static CStr {
         match self {
             Self::Null => c"a pointer that must not be NULL is NULL",
-            Self::Handle => c"the handle was freed, or is none of this library",
-            Self::Busy => c"another call uses the handle at this moment: use one handle per thread",
-            Self::Thread => c"the waiter belongs to another thread or process: make one in each",
+            Self::Handle => c"the handle was freed, or is not a handle of this library",
+            Self::Busy => c"another call is using the handle: use one handle per thread",
+            Self::Thread => c"the waiter belongs to another thread or process: create one in each",
             Self::Size => {
                 c"config.size does not fit this library: set it to sizeof(apus_config), and the other fields to 0"
             }
-            Self::Config => c"a value in the configuration is wrong: apus_error() says which",
+            Self::Config => c"a value in the configuration is invalid: apus_error() says which",
             Self::Profile => c"the platform profile cannot be used: apus_error() says why",
-            Self::Observation => c"what was seen contradicts itself or is out of range: apus_error() says where",
-            Self::Time => c"time went backwards or is out of range: give nanoseconds of one monotonic clock",
+            Self::Observation => c"the observation contradicts itself or is out of range: apus_error() says where",
+            Self::Time => c"a time went backwards or is out of range: use nanoseconds of one monotonic clock",
             Self::Order => c"apus_wait_begin and apus_wait_end must be called in turn",
-            Self::Limit => c"no handle, descriptor or queue more is possible",
-            Self::Unsupported => c"this CPU or kernel lacks what was asked for",
-            Self::System => c"the operating system refused: apus_error() says what",
-            Self::Internal => c"a fault of libapus: free the handle and report it",
+            Self::Limit => c"the maximum number of handles, descriptors or queues is reached",
+            Self::Unsupported => c"this CPU or kernel does not support the request",
+            Self::System => c"a system call failed: apus_error() says which",
+            Self::Internal => c"a bug in libapus: free the handle, and report the bug",
         }
     }
 
-    /// The code that a function returned. `None` if the number is no error.
+    /// The error code for a returned number. `None` if the number is not an error.
     pub fn of(returned: c_int) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.returned() == returned)
     }
 }
 
-/// The longest text of an error, in bytes, with the terminating zero.
+/// Size of the longest error message in bytes, including the terminating zero.
 const ROOM: usize = 512;
 
-/// A text in fixed memory, so that a failing call allocates nothing. What does not fit is cut.
+/// A message in fixed memory, so that a failing call allocates nothing. Longer messages are truncated.
 struct Text {
     bytes: [u8; ROOM],
     len: usize,
@@ -101,7 +101,7 @@ thread_local! {
     static LAST: RefCell<Text> = const { RefCell::new(Text { bytes: [0; ROOM], len: 0 }) };
 }
 
-/// Notes what the calling thread's call failed of, and returns the code.
+/// Stores the message of a failed call for the calling thread, and returns the code.
 pub fn fail(code: Code, text: impl fmt::Display) -> Code {
     LAST.with(|last| {
         // Borrowed already: a `Display` that fails itself. The first text stays.
@@ -117,7 +117,7 @@ pub fn fail(code: Code, text: impl fmt::Display) -> Code {
     code
 }
 
-/// The text of the calling thread's last failure; empty before the first.
+/// The message of the calling thread's last failure; empty before the first one.
 pub fn last() -> *const c_char {
     LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.bytes.as_ptr().cast()))
 }

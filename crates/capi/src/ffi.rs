@@ -9,7 +9,7 @@ use crate::decide::{Decider, kind_of};
 use crate::error::{Code, fail, last};
 use crate::handle::{Place, Table, guarded};
 use crate::sys::Memory;
-use crate::types::{APUS_ABI, APUS_MAX_QUEUES, Config, DecisionOut, Done, EndedIn, QueueIn};
+use crate::types::{APUS_ABI, APUS_MAX_QUEUES, Config, DecisionOut, Done, EndedIn, QueueIn, Wakes};
 use crate::waiter::Waiter;
 
 static POLICIES: Table<Decider> = Table::new();
@@ -33,7 +33,7 @@ fn null(what: &str) -> Code {
 unsafe fn listed<'a>(queues: *const QueueIn, count: u32) -> Result<&'a [QueueIn], Code> {
     let count = count as usize;
     if count == 0 || count > APUS_MAX_QUEUES {
-        return Err(fail(Code::Limit, format_args!("{count} queues: 1 to {APUS_MAX_QUEUES} are possible")));
+        return Err(fail(Code::Limit, format_args!("{count} queues: expected 1 to {APUS_MAX_QUEUES}")));
     }
     if queues.is_null() {
         return Err(null("queues"));
@@ -70,17 +70,17 @@ pub extern "C" fn apus_abi() -> u32 {
     APUS_ABI
 }
 
-/// A sentence for an error code.
+/// Returns a sentence for an error code.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_strerror(code: c_int) -> *const c_char {
     let text = match code {
         0.. => c"no error",
-        _ => Code::of(code).map_or(c"no error code of libapus", Code::text),
+        _ => Code::of(code).map_or(c"not an error code of libapus", Code::text),
     };
     text.as_ptr()
 }
 
-/// The text of the calling thread's last failure.
+/// Returns the message of the calling thread's last failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_error() -> *const c_char {
     last()
@@ -95,25 +95,25 @@ macro_rules! c_names {
 c_names!(KINDS: c"poll", c"pause", c"sleep", c"block");
 c_names!(REASONS: c"fixed", c"traffic", c"periodic", c"budget", c"interrupt", c"idle", c"goal_too_tight", c"late", c"loss_bound");
 
-/// The name of a kind of wait, or NULL.
+/// Returns the name of a kind of wait, or NULL if the number is unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_kind_name(kind: u32) -> *const c_char {
     KINDS.get(kind as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// The name of a reason, or NULL.
+/// Returns the name of a reason, or NULL if the number is unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_reason_name(reason: u32) -> *const c_char {
     REASONS.get(reason as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// The clock of waiters.
+/// Reads the clock that waiters use: CLOCK_MONOTONIC in ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_now() -> u64 {
     live::os::monotonic().as_nanos()
 }
 
-/// Makes a policy.
+/// Creates a policy.
 ///
 /// # Safety
 /// As `apus.h` says: `config` points to a configuration, `policy` to a pointer.
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn apus_policy_new(config: *const Config, policy: *mut Pol
         // SAFETY: as the caller promises.
         let settings = unsafe { Settings::read(config)? };
         if settings.shown.is_some() {
-            let why = "config.name: a policy has no telemetry; apus_waiter_new has";
+            let why = "config.name: a policy has no telemetry; use apus_waiter_new, or set it to NULL";
             return Err(fail(Code::Config, why));
         }
         let handle = POLICIES.insert(Decider::new(&settings))?;
@@ -144,7 +144,7 @@ pub extern "C" fn apus_policy_free(policy: PolicyHandle) -> c_int {
     returned(guarded(|| POLICIES.remove(policy).map(|_| 0)))
 }
 
-/// Decides.
+/// Decides how to wait until the next poll.
 ///
 /// # Safety
 /// As `apus.h` says: `queues` points to `count` queues, `ended` to a wait or is NULL, `decision` to a decision.
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn apus_decide(
     }))
 }
 
-/// Makes a waiter.
+/// Creates a waiter.
 ///
 /// # Safety
 /// As `apus.h` says: `config` points to a configuration, `waiter` to a pointer.
@@ -199,7 +199,7 @@ pub extern "C" fn apus_waiter_free(waiter: WaiterHandle) -> c_int {
     returned(guarded(|| WAITERS.remove(waiter).map(|_| 0)))
 }
 
-/// Adds a descriptor that ends blocks.
+/// Adds a descriptor whose readiness ends blocks.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_watch(waiter: WaiterHandle, fd: c_int) -> c_int {
     returned(WAITERS.with(waiter, |waiter| waiter.watch(fd).map(|()| 0)))
@@ -211,7 +211,17 @@ pub extern "C" fn apus_unwatch(waiter: WaiterHandle, fd: c_int) -> c_int {
     returned(WAITERS.with(waiter, |waiter| waiter.unwatch(fd).map(|()| 0)))
 }
 
-/// Sets or removes the memory that ends blocks.
+/// Sets what can end a block.
+#[unsafe(no_mangle)]
+pub extern "C" fn apus_set_wakes(waiter: WaiterHandle, wakes: u32) -> c_int {
+    returned(WAITERS.with(waiter, |waiter| {
+        let known = Wakes::ALL.into_iter().find(|known| *known as u32 == wakes);
+        let wakes = known.ok_or_else(|| fail(Code::Config, format_args!("{wakes} is none of APUS_WAKES_")))?;
+        waiter.set_wakes(wakes).map(|()| 0)
+    }))
+}
+
+/// Sets or removes the memory whose change ends blocks.
 ///
 /// # Safety
 /// As `apus.h` says: `address` stays readable until it is replaced or the waiter is freed.
@@ -290,7 +300,9 @@ pub unsafe extern "C" fn apus_wait_begin(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn apus_wait_end(waiter: WaiterHandle, kind: u32, until_ns: u64, done: *mut Done) -> c_int {
     returned(WAITERS.with(waiter, |waiter| {
-        let kind = kind_of(kind).ok_or_else(|| fail(Code::Observation, format_args!("kind {kind} is none")))?;
+        let kind = kind_of(kind).ok_or_else(|| {
+            fail(Code::Observation, format_args!("kind {kind} is not APUS_POLL, APUS_PAUSE, APUS_SLEEP or APUS_BLOCK"))
+        })?;
         let until = (until_ns != 0).then(|| Instant::from_nanos(until_ns));
         let did = waiter.end(kind, until, None)?;
         // SAFETY: as the caller promises.

@@ -5,9 +5,9 @@
 //!    ▲        │
 //!    └────────┘ freed                 a place is used again only after all others
 //! ```
-//! C code can pass anything as a handle. A pointer into the table is checked by its address and by the place's state; any
-//! other pointer is never followed. A freed handle is recognised until its place is used again, which takes as many new
-//! handles as the table has free places.
+//! C code can pass anything as a handle. A pointer into the table is checked by its address and by the place's state;
+//! any other pointer is never followed. A freed handle is recognised until its place is used again, which takes as many
+//! new handles as the table has free places.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use crate::error::{Code, fail};
 
-/// The largest number of living handles of one kind in a process.
+/// Maximum number of handles of one kind that exist at the same time in a process.
 pub const PLACES: usize = 1024;
 
 const FREE: u32 = 0;
@@ -25,7 +25,7 @@ const IDLE: u32 = 1;
 const BUSY: u32 = 2;
 const BROKEN: u32 = 3;
 
-/// One place of a [`Table`]. Its address is the handle.
+/// One slot of a [`Table`]. Its address is the handle.
 #[derive(Debug)]
 pub struct Place<T> {
     state: AtomicU32,
@@ -44,13 +44,13 @@ pub struct Table<T> {
 unsafe impl<T: Send> Sync for Table<T> {}
 
 impl<T> Table<T> {
-    /// A table without handles.
+    /// Creates an empty table.
     pub const fn new() -> Self {
         let places = [const { Place { state: AtomicU32::new(FREE), item: UnsafeCell::new(ptr::null_mut()) } }; PLACES];
         Self { places, next: AtomicUsize::new(0) }
     }
 
-    /// Makes a handle of `item`.
+    /// Stores `item` and returns its handle.
     pub fn insert(&self, item: T) -> Result<*mut Place<T>, Code> {
         let from = self.next.load(Relaxed);
         for step in 0..PLACES {
@@ -64,10 +64,10 @@ impl<T> Table<T> {
                 return Ok(ptr::from_ref(place).cast_mut());
             }
         }
-        Err(fail(Code::Limit, format_args!("{PLACES} handles are in use: free some")))
+        Err(fail(Code::Limit, format_args!("all {PLACES} handles are in use: free some")))
     }
 
-    /// Calls `f` with the handle's item. If `f` panics, the handle can only be freed from then on.
+    /// Calls `f` with the handle's item. If `f` panics, the handle can only be freed afterwards.
     #[inline]
     pub fn with<R>(&self, handle: *mut Place<T>, f: impl FnOnce(&mut T) -> Result<R, Code>) -> Result<R, Code> {
         let place = self.place(handle)?;
@@ -89,7 +89,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Ends the handle and returns its item.
+    /// Frees the handle and returns its item.
     pub fn remove(&self, handle: *mut Place<T>) -> Result<Box<T>, Code> {
         let place = self.place(handle)?;
         let taken = place.state.compare_exchange(IDLE, BUSY, Acquire, Relaxed);
@@ -109,7 +109,7 @@ impl<T> Table<T> {
         let index = offset / size_of::<Place<T>>();
         match self.places.get(index).filter(|_| offset.is_multiple_of(size_of::<Place<T>>())) {
             Some(place) => Ok(place),
-            None => Err(fail(Code::Handle, format_args!("{handle:p} is no handle of this kind"))),
+            None => Err(fail(Code::Handle, format_args!("{handle:p} is not a handle of this kind"))),
         }
     }
 }
@@ -125,18 +125,19 @@ fn refused(state: u32) -> Code {
     match state {
         FREE => fail(Code::Handle, "the handle was freed"),
         BROKEN => broken(),
-        _ => fail(Code::Busy, "another call uses the handle at this moment: use one handle per thread"),
+        _ => fail(Code::Busy, "another call is using the handle: use one handle per thread"),
     }
 }
 
 #[cold]
 fn broken() -> Code {
-    fail(Code::Internal, "a fault of libapus broke this handle: free it, and report what it printed")
+    fail(Code::Internal, "a bug in libapus broke this handle: free it, and report the message that libapus printed")
 }
 
 /// Calls `f`, and turns a panic into [`Code::Internal`].
 pub fn guarded<R>(f: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(fail(Code::Internal, "a fault of libapus: report it")))
+    catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|_| Err(fail(Code::Internal, "a bug in libapus: please report it")))
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use units::{Instant, Monotonic, Nanos};
 
 use crate::error::{Code, fail};
-use crate::types::{APUS_MAX_QUEUES, Woken};
+use crate::types::{APUS_MAX_QUEUES, QueueIn, Stamped, Woken};
 
-/// A number of the calling process, which a child does not share with its parent. Unlike getpid(2) it costs no system
-/// call: it lies in a page that the kernel clears for the child (madvise(2), `MADV_WIPEONFORK`).
+/// A number that identifies the calling process: after fork(2), the child gets another one. Unlike getpid(2), this
+/// needs no system call: the number is in a page that the kernel clears for the child (madvise(2), `MADV_WIPEONFORK`).
 #[inline]
 pub fn process() -> u32 {
     static PAGE: OnceLock<Option<Shared>> = OnceLock::new();
@@ -29,7 +29,8 @@ pub fn process() -> u32 {
     }
 }
 
-/// The clock and the waits, by libc alone. `live`'s own do not run under valgrind (see `live::telemetry`).
+/// The clock and the waits, with libc only. Those of the crate `live` do not run under valgrind (see
+/// `live::telemetry`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LibcCpu;
 
@@ -39,6 +40,20 @@ impl LibcCpu {
         // SAFETY: `time` lives through the call.
         let read = unsafe { libc::clock_gettime(id, &mut time) };
         (read == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    /// The queue with stamps of `CLOCK_MONOTONIC` instead of `CLOCK_REALTIME`: each is as long ago by the one clock as by
+    /// the other. If the real time was set meanwhile, they are wrong by that much.
+    pub fn monotonic_stamps(mut queue: QueueIn) -> QueueIn {
+        if queue.stamped == Stamped::Realtime as u32
+            && let Some(real) = Self::clock(libc::CLOCK_REALTIME)
+        {
+            let now = live::os::monotonic().as_nanos();
+            let converted = |stamp: u64| now.saturating_sub(real.saturating_sub(stamp));
+            (queue.first_ns, queue.last_ns) = (converted(queue.first_ns), converted(queue.last_ns));
+            queue.stamped = Stamped::Monotonic as u32;
+        }
+        queue
     }
 }
 
@@ -113,7 +128,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// No descriptor.
+    /// Creates an empty set.
     pub const fn none() -> Self {
         Self { set: [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; APUS_MAX_QUEUES], count: 0 }
     }
@@ -128,14 +143,14 @@ impl Watched {
         self.count == 0
     }
 
-    /// Adds a descriptor that is open.
+    /// Adds an open descriptor.
     pub fn add(&mut self, fd: i32) -> Result<(), Code> {
         // SAFETY: F_GETFD takes a number and reads no memory.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             return Err(fail(Code::System, format_args!("descriptor {fd} is not open")));
         }
         if self.set[..self.count].iter().any(|at| at.fd == fd) {
-            return Err(fail(Code::Config, format_args!("descriptor {fd} is watched already")));
+            return Err(fail(Code::Config, format_args!("descriptor {fd} is already watched")));
         }
         if self.count == APUS_MAX_QUEUES {
             return Err(fail(Code::Limit, format_args!("a waiter watches at most {APUS_MAX_QUEUES} descriptors")));
@@ -184,10 +199,10 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// A wait that ends when `(*address & mask) != value`.
+    /// Memory that ends a wait when `(*address & mask) != value`.
     ///
     /// # Safety
-    /// `address` stays readable until the waiter forgets it.
+    /// `address` stays readable as long as the waiter uses it.
     pub unsafe fn new(address: *const u64, mask: u64, value: u64) -> Result<Self, Code> {
         if !address.is_aligned() {
             return Err(fail(Code::Config, "the watched memory is not aligned to 8 bytes"));
@@ -202,8 +217,9 @@ impl Memory {
     }
 }
 
-/// The instructions umonitor, umwait and tpause (Intel SDM volume 2, "WAITPKG"), on CPUs that have them and say how fast
-/// their counter runs. No machine of the project's tests has them: they are checked by review alone.
+/// The instructions umonitor, umwait and tpause (Intel SDM volume 2, "WAITPKG"), on CPUs that support them and report
+/// the rate of their time stamp counter. No test machine of the project supports them, so this code is checked by
+/// review only.
 #[derive(Clone, Copy, Debug)]
 pub struct Waitpkg {
     /// Rate of the time stamp counter.
@@ -211,7 +227,7 @@ pub struct Waitpkg {
 }
 
 impl Waitpkg {
-    /// `None` if this CPU lacks the instructions, or does not say the rate of its counter (CPUID leaf 15h).
+    /// `None` if this CPU lacks the instructions, or does not report the rate of its counter (CPUID leaf 15h).
     #[cfg(target_arch = "x86_64")]
     pub fn here() -> Option<Self> {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -232,7 +248,8 @@ impl Waitpkg {
         None
     }
 
-    /// Keeps the core, resting, until `until`; or until `memory` changes. Returns what ended it, and when.
+    /// Keeps the core in the light sleep state C0.2 until `until`, or until `memory` changes. Returns what ended the
+    /// wait, and when.
     #[cfg(target_arch = "x86_64")]
     pub fn rest(
         self,
@@ -241,7 +258,7 @@ impl Waitpkg {
         now: impl Fn() -> Instant<Monotonic>,
     ) -> (Woken, Instant<Monotonic>) {
         use std::arch::asm;
-        /// State C0.2: slower to leave than C0.1, and cheaper.
+        /// State C0.2: uses less power than C0.1, but takes longer to leave.
         const C0_2: u32 = 0;
         loop {
             let at = now();

@@ -1,16 +1,16 @@
-//! The structures and numbers of `apus.h`. A test compares each size, offset and constant with what a C compiler says.
+//! The structures and constants of `apus.h`. A test compares each size, offset and constant with those of a C compiler.
 
 use std::ffi::c_char;
 
 /// The number in the soname.
 pub const APUS_ABI: u32 = 0;
-/// "No end", and "not known" for times that may be unknown.
+/// A time without end: only an event ends the wait.
 pub const APUS_NEVER: u64 = u64::MAX;
-/// The cost of a wait that was not measured.
+/// A cost that was not measured.
 pub const APUS_UNKNOWN: u64 = u64::MAX;
-/// The largest number of queues in a call, and of descriptors of a waiter.
+/// Maximum number of queues in a call, and of descriptors that a waiter watches.
 pub const APUS_MAX_QUEUES: usize = 32;
-/// Flag: leave the thread's timer slack as it is.
+/// Flag: do not change the thread's timer slack.
 pub const APUS_KEEP_TIMER_SLACK: u32 = 1;
 
 units::named! {
@@ -18,9 +18,9 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Wakes {
-        /// What the waiter watches. Without anything, only timed waits are used.
+        /// What the waiter watches. If it watches nothing, only timed waits are used.
         Watched = "watched",
-        /// The caller blocks by itself.
+        /// The caller carries out blocks itself.
         Caller = "caller",
         /// Nothing: only timed waits are used.
         Nothing = "nothing",
@@ -40,6 +40,20 @@ units::named! {
         ByDevice = "by_device",
         /// A watched descriptor has an error, was hung up or was closed.
         ByError = "by_error",
+    }
+}
+
+units::named! {
+    /// What is known of packets' arrivals: `apus_queue.stamped`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u32)]
+    pub enum Stamped {
+        /// They arrived after the queue was polled before.
+        Not = "not",
+        /// Stamps of the loop's clock.
+        Monotonic = "monotonic",
+        /// Stamps of `CLOCK_REALTIME`.
+        Realtime = "realtime",
     }
 }
 
@@ -145,7 +159,7 @@ pub struct Done {
     pub reserved: u32,
 }
 
-/// A structure's name in C, its size, and its fields with their offsets.
+/// Name of a C structure, its size, and its fields with their offsets, in bytes.
 pub type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
 
 macro_rules! layout {
@@ -200,5 +214,6 @@ pub fn constants() -> Vec<(String, i128)> {
     all.extend(policy::wait::Reason::ALL.map(|reason| (upper("REASON_", reason.name()), reason as i128)));
     all.extend(Wakes::ALL.map(|wakes| (upper("WAKES_", wakes.name()), wakes as i128)));
     all.extend(Woken::ALL.map(|woken| (upper("WOKEN_", woken.name()), woken as i128)));
+    all.extend(Stamped::ALL.map(|stamped| (upper("STAMPED_", stamped.name()), stamped as i128)));
     all
 }

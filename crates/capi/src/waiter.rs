@@ -4,9 +4,9 @@
 //!   Ready ──begin: clock, observe, decide──► Begun ──end: clock, cost, telemetry──► Ready
 //!             apus_wait does both, and carries out the decision between them
 //! ```
-//! **Times.** Only the waiter's own calls are seen. A loop polls right after a wait, so that is when it picked its packets
-//! up; when it waits again, it has processed them. They arrived after the poll before: that bound is all that is known of
-//! their lateness, unless the device stamps them.
+//! **Times.** The waiter sees only its own calls. A loop polls right after a wait, so it picks up its packets at that
+//! time; when it waits again, it has processed them. They arrived after the previous poll. Unless the device stamps
+//! packets, this bound is all that is known about their lateness.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +26,9 @@ use crate::types::{APUS_NEVER, DecisionOut, Done, QueueIn, Wakes, Woken};
 
 type At = Instant<Monotonic>;
 
-/// While a loop polls, one choice in this many is published, in addition to the first of each kind.
+/// While a loop polls, telemetry shows one choice in this many, and the first choice of each kind.
 const PUBLISHED_EVERY: u32 = 1024;
-/// Of a poll's packets, at most this many enter the histogram of lateness one by one.
+/// At most this many packets of a poll are counted one by one in the histogram of lateness.
 const COUNTED: u32 = 256;
 
 /// A loop's policy, clock, waits and telemetry.
@@ -42,10 +42,10 @@ pub struct Waiter {
     watched: Watched,
     memory: Option<Memory>,
     telemetry: Option<Telemetry>,
-    /// The process that made it, and the thread that waited with it first.
+    /// The process that created the waiter, and the first thread that waited with it.
     process: u32,
     owner: Option<u64>,
-    /// When the queues were polled before, and when they were polled last.
+    /// Times of the last poll but one, and of the last poll.
     polls: (At, At),
     ended: Option<Ended<Monotonic>>,
     begun: Option<Begun>,
@@ -63,7 +63,7 @@ struct Begun {
 }
 
 impl Waiter {
-    /// Makes a waiter, with its telemetry in state `starting`.
+    /// Creates a waiter. Its state in telemetry is `starting`.
     pub fn new(settings: Settings) -> Result<Self, Code> {
         let cpu = LibcCpu;
         let mode = settings.mode;
@@ -87,6 +87,24 @@ impl Waiter {
         })
     }
 
+    /// Sets what can end a block. If that changes, the policy starts anew.
+    pub fn set_wakes(&mut self, wakes: Wakes) -> Result<(), Code> {
+        self.own()?;
+        if self.begun.is_some() {
+            return Err(fail(Code::Order, "apus_set_wakes was called during a wait: call apus_wait_end first"));
+        }
+        let anew = self.settings.wakes != wakes;
+        self.settings.wakes = wakes;
+        if anew {
+            self.policy = self.settings.policy(match wakes {
+                Wakes::Watched => !self.watched.is_empty() || self.memory.is_some(),
+                Wakes::Caller => true,
+                Wakes::Nothing => false,
+            });
+        }
+        Ok(())
+    }
+
     /// Adds a descriptor that ends blocks.
     pub fn watch(&mut self, fd: i32) -> Result<(), Code> {
         self.watchable()?;
@@ -107,7 +125,7 @@ impl Waiter {
     pub fn watch_memory(&mut self, memory: Option<Memory>) -> Result<(), Code> {
         self.watchable()?;
         if memory.is_some() && self.waitpkg.is_none() {
-            let why = "this CPU has no umwait (waitpkg in /proc/cpuinfo) or does not say its counter's rate: watch a descriptor";
+            let why = "this CPU has no umwait (waitpkg in /proc/cpuinfo), or does not report the rate of its time stamp counter: watch a descriptor instead";
             return Err(fail(Code::Unsupported, why));
         }
         let changed = memory.is_some() != self.memory.is_some() && self.watched.is_empty();
@@ -120,11 +138,14 @@ impl Waiter {
         self.own()?;
         match self.settings.wakes {
             Wakes::Watched => Ok(()),
-            other => Err(fail(Code::Config, format_args!("config.wakes says {other}: nothing is watched then"))),
+            other => Err(fail(
+                Code::Config,
+                format_args!("config.wakes is {other}, so nothing can be watched: set it to APUS_WAKES_WATCHED"),
+            )),
         }
     }
 
-    /// Whether a packet can end a block is a property of the policy: it starts anew.
+    /// Resets the policy, which must know from the start whether a packet can end a block.
     fn watches_changed(&mut self, anew: bool) {
         if anew {
             self.policy = self.settings.policy(!self.watched.is_empty() || self.memory.is_some());
@@ -153,10 +174,10 @@ impl Waiter {
         self.end(kind, until, Some(woken))
     }
 
-    /// Reads the clock, tells the policy what was seen, and returns what it decides.
+    /// Reads the clock, passes the observations to the policy, and returns its decision.
     pub fn begin(&mut self, queues: &[QueueIn]) -> Result<DecisionOut, Code> {
         if self.begun.is_some() {
-            return Err(fail(Code::Order, "apus_wait_begin was called twice: call apus_wait_end between"));
+            return Err(fail(Code::Order, "apus_wait_begin was called twice: call apus_wait_end after each"));
         }
         self.own()?;
         if self.owner.is_none() {
@@ -170,7 +191,8 @@ impl Waiter {
                 burst @ 1.. if queue.fill == 0 && queue.received >= burst => queue.received.saturating_add(1),
                 _ => queue.fill,
             };
-            seen.add(number, &QueueIn { fill, ..*queue }, now, Some(self.polls))?;
+            let queue = LibcCpu::monotonic_stamps(QueueIn { fill, ..*queue });
+            seen.add(number, &queue, now, Some(self.polls))?;
         }
         let ended = self.ended.take();
         self.count(seen.queues(), queues, ended.as_ref(), now);
@@ -185,15 +207,15 @@ impl Waiter {
         Ok(told(&decision, now))
     }
 
-    /// Notes what was done since [`begin`](Self::begin). `until` is the end that was asked for; `None`: the decision's.
-    /// Without `woken`, the times tell it.
+    /// Records the wait that was carried out since [`begin`](Self::begin). `until` is the requested end; `None`: the
+    /// end that was decided. If `woken` is `None`, it is derived from the times.
     pub fn end(&mut self, kind: WaitKind, until: Option<At>, woken: Option<Woken>) -> Result<Done, Code> {
         let begun = self.begun.ok_or_else(|| fail(Code::Order, "apus_wait_end was called without apus_wait_begin"))?;
         self.own()?;
         let Begun { at: began, decision, before } = begun;
         let until = until.or_else(|| decision.action.until(began));
         let Some(done) = action(kind, began, until) else {
-            return Err(fail(Code::Observation, format_args!("a {kind} has an end: give until_ns")));
+            return Err(fail(Code::Observation, format_args!("a {kind} needs an end: set until_ns")));
         };
         self.begun = None;
         let ended = if kind == WaitKind::Poll { began } else { self.cpu.now() };
@@ -252,7 +274,7 @@ impl Waiter {
         }
     }
 
-    /// Gives up the core until something watched changes, or until `until`.
+    /// Gives up the core until a watched descriptor or memory changes, or until `until`.
     fn block(&mut self, until: At) -> Woken {
         let nothing = self.watched.is_empty() && self.memory.is_none();
         let longest = if nothing { UNWAKEABLE.min(self.settings.longest_block) } else { self.settings.longest_block };
@@ -265,7 +287,7 @@ impl Waiter {
         }
     }
 
-    /// The calling thread becomes the owner.
+    /// Makes the calling thread the owner, if there is none yet.
     #[cold]
     fn adopt(&mut self) -> Result<(), Code> {
         if !self.settings.keep_slack {
@@ -285,17 +307,18 @@ impl Waiter {
     #[inline]
     fn own(&self) -> Result<(), Code> {
         if self.process != process() {
-            return Err(fail(Code::Thread, "the waiter belongs to the process that forked: make one in each"));
+            return Err(fail(Code::Thread, "the waiter belongs to the parent process: create one in each process"));
         }
         match self.owner {
-            Some(owner) if owner != thread() => {
-                Err(fail(Code::Thread, "the waiter belongs to the thread that waited with it first: make one in each"))
-            }
+            Some(owner) if owner != thread() => Err(fail(
+                Code::Thread,
+                "the waiter belongs to the first thread that waited with it: create one in each thread",
+            )),
             _ => Ok(()),
         }
     }
 
-    /// Counts what a poll returned.
+    /// Adds the result of a poll to the counters in telemetry.
     fn count(&self, seen: &[Queue<Monotonic>], queues: &[QueueIn], ended: Option<&Ended<Monotonic>>, now: At) {
         let Some(telemetry) = &self.telemetry else { return };
         let received: u64 = queues.iter().map(|queue| u64::from(queue.received)).sum();
@@ -317,7 +340,7 @@ impl Waiter {
         telemetry.touch(now);
     }
 
-    /// Publishes the expectations behind a choice, for `apus top`.
+    /// Publishes what the policy expected of a choice, for `apus top`.
     fn publish(&mut self, now: At, decision: &Decision<Monotonic>) {
         let Some(telemetry) = &self.telemetry else { return };
         let (kind, reason) = (decision.action.kind(), decision.reason);
@@ -346,8 +369,9 @@ impl Drop for Waiter {
     }
 }
 
-/// How late a poll's packets were picked up. Unstamped, the oldest may have arrived just after the poll before: that
-/// bound. `None` if they ended a block: then the bound says nothing.
+/// How late the packets of a poll were picked up. If they are not stamped, the oldest may have arrived just after the
+/// previous poll, so the time since then is an upper bound. `None` if the packets ended a block: the bound is then
+/// useless.
 fn lateness(came: &Arrivals<Monotonic>, ended: Option<&Ended<Monotonic>>) -> Option<Nanos> {
     let by_device =
         ended.is_some_and(|wait| matches!(wait.action, Action::BlockUntil(_)) && wait.overshoot().is_none());
@@ -372,7 +396,7 @@ fn system(error: live::Error) -> Code {
     fail(code, error)
 }
 
-/// A number of the calling thread that no other thread of this process ever has.
+/// A number that identifies the calling thread. No other thread of this process ever gets the same number.
 #[inline]
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -12,16 +12,16 @@ use rustix::event::epoll;
 use crate::port::Port;
 use crate::sys::{self, BURST, FRESH, OWN, Packet, RawPool};
 
-/// Most frames that one poll can take: what a worker asks for at once (`live::worker::BURST`).
+/// Maximum number of frames that one poll can take: as many as a worker requests at once (`live::worker::BURST`).
 pub const LONGEST_BURST: u16 = BURST as u16;
 /// Slots that the mempool should have outside of its caches. A refill takes a cache (256) and a driver's own batch
 /// (512 in `net_af_xdp`).
 pub(crate) const IDLE_TARGET: usize = 1024;
-/// Below this, slots are lent; above twice the target, they are taken back.
+/// If fewer slots than this are idle, more are lent; if more than twice the target are idle, some are reclaimed.
 const IDLE_LOW: usize = 512;
 
-/// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without a copy, but for those that
-/// another device received, or that come from another pool (`net_ring`).
+/// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without a copy, except frames
+/// that another device received and frames from another pool (`net_ring`).
 #[derive(Debug)]
 pub struct DpdkDevice {
     port: Arc<Port>,
@@ -29,26 +29,26 @@ pub struct DpdkDevice {
     slots: Arc<RawPool>,
     burst: usize,
     packets: [Packet; BURST],
-    /// What reads the interrupt's events, if the driver has one.
+    /// Epoll descriptor for the receive interrupt, if the driver has one.
     epoll: OwnedFd,
     interrupt: OnceCell<Option<sys::Interrupt>>,
     armed: bool,
     /// Whether the driver can tell the ring's fill level.
     counts_backlog: Cell<bool>,
     thread: Thread,
-    /// What this device lost by itself.
+    /// Frames that this device itself lost.
     own: Statistics,
-    /// Frames that the driver did not take. Virtual drivers count them as errors too.
+    /// Frames that the driver did not accept. Virtual drivers also count them as errors.
     refused: u64,
     port_counts: sys::PortStats,
 }
 
-/// The worker's thread, in DPDK's eyes.
+/// Whether the worker's thread is registered with DPDK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
     /// No poll yet.
     Unknown,
-    /// It had a number already, or there are no more.
+    /// It already had a number, or no number was free.
     AsIs,
     /// This device registered it.
     Registered,
@@ -80,7 +80,7 @@ impl DpdkDevice {
         (self.slots.lent(), self.slots.idle())
     }
 
-    /// Gives the worker's thread its cache. Without one (DPDK has numbers for 128 threads), all still works.
+    /// Gives the worker's thread a mempool cache. DPDK has caches for 128 threads; other threads work without one.
     #[cold]
     fn begin(&mut self) {
         self.thread = match sys::thread_begin() {
@@ -89,7 +89,7 @@ impl DpdkDevice {
         };
     }
 
-    /// Copies a frame that is not in a slot of its own into one.
+    /// Copies a foreign frame into a slot of the pool.
     #[cold]
     fn copy_in(&mut self, packet: Packet, pool: &mut Pool, out: &mut Vec<Frame>) {
         let Some(mut frame) = pool.take() else {
@@ -237,7 +237,7 @@ impl Device for DpdkDevice {
         }
     }
 
-    /// DPDK counts for the port, not for a queue: its first queue reports that.
+    /// DPDK counts per port, not per queue, so only the device of the first queue reports these counters.
     fn statistics(&mut self, _queue: usize) -> Statistics {
         if self.queue != 0 {
             return self.own;

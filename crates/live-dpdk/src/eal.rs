@@ -1,8 +1,8 @@
 //! DPDK's main thread. It starts the EAL, opens ports and closes them.
 //!
-//! Workers give up their privileges before the first frame, but closing a port can need some (`net_af_xdp` takes its XDP
-//! program off the interface). This thread keeps them. It lives as long as the process, because the EAL cannot be started
-//! a second time.
+//! Workers drop their privileges before the first frame, but closing a port can need privileges (`net_af_xdp` detaches
+//! its XDP program from the interface). This thread keeps them. It runs as long as the process, because the EAL cannot
+//! be started a second time.
 
 use std::any::Any;
 use std::ffi::CString;
@@ -19,14 +19,14 @@ use crate::sys;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// DPDK's main thread, once it runs.
+/// Handle of DPDK's running main thread.
 #[derive(Debug)]
 pub(crate) struct Eal {
     arguments: Vec<String>,
     jobs: Mutex<Sender<Job>>,
 }
 
-/// Why the EAL did not start: it cannot be tried again.
+/// Why the EAL did not start. Starting it cannot be retried.
 type Failed = (Vec<String>, String);
 
 static EAL: OnceLock<Result<Eal, Failed>> = OnceLock::new();
@@ -38,14 +38,14 @@ pub fn is_virtual(device: &str) -> bool {
 }
 
 impl Eal {
-    /// Starts DPDK, the first time. `huge` says whether its own memory is to be in huge pages.
+    /// Starts DPDK, unless it is already running. `huge`: whether DPDK's own memory uses huge pages.
     pub(crate) fn start(user: &[String], huge: bool) -> Result<&'static Self, Error> {
         let arguments = arguments(user, huge, &allowed_cpus());
         let lacking = |why: String| {
             Error::Lacking {
             what: format!("start {} with {}", sys::version(), arguments.join(" ")),
             why,
-            fix: "see DPDK's messages above; hardware needs huge pages (sysctl vm.nr_hugepages=64) and a device that is bound to vfio-pci, and --eal passes other arguments (docs/dpdk.md)"
+            fix: "see DPDK's messages above; hardware needs huge pages (sysctl vm.nr_hugepages=64) and a device that is bound to vfio-pci; --eal sets DPDK's arguments (docs/dpdk.md)"
                 .into(),
         }
         };
@@ -55,7 +55,7 @@ impl Eal {
             Ok(eal) => Err(Error::Invalid {
                 what: format!("DPDK with {}", arguments.join(" ")),
                 why: format!(
-                    "it was started with {} in this process, and cannot be started anew",
+                    "it was started with {} in this process, and cannot be started again",
                     eal.arguments.join(" ")
                 ),
             }),
@@ -77,7 +77,7 @@ impl Eal {
             }
         };
         let thread = std::thread::Builder::new().name("dpdk-main".into()).spawn(body);
-        thread.map_err(|e| format!("its thread does not start: {e}"))?;
+        thread.map_err(|e| format!("its thread did not start: {e}"))?;
         match started.recv() {
             Ok(Ok(())) => Ok(Self { arguments: arguments.to_vec(), jobs: Mutex::new(jobs) }),
             Ok(Err(e)) => Err(e.to_string()),
@@ -85,7 +85,7 @@ impl Eal {
         }
     }
 
-    /// Does `work` in DPDK's main thread, in the network namespace of the calling thread, and waits for the result.
+    /// Runs `work` in DPDK's main thread, in the network namespace of the calling thread, and waits for the result.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let system = |what: &str, source| Error::System { what: what.into(), source };
         let namespace = File::open("/proc/thread-self/ns/net")
@@ -93,7 +93,7 @@ impl Eal {
         self.run_in(namespace, work)
     }
 
-    /// The same in a given namespace.
+    /// Like [`run`](Self::run), in the given network namespace.
     pub(crate) fn run_in<T: Send + 'static>(
         &self,
         namespace: File,
@@ -119,7 +119,7 @@ impl Eal {
     }
 }
 
-/// Moves the calling thread into the namespace, unless it is in it: moving needs a privilege.
+/// Moves the calling thread into the namespace, unless it is already there, because moving needs a privilege.
 fn enter(namespace: &File) -> std::io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     let (here, there) = (std::fs::metadata("/proc/thread-self/ns/net")?, namespace.metadata()?);
@@ -135,7 +135,7 @@ fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// The EAL's arguments: the user's, and before them those of ours that the user did not replace.
+/// The EAL's arguments: Apus's own, except those that the user replaced, then the user's.
 fn arguments(user: &[String], huge: bool, cpus: &[usize]) -> Vec<String> {
     let given = |options: &[&str]| {
         user.iter().any(|word| {

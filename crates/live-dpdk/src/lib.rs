@@ -1,7 +1,7 @@
 //! Ports of DPDK drivers, as a backend of the crate `live`: `apus run macswap dpdk:net_af_xdp0,iface=eth0`.
 //!
-//! **Law:** what is DPDK's stays behind the C shim (`shim/`), which `sys` alone calls; `unsafe` appears there only. All
-//! of it needs the feature `dpdk` and libdpdk. Without the feature the crate is empty.
+//! **Law:** only the module `sys` calls DPDK, through the C shim (`shim/`), and only `sys` contains `unsafe` code. The
+//! crate needs the feature `dpdk` and libdpdk. Without the feature it is empty.
 //!
 //! ```text
 //!   DpdkPort ──open──► Opened: a configured port ──device, per worker──► DpdkDevice: one queue

@@ -18,8 +18,8 @@ use crate::device::{DpdkDevice, IDLE_TARGET, LONGEST_BURST};
 use crate::eal::{Eal, is_virtual};
 use crate::sys::{self, RawPool};
 
-/// The smallest slot, in bytes. Behind the headers of DPDK and the offset that spreads them over the cache, it leaves
-/// room for the 2048 bytes that `net_af_xdp` asks for.
+/// The smallest slot, in bytes. It holds DPDK's headers, an offset that spreads slots over the cache, and the 2048
+/// bytes of data that `net_af_xdp` requires.
 pub const FRAME_SIZE: u32 = 4096;
 
 /// A port of a DPDK driver, as the user chose it.
@@ -29,11 +29,12 @@ pub struct DpdkPort {
     pub device: String,
     /// The user's arguments for the EAL. They must be the same for all ports of a process.
     pub eal: Vec<String>,
-    /// Whether DPDK's own memory is to be in huge pages, as hardware needs. The same for all ports of a process.
+    /// Whether DPDK's own memory uses huge pages, which hardware devices need. Must be the same for all ports of a
+    /// process.
     pub huge_pages: bool,
     /// Whether the frame slots are in huge pages.
     pub huge_slots: bool,
-    /// Most frames that one poll takes, from 1 to [`LONGEST_BURST`].
+    /// Maximum number of frames that one poll takes, from 1 to [`LONGEST_BURST`].
     pub burst: u16,
 }
 
@@ -61,10 +62,10 @@ pub(crate) struct Port {
     /// The kernel's interface behind the port. `None` if there is none.
     pub(crate) link: Option<Link>,
     eal: &'static Eal,
-    /// Where it was opened. It is closed there too.
+    /// The network namespace in which the port was opened, and in which it is closed.
     namespace: File,
     started: AtomicBool,
-    /// Whose slots its driver may have.
+    /// The pools whose slots the port's driver may hold.
     pools: Mutex<Vec<Arc<RawPool>>>,
 }
 
@@ -98,9 +99,11 @@ impl Backend for DpdkPort {
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error> {
         let invalid = |why: String| Error::Invalid { what: format!("port dpdk:{}", self.device), why };
         if self.burst == 0 || self.burst > LONGEST_BURST {
-            return Err(invalid(format!("bursts of {} frames: 1 to {LONGEST_BURST} are possible", self.burst)));
+            return Err(invalid(format!("bursts of {} frames: expected 1 to {LONGEST_BURST}", self.burst)));
         }
-        let ring = |n: u32| u16::try_from(n).map_err(|_| invalid(format!("rings of {n}: DPDK's have at most 65535")));
+        let ring = |n: u32| {
+            u16::try_from(n).map_err(|_| invalid(format!("rings of {n} descriptors: DPDK supports at most 65535")))
+        };
         let wanted = (ring(opening.sockets.rings.rx)?, ring(opening.sockets.rings.tx)?);
         let devargs = CString::new(self.device.as_str()).map_err(|_| invalid("a zero byte in its name".into()))?;
         let eal = Eal::start(&self.eal, self.huge_pages)?;
@@ -123,7 +126,7 @@ impl Backend for DpdkPort {
         let workers = opening.workers;
         let queues = u16::try_from(workers).ok().filter(|n| *n <= most);
         let queues = queues.ok_or_else(|| {
-            invalid(format!("{workers} workers need a queue each, but it has {most}; use fewer workers, or its own option for more queues"))
+            invalid(format!("{workers} workers need one queue each, but the port has only {most}; use fewer workers, or the driver's option for more queues"))
         })?;
         let set = eal.run(move || sys::port_configure(id, queues, wanted))?;
         port.descriptors = set.map_err(|e| failed(&format!("configure {queues} queues of"), e))?;
@@ -150,7 +153,7 @@ impl DpdkPort {
         let fix = match error.kind() {
             io::ErrorKind::AlreadyExists => "give each port once, and each virtual device its own number".to_owned(),
             _ if is_virtual(&self.device) => format!(
-                "check the name and options of the driver (DPDK's network interface controller guide), its interface (ip link), and that this DPDK has it: {} is read as DRIVER and NUMBER",
+                "check the name and options of the driver (DPDK's network interface controller guide), its interface (ip link), and whether this DPDK includes the driver: {} is parsed as DRIVER and NUMBER",
                 self.name()
             ),
             _ => format!("bind it to a driver that DPDK can use: dpdk-devbind.py --bind=vfio-pci {}", self.name()),
@@ -197,7 +200,7 @@ impl OpenPort for Open {
         if info.by_physical() && !self.huge_slots {
             return Err(Error::Lacking {
                 what: format!("give {} memory for frames", self.port.name),
-                why: "its DMA uses physical addresses, and only huge pages keep theirs".into(),
+                why: "its DMA uses physical addresses, which are fixed only for huge pages".into(),
                 fix: "add --huge-pages, or enable the IOMMU and bind the device to vfio-pci".into(),
             });
         }
@@ -205,7 +208,7 @@ impl OpenPort for Open {
             // With physical addresses for all: virtual devices do not look at them.
             let made = RawPool::new(pool, self.huge_slots);
             made.map(Arc::new)
-                .map_err(|source| Error::System { what: "make a DPDK mempool over the frame slots".into(), source })
+                .map_err(|source| Error::System { what: "create a DPDK mempool for the frame slots".into(), source })
         })?;
         slots.lend(pool, usize::from(descriptors.0) + IDLE_TARGET + sys::reserve() as usize);
         self.port.pools.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(slots));

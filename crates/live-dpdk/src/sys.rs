@@ -1,4 +1,4 @@
-//! The calls of the C shim. See shim/shim.h.
+//! Calls the C shim; see shim/shim.h.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -16,11 +16,12 @@ pub const BURST: usize = 64;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packet {
-    /// Offset of the data from the pool's start; of a foreign packet, the address of its mbuf.
+    /// Offset of the data from the pool's start. For a foreign packet (one that is in no slot of the pool), the address
+    /// of its mbuf.
     pub at: u64,
     /// Length of the data in bytes.
     pub len: u32,
-    /// Whose slot it is in: one of the constants below.
+    /// Where the packet is: one of the constants below.
     pub kind: u32,
 }
 
@@ -40,7 +41,7 @@ pub struct PortInfo {
     pub mac: [u8; 6],
     is_virtual: u8,
     by_physical: u8,
-    /// Line rate in Mbit/s; 0 if it is not known.
+    /// Line rate in Mbit/s; 0 if unknown.
     pub speed_mbps: u32,
     /// Index of the kernel's interface behind the port; 0 if there is none.
     pub if_index: u32,
@@ -56,7 +57,7 @@ impl PortInfo {
         let bytes: Vec<u8> = self.driver.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
-    /// Whether frames are copied by a CPU, not by DMA.
+    /// Whether a CPU copies the frames, instead of DMA.
     pub fn is_virtual(&self) -> bool {
         self.is_virtual != 0
     }
@@ -132,13 +133,13 @@ pub fn eal_init(arguments: &[CString]) -> io::Result<()> {
     result(unsafe { apus_eal_init(arguments.len() as c_int, argv.as_mut_ptr()) }).map(|_| ())
 }
 
-/// DPDK's version, as the linked library says it.
+/// DPDK's version, as reported by the linked library.
 pub fn version() -> String {
     // SAFETY: returns a string that lives as long as the library.
     unsafe { CStr::from_ptr(apus_version()) }.to_string_lossy().into_owned()
 }
 
-/// Makes the calling thread one of DPDK's. Returns whether [`thread_end`] must undo it.
+/// Registers the calling thread with DPDK. Returns whether [`thread_end`] must undo this.
 pub fn thread_begin() -> io::Result<bool> {
     // SAFETY: has no arguments, and only registers the calling thread.
     result(unsafe { apus_thread_begin() }).map(|registered| registered > 0)
@@ -165,7 +166,7 @@ unsafe impl Send for RawPool {}
 unsafe impl Sync for RawPool {}
 
 impl RawPool {
-    /// Makes a mempool over all slots of `pool`, with none of them in it yet.
+    /// Creates a mempool for the slots of `pool`. It is empty at first.
     pub fn new(pool: &Pool, physical: bool) -> io::Result<Self> {
         let memory = pool.memory();
         let (base, _) = memory.range();
@@ -178,14 +179,15 @@ impl RawPool {
         }
     }
 
-    /// Panics unless these are the slots of `pool`. A frame of another pool would name memory that may not exist here.
+    /// Panics unless these are the slots of `pool`. A frame of another pool would refer to memory that may not exist in
+    /// this one.
     #[inline]
     #[track_caller]
     pub fn check(&self, pool: &Pool) {
         assert!(pool.uses(&self.memory), "a DPDK port is used with another pool than the one it was opened with");
     }
 
-    /// Puts `count` slots, which `pool` lends, into the mempool. Returns how many there were.
+    /// Moves up to `count` free slots of `pool` into the mempool. Returns the number of slots moved.
     pub fn lend(&self, pool: &mut Pool, count: usize) -> usize {
         self.check(pool);
         let mut lent = 0;
@@ -213,7 +215,7 @@ impl RawPool {
         taken as usize
     }
 
-    /// Notes that so many more slots are lent: frames that were sent, less frames that were received.
+    /// Adds `change` to the number of lent slots: frames that were sent, less frames that were received.
     ///
     /// A plain load and store: only the worker's thread does this.
     #[inline]
@@ -258,7 +260,7 @@ impl Drop for RawPool {
     }
 }
 
-/// Number of slots that the caches of one thread can hold back.
+/// Number of slots that one thread's caches can hold.
 pub fn reserve() -> u32 {
     // SAFETY: returns a constant.
     unsafe { apus_slots_reserve() }
@@ -271,7 +273,7 @@ pub fn port_open(devargs: &CStr) -> io::Result<u16> {
     result(unsafe { apus_port_open(devargs.as_ptr(), &raw mut port) }).map(|_| port)
 }
 
-/// What the driver says of the port.
+/// The properties of the port, as reported by the driver.
 pub fn port_info(port: u16) -> io::Result<PortInfo> {
     let mut info = PortInfo {
         driver: [0; 64],
@@ -293,7 +295,7 @@ pub fn port_configure(port: u16, queues: u16, (mut rx, mut tx): (u16, u16)) -> i
     result(unsafe { apus_port_configure(port, queues, &raw mut rx, &raw mut tx) }).map(|_| (rx, tx))
 }
 
-/// Sets up a receive and a transmit queue, with mbufs of `slots`.
+/// Sets up a receive and a transmit queue that use the mbufs of `slots`.
 pub fn port_queue(port: u16, queue: u16, (rx, tx): (u16, u16), slots: &RawPool) -> io::Result<()> {
     // SAFETY: the mempool outlives the port: `port::Port` keeps it.
     result(unsafe { apus_port_queue(port, queue, rx, tx, slots.raw.as_ptr()) }).map(|_| ())
@@ -360,7 +362,7 @@ pub fn queue_arm(port: u16, queue: u16, epoll: BorrowedFd<'_>) -> io::Result<()>
     result(unsafe { apus_queue_arm(port, queue, epoll.as_raw_fd()) }).map(|_| ())
 }
 
-/// Disables it.
+/// Disables the queue's receive interrupt.
 pub fn queue_disarm(port: u16, queue: u16, epoll: BorrowedFd<'_>) {
     // SAFETY: as above.
     unsafe { apus_queue_disarm(port, queue, epoll.as_raw_fd()) }
@@ -372,7 +374,8 @@ pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
     result(unsafe { apus_queue_backlog(port, queue) }).map(|count| count as usize)
 }
 
-/// Receives packets into `out`. Returns how many, and how many slots the mempool has outside of the caches.
+/// Receives packets into `out`. Returns their number, and the number of slots that the mempool has outside of the
+/// caches.
 #[inline]
 pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> (usize, usize) {
     let mut idle = 0;
@@ -383,7 +386,7 @@ pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], roo
     (count as usize, idle as usize)
 }
 
-/// Sends packets from the front of `packets`, which are frames of `pool`. Returns how many the driver took.
+/// Sends packets from the front of `packets`, which are frames of `pool`. Returns the number that the driver accepted.
 #[inline]
 pub fn tx(port: u16, queue: u16, slots: &RawPool, pool: &Pool, packets: &mut [Packet]) -> usize {
     slots.check(pool);
@@ -393,7 +396,7 @@ pub fn tx(port: u16, queue: u16, slots: &RawPool, pool: &Pool, packets: &mut [Pa
     unsafe { apus_tx(port, queue, slots.raw.as_ptr(), packets.as_mut_ptr(), count) as usize }
 }
 
-/// Moves the data of a foreign packet into `data`, as far as they fit, and frees its mbufs.
+/// Copies the data of a foreign packet into `data`, as far as it fits, and frees its mbufs.
 pub fn foreign_take(packet: Packet, data: &mut [u8]) {
     let len = (packet.len as usize).min(data.len()) as u32;
     // SAFETY: `at` is the address of an mbuf that `rx` returned, and the device calls this once for it; `data` has room

@@ -60,6 +60,8 @@ impl Stop {
 struct QueueRef {
     port: usize,
     queue: usize,
+    /// The last reading of the clock before the last poll: frames of the next one that are not stamped came later.
+    polled: Instant<Monotonic>,
 }
 
 struct Port {
@@ -124,10 +126,13 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         telemetry: Telemetry,
         stop: Stop,
     ) -> Result<Self, Error> {
+        let running_since = cpu.now();
         let queues: Vec<QueueRef> = devices
             .iter()
             .enumerate()
-            .flat_map(|(port, device)| (0..device.queues()).map(move |queue| QueueRef { port, queue }))
+            .flat_map(|(port, device)| {
+                (0..device.queues()).map(move |queue| QueueRef { port, queue, polled: running_since })
+            })
             .collect();
         if queues.is_empty() || queues.len() > MAX_HANDLES {
             return Err(Error::Invalid {
@@ -139,7 +144,6 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             .into_iter()
             .map(|device| Port { device, tx_queue: 0, health: Health::Up, out: Vec::with_capacity(2 * BURST) })
             .collect();
-        let running_since = cpu.now();
         let meter = Meter::new(&cpu);
         Ok(Self {
             ports,
@@ -238,7 +242,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         let mut last_done = None;
         for index in 0..self.queues.len() {
             last_done = None;
-            let QueueRef { port, queue } = self.queues[index];
+            let QueueRef { port, queue, polled } = self.queues[index];
+            self.queues[index].polled = self.running_since;
             let frames = self.ports[port].device.rx(queue, &mut self.pool, &mut self.batch, BURST);
             if frames == 0 {
                 self.seen.push(Queue { received: 0, fill: 0, arrivals: None });
@@ -247,7 +252,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             received += frames;
             let fill = frames + self.ports[port].device.backlog(queue);
             let picked_up = self.running_at(GAP);
-            let arrivals = self.take_in(picked_up);
+            let arrivals = self.take_in(polled, picked_up);
             self.seen.push(Queue { received: frames as u32, fill: fill as u32, arrivals: Some(arrivals) });
             self.work(port);
             self.transmit();
@@ -279,8 +284,9 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         now
     }
 
-    /// Counts the batch and returns when its frames arrived.
-    fn take_in(&mut self, picked_up: Instant<Monotonic>) -> Arrivals<Monotonic> {
+    /// Counts the batch and returns when its frames arrived. If the device stamps none, that was after the poll before, at
+    /// `polled`.
+    fn take_in(&mut self, polled: Instant<Monotonic>, picked_up: Instant<Monotonic>) -> Arrivals<Monotonic> {
         let mut arrivals: Option<Arrivals<Monotonic>> = None;
         let mut bytes = 0;
         for frame in &self.batch {
@@ -297,7 +303,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             }
         }
         self.telemetry.received(self.batch.len() as u64, bytes);
-        arrivals.unwrap_or(Arrivals { first: picked_up, last: picked_up, picked_up, stamped: true })
+        arrivals.unwrap_or(Arrivals::unstamped(polled, picked_up))
     }
 
     /// Passes each frame of the batch to the application and sorts the frames by outgoing port.
@@ -350,7 +356,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         until: Option<Instant<Monotonic>>,
         next_health: &mut Instant<Monotonic>,
     ) -> Result<Blocked, Error> {
-        for &QueueRef { port, queue } in &self.queues {
+        for &QueueRef { port, queue, .. } in &self.queues {
             self.ports[port].device.arm(queue)?;
         }
         let polled = self.poll_queues();
@@ -372,7 +378,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             let spent = self.meter.end(before, &self.cpu);
             Blocked::Waited(self.waited(action, began, after, spent))
         };
-        for &QueueRef { port, queue } in &self.queues {
+        for &QueueRef { port, queue, .. } in &self.queues {
             self.ports[port].device.disarm(queue);
         }
         Ok(result)

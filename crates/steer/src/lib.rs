@@ -1,5 +1,4 @@
-//! Control loops: they keep a setting of the machine where a policy wants it, while programs that know nothing of Apus
-//! run on it.
+//! Control loops that adapt settings of the machine by a policy, for programs that do not use Apus.
 //!
 //! ```text
 //!              ┌──────────────── Machine: poll(now), poll_at() ────────────────┐
@@ -15,8 +14,8 @@
 //! is a [`host::transaction::Steered`], so its original value is recorded before the first change and restored at the
 //! end, also after a crash.
 //!
-//! [`moderation`]: how long may a queue's packets gather before the kernel looks at them? [`frequency`]: how fast must each
-//! core run? [`guests`] carries out what virtual machines ask for.
+//! [`moderation`] chooses how long the interrupt of a receive queue is delayed. [`frequency`] chooses the frequency of
+//! each core. [`guests`] carries out requests of virtual machines.
 #![forbid(unsafe_code)]
 
 pub mod frequency;

@@ -1,4 +1,4 @@
-//! The state machine that every control loop is.
+//! The state machine of every control loop.
 //!
 //! ```text
 //!   (begin) ──► WATCHING ── due: read, decide ──► keep ──┐
@@ -19,15 +19,15 @@ use units::{Instant, Nanos};
 
 use crate::seam::{Acted, Actuator, Away, Blind, Controller, Decision, Lost, Sensor, Standing};
 
-/// For how long a loop that sees nothing keeps the setting in force.
+/// Time for which a loop without observations keeps the setting in force.
 const BLIND_FOR: Nanos = Nanos::from_secs(1);
-/// After a refusal the setting is asked for again after this time; after each further refusal, after twice the time.
+/// Time from a refusal to the next attempt. It doubles after each further refusal.
 const SHORTEST_PATIENCE: Nanos = Nanos::from_secs(1);
-/// The longest time until a refused setting is asked for again.
+/// The longest time from a refusal to the next attempt.
 const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
 
-/// Time between two looks whether somebody else has changed the setting. A look costs a request to the kernel, and each
-/// change looks first anyway.
+/// Time between two checks whether somebody else has changed the setting. A check costs a request to the kernel. Each
+/// change begins with a check anyway.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
 /// A control loop.
@@ -44,11 +44,11 @@ where
     due: Instant<C>,
     /// When to look next whether the setting was lost.
     look: Instant<C>,
-    /// Since when nothing is seen, and whether the safe setting was applied for that.
+    /// Time since which there are no observations, and whether the safe setting was applied because of that.
     blind: Option<(Instant<C>, bool)>,
     /// A setting that was refused.
     refused: Option<Refused<P, C>>,
-    /// The setting that was applied last, or is to be when it is back.
+    /// The setting that was applied last, or that will be applied when it is available again.
     wanted: Option<Decision<P::Setting, P::Reason>>,
     begun: bool,
 }
@@ -68,7 +68,7 @@ struct Refused<P: Controller<C>, C> {
     patience: Nanos,
 }
 
-/// What a poll did.
+/// The result of a poll.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step<T, F, R> {
     /// Nothing was due.
@@ -84,22 +84,22 @@ pub enum Step<T, F, R> {
         wanted: T,
         /// The reason.
         reason: R,
-        /// What became of it.
+        /// The outcome.
         acted: Acted<F>,
     },
-    /// A setting that was on its way has arrived, or not.
+    /// A setting that was being applied has an outcome.
     Arrived {
         /// The setting.
         wanted: T,
-        /// What became of it.
+        /// The outcome.
         acted: Acted<F>,
     },
-    /// Nothing was seen. The setting in force was kept.
+    /// Nothing could be observed. The setting in force was kept.
     Blind {
-        /// Why nothing is seen.
+        /// Why nothing could be observed.
         why: Blind,
     },
-    /// There is nothing to set now.
+    /// The setting is not available now.
     Away(Away),
     /// The setting can no longer be set. The loop has ended.
     Lost(Lost),
@@ -113,7 +113,7 @@ pub trait Poll<C> {
     /// Does what is due at `now`.
     fn poll(&mut self, now: Instant<C>);
 
-    /// When it must be polled next. `None` if never: the loop has ended.
+    /// When the loop must be polled next. `None` if it has ended.
     fn poll_at(&self) -> Option<Instant<C>>;
 }
 
@@ -123,7 +123,7 @@ where
     P: Controller<C, Seen = S::Seen>,
     A: Actuator<C, Setting = P::Setting, InForce = P::InForce>,
 {
-    /// A loop that begins at the first poll.
+    /// Creates a loop. It begins at the first poll.
     pub fn new(sensor: S, controller: P, actuator: A) -> Self {
         Self {
             sensor,
@@ -139,7 +139,7 @@ where
         }
     }
 
-    /// When it must be polled next. `None` if never: the setting was lost.
+    /// When the loop must be polled next. `None` if the setting was lost.
     pub fn poll_at(&self) -> Option<Instant<C>> {
         match &self.state {
             State::Watching | State::Away => Some(self.due),
@@ -153,7 +153,7 @@ where
         &self.controller
     }
 
-    /// Goes on with another controller, which begins with its first setting. What is in force stays until then.
+    /// Continues with another controller, which begins with its first setting. Until then, the setting in force stays.
     pub fn control_by(&mut self, controller: P) {
         self.controller = controller;
         self.refused = None;
@@ -161,7 +161,7 @@ where
         self.begun = false;
     }
 
-    /// Goes on with another sensor.
+    /// Continues with another sensor.
     pub fn see_by(&mut self, sensor: S) {
         self.sensor = sensor;
     }
@@ -233,7 +233,7 @@ where
         }
     }
 
-    /// Looks how the setting stands. `Some` if that was all that there is to do.
+    /// Checks the state of the setting. `Some` if there is nothing else to do.
     fn stands(&mut self, now: Instant<C>) -> Option<StepOf<P, C>> {
         let was_away = matches!(self.state, State::Away);
         match self.actuator.stands() {
@@ -254,7 +254,7 @@ where
         }
     }
 
-    /// Until the next look whether it is back.
+    /// Schedules the next check whether the setting is available again.
     fn be_away(&mut self) {
         self.state = State::Away;
         self.due = self.look;
@@ -273,7 +273,7 @@ where
         }
     }
 
-    /// Takes in what became of a setting. `Some` if it was lost.
+    /// Handles the outcome of a setting. `Some` if the setting was lost.
     fn settle(
         &mut self,
         now: Instant<C>,
@@ -314,8 +314,8 @@ where
 
 /// Polls all loops when they are due, until all have ended or `wait` says so.
 ///
-/// `now` tells the time; `wait` waits until a time, which may have passed, and breaks to end it all (a signal, the end of
-/// a duration). It is called before each pass.
+/// `now` reads the clock. `wait` is called before each pass: it waits until the given time, which may already have
+/// passed, and breaks to end all loops (after a signal, or at the end of a duration).
 pub fn run<C>(
     loops: &mut [&mut dyn Poll<C>],
     mut now: impl FnMut() -> Instant<C>,

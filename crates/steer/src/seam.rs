@@ -1,15 +1,15 @@
-//! What a control loop is made of: a sensor, a controller, an actuator, and what they tell each other.
+//! The parts of a control loop: sensor, controller and actuator, and the values that they exchange.
 
 use std::fmt;
 
 use units::{Instant, Nanos};
 
-/// What a sensor has seen.
+/// An observation, and the time at which it was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reading<S, C> {
-    /// When it was seen. It is as old as the time since then.
+    /// Time of the observation.
     pub taken: Instant<C>,
-    /// What was seen. What the sensor cannot know is a `None` in it, never a zero.
+    /// The observation. What the sensor cannot know is `None` in it, never zero.
     pub seen: S,
 }
 
@@ -20,7 +20,7 @@ impl<S, C> Reading<S, C> {
     }
 }
 
-/// Why a sensor sees nothing. The text is for people.
+/// Why a sensor cannot observe anything; a message for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blind(pub String);
 
@@ -30,9 +30,9 @@ impl fmt::Display for Blind {
     }
 }
 
-/// Sees what a setting does.
+/// Observes the effect of a setting.
 pub trait Sensor<C> {
-    /// What it sees.
+    /// Type of the observations.
     type Seen;
 
     /// Reads once.
@@ -47,7 +47,7 @@ impl<C, S: Sensor<C> + ?Sized> Sensor<C> for Box<S> {
     }
 }
 
-/// What a controller wants, and why.
+/// A setting that a controller wants, and the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision<T, R> {
     /// The setting to apply. `None` keeps what is in force.
@@ -58,11 +58,11 @@ pub struct Decision<T, R> {
 
 /// Decides what the setting should be. Pure: no clock, no file, no thread.
 pub trait Controller<C> {
-    /// What it decides by.
+    /// Type of the observations.
     type Seen;
-    /// What it wants.
+    /// Type of the settings.
     type Setting: Clone + PartialEq + fmt::Debug;
-    /// What the machine puts in force.
+    /// Type of what the machine puts in force, such as a rounded setting.
     type InForce: Clone + PartialEq + fmt::Debug;
     /// Why.
     type Reason: Clone + PartialEq + fmt::Debug;
@@ -70,57 +70,58 @@ pub trait Controller<C> {
     /// Time between two readings.
     fn interval(&self) -> Nanos;
 
-    /// The setting to begin with. `None`: what is in force stays until the first decision.
+    /// The initial setting. `None`: the setting in force stays until the first decision.
     fn first(&self) -> Option<Decision<Self::Setting, Self::Reason>>;
 
-    /// Decides by a reading. It is not asked while a setting is being applied.
+    /// Decides from a reading. Not called while a setting is being applied.
     fn decide(&mut self, now: Instant<C>, reading: &Reading<Self::Seen, C>) -> Decision<Self::Setting, Self::Reason>;
 
-    /// Takes in what became of a setting that it wanted.
+    /// Receives the outcome of a setting that the controller wanted.
     fn acted(&mut self, now: Instant<C>, wanted: &Self::Setting, acted: &Acted<Self::InForce>);
 
-    /// Takes in that another loop, which shares the setting, has changed what is in force.
+    /// Learns that another loop that shares the setting has changed what is in force.
     fn shifted(&mut self, now: Instant<C>, in_force: &Self::InForce);
 
-    /// The setting that does no harm while nothing is seen, and the reason to give for it. `None`: what is in force
+    /// The setting that does no harm while there are no observations, and its reason. `None`: the setting in force
     /// stays.
     fn safe(&mut self) -> Option<Decision<Self::Setting, Self::Reason>>;
 }
 
-/// What became of a setting that was to be applied.
+/// The outcome of applying a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Acted<F> {
     /// It is in force.
     InForce,
-    /// Another one is in force: the machine rounded or limited it.
+    /// A different setting is in force: the machine rounded or limited the wanted one.
     Rounded {
         /// The setting in force.
         now: F,
-        /// The reason. `None` if the machine does not say.
+        /// The reason. `None` if the machine does not report one.
         why: Option<String>,
     },
-    /// It was accepted, and changed nothing.
+    /// The request was accepted, but changed nothing.
     Ignored {
-        /// The reason. `None` if the machine does not say.
+        /// The reason. `None` if the machine does not report one.
         why: Option<String>,
     },
-    /// It was refused. What was in force still is.
+    /// It was refused. The previous setting is still in force.
     Refused {
         /// The reason.
         why: String,
     },
-    /// It is on its way: look again after this time.
+    /// It is being applied; check again after this time.
     Later {
         /// The time until then.
         after: Nanos,
     },
-    /// There is nothing to set now. It is applied when there is.
+    /// The setting is not available now. It is applied when it is available again.
     Away(Away),
     /// It can no longer be set.
     Lost(Lost),
 }
 
-/// Why there is nothing to set now, although its device exists. The text is for people.
+/// Why a setting is not available now, although its device exists; a message for people. Example: the interface is
+/// down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Away(pub String);
 
@@ -133,9 +134,9 @@ impl fmt::Display for Away {
 /// Why a setting can no longer be set. That is final: the loop ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// Somebody else has set it. It is left as they set it.
+    /// Somebody else has set it. Apus leaves it at that value.
     Theirs {
-        /// Their value.
+        /// The value that somebody else set.
         now: String,
     },
     /// The device to which the setting belonged is gone.
@@ -145,20 +146,20 @@ pub enum Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Theirs { now } => write!(f, "somebody else set it to {now}; it is left so"),
+            Self::Theirs { now } => write!(f, "somebody else set it to {now}; Apus leaves it at this value"),
             Self::Gone => f.write_str("it is gone"),
         }
     }
 }
 
-/// How a setting stands between two changes.
+/// The state of a setting between two changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// As it was left.
+    /// It still has the value that Apus set.
     AsLeft,
-    /// It was away and is back, with a value of the machine's own: it must be applied again.
+    /// It was not available and is back, with a default value of the machine. It must be applied again.
     Fresh,
-    /// There is nothing to set now.
+    /// The setting is not available now.
     Away(Away),
     /// It can no longer be set.
     Lost(Lost),
@@ -166,19 +167,19 @@ pub enum Standing {
 
 /// Applies settings.
 pub trait Actuator<C> {
-    /// What it applies.
+    /// Type of the settings.
     type Setting;
-    /// What the machine puts in force.
+    /// Type of what the machine puts in force, such as a rounded setting.
     type InForce;
 
     /// Applies a setting.
     fn set(&mut self, now: Instant<C>, setting: &Self::Setting) -> Acted<Self::InForce>;
 
-    /// Looks what became of a setting that was [`Acted::Later`].
+    /// Checks the outcome of a setting that was [`Acted::Later`].
     fn look(&mut self, now: Instant<C>) -> Acted<Self::InForce>;
 
-    /// How the setting stands. It is asked once a second, so that a change by somebody else is noticed although nothing
-    /// is to be applied.
+    /// The state of the setting. It is checked once a second, so that changes by somebody else are noticed even if
+    /// there is nothing to apply.
     fn stands(&mut self) -> Standing;
 
     /// What is in force, if another loop that shares the setting has changed it since this loop knew it last.

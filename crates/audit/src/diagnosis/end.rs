@@ -5,32 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use host::Facts;
 use host::facts::{CpuSet, Interval, Link, Observed, SchedClass, Task};
 
-/// Everything that the judges look at, of one end. `None`: not known.
+/// The observations at one end, which the judges use. `None` means unknown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct End {
-    /// The end's name for people: `this host`, `peer`, a file.
+    /// Name of the end in messages: `this host`, a network namespace, or the file of a recording.
     pub name: String,
     /// Length of the interval in which it was watched, in seconds.
     pub length_s: f64,
-    /// The interface that was looked at.
+    /// Name of the interface that was examined; empty if none carried packets.
     pub interface: String,
-    /// Its driver.
+    /// Driver of the interface.
     pub driver: Option<String>,
-    /// Its line rate in bits a second.
+    /// Line rate of the interface in bit/s.
     pub speed_bps: Option<f64>,
-    /// Slots of the receive and of the transmit ring, and the most that the driver accepts for receiving.
+    /// Slots of the receive ring.
     pub rx_slots: Option<u64>,
     /// Slots of the transmit ring.
     pub tx_slots: Option<u64>,
     /// The most slots that the driver accepts for receiving.
     pub rx_slots_max: Option<u64>,
-    /// The time for which received packets may be held, in microseconds, and what holds them.
+    /// Longest time for which interrupt moderation may delay received packets, in us.
     pub rx_hold_us: Option<f64>,
-    /// The time for which completions of sent packets may be held, in microseconds.
+    /// Longest time for which interrupt moderation may delay completions of sent packets, in us.
     pub tx_hold_us: Option<f64>,
-    /// What holds received packets.
+    /// The setting that delays received packets, as the source of `rx_hold_us`.
     pub rx_hold_by: String,
-    /// Packets and bytes of the interface during the interval.
+    /// Packets that the interface received during the interval.
     pub rx_packets: Option<f64>,
     /// Packets sent.
     pub tx_packets: Option<f64>,
@@ -38,13 +38,13 @@ pub struct End {
     pub rx_bytes: Option<f64>,
     /// Bytes sent.
     pub tx_bytes: Option<f64>,
-    /// Counters of packets that the interface dropped, with more than 0.
+    /// Counters of dropped packets that are above 0.
     pub drops: Vec<Drops>,
-    /// Packets of each receive queue, of those that have one.
+    /// Packets of each receive queue that received any.
     pub queues: Vec<QueueShare>,
     /// Number of receive queues.
     pub queue_count: Option<u32>,
-    /// Polls of all its NAPI instances. `None` if they were not counted.
+    /// Polls of all NAPI instances of the interface during the interval.
     pub polls: Option<f64>,
     /// Offloads of bulk sending that could be on and are off (`tx-tcp-segmentation`, `tx-generic-segmentation`).
     pub offloads_off: Vec<String>,
@@ -52,60 +52,62 @@ pub struct End {
     pub offloads_on: Vec<String>,
     /// CPUs to which receive packet steering passes packets. Empty if it is off.
     pub rps_cpus: CpuSet,
-    /// Packets that were passed to another CPU by it, during the interval.
+    /// Packets that receive packet steering passed to another CPU during the interval.
     pub rps_packets: Option<f64>,
-    /// Sockets that moved data.
+    /// Sockets that transferred data.
     pub sockets: Vec<Socket>,
     /// Real-time threads that take at least a tenth of a CPU.
     pub hogs: Vec<Hog>,
     /// Threads that take at least a twentieth of a CPU, the busiest first.
     pub loads: Vec<Load>,
-    /// CPUs that serve the interface's queues, by their NAPI threads' or interrupts' affinity. Empty if not known.
+    /// CPUs that serve the interface's queues, from the affinity of NAPI threads and interrupts. Empty if unknown.
     pub queue_cpus: CpuSet,
-    /// Whether threads poll instead of softirqs.
+    /// Whether NAPI is threaded: kernel threads poll the queues, not softirqs.
     pub threaded: bool,
-    /// Share of its time that each CPU was busy.
+    /// Share of the time for which each CPU was busy.
     pub busy: BTreeMap<u32, f64>,
-    /// Share of its time that each CPU was held by the hypervisor.
+    /// Share of the time that the hypervisor took from each CPU (steal).
     pub steal: BTreeMap<u32, f64>,
-    /// The longest exit latency of an idle state that was used more than 10 times a second, in microseconds, its name, and
-    /// how often a second.
+    /// Of the idle states that were entered more than 10 times per second, the one with the longest exit latency: this
+    /// latency in us, the name, and entries per second.
     pub idle_exit: Option<(f64, String, f64)>,
     /// The lowest frequency of a busy CPU, as a share of its maximum.
     pub frequency_share: Option<f64>,
-    /// Lanes times transfers of the PCI link, as a share of what the card supports.
+    /// Lanes times transfer rate of the PCI Express link, as a share of what the NIC supports.
     pub pcie_share: Option<f64>,
     /// Thermal throttling events.
     pub throttles: Option<f64>,
-    /// A `netem` discipline: its delay in microseconds and its loss as a share.
+    /// Delay in us and loss as a share of a `netem` queueing discipline.
     pub netem: Option<(f64, f64)>,
-    /// A shaper that held packets back: its kind, its rate in bits a second, how often.
+    /// A shaper that delayed packets: its kind, its rate in bit/s, and the number of times.
     pub shaper: Option<(String, Option<f64>, f64)>,
-    /// Segments that TCP sent again, and all that it sent (Tcp.RetransSegs, Tcp.OutSegs).
+    /// Segments that TCP retransmitted, and all segments that it sent (Tcp.RetransSegs, Tcp.OutSegs).
     pub retransmitted: Option<(f64, f64)>,
-    /// Of these, segments that the receiver reported as received twice (TcpExt.TCPDSACKRecvSegs): they were not lost.
+    /// Retransmitted segments that the receiver reported as duplicates (TcpExt.TCPDSACKRecvSegs): they had not been
+    /// lost.
     pub duplicates: Option<f64>,
-    /// What was not seen, and why.
+    /// What could not be observed, and why.
     pub unknown: Vec<String>,
 }
 
 /// A counter of dropped packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drops {
-    /// Its name: `rx_missed_errors`.
+    /// Name of the counter, such as `rx_missed_errors`.
     pub counter: String,
-    /// How many, during the interval.
+    /// Packets dropped during the interval.
     pub count: u64,
-    /// Whether the packets were to be sent.
+    /// Whether the packets were dropped on the way out.
     pub sending: bool,
 }
 
-/// What one queue received.
+/// Packets or load of one receive queue.
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueueShare {
-    /// The queue's name: `rx-0`, or an interrupt's.
+    /// Name of the queue, such as `rx-0`, or of its interrupt.
     pub queue: String,
-    /// Its packets; if there are none counted, its share of a CPU in hundredths of a percent.
+    /// Packets received; if they were not counted, the CPU time of the queue's interrupt thread in hundredths of a
+    /// percent of a CPU.
     pub amount: f64,
 }
 
@@ -131,14 +133,14 @@ pub struct Load {
     pub share: f64,
 }
 
-/// A socket with what its process did.
+/// A socket, and the process that uses it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Socket {
     /// `tcp` or `udp`.
     pub transport: String,
-    /// Its port here.
+    /// Local port.
     pub local_port: u16,
-    /// The port at the other end, 0 if it is not connected.
+    /// Port at the other end; 0 if the socket is not connected.
     pub remote_port: u16,
     /// Share of samples in which at least half of the receive buffer was in use.
     pub half_full: Option<f64>,
@@ -146,40 +148,41 @@ pub struct Socket {
     pub receive_limit: Option<f64>,
     /// The limit of the send buffer in bytes.
     pub send_limit: Option<f64>,
-    /// Mean bytes received and not read.
+    /// Mean number of bytes that were received but not yet read.
     pub rx_queue: f64,
-    /// Mean memory of packets between the socket and the completion of their transmission.
+    /// Mean memory in bytes of packets between the socket and the completion of their transmission.
     pub in_transmission: Option<f64>,
     /// Packets that the socket dropped.
     pub drops: f64,
-    /// Mean and least round-trip time in microseconds.
+    /// Mean round-trip time in us.
     pub rtt_us: Option<f64>,
-    /// The shortest round-trip time.
+    /// Shortest round-trip time in us.
     pub min_rtt_us: Option<f64>,
-    /// Segments with data that it sent, a second.
+    /// Segments with data that the socket sent per second.
     pub segments_s: Option<f64>,
-    /// Bits acknowledged, a second.
+    /// Bits acknowledged per second.
     pub sent_bps: Option<f64>,
-    /// Bits received, a second.
+    /// Bits received per second.
     pub received_bps: Option<f64>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: Option<f64>,
-    /// Segments sent, with data.
+    /// Segments with data that the socket sent.
     pub segments: Option<f64>,
-    /// Share of the time with data to send in which the other end's window stopped it.
+    /// Of the time in which there was data to send, the share in which the receiver's window stopped the sender.
     pub window_limited: Option<f64>,
-    /// Share of that time in which its send buffer stopped it.
+    /// Of the same time, the share in which the send buffer stopped the sender.
     pub sndbuf_limited: Option<f64>,
     /// Time with data to send, as a share of the interval.
     pub busy: Option<f64>,
-    /// Mean window of the other end.
+    /// Mean window that the other end announced, in bytes.
     pub send_window: Option<f64>,
-    /// The process: name, share of a CPU of all its threads, CPUs on which they may run.
+    /// The process: its name, the CPU time of all its threads as a share of one CPU, and the CPUs on which they may
+    /// run.
     pub process: Option<(String, f64, CpuSet)>,
 }
 
-/// Counters of drivers and kernel that count dropped packets, by parts of their names; and those that look like it and are
-/// not: frames that no filter wanted.
+/// Counters of drivers and kernel that count dropped packets, by parts of their names; and those that look like it and
+/// are not: frames that no filter wanted.
 const DROP_WORDS: [&str; 9] =
     ["missed", "fifo_errors", "over_errors", "no_buf", "nobuf", "out_of_buffer", "drops", "_dropped", "discard"];
 const NOT_DROPS: [&str; 3] = ["nohandler", "filter", "xdp_drop"];
@@ -189,7 +192,7 @@ impl End {
         let mut end = Self { name: name.to_owned(), ..Self::default() };
         let empty = Interval::default();
         let interval = facts.interval.value().unwrap_or_else(|| {
-            end.unknown.push("the counters were read only once; use `apus snapshot --watch`".into());
+            end.unknown.push("rates: the counters were read only once; record with `apus snapshot --watch`".into());
             &empty
         });
         end.length_s = interval.length.as_nanos() as f64 / 1e9;
@@ -206,7 +209,7 @@ impl End {
         end.retransmitted = tcp("Tcp.RetransSegs").zip(tcp("Tcp.OutSegs"));
         end.duplicates = tcp("TcpExt.TCPDSACKRecvSegs");
         match busiest(facts, interval, interface) {
-            None => end.unknown.push("no interface moved packets".into()),
+            None => end.unknown.push("packets: no interface carried any".into()),
             Some(link) => {
                 end.link(facts, link, interval);
                 if let Some(seen) = observed {
@@ -222,17 +225,17 @@ impl End {
         end
     }
 
-    /// The rate of packets received, a second.
+    /// Packets received per second.
     pub(super) fn rx_rate(&self) -> Option<f64> {
         Some(self.rx_packets? / self.length_s).filter(|rate| rate.is_finite())
     }
 
-    /// The rate of packets sent, a second.
+    /// Packets sent per second.
     pub(super) fn tx_rate(&self) -> Option<f64> {
         Some(self.tx_packets? / self.length_s).filter(|rate| rate.is_finite())
     }
 
-    /// The longest hold of received packets that is known.
+    /// Longest known delay of received packets by moderation, in us; 0 if unknown.
     pub(super) fn hold_us(&self) -> f64 {
         self.rx_hold_us.unwrap_or(0.0)
     }
@@ -421,7 +424,8 @@ fn dropped(counts: &BTreeMap<String, u64>) -> Vec<Drops> {
     all
 }
 
-/// `ethtool.rx_queue_3_xdp_packets` (veth), `ethtool.rx_queue_3_packets`, `ethtool.rx3_packets`, `ethtool.rx-3.packets`.
+/// `ethtool.rx_queue_3_xdp_packets` (veth), `ethtool.rx_queue_3_packets`, `ethtool.rx3_packets`,
+/// `ethtool.rx-3.packets`.
 fn by_queue(counts: &BTreeMap<String, u64>) -> Vec<QueueShare> {
     let queue = |name: &str| -> Option<u32> {
         let rest = name.strip_prefix("ethtool.")?.strip_prefix("rx")?;

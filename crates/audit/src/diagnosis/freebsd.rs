@@ -1,13 +1,13 @@
-//! The numbers of a FreeBSD host, from what its tools print: settings of ixl and loads of interrupt threads. There is no
-//! interval: what `top` shows is a mean of its own.
+//! The numbers of a FreeBSD host, from what its tools print: settings of ixl and loads of interrupt threads. There is
+//! no interval: what `top` shows is a mean of its own.
 
 use host::facts::{BsdInterface, FreeBsd};
 
 use super::end::{End, QueueShare};
 use crate::rules::freebsd::{ITR_UNIT_US, gigabits_of, number, set, slots};
 
-/// Exit latency of the states below C1, for a host that does not tell them (interrupt-mode DPDK slides, 2017: C6 of a Xeon
-/// E5 v3 takes 133 us; C2 of ACPI is C3 of the hardware there, 33 us).
+/// Exit latency of the states deeper than C1, for a host that does not report them (interrupt-mode DPDK slides, 2017:
+/// C6 of a Xeon E5 v3 takes 133 us; C2 of ACPI is C3 of the hardware there, 33 us).
 const DEEP_US: f64 = 133.0;
 
 pub(super) fn end(name: &str, host: &FreeBsd, interface: Option<&str>) -> End {
@@ -49,7 +49,7 @@ pub(super) fn end(name: &str, host: &FreeBsd, interface: Option<&str>) -> End {
     if let Some(state) = deepest.value().map(|state| state.trim()).filter(|state| !matches!(*state, "C0" | "C1")) {
         end.idle_exit = Some((DEEP_US, state.to_owned(), 0.0));
     }
-    end.unknown.push("sockets, packets by queue and drops: FreeBSD's tools in the recording do not tell them".into());
+    end.unknown.push("sockets, packets by queue and drops: a recording of FreeBSD does not contain them".into());
     end
 }
 

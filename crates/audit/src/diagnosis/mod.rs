@@ -1,17 +1,19 @@
-//! Why is it slow? A symptom and what was seen while the load ran in, causes out, ranked.
+//! Ranks the likely causes of a symptom (low throughput, high latency, drops), from what was observed while the load
+//! ran.
 //!
 //! ```text
 //! Facts (each end) ── End::of ──► End: numbers alone ─┐
 //! Symptom: what, measured, expected ──────────────────┼─► CAUSES: each judges ─► Diagnosis: ranked, or nothing found
 //! audit's findings ── suspects ───────────────────────┘
 //! ```
-//! [`CAUSES`] is a table like that of the rules: a cause has its judge, its mechanism, its source, and, next to it, its
-//! cases. A judge sees both ends (or the one that is known), and says how likely its cause is from two things together:
-//! a setting or a state that can do harm, and the mark that the harm leaves in the counters. A setting alone proves
-//! nothing, and stays below [`THRESHOLD`]. The likelihoods are grades of evidence, not measured probabilities; how often the first
-//! one is right is measured (SPEC.md, `benches/diagnose.py`).
+//! [`CAUSES`] is a table like that of the rules: each cause has a judge, an explanation and a source. A judge sees both
+//! ends (or the one that is known). It grades its cause by two things together: a setting or state that can do harm,
+//! and the effect of the harm in the counters. A setting alone proves nothing, and stays below [`THRESHOLD`]. The
+//! likelihoods grade the evidence; they are not measured probabilities. `benches/diagnose.py` measures how often the
+//! first cause is right (SPEC.md).
 //!
-//! **Unknown** is no evidence: a judge that lacks a number returns `None`, and [`Diagnosis::unknown`] says what was not seen.
+//! **Unknown** is not evidence: a judge that lacks a number returns `None`, and [`Diagnosis::unknown`] lists what could
+//! not be observed.
 
 mod causes;
 mod end;
@@ -29,21 +31,21 @@ pub use causes::CAUSES;
 pub use end::{Drops, End, Hog, Load, QueueShare, Socket};
 pub use symptom::{Reference, Symptom, SymptomKind};
 
-/// A cause is named as found from this likelihood on. Below, nothing that was seen explains the symptom.
+/// A cause counts as found if its likelihood in percent is at least this.
 pub const THRESHOLD: u8 = 50;
-/// No more findings of the audit than these are passed on.
+/// Most audit findings that a diagnosis lists as suspects.
 const MOST_SUSPECTS: usize = 20;
 
 /// A possible cause.
 #[derive(Clone, Copy)]
 pub struct PossibleCause {
-    /// Its name, in kebab case.
+    /// Identifier in kebab case, such as `slow-app`.
     pub id: &'static str,
-    /// The mechanism: how it makes packets slow, late or lost.
+    /// How the cause makes packets slow, late or lost.
     pub why: &'static str,
-    /// Where the mechanism is described.
+    /// Document that describes this.
     pub reference: &'static str,
-    /// Judges it. `None` if nothing speaks for it, or what it needs is not known.
+    /// Grades the evidence. `None` if there is none, or if a number that it needs is unknown.
     pub judge: fn(&Case) -> Option<Hit>,
 }
 
@@ -53,7 +55,7 @@ impl std::fmt::Debug for PossibleCause {
     }
 }
 
-/// What the judges see.
+/// The symptom and the observations, as the judges see them.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Case {
     /// What the user noticed.
@@ -62,16 +64,16 @@ pub struct Case {
     pub ends: Vec<End>,
 }
 
-/// What speaks for a cause.
+/// The evidence for a cause.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hit {
-    /// 0 to 100.
+    /// Grade of the evidence, 0 to 99; not a measured probability.
     pub likelihood_percent: u8,
-    /// The name of the end at which it is. `None` if it is between the ends.
+    /// Name of the end where the cause is. `None` if it is between the ends.
     pub end: Option<String>,
-    /// The problem in plain words with its number.
+    /// The problem in one sentence, with its figure.
     pub headline: String,
-    /// What was seen, each with where.
+    /// The observations, each with its source.
     pub evidence: Vec<Seen>,
     /// The experiment that would prove it.
     pub experiment: Experiment,
@@ -80,55 +82,55 @@ pub struct Hit {
 /// A piece of evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// The number, in words.
+    /// The observation, with its figure.
     pub text: String,
-    /// Where it was read.
+    /// File, counter or field in which it was observed.
     pub source: String,
 }
 
-/// One change that proves or clears a cause.
+/// One change that proves or disproves a cause.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Experiment {
-    /// What to do and what to look at.
+    /// Instructions: what to change, and what to measure.
     pub text: String,
-    /// A factor of `apus experiment`, as lines of TOML, if a knob of Apus does it.
+    /// Factor for a plan of `apus experiment`, as lines of TOML. `None` if Apus cannot change this setting.
     pub factor: Option<String>,
 }
 
-/// A cause with what speaks for it.
+/// A cause with its evidence.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ranked {
-    /// Its name.
+    /// See [`PossibleCause::id`].
     pub id: &'static str,
-    /// Its mechanism.
+    /// See [`PossibleCause::why`].
     pub why: &'static str,
-    /// Where the mechanism is described.
+    /// See [`PossibleCause::reference`].
     pub reference: &'static str,
-    /// What speaks for it.
+    /// The evidence.
     pub hit: Hit,
 }
 
-/// The result.
+/// The result: ranked causes, suspects, and gaps in the observations.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnosis {
     /// The causes, the most likely first. Those of at least [`THRESHOLD`] are found.
     pub causes: Vec<Ranked>,
-    /// Findings of the audit that nothing seen confirms: where to look next.
+    /// Audit findings that can cause the symptom, but that no observation confirms; where to look next.
     pub suspects: Vec<Suspect>,
-    /// What was not seen, and why.
+    /// What could not be observed, and why.
     pub unknown: Vec<String>,
 }
 
-/// A finding of the audit that may matter.
+/// An audit finding that may explain the symptom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suspect {
-    /// The end that has it.
+    /// Name of the end where it was found.
     pub end: String,
-    /// The rule.
+    /// Identifier of the rule.
     pub rule: &'static str,
     /// What the rule found.
     pub found: String,
-    /// How much later it can make a packet. `None` if the rule has no number.
+    /// Delay that it can add to a packet. `None` if the rule has no figure.
     pub adds: Option<Nanos>,
 }
 
@@ -194,7 +196,7 @@ pub fn diagnose(case: &Case) -> Diagnosis {
     Diagnosis { causes, suspects: Vec::new(), unknown: unknown.collect() }
 }
 
-/// The audit's findings that a symptom makes interesting, the largest delay first.
+/// The audit's failures, the largest delay first, at most one for each rule.
 pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     let mut all: Vec<Suspect> = report
         .at_least(Level::Fail)
@@ -211,7 +213,7 @@ pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     all
 }
 
-/// The numbers of a host. `interface` is the one to look at; `None` takes the busiest.
+/// The numbers of a host. `interface` is the interface to examine; `None` takes the busiest one.
 pub fn end_of(name: &str, facts: &Facts, interface: Option<&str>) -> End {
     match facts.freebsd.value() {
         Some(host) => freebsd::end(name, host, interface),

@@ -1,4 +1,4 @@
-//! What the user noticed.
+//! The symptom that the user noticed.
 
 units::named! {
     /// The kind of a symptom.
@@ -10,7 +10,7 @@ units::named! {
         Late = "late",
         /// Packets are lost.
         Drops = "drops",
-        /// Not stated: all causes count alike.
+        /// Not stated: all causes are equally relevant.
         Any = "any",
     }
 }
@@ -19,27 +19,28 @@ units::named! {
     /// Where the expected numbers were measured.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Reference {
-        /// On the same host, with another card or path: then what the whole host shares (idle states, frequency) does not explain the difference.
+        /// On the same host, with another NIC or path. Then properties that the whole host shares (idle states,
+        /// frequency) do not explain the difference.
         SameHost = "same-host",
         /// Elsewhere, or not measured.
         Elsewhere = "elsewhere",
     }
 }
 
-/// What the user noticed, with numbers as far as there are any.
+/// The symptom that the user noticed, with the figures that are known.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Symptom {
-    /// The kind.
+    /// Kind of the symptom.
     pub kind: SymptomKind,
-    /// Throughput measured, in bits a second.
+    /// Throughput that was measured, in bit/s.
     pub measured_bps: Option<u64>,
-    /// Throughput expected, in bits a second.
+    /// Throughput that was expected, in bit/s.
     pub expected_bps: Option<u64>,
-    /// Mean round-trip time measured, in nanoseconds.
+    /// Mean round-trip time that was measured, in ns.
     pub ping_ns: Option<u64>,
-    /// Round-trip time expected, in nanoseconds.
+    /// Round-trip time that was expected, in ns.
     pub expected_ping_ns: Option<u64>,
-    /// Where the expected numbers come from.
+    /// Where the expected figures were measured.
     pub reference: Reference,
 }
 

@@ -214,8 +214,8 @@ fn half_of_the_evidence_is_not_enough() {
     not("offloads", case(SymptomKind::Slow, |here, _| here.offloads_off = vec!["tx-tcp-segmentation".into()]));
 }
 
-/// The founding thread: a 40G card at 3.36 Gbit/s and 116 us, where a 10G card in the same machines reaches 9.39 Gbit/s and
-/// 17 us. Its settings, as FreeBSD's tools show them; the numbers are the thread's.
+/// The founding thread: a 40G card at 3.36 Gbit/s and 116 us, where a 10G card in the same machines reaches 9.39 Gbit/s
+/// and 17 us. Its settings, as FreeBSD's tools show them; the numbers are the thread's.
 fn thread() -> Facts {
     Facts::read(&Root::given([
         ("apus-snapshot", "apus-snapshot 1\nos: FreeBSD\n"),
@@ -239,8 +239,9 @@ fn thread() -> Facts {
     ]))
 }
 
-/// In the thread's order of likelihood: moderation for the ping; for the throughput one hot queue and the reclaim that is close
-/// to the ring's time; then what can only be tried (offloads) and what the other card exonerates (idle states).
+/// In the thread's order of likelihood: moderation for the ping; for the throughput one hot queue and the reclaim that
+/// is close to the ring's time; then what can only be tried (offloads) and what the other card exonerates (idle
+/// states).
 #[test]
 fn the_founding_thread_is_found_out() {
     let facts = thread();
@@ -268,7 +269,7 @@ fn the_founding_thread_is_found_out() {
     for part in ["1024 slots x 1500 bytes = 1.54 MB", "40.00 Gbit/s = 307 us", "250 us / 307 us = 81 %"] {
         assert!(reclaim.contains(part), "{part} is not in {reclaim}");
     }
-    assert!(text("one-queue").contains("3.36 Gbit/s need 51 % of a CPU: one CPU carries at most 6.59 Gbit/s"));
+    assert!(text("one-queue").contains("3.36 Gbit/s needs 51 % of a CPU, so one CPU can handle at most 6.59 Gbit/s"));
     assert!(text("idle-states").contains("same host"));
 
     // Without the other card, nothing exonerates the idle states.

@@ -6,7 +6,8 @@
 //!
 //! A question that another rule judges is no choice beside it, for the two would contradict each other: `idle.states`
 //! has deep idle states, `cmd.idle-poll` idle=poll, `cpu.governor` and `cpu.freq-span` the frequency, `unc.sysfs-range`
-//! the uncore, `cmd.mce` machine checks, `mem.numa-balancing` NUMA balancing. Who asks for the opposite stands in the conflicts of those rules.
+//! the uncore, `cmd.mce` machine checks, `mem.numa-balancing` NUMA balancing. Sources that recommend the opposite are
+//! in the conflicts of those rules.
 
 use host::Facts;
 use host::facts::Vendor;
@@ -119,8 +120,8 @@ pub(super) struct Side {
     pub want: &'static str,
     /// The documents that recommend this side.
     pub who: &'static str,
-    /// Uses of a host for which these sources recommend it, and no source of the other side for the same use recommends the
-    /// opposite: tuned's and OpenShift's references both speak of real-time hosts. Empty if no use decides.
+    /// Uses of a host for which these sources recommend it, and no source of the other side for the same use recommends
+    /// the opposite: tuned's and OpenShift's references both speak of real-time hosts. Empty if no use decides.
     pub of: &'static [Workload],
 }
 

@@ -201,7 +201,7 @@ fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
     let pods: Vec<&Cgroup> = groups.iter().filter(|group| is_of_kubernetes(group)).collect();
     let Some((_, shared)) = settled(&facts.services.cpu_manager)? else {
         return Err(Skip::unknown(
-            "/var/lib/kubelet/cpu_manager_state is not there: which CPUs pods share is not known",
+            "/var/lib/kubelet/cpu_manager_state does not exist, so it is unknown which CPUs the pods share",
         ));
     };
     let own: Vec<(&Cgroup, &CpuSet)> = pods
@@ -278,7 +278,9 @@ fn aligned(facts: &Facts, context: &Context) -> Judged {
         nodes.dedup();
         let subject = Subject::Named(format!("group {}", group.path));
         let judgement = match (outside.is_empty(), nodes.len() > 1) {
-            (true, false) => Judgement::pass_for(subject, format!("its CPUs {cpus} are isolated, and of one node")),
+            (true, false) => {
+                Judgement::pass_for(subject, format!("its CPUs {cpus} are isolated, and belong to one node"))
+            }
             (true, true) => Judgement::warn_for(subject, format!("its CPUs {cpus} are of nodes {nodes:?}")),
             (false, _) => Judgement::warn_for(subject, format!("of its CPUs {cpus}, {outside} are not isolated")),
         };

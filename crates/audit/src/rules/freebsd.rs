@@ -272,7 +272,7 @@ const QUEUES: &[Rule] = &[
         applies: Applies::FREEBSD,
         judge: stale_tunables,
         why: "Drivers moved to iflib in FreeBSD 12, and their own tunables for queues and rings were removed. The loader does \
-              not complain about a name that nobody reads: the setting looks active and is not.",
+              not complain about names that no driver reads: the setting looks active, but is not.",
         magnitude: Magnitude::late(
             Nanos::from_micros(124),
             "the default is in force instead: 62 x 2 us of moderation, one queue per CPU, 1024 slots",

@@ -186,7 +186,7 @@ fn isolation(facts: &Facts, _: &Context) -> Judged {
 fn hz(facts: &Facts, _: &Context) -> Judged {
     let fact = &facts.kernel.config;
     let hz = known(fact)?.get("HZ").and_then(|value| value.parse::<u32>().ok());
-    let hz = hz.ok_or_else(|| Skip::unknown(format!("{}: CONFIG_HZ is not there", fact.source())))?;
+    let hz = hz.ok_or_else(|| Skip::unknown(format!("{}: it has no CONFIG_HZ", fact.source())))?;
     let judgement = match hz {
         250..=1000 => Judgement::pass(format!("the tick is {hz} Hz")),
         _ => Judgement::warn(format!("the tick is {hz} Hz")),

@@ -139,7 +139,7 @@ static void queues_of(apus_queue *queues, uint32_t count) {
         if (chance(2)) continue;
         queues[i].received = chance(3) ? (uint32_t)any() : below(65);
         if (chance(8)) queues[i].fill = (uint32_t)any();
-        if (chance(8)) queues[i].stamped = below(3);
+        if (chance(8)) queues[i].stamped = below(4);
         if (chance(8)) queues[i].first_ns = any();
         if (chance(8)) queues[i].last_ns = any();
         if (chance(8)) queues[i].picked_up_ns = any();
@@ -243,7 +243,17 @@ static void one(void) {
         return;
     }
     default:
-        switch (below(5)) {
+        switch (below(6)) {
+        case 4: {
+            uint32_t wakes = chance(8) ? (uint32_t)any() : below(3);
+            got = apus_set_wakes(handle, wakes);
+            defined("apus_set_wakes", got);
+            if (code) expect("apus_set_wakes of no handle", got, code);
+            else if (wakes > APUS_WAKES_NOTHING) expect("apus_set_wakes", got, APUS_E_CONFIG);
+            else expect("apus_set_wakes", got, at->begun ? APUS_E_ORDER : 0);
+            if (got == 0) at->wakes = wakes;
+            return;
+        }
         case 0:
             got = apus_count(handle, any(), any(), any(), any());
             defined("apus_count", got);

@@ -11,6 +11,7 @@ use std::ptr;
 use capi::error::Code;
 use capi::ffi::*;
 use capi::types::*;
+use policy::wait::WaitKind;
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -98,7 +99,7 @@ fn a_wrong_configuration_is_refused_with_the_field() {
         (Code::Config, "instance \"a/b\"", &|c| c.name = c"a/b".as_ptr()),
         (Code::Profile, "it is no profile", &|c| c.profile = c"[]".as_ptr()),
         (Code::Profile, "/nowhere", &|c| c.profile_path = c"/nowhere".as_ptr()),
-        (Code::Config, "one of the two", &|c| (c.profile, c.profile_path) = (c"{}".as_ptr(), c"/x".as_ptr())),
+        (Code::Config, "only one of them", &|c| (c.profile, c.profile_path) = (c"{}".as_ptr(), c"/x".as_ptr())),
     ];
     for (code, why, change) in cases {
         let mut config = Config::default();
@@ -292,6 +293,38 @@ fn a_readable_descriptor_ends_a_block_and_is_never_missed() {
     drop(near);
     let done = wait(made, 0).unwrap();
     assert_eq!(done.woken, Woken::ByError as u32, "closed under its hands");
+    apus_waiter_free(made);
+}
+
+/// Some callers learn only after making a waiter whether their device has interrupts.
+#[test]
+fn what_ends_a_block_can_be_set_later() {
+    let made = waiter(&Config { wakes: Wakes::Nothing as u32, ..Config::default() }).unwrap();
+    let (queue, mut decision) = (QueueIn::default(), DecisionOut::default());
+    let mut kind = || {
+        // SAFETY: one queue, a place for the decision, and no place for what was done.
+        unsafe {
+            assert_eq!(apus_wait_begin(made, &queue, 1, &mut decision), 0);
+            assert_eq!(apus_set_wakes(made, Wakes::Caller as u32), Code::Order.returned());
+            assert_eq!(apus_wait_end(made, 0, 0, ptr::null_mut()), 0);
+        }
+        WaitKind::ALL[decision.kind as usize]
+    };
+    assert_ne!(kind(), WaitKind::Block);
+    assert_eq!(apus_set_wakes(made, Wakes::Caller as u32), 0);
+    assert_eq!(kind(), WaitKind::Block, "idle, and a packet can end it");
+    assert_eq!(apus_set_wakes(made, Wakes::Nothing as u32), 0);
+    assert_ne!(kind(), WaitKind::Block);
+    assert_eq!(apus_set_wakes(made, 3), Code::Config.returned());
+    assert_eq!(
+        std::thread::spawn({
+            let at = made as usize;
+            move || apus_set_wakes(at as WaiterHandle, 0)
+        })
+        .join()
+        .unwrap(),
+        Code::Thread.returned()
+    );
     apus_waiter_free(made);
 }
 

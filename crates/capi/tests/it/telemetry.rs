@@ -1,7 +1,9 @@
 //! What other programs see of a loop that uses libapus.
 
 use std::ffi::CString;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use capi::error::Code;
 use capi::ffi::*;
 use capi::types::*;
 use live::telemetry::{State, instances};
@@ -9,6 +11,27 @@ use policy::wait::WaitKind;
 use units::Nanos;
 
 use super::calls::{error, wait, waiter};
+
+#[test]
+fn stamps_of_the_real_time_are_compared_with_that_clock() {
+    let root = super::scratch("realtime");
+    let text = CString::new(root.to_str().unwrap()).unwrap();
+    let config = Config { name: c"stamped".as_ptr(), telemetry_root: text.as_ptr(), ..Config::default() };
+    let made = waiter(&config).unwrap();
+    let ago = Duration::from_millis(500);
+    let stamp = (SystemTime::now() - ago).duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let stamped = Stamped::Realtime as u32;
+    let queue = QueueIn { first_ns: stamp, last_ns: stamp, received: 1, stamped, ..QueueIn::default() };
+    // SAFETY: one queue, which lives through the call.
+    let wait = |queue: QueueIn| unsafe { apus_wait_queues(made, &queue, 1, std::ptr::null_mut()) };
+    assert!(wait(queue) >= 0, "{}", error());
+    let (living, _) = instances(&root).unwrap();
+    let lateness = living[0].snapshot().counts.lateness.max().unwrap();
+    assert!((500..5_000).contains(&(lateness.as_nanos() / 1_000_000)), "{lateness}");
+    assert_eq!(wait(QueueIn { last_ns: stamp - 1, ..queue }), Code::Observation.returned());
+    assert_eq!(wait(QueueIn { stamped: 3, ..queue }), Code::Observation.returned());
+    assert_eq!(apus_waiter_free(made), 0);
+}
 
 #[test]
 fn a_loop_is_an_instance_like_any_other() {

@@ -65,12 +65,12 @@ pub struct Host {
     #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
     pub nic: Vec<String>,
     /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
-    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM guests),
-    /// guest (is a virtual machine) [default: inferred].
+    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM
+    /// guests), guest (is a virtual machine) [default: inferred].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
-    /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the delay that each of them may add,
-    /// the largest first; the report marks delays that exceed the goal by themselves.
+    /// How late a packet may be, such as p99.9=50us. Findings are then sorted by the delay that each can add, largest
+    /// first. The report marks each finding whose delay alone exceeds the goal.
     #[arg(long, value_name = "QUANTILE=DURATION")]
     pub goal: Option<Goal>,
     /// Also read model-specific registers. Each read interrupts the CPU it reads from, even an isolated one.
@@ -111,7 +111,8 @@ pub struct Diff {
     /// Network interfaces that carry the application's packets (comma-separated) [default: inferred for each].
     #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
     pub nic: Vec<String>,
-    /// What the hosts do: poll, interrupt, rt, kvm-host, guest (comma-separated) [default: inferred for each].
+    /// What both hosts are used for (comma-separated): poll, interrupt, rt, kvm-host, guest, as in `apus audit`
+    /// [default: inferred for each].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Print one JSON document (schema apus.audit-diff/1).
@@ -135,8 +136,8 @@ pub struct Cmdline {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
     /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
-    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM guests),
-    /// guest (is a virtual machine). Kernel parameters that suit these uses are considered too.
+    /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM
+    /// guests), guest (is a virtual machine). Kernel parameters that suit these uses are considered too.
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Print one JSON document (schema apus.cmdline/1).

@@ -27,21 +27,23 @@ pub enum Bench {
     /// Searches for the highest rate without loss, and measures the latency at that rate; or floods the device under
     /// test (--flood).
     Load(Load),
-    /// Benchmarks a device as RFC 2544 asks: throughput, latency, frame loss, back-to-back frames, recovery, reset.
+    /// Benchmarks a device according to RFC 2544: throughput, latency, frame loss, back-to-back frames, recovery,
+    /// reset.
     ///
-    /// With all durations and repetitions of the RFC, each frame size takes hours; --quick takes seconds, and its result
-    /// says that it is not RFC 2544. The result lists every departure from the RFC. After Ctrl-C, what was measured is
-    /// kept and marked as incomplete. Exit status 1 if it is incomplete or a frame size has no throughput.
+    /// With the durations and repetitions that the RFC requires, each frame size takes hours. With --quick it takes
+    /// seconds, and the result is marked as not conforming to RFC 2544. The result lists every deviation from the RFC.
+    /// After Ctrl-C, the measurements made so far are kept and marked as incomplete. Exit status 1 if the result is
+    /// incomplete, or if no throughput was found for a frame size.
     Rfc2544(Box<Rfc2544>),
-    /// Searches for the throughput under several goals at once: MLRsearch, RFC 9971.
+    /// Searches for the throughput at several loss goals at once, with MLRsearch (RFC 9971).
     ///
-    /// Exit status 1 if a goal was not reached.
+    /// Exit status 1 if no throughput was found for a goal, or if the result is incomplete.
     Mlr(Box<Mlr>),
-    /// Sends at one rate for a long time, and says how rare a loss is at most.
+    /// Sends at one rate for a long time, and gives an upper bound of the loss ratio.
     ///
     /// Exit status 1 if a frame was lost or the soak is incomplete.
     Soak(Box<Soak>),
-    /// Compares two results of `apus bench rfc2544`, with significance.
+    /// Compares two results of `apus bench rfc2544`, and tells significant differences from noise.
     Compare(Compare),
 }
 
@@ -54,9 +56,10 @@ pub struct Latency {
     /// When to send frames. `constant:20kpps` or `constant:350us`: evenly spaced; `poisson:20kpps`: Poisson arrivals;
     /// `burst:32@1ms[,rate=1Mpps]`: 32 frames every 1 ms, all at once or, with `rate`, at this rate within the burst;
     /// `slot:500us,frames=4,jitter=20us`: 4 frames every 500 us, each group up to 20 us late;
-    /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average with Pareto-distributed gaps of this shape: clusters, with
-    /// silences of all lengths; `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls every 2 s, with Poisson arrivals or evenly
-    /// spaced; `pcap:FILE`: the gaps and sizes of a capture.
+    /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average, in clusters with pauses of all lengths between them
+    /// (Pareto-distributed gaps of shape `alpha`); `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls
+    /// every 2 s, with Poisson arrivals or, with `gaps=even`, evenly spaced frames; `pcap:FILE`: the gaps and sizes of
+    /// a capture.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
     /// Random seed of the schedule: the same seed gives the same send times.
@@ -65,8 +68,8 @@ pub struct Latency {
     /// Time to send frames after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// Latency goal, such as p99=40us. The goal is judged without the samples during which the tester, or the Apus
-    /// instance under test, lost its CPU to something else.
+    /// Latency goal, such as p99=40us. Samples during which the tester, or the Apus instance under test, lost its CPU
+    /// to something else do not count.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Measure N times; each measurement gives its own result.

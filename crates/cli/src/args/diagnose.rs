@@ -29,19 +29,19 @@ pub struct Diagnose {
     /// Round-trip time that you expected, such as 17us.
     #[arg(long, value_name = "DURATION")]
     pub expected_ping: Option<Nanos>,
-    /// Where the expected numbers were reached: same-host (by another card or path of this host), or elsewhere.
+    /// Where the expected figures were measured: same-host (on this host, with another NIC or path) or elsewhere.
     #[arg(long, value_name = "WHERE", default_value = "elsewhere")]
     pub reference: Reference,
-    /// Latency goal, such as p99=50us, for the findings of the audit that are listed as suspects.
+    /// Latency goal, such as p99=50us. Audit findings that are listed as suspects are judged against it.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// How long to watch while the load runs, from 1s to 600s.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = watch)]
     pub watch: Nanos,
-    /// Interface to look at here [default: the one with the most packets].
+    /// Interface to examine on this end [default: the one with the most packets].
     #[arg(long, value_name = "INTERFACE")]
     pub nic: Option<String>,
-    /// Interface to look at on the other end [default: the one with the most packets].
+    /// Interface to examine on the other end [default: the one with the most packets].
     #[arg(long, value_name = "INTERFACE")]
     pub peer_nic: Option<String>,
     /// Watch the network namespace NAME instead of this one (`ip netns list`).
@@ -56,17 +56,18 @@ pub struct Diagnose {
     /// Recording of the other end, made at the same time.
     #[arg(long, value_name = "FILE-OR-FOLDER")]
     pub peer: Option<PathBuf>,
-    /// Keep the recordings as PREFIX.here.tar and PREFIX.peer.tar.
+    /// Save what was recorded as PREFIX.here.tar and PREFIX.peer.tar.
     #[arg(long, value_name = "PREFIX", conflicts_with = "from")]
     pub keep: Option<PathBuf>,
-    /// Try what would prove the most likely cause that a setting of Apus can prove: an experiment (see `apus experiment`)
-    /// that measures with COMMAND, whose last line of output must be a number. Settings are rolled back.
+    /// Prove a cause by experiment (see `apus experiment`): take the most likely cause that a setting can remove,
+    /// measure with and without that setting in alternating runs, and roll it back. COMMAND is the measurement; its
+    /// last line of output must be a number.
     #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1..)]
     pub attempt: Option<Vec<String>>,
-    /// With --try: a larger number is better.
+    /// With --try: a larger number is better [default: a smaller one is].
     #[arg(long, requires = "attempt")]
     pub more_is_better: bool,
-    /// With --try: longest time for the experiment.
+    /// With --try: maximum time for the experiment.
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     pub budget: String,
     /// Print one JSON document (schema apus.diagnose/1).

@@ -59,8 +59,8 @@ pub enum Command {
     Lab(lab::Lab),
     /// Writes a self-contained HTML report from JSON results.
     Report(lab::Report),
-    /// Feeds a recorded run to its waiting policy again, checks that the policy makes the same decisions, and shows the
-    /// least CPU time that was possible.
+    /// Replays a recorded run: checks that the waiting policy makes the same decisions again, and shows the least CPU
+    /// time that could have met the goal.
     Replay(lab::Replay),
     /// Feeds recorded samples to an exact copy of Linux's dynamic interrupt moderation (DIM).
     #[command(subcommand)]
@@ -74,11 +74,11 @@ pub enum Command {
     Metrics(Metrics),
     /// Records this host's state in one archive, to audit it on another machine.
     ///
-    /// The archive holds what `apus audit` reads, with two readings of every counter. Of texts that may hold secrets
-    /// (kernel command lines, environment files, service settings), the archive keeps only what is known to be
-    /// harmless, and replaces the rest with MASKED. Of the logs, it keeps only the kernel messages that the audit uses.
-    /// MAC addresses, UUIDs and serial numbers are masked. Only the user who runs the command can read the archive. No
-    /// isolated CPU is interrupted, unless --msrs is given.
+    /// The archive holds what `apus audit` reads, with two readings of every counter. Kernel command lines, environment
+    /// files and service settings may hold secrets: everything in them that is not known to be harmless is replaced
+    /// with MASKED. The only log lines in the archive are the kernel messages that the audit uses. MAC addresses, UUIDs
+    /// and serial numbers are masked. Only the user who runs the command can read the archive. Taking a snapshot
+    /// interrupts isolated CPUs only if --msrs is given.
     ///
     /// On a host without Apus, the script tools/apus-snapshot.sh does the same; it needs only a shell and tar.
     Snapshot(snapshot::Snapshot),
@@ -93,19 +93,19 @@ pub enum Command {
     /// Applies profiles of settings to the host, and rolls the changes back, even after a crash or a reboot.
     #[command(subcommand)]
     Tune(tune::Tune),
-    /// Lets packets gather before the kernel looks at them, for as long as the applications' latency goal allows.
+    /// Adapts the interrupt moderation of NICs that the kernel drives: as few interrupts as the latency goal allows.
     ///
-    /// For applications that use the kernel's network stack and know nothing of Apus. Steers the interrupt moderation of
-    /// each receive queue on its own, and restores the original settings at the end, also after a crash. Runs until
-    /// Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed its goal or is no
-    /// longer steered.
+    /// For applications that use the kernel's network stack; they need no changes. Adjusts the timer of each receive
+    /// queue separately, as its traffic changes. Restores the original settings at the end, even after a crash. Runs
+    /// until Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed its goal, or if Apus had to stop
+    /// adjusting it.
     Moderate(moderate::Moderate),
     /// Finds out which settings help: tries them in alternating runs, and tells their effects from noise.
     ///
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
     /// the host's settings in a transaction, which is rolled back afterwards.
     Experiment(experiment::Experiment),
-    /// Controls the frequencies of CPU cores and of the uncore.
+    /// Shows power and frequencies, sets frequencies, and adapts them to the load or to requests of virtual machines.
     #[command(subcommand)]
     Power(power::Power),
     /// Finds what makes packets late on this host (or on another one, from a snapshot), why, and how to fix it.
@@ -113,12 +113,13 @@ pub enum Command {
     /// Reads and judges the host's state; changes nothing. Apus infers what the host is used for, unless you state it
     /// with --isolated, --nic, --workload and --goal. Exit status 1 if there are findings at --min-level or above.
     Audit(Box<audit::Audit>),
-    /// Finds out why it is slow: a symptom in, causes out, ranked, with evidence and the experiment that proves each.
+    /// Ranks the likely causes of low throughput, high latency or drops, each with evidence and an experiment that
+    /// proves it.
     ///
-    /// Watches one end or both while your load runs: sockets, queues, rings, moderation, CPU time of threads. Changes
-    /// nothing, except with --try, which rolls back what it changes. For two hosts, record both at once with
-    /// `apus snapshot --watch`, and give the recordings with --from and --peer. Exit status 1 if a cause was found, 0 if
-    /// nothing that was seen explains the symptom, 3 if no load was seen.
+    /// Watches one or both ends of a connection while your load runs: sockets, queues, rings, interrupt moderation, CPU
+    /// time of threads. Changes nothing, except with --try, which rolls back its changes. If the ends are two hosts,
+    /// record both at the same time with `apus snapshot --watch`, and pass the recordings with --from and --peer. Exit
+    /// status 0 if no cause was found; 1 if one was found; 3 if there was no traffic to observe.
     Diagnose(Box<diagnose::Diagnose>),
     /// Shows which interrupts and softirqs hit a CPU, per second and by source.
     Irqs(audit::Irqs),
@@ -185,7 +186,7 @@ pub struct Metrics {
     /// Which running instances of `apus moderate` to read.
     #[command(flatten)]
     pub moderation: Moderation,
-    /// Folder in which running instances of `apus power serve` publish how their guests stand.
+    /// Folder in which running instances of `apus power serve` publish the state of their guests.
     #[arg(long, value_name = "DIR", default_value = power::serve::ROOT)]
     pub serve: PathBuf,
 }
@@ -202,7 +203,7 @@ pub struct Demo {
     /// Total time for all runs, at most 3600s. A smaller budget means shorter and fewer runs.
     #[arg(long, value_name = "DURATION", default_value = "150s", value_parser = budget)]
     pub budget: Nanos,
-    /// Name of the lab and of its instances.
+    /// Name of the lab, and of the instances of Apus that run in it.
     #[arg(long, value_name = "NAME", default_value = "demo")]
     pub name: String,
     /// The machine whose energy to model.
@@ -217,7 +218,7 @@ fn budget(text: &str) -> Result<Nanos, String> {
     if budget <= LONGEST { Ok(budget) } else { Err(format!("expected at most {LONGEST}")) }
 }
 
-/// Parses `--interval`: long enough to mean something, short enough to answer a key.
+/// Parses `--interval`: from 10 ms to one hour.
 pub fn interval(text: &str) -> Result<Nanos, String> {
     const SHORTEST: Nanos = Nanos::from_millis(10);
     const LONGEST: Nanos = Nanos::from_secs(3600);

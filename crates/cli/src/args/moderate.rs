@@ -13,7 +13,7 @@ use super::values::span_with_hours;
 
 /// The configuration file of the service.
 pub const CONFIG: &str = "/etc/apus/moderate.toml";
-/// The folder in which running instances publish what they do.
+/// The folder in which running instances publish their state.
 pub const ROOT: &str = "/run/apus/moderate";
 /// The goal if none is given.
 pub const GOAL: &str = "p99=100us";
@@ -25,11 +25,12 @@ pub struct Moderate {
     /// What to do instead of steering.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Network interfaces whose receive queues are steered. Put `--` before an interface whose name is that of a
-    /// subcommand.
+    /// Network interfaces whose receive queues to adjust. If an interface has the name of a subcommand, put `--` before
+    /// it.
     #[arg(required_unless_present = "config", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
-    /// Steer the interfaces of a configuration file, each with its own goals [default: /etc/apus/moderate.toml].
+    /// Adjust the interfaces that a configuration file lists, each with its own goals [default:
+    /// /etc/apus/moderate.toml].
     #[arg(
         long,
         value_name = "FILE",
@@ -44,18 +45,20 @@ pub struct Moderate {
     /// Latency goal of one queue of each INTERFACE, such as 3:p99=50us; may be given several times.
     #[arg(long = "queue-goal", value_name = "QUEUE:GOAL", value_parser = queue_goal)]
     pub queue_goals: Vec<(u32, Goal)>,
-    /// How to choose the time for which packets gather: goal (the longest that holds --goal), net-dim (as Linux's
-    /// dynamic interrupt moderation does), or static:TIME for a fixed time, such as static:50us.
+    /// How to choose the timer, which is the time for which the interrupt is delayed after a packet: goal (the longest
+    /// time that meets --goal), net-dim (the time that Linux's dynamic interrupt moderation would choose), or
+    /// static:TIME (always the same), such as static:50us.
     #[arg(long, default_value = "goal", value_parser = policy)]
     pub policy: Policy,
-    /// Where the time is set: napi (NAPI deferral; works with every driver, each queue on its own), epoll (the same, and an
-    /// application that busy-polls with epoll may keep the interrupts off for as long) or nic (the NIC's coalescing,
-    /// rx-usecs; each queue on its own if the driver can, else one time for all queues, the shortest that a queue needs).
+    /// Where to set the timer: napi (NAPI deferral; each queue separately, with every driver), epoll (as napi; in
+    /// addition, an application that busy-polls with epoll can keep interrupts suspended for this time), or nic (the
+    /// NIC's coalescing, rx-usecs; each queue separately if the driver supports it, else for all queues the shortest
+    /// time that any of them needs).
     #[arg(long, value_enum, default_value = "napi")]
     pub place: Place,
-    /// Highest packet rate that one queue may receive. Packets gather for at most half of the time in which the receive
-    /// ring fills at this rate [default: the rate of 64-byte frames at the line rate; no bound if the driver does not report its ring
-    /// size or its line rate].
+    /// Highest packet rate to expect on one queue. The timer is at most half of the time that the receive ring takes to
+    /// fill at this rate [default: the rate of 64-byte frames at the line rate; no limit if the driver does not report
+    /// its ring size or its line rate].
     #[arg(long, value_name = "RATE")]
     pub peak_rate: Option<PacketRate>,
     /// End after this time, from 1s to 24h.
@@ -64,24 +67,25 @@ pub struct Moderate {
     /// With --policy net-dim: write each call of DIM to DIR/INTERFACE-QUEUE.csv, a file that apus dim replay reads.
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Change nothing: watch the queues, and print the settings that the policy would choose.
+    /// Change nothing: only watch the queues, and print the settings that the policy would choose.
     #[arg(long)]
     pub dry_run: bool,
-    /// Print one JSON document at the end (schema apus.moderate/1), and no lines before.
+    /// Print only one JSON document, at the end (schema apus.moderate/1).
     #[arg(long)]
     pub json: bool,
 }
 
-/// What `apus moderate` does instead of steering.
+/// What `apus moderate` does instead of adjusting queues.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Reads a configuration file, and prints what it would steer. Exit status 2 if the file is wrong.
+    /// Checks a configuration file, and prints the queues and goals that it configures. Exit status 2 if the file is
+    /// invalid.
     ///
-    /// Changes nothing and needs no privilege. Notes the interfaces of the file that do not exist now.
+    /// Changes nothing and needs no privilege. Also reports interfaces in the file that do not exist at present.
     Check(Check),
-    /// Shows the queues that running instances of `apus moderate` steer.
+    /// Shows the queues that running instances of `apus moderate` adjust.
     ///
-    /// Exit status 1 if a queue has missed its goal, or is no longer steered.
+    /// Exit status 1 if a queue has missed its goal, or if Apus had to stop adjusting it.
     Status(Show),
 }
 
@@ -104,14 +108,14 @@ pub struct Show {
     pub moderation: Moderation,
 }
 
-/// How the time is chosen.
+/// How the timer is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// The longest time that holds the goal.
+    /// The longest time that meets the goal.
     Goal,
-    /// Linux's dynamic interrupt moderation, net_dim.
+    /// The time that Linux's dynamic interrupt moderation, net_dim, chooses.
     NetDim,
-    /// Always the same.
+    /// Always this time.
     Static(Profile),
 }
 
@@ -125,7 +129,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Where the time is set.
+/// Where the timer is set.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
 pub enum Place {
     /// NAPI deferral: gro-flush-timeout and defer-hard-irqs.

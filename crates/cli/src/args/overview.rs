@@ -17,8 +17,8 @@ const QUESTIONS: [(&str, &[&str]); 5] = [
     ("Model hardware, traffic and decisions", &["sim", "dim", "replay"]),
 ];
 
-/// Where to begin: what is typed, and what for. The first changes nothing and needs no privilege, the second shows on
-/// this machine what Apus is for, the third is what it is for.
+/// Commands to begin with, and their purposes. The first changes nothing and needs no privilege. The second shows on
+/// this machine what Apus can do. The third does it with the user's own packets.
 const BEGIN: [(&str, &str); 3] = [
     ("apus audit", "find what makes packets late on this host, and how to fix it; changes nothing"),
     ("apus demo", "compare all waiting modes on this machine; needs root, takes three minutes"),

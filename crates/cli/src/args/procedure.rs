@@ -16,14 +16,15 @@ use super::values::{mac, one_of, parts, span};
 /// Arguments of `apus bench rfc2544`.
 #[derive(Args, Debug)]
 pub struct Rfc2544 {
-    /// Tests to run after the throughput: latency, loss, back-to-back, recovery, reset
+    /// Tests to run in addition to the throughput test (comma-separated): latency, loss, back-to-back, recovery, reset
     /// [default: all but reset].
     #[arg(long = "test", value_name = "LIST", value_delimiter = ',', value_parser = one_of::<Test>())]
     pub tests: Vec<Test>,
-    /// Take seconds instead of hours. The result says that it is not RFC 2544.
+    /// Use short trials: each frame size takes seconds instead of hours. The result is marked as not conforming to RFC
+    /// 2544.
     #[arg(long)]
     pub quick: bool,
-    /// Search for the throughput of each frame size N times; comparing results needs at least 4.
+    /// Search for the throughput of each frame size N times; `apus bench compare` needs at least 4.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub searches: u32,
     /// Number of latency streams [default: 20; 3 with --quick].
@@ -35,10 +36,11 @@ pub struct Rfc2544 {
     /// Duration of each trial of throughput and loss [default: 60s; 200ms with --quick].
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub duration: Option<Nanos>,
-    /// Program that resets the device, for the test reset; run by sh -c during a trial.
+    /// Command that resets the device, for the test `reset`. It is run with `sh -c` during a trial.
     #[arg(long, value_name = "COMMAND")]
     pub reset_command: Option<String>,
-    /// Result of this command with the tester's ports cabled to each other: what the tester reaches alone.
+    /// Earlier result of this command, measured with the tester's ports connected directly to each other. It shows the
+    /// limit of the tester itself.
     #[arg(long, value_name = "FILE")]
     pub tester: Option<PathBuf>,
     /// Frame sizes and rates.
@@ -52,18 +54,19 @@ pub struct Rfc2544 {
 /// Arguments of `apus bench mlr`.
 #[derive(Args, Debug)]
 pub struct Mlr {
-    /// Well-known set of goals.
+    /// Predefined set of goals.
     #[arg(long, value_parser = one_of::<Preset>(), default_value_t = Preset::Csit)]
     pub preset: Preset,
-    /// Goal of your own, instead of the preset; may be given several times. `final=1s,sum=21s,loss=0.5%,exceed=50%,
-    /// width=0.5%,initial=1s`: duration of full-length trials, duration sum, loss ratio, exceed ratio, width,
-    /// duration of the first trials. What is not given is as in the goal of RFC 2544: 60s, 60s, 0, 0, 0.5%, 1s.
+    /// Your own goal, instead of the preset; may be given several times. `final=1s,sum=21s,loss=0.5%,exceed=50%,
+    /// width=0.5%,initial=1s`: duration of full-length trials, duration sum, loss ratio, exceed ratio, width, duration
+    /// of the first trials. Values that are not given default to those of RFC 2544, in the same order: 60s, 60s, 0, 0,
+    /// 0.5%, 1s.
     #[arg(long = "goal", value_name = "GOAL", value_parser = goal)]
     pub goals: Vec<Goal>,
-    /// Trial at the highest rate before each search, which does not count.
+    /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1s")]
     pub warm_up: Nanos,
-    /// End each search after this time of trials.
+    /// End each search when its trials have taken this long in total.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "3600s")]
     pub longest: Nanos,
     /// Pause between trials.
@@ -80,10 +83,10 @@ pub struct Mlr {
 /// Arguments of `apus bench compare`.
 #[derive(Args, Debug)]
 pub struct Compare {
-    /// First result of `apus bench rfc2544 -o`.
+    /// First result, a file written by `apus bench rfc2544 -o`.
     #[arg(value_name = "A")]
     pub a: PathBuf,
-    /// Second result.
+    /// Second result, a file of the same kind.
     #[arg(value_name = "B")]
     pub b: PathBuf,
     /// Print the comparison as JSON (schema apus.bench-compare/1).
@@ -103,10 +106,11 @@ pub struct Soak {
     /// Length of the soak.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1800s")]
     pub duration: Nanos,
-    /// Length of each window, for which loss and latency are given.
+    /// Length of the windows; loss and latency are reported for each window.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub window: Nanos,
-    /// Frame size in bytes, including the 4-byte check sequence, or a genome of RFC 6985 such as imix:aaaaaaaddddg.
+    /// Frame size in bytes, including the 4-byte check sequence, or an IMIX genome (RFC 6985), such as
+    /// imix:aaaaaaaddddg.
     #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Frames")]
     pub frame: Sizes,
     /// Ports, frames and results.
@@ -117,8 +121,8 @@ pub struct Soak {
 /// The frame sizes and the rates of a search.
 #[derive(Args, Debug)]
 pub struct Range {
-    /// Frame sizes in bytes, including the 4-byte check sequence, or genomes of RFC 6985 such as imix:aaaaaaaddddg;
-    /// each is measured by itself.
+    /// Frame sizes in bytes, including the 4-byte check sequence, or IMIX genomes (RFC 6985), such as
+    /// imix:aaaaaaaddddg. Each is measured separately.
     #[arg(
         long,
         value_name = "LIST",
@@ -133,7 +137,7 @@ pub struct Range {
     /// Highest rate to try [default: the line rate, or what the tester can send].
     #[arg(long, value_name = "RATE", help_heading = "Search")]
     pub max_rate: Option<PacketRate>,
-    /// Speed of the line, such as 10Gbps [default: as the slower port's driver reports it].
+    /// Speed of the line, such as 10Gbps [default: the speed that the driver of the slower port reports].
     #[arg(long, value_name = "SPEED", help_heading = "Search")]
     pub line: Option<BitRate>,
 }
@@ -144,7 +148,7 @@ pub struct Ports {
     /// Port that sends.
     #[arg(long, value_name = "IF", help_heading = "Tester's ports")]
     pub tx: String,
-    /// Port that receives [default: the one that sends].
+    /// Port that receives [default: the sending port].
     #[arg(long, value_name = "IF", help_heading = "Tester's ports")]
     pub rx: Option<String>,
     /// Network namespace of the sending port [default: the current one].
@@ -156,7 +160,7 @@ pub struct Ports {
     /// Send in both directions at the same time. Rates are per direction.
     #[arg(long, requires = "rx", help_heading = "Tester's ports")]
     pub bidirectional: bool,
-    /// Queue of both ports.
+    /// Queue to use on both ports.
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Tester's ports")]
     pub queue: u32,
     /// CPU on which the tester busy-loops [default: not pinned].
@@ -179,24 +183,24 @@ pub struct Ports {
     /// receiving port; with one port, that of dut0 in a lab that `apus lab up pair` made].
     #[arg(long, value_name = "MAC", value_parser = mac, help_heading = "Frames")]
     pub mac: Option<MacAddress>,
-    /// Destination MAC address of frames of the other direction [default: the address of the sending port].
+    /// Destination MAC address of frames in the other direction [default: the address of the sending port].
     #[arg(long, value_name = "MAC", value_parser = mac, requires = "bidirectional", help_heading = "Frames")]
     pub back_mac: Option<MacAddress>,
     /// Send UDP over IPv4 (198.18.0.0/15) or IPv6 (2001:2::/48), and answer ARP and neighbor discovery for these
     /// addresses [default: frames of EtherType 0x88b5, without IP].
     #[arg(long, value_parser = one_of::<Family>(), help_heading = "Frames")]
     pub ip: Option<Family>,
-    /// Number of flows, up to 64000, with pseudorandom ports (RFC 4814).
+    /// Number of flows, up to 64000. Their UDP ports are pseudorandom (RFC 4814).
     #[arg(long, value_name = "N", default_value_t = 1, requires = "ip", value_parser = clap::value_parser!(u32).range(1..=64_000), help_heading = "Frames")]
     pub flows: u32,
-    /// VLAN of the frames.
+    /// VLAN tag of the frames, 1 to 4094 [default: none].
     #[arg(long, value_name = "ID", requires = "ip", value_parser = clap::value_parser!(u16).range(1..=4094), help_heading = "Frames")]
     pub vlan: Option<u16>,
     /// Random seed of the flows' ports.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
     pub seed: u64,
 
-    /// What the device under test is called in the result, such as "l2fwd, native".
+    /// Name of the device under test in the result, such as "l2fwd, native".
     #[arg(long, value_name = "NAME", help_heading = "Results")]
     pub device: Option<String>,
     /// Print the result as JSON (schema apus.bench-rfc2544/1, apus.bench-mlr/1 or apus.bench-soak/1).

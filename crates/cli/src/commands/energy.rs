@@ -60,7 +60,7 @@ impl EnergyMeter for Wattmeter {
         let now = since(self.began);
         let mut meters = lock(&self.meters);
         meters.poll(now);
-        let Some((start, then)) = &self.start else { return Energy::unmeasured("nothing was started") };
+        let Some((start, then)) = &self.start else { return Energy::unmeasured("the measurement was not started") };
         let span = now.checked_sub(*then).unwrap_or(Nanos::ZERO);
         let account = meters.since(start);
         let modelled = self.model.as_ref().map(|machine| Reading::from(modelled(machine, span, frames, &work)));
@@ -113,7 +113,10 @@ pub(super) fn measured(meters: &Meters, account: &Account, frames: Option<u64>) 
 pub(super) fn each(meters: &Meters, account: &Account) -> Vec<MeterEnergy> {
     let shares = account.shares();
     let one = |(place, meter): (usize, &host::meter::Meter)| {
-        let share = shares.get(place).cloned().unwrap_or_else(|| Err("it was not read at both ends".to_owned()));
+        let share = shares
+            .get(place)
+            .cloned()
+            .unwrap_or_else(|| Err("it was not read at the beginning and at the end".to_owned()));
         MeterEnergy {
             meter: meter.part.name(),
             interface: meter.by.name().to_owned(),
@@ -138,7 +141,7 @@ fn modelled(
     work: &Result<Work, String>,
 ) -> Result<ModelledEnergy, String> {
     let processor = machine.processor().map_err(|error| error.to_string())?;
-    let work = work.as_ref().map_err(|why| format!("the CPU time of what was tested is unknown: {why}"))?;
+    let work = work.as_ref().map_err(|why| format!("the CPU time of the tested program is unknown: {why}"))?;
     let busy = Nanos::from_nanos(work.cpu_ns).min(span);
     let idle = span.saturating_sub(busy);
     let (state, gate) = resting(processor, idle, work.wakeups);

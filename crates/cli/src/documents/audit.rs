@@ -108,7 +108,7 @@ units::named! {
         Set = "set",
         /// A change of the kernel command line, which takes effect at the next boot.
         Boot = "boot",
-        /// Work that somebody does by hand.
+        /// Work that must be done by hand.
         People = "people",
         /// A question: first say what the host is for.
         Ask = "ask",

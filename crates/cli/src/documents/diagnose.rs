@@ -8,7 +8,7 @@ use tester::document::Name;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.diagnose/1";
 
-/// Why it is slow.
+/// The diagnosis: the likely causes of a symptom.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -22,13 +22,13 @@ pub struct Document {
     pub ends: Vec<End>,
     /// The result in one word.
     pub verdict: Verdict,
-    /// Likelihood from which on a cause counts as found.
+    /// Likelihood in percent at or above which a cause counts as found.
     pub threshold_percent: u8,
-    /// Causes, the most likely first, with those that were not found.
+    /// All causes that were examined, the most likely first, including those that do not count as found.
     pub causes: Vec<Cause>,
-    /// Findings of the audit, which nothing that was seen confirms, the largest delay first.
+    /// Audit findings that can cause the symptom but that no observation confirms, the largest delay first.
     pub suspects: Vec<Suspect>,
-    /// What was not seen, and why.
+    /// What could not be observed, and why.
     pub unknown: Vec<String>,
 }
 
@@ -38,35 +38,35 @@ pub struct Document {
 pub enum Verdict {
     /// At least one cause was found.
     CausesFound,
-    /// Packets were seen, and nothing that explains the symptom.
+    /// Packets were observed, but nothing that explains the symptom.
     NothingFound,
-    /// No end saw packets: there was no load, or it was not recorded.
+    /// No packets were observed at either end: there was no load, or it was not recorded.
     NoLoadSeen,
 }
 
 /// What the user noticed.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Symptom {
-    /// The kind.
+    /// Kind of the symptom.
     pub kind: Name<SymptomKind>,
-    /// Throughput measured.
+    /// Throughput that the user measured, in bit/s.
     pub measured_bps: Option<u64>,
-    /// Throughput expected.
+    /// Throughput that the user expected, in bit/s.
     pub expected_bps: Option<u64>,
-    /// Round-trip time measured.
+    /// Mean round-trip time that the user measured, in ns.
     pub ping_ns: Option<u64>,
-    /// Round-trip time expected.
+    /// Round-trip time that the user expected, in ns.
     pub expected_ping_ns: Option<u64>,
-    /// Where the expected numbers were reached.
+    /// Where the expected figures were measured.
     pub reference: Name<Reference>,
 }
 
 /// One end.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct End {
-    /// Its name.
+    /// Name of the host, the network namespace or the recording.
     pub name: String,
-    /// The interface that was looked at; empty if none moved packets.
+    /// The interface that was examined; empty if no interface carried packets.
     pub interface: String,
     /// Time between the two readings of the counters; 0 if there was only one.
     pub watched_ns: u64,
@@ -74,7 +74,7 @@ pub struct End {
     pub rx_packets: Option<u64>,
     /// Packets sent.
     pub tx_packets: Option<u64>,
-    /// Time for which received packets may be held.
+    /// Longest time for which the interrupt moderation may hold back received packets, in ns.
     pub rx_hold_ns: Option<u64>,
     /// Polls of the interface's NAPI instances.
     pub polls: Option<u64>,
@@ -82,28 +82,28 @@ pub struct End {
     pub drops: std::collections::BTreeMap<String, u64>,
     /// Packets by receive queue.
     pub queues: std::collections::BTreeMap<String, u64>,
-    /// Number of sockets that moved data.
+    /// Number of sockets that transferred data.
     pub sockets: u64,
 }
 
 /// A cause.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Cause {
-    /// Its name.
+    /// Identifier of the cause, such as `slow-app`.
     pub id: String,
-    /// 0 to 100: a grade of the evidence, not a measured probability.
+    /// Strength of the evidence, 0 to 100; not a measured probability.
     pub likelihood_percent: u8,
-    /// Whether it reaches the threshold.
+    /// Whether the likelihood reaches the threshold.
     pub found: bool,
-    /// The end at which it is; `null` if it is between the ends.
+    /// The end where the cause is; `null` if it is between the ends.
     pub end: Option<String>,
-    /// The problem in plain words with its number.
+    /// The problem in one sentence, with its figure.
     pub headline: String,
-    /// The mechanism.
+    /// How the cause leads to the symptom.
     pub why: String,
-    /// Where the mechanism is described.
+    /// Document that describes this.
     pub reference: String,
-    /// What was seen.
+    /// The observations that point to this cause.
     pub evidence: Vec<Seen>,
     /// The experiment that would prove it.
     pub experiment: Experiment,
@@ -112,18 +112,18 @@ pub struct Cause {
 /// A piece of evidence.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Seen {
-    /// The number, in words.
+    /// The observation, with its figure.
     pub text: String,
-    /// Where it was read.
+    /// File, counter or field in which it was observed.
     pub source: String,
 }
 
 /// What would prove a cause.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Experiment {
-    /// What to do and what to look at.
+    /// Instructions: what to change, and what to measure.
     pub text: String,
-    /// A factor of `apus experiment` (TOML), if a setting of Apus does it.
+    /// Factor for a plan of `apus experiment`, in TOML; `null` if Apus cannot change this setting.
     pub factor: Option<String>,
 }
 
@@ -132,10 +132,10 @@ pub struct Experiment {
 pub struct Suspect {
     /// The end that has it.
     pub end: String,
-    /// The rule.
+    /// Identifier of the audit rule.
     pub rule: String,
     /// What the rule found.
     pub found: String,
-    /// How much later it can make a packet.
+    /// Delay that the finding can add to a packet, in ns; `null` if unknown.
     pub adds_ns: Option<u64>,
 }

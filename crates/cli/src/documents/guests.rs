@@ -15,7 +15,7 @@ pub const LOG: &str = "apus.power-serve-log/1";
 /// Name and version of the schema of `apus power request --json`.
 pub const REQUEST: &str = "apus.power-request/1";
 
-/// How the guests stand.
+/// The state of the guests, or their results at the end.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
@@ -24,11 +24,12 @@ pub struct Document {
     /// Name and version of this schema: `apus.power-serve/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// How long the command served.
+    /// Time for which the command has served, in ns.
     pub duration_ns: u64,
-    /// The guests.
+    /// The guests, one for each manifest.
     pub guests: Vec<Guest>,
-    /// Whether all settings have their original values again; `null` while it serves, or if there is nothing to restore.
+    /// Whether all settings were restored to their original values; `null` while the command serves, or if it changed
+    /// nothing.
     pub restored: Option<bool>,
 }
 
@@ -36,31 +37,31 @@ pub struct Document {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
-    /// Its name: that of its manifest.
+    /// Name of the guest, from the name of its manifest.
     pub name: String,
     /// Number of its channels that are connected.
     pub connected: usize,
-    /// Its channels.
+    /// Its channels, in the order of the manifest.
     pub channels: Vec<Channel>,
-    /// Why the places of its vCPUs are unknown; `null` if they are known.
+    /// Why it is unknown on which CPUs the vCPUs run; `null` if that is known.
     pub pinning_unknown: Option<String>,
-    /// Its vCPUs, those of the manifest.
+    /// The vCPUs that the manifest lists.
     pub vcpus: Vec<Vcpu>,
     /// Number of messages that it sent.
     pub messages: u64,
-    /// Number of requests that were granted as asked.
+    /// Number of requests that were granted in full.
     pub granted: u64,
-    /// Number of requests of which the manifest or the hardware allowed only a part.
+    /// Number of requests that were granted in part, because the manifest or the hardware does not allow more.
     pub limited: u64,
-    /// Number of requests that were kept and not in force when they were answered.
+    /// Number of requests that were accepted but not yet in force when they were answered.
     pub held: u64,
     /// Number of requests that were refused.
     pub refused: u64,
-    /// Number of messages above the rate of the manifest.
+    /// Number of messages that exceeded the rate that the manifest allows.
     pub over_rate: u64,
-    /// Number of messages whose rest did not come within a second.
+    /// Number of messages that did not arrive completely within one second.
     pub incomplete: u64,
-    /// Number of answers that were dropped because the guest did not read those before.
+    /// Number of answers that were dropped because the guest had not read earlier ones.
     pub unread: u64,
 }
 
@@ -68,11 +69,11 @@ pub struct Guest {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
-    /// The socket.
+    /// Path of the socket.
     pub path: String,
     /// Whether it is connected.
     pub connected: bool,
-    /// Why it is not connected; `null` if it is, or if nobody has connected yet.
+    /// Why the channel is not connected; `null` if it is connected, or if no peer has connected yet.
     pub trouble: Option<String>,
 }
 
@@ -80,23 +81,23 @@ pub struct Channel {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Vcpu {
-    /// Its number.
+    /// Number of the vCPU, as the guest's kernel counts.
     pub vcpu: u16,
-    /// The CPUs on which it may run, as a list such as `2` or `0-3`; `null` if that is not known.
+    /// Host CPUs on which the vCPU may run, such as `2` or `0-3`; `null` if unknown.
     pub cpus: Option<String>,
-    /// The frequency that it asks for; `null` if it asks for none.
+    /// Frequency that the guest requests for this vCPU, in kHz; `null` if it requests none.
     pub wish_khz: Option<u32>,
-    /// Its latency goal; `null` if it has none.
+    /// Latency goal that the guest requests, such as `p99=50us`; `null` if it requests none.
     pub goal: Option<String>,
-    /// The exit latency to which it limits idle states; `null` if it does not.
+    /// Longest exit latency of idle states that the guest allows, in ns; `null` if it sets no limit.
     pub idle_limit_ns: Option<u64>,
-    /// The frequency at which its core is fixed; `null` if it is not fixed.
+    /// Frequency at which the core is fixed, in kHz; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
-    /// Why its wish is not in force; `null` if it is, or if it has none.
+    /// Why the request is not in force; `null` if it is, or if there is none.
     pub why: Option<String>,
 }
 
-/// What running instances serve.
+/// The running instances of `apus power serve` and their guests.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct StatusDocument {
@@ -115,9 +116,9 @@ pub struct StatusDocument {
 pub struct Instance {
     /// Process ID.
     pub pid: u32,
-    /// Time since it published this.
+    /// Time since the instance last published its state, in ns.
     pub silent_ns: u64,
-    /// What it serves.
+    /// The state that the instance published.
     pub document: Document,
 }
 
@@ -128,27 +129,28 @@ pub struct LogLine {
     /// Name and version of this schema: `apus.power-serve-log/1`.
     #[schemars(extend("const" = LOG))]
     pub schema: String,
-    /// When, in nanoseconds since 1970 (CLOCK_REALTIME).
+    /// Time of the event, in ns since 1970 (CLOCK_REALTIME).
     pub time_ns: u64,
-    /// What it is about.
+    /// Kind of the event.
     pub event: Name<Event>,
     /// The guest.
     pub guest: String,
-    /// The number of the channel in the manifest, from 0; `null` if it came by none.
+    /// Number of the channel in the manifest, from 0; `null` if no channel is involved.
     pub channel: Option<usize>,
-    /// The protocol; `null` if it was no whole message.
+    /// Protocol of the message; `null` if the event is not a complete message.
     pub protocol: Option<Name<Protocol>>,
-    /// What was asked for; for `over-rate`, the number of messages.
+    /// What the guest requested; for `over-rate`, the number of messages.
     pub asked: String,
-    /// The vCPU; `null` if none was named.
+    /// Number of the vCPU; `null` if the message names none.
     pub vcpu: Option<u16>,
-    /// The CPU to which the vCPU is pinned; `null` if it is not pinned as the manifest says.
+    /// Host CPU to which the vCPU is pinned; `null` if it is not pinned, or pinned to a CPU that the manifest does not
+    /// list.
     pub cpu: Option<u32>,
-    /// The frequency at which that CPU is fixed now; `null` if it is not fixed.
+    /// Frequency at which that CPU is now fixed, in kHz; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
-    /// What became of the request; `null` if it was none.
+    /// Outcome of the request; `null` if the event is not a request.
     pub verdict: Option<Name<Verdict>>,
-    /// Why.
+    /// Reason for the outcome, or details of the event.
     pub why: String,
 }
 
@@ -161,20 +163,21 @@ pub struct RequestDocument {
     /// Name and version of this schema: `apus.power-request/1`.
     #[schemars(extend("const" = REQUEST))]
     pub schema: String,
-    /// The port.
+    /// Path of the port to the host.
     pub port: String,
-    /// What was asked for.
+    /// What was requested.
     pub asked: String,
-    /// The vCPU.
+    /// Number of the vCPU.
     pub vcpu: u16,
-    /// What became of it.
+    /// Outcome of the request.
     pub verdict: Name<Verdict>,
-    /// The frequency at which the vCPU's core is fixed now; `null` if it is not fixed.
+    /// Frequency at which the vCPU's core is now fixed, in kHz; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
-    /// The exit latency to which the guest's wishes limit the core's idle states; `null` if they do not.
+    /// Longest exit latency of the core's idle states that the guest's requests allow, in us; `null` if they set no
+    /// limit.
     pub idle_limit_us: Option<u64>,
-    /// The host's reason.
+    /// The host's reason for the outcome.
     pub why: String,
-    /// Time from the request to the answer.
+    /// Time from the request to the answer, in ns.
     pub round_trip_ns: u64,
 }

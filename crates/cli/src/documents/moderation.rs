@@ -10,7 +10,7 @@ use super::top::Leftover;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.moderate-status/1";
 
-/// What the running instances of `apus moderate` steer.
+/// The running instances of `apus moderate`, and their queues.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -50,19 +50,19 @@ pub struct Queue {
     pub queue: u32,
     /// The policy that chooses the queue's timer: `goal`, `net-dim` or `static:50us`.
     pub policy: String,
-    /// Latency goal of the queue, such as `p99=100us`. The verdict is by this goal, whatever the policy.
+    /// Latency goal of the queue, such as `p99=100us`. The verdict refers to this goal, whatever the policy is.
     pub goal: String,
     /// Latency bound of the goal.
     pub goal_latency_ns: u64,
-    /// The queue's timer: the time for which packets may gather before they are received. 0: not at all.
+    /// The queue's timer: the time for which the interrupt may be delayed after a packet. 0: no delay.
     pub timer_ns: u64,
     /// Why the policy chose this timer.
     pub reason: String,
-    /// How often the timer was set.
+    /// Number of times that the timer was set.
     pub changes: u64,
     /// Packets received per second; `null` until a second has passed.
     pub packets_pps: Option<f64>,
-    /// How often per second the kernel polls the queue; `null` if unknown.
+    /// Number of times per second that the kernel polls the queue; `null` if unknown.
     pub polls_per_second: Option<f64>,
     /// Delay from reception to the application's read at the goal's quantile, measured; `null` if no packet was
     /// measured.
@@ -78,7 +78,7 @@ pub struct Queue {
     pub late: f64,
     /// Share of the `judged` packets that may have been later than the goal; `null` if none was measured.
     pub late_ratio: Option<f64>,
-    /// Whether the goal was held since the instance began with the queue.
+    /// Whether the goal was met since the instance began with the queue.
     pub verdict: Name<Verdict>,
     /// What the machine did with the requested timer: the value that it uses instead, or why it refused; `null` if it
     /// uses what was requested.

@@ -19,71 +19,71 @@ pub struct Watch {
     /// `apus.power-watch/1`
     #[schemars(extend("const" = WATCH))]
     pub schema: String,
-    /// The time over which everything was counted.
+    /// Length of the measurement, in ns.
     pub interval_ns: u64,
     /// Energy of the host's meters.
     pub energy: Energy,
-    /// Meters and interfaces that give nothing, with the reason.
+    /// Meters and interfaces that cannot be read, each with the reason.
     pub lacks: Vec<String>,
     /// The CPUs that are online.
     pub cores: Vec<Core>,
-    /// Who limits the idle states and chooses among them.
+    /// What limits the idle states, and what chooses among them.
     pub asked: Asked,
     /// CPU time of this command, in percent of one CPU.
     pub own_cpu_percent: Reading<f64>,
 }
 
-/// What a CPU did.
+/// The frequency and the idle states of a CPU.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Core {
     /// The CPU's number.
     pub cpu: u32,
-    /// Its frequency while it ran; with `scaling_cur_freq`, at the moment of the last reading.
+    /// Mean frequency while the CPU ran; with `scaling_cur_freq`, the frequency at the time of the last reading.
     pub frequency_hz: Reading<u64>,
-    /// Where the frequency comes from; null if it is unknown.
+    /// Source of the frequency; null if the frequency is unknown.
     pub frequency_from: Option<Name<FrequencySource>>,
-    /// Share of the time in which it ran, by MPERF and TSC, in percent; null without them.
+    /// Share of the time for which the CPU ran, in percent, from MPERF and TSC; null without them.
     pub running_percent: Option<f64>,
-    /// Its idle states, from shallow to deep.
+    /// The idle states of the CPU, from shallow to deep.
     pub idle_states: Reading<Vec<IdleState>>,
 }
 
-/// What an idle state did, as the kernel requested it; the hardware may have chosen a shallower one.
+/// The use of an idle state, as requested by the kernel. The hardware may have chosen a shallower state.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct IdleState {
-    /// Name of the state: `C6`.
+    /// Name of the state, such as `C6`.
     pub name: String,
-    /// How often it was entered; null if that could not be read.
+    /// Number of times that the state was entered; null if it could not be read.
     pub entries: Option<u64>,
-    /// How long it lasted altogether.
+    /// Total time in the state, in ns; null if it could not be read.
     pub residency_ns: Option<u64>,
-    /// The same as a share of the time, in percent.
+    /// Time in the state, in percent of the measurement.
     pub residency_percent: Option<f64>,
 }
 
-/// Who limits idle states and chooses among them.
+/// What limits the idle states, and what chooses among them.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Asked {
     /// The cpuidle driver.
     pub idle_driver: Reading<String>,
     /// The cpuidle governor.
     pub idle_governor: Reading<String>,
-    /// The longest wake-up time that all processes together accept (`/dev/cpu_dma_latency`).
+    /// The longest exit latency that the limits of all processes allow (`/dev/cpu_dma_latency`).
     pub dma_latency_ns: Reading<u64>,
     /// Whether this limits anything: the default of 2,000 s does not.
     pub dma_latency_limits: Reading<bool>,
     /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
     pub dma_latency_holders: Reading<Vec<String>>,
-    /// CPUs whose wake-up time is limited (`power/pm_qos_resume_latency_us`).
+    /// CPUs with their own limit of the exit latency (`power/pm_qos_resume_latency_us`).
     pub resume_latency: Vec<ResumeLimit>,
 }
 
-/// The limit of one CPU.
+/// The exit latency limit of one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct ResumeLimit {
     /// The CPU's number.
     pub cpu: u32,
-    /// The longest wake-up time; 0 means that the CPU only polls.
+    /// The longest exit latency that is allowed, in ns; 0 means that no idle state is allowed.
     pub limit_ns: u64,
 }
 

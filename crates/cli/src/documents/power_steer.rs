@@ -11,19 +11,19 @@ use tester::document::Name;
 pub const SCHEMA: &str = "apus.power-steer/1";
 
 units::named! {
-    /// Whether a CPU held its latency goal, judged by all packets since the command began.
+    /// Whether a CPU met its latency goal, judged by all packets since the command began.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
         /// No more packets were late than the goal allows.
         Held = "held",
         /// More packets were late than the goal allows.
         Missed = "missed",
-        /// It cannot be told: there is no latency goal, or too few packets were measured.
+        /// Unknown: there is no latency goal, or too few packets were measured.
         Unmeasured = "unmeasured",
     }
 }
 
-/// What the command did.
+/// The results of `apus power steer`.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -33,86 +33,88 @@ pub struct Document {
     pub schema: String,
     /// Whether nothing was changed (`--dry-run`).
     pub dry_run: bool,
-    /// How long the command steered.
+    /// Time for which the command controlled frequencies, in ns.
     pub duration_ns: u64,
     /// The policy, such as `goal` or `fixed:2.1GHz`.
     pub policy: String,
     /// The goal, such as `p99=50us` or `busy=80%`; `null` if the policy has none.
     pub goal: Option<String>,
-    /// Longest time from a request until the end of the change, as it was stated.
+    /// Longest time from a frequency request until the end of the change, in ns, as stated on the command line.
     pub change_ns: u64,
-    /// How long a core stands still at a change, as it was stated.
+    /// Time that a core halts at each change, in ns, as stated on the command line.
     pub stall_ns: u64,
-    /// The steered CPUs.
+    /// The controlled CPUs.
     pub cpus: Vec<Cpu>,
-    /// The frequency domains: CPUs that have one frequency.
+    /// The frequency domains: sets of CPUs that share one frequency.
     pub domains: Vec<Domain>,
-    /// Whether all settings that are still steered have their original values again; `null` if none was changed, or none
-    /// is left.
+    /// Whether all settings that were still under control were restored to their original values; `null` if none was
+    /// changed, or none was left to restore.
     pub restored: Option<bool>,
 }
 
-/// A steered CPU.
+/// A controlled CPU.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Cpu {
     /// The number of the CPU.
     pub cpu: u32,
     /// The number of its frequency domain.
     pub domain: u32,
-    /// What tells of its work: the names of workers, or an interface with a queue; `null` if the policy does not ask.
+    /// Where its load is read: the names of workers, or an interface with a queue; `null` if the policy does not need
+    /// the load.
     pub watches: Option<String>,
-    /// The frequency that the policy wants for it.
+    /// The frequency that the policy requests for this CPU.
     pub wish_hz: u64,
-    /// The frequency that was last requested for its domain, as far as the machine granted it.
+    /// The frequency that was last requested for its domain, limited to what the machine granted.
     pub frequency_hz: u64,
-    /// Highest frequency that the firmware grants.
+    /// Highest frequency that the firmware allows.
     pub ceiling_hz: u64,
-    /// Mean of the frequencies in force, weighted by time; `null` if nothing was seen.
+    /// Mean frequency in force, weighted by time; `null` if no load was read.
     pub mean_frequency_hz: Option<u64>,
-    /// What the CPU is doing.
+    /// Load of the CPU, as far as known.
     pub phase: Name<Phase>,
     /// Why the frequency was chosen or kept.
     pub reason: String,
-    /// The policy's reason; `null` if it was not asked.
+    /// The policy's reason; `null` if the policy did not decide.
     pub policy_reason: Option<Name<outside::Reason>>,
-    /// Why the occupancy is unknown; `null` if it is known, or the policy does not ask.
+    /// Why the occupancy is unknown; `null` if it is known, or if the policy does not need it.
     pub unsure: Option<Name<Unsure>>,
-    /// Share of the time in which the CPU did useful work, while that was known; `null` if it never was.
+    /// Share of the time that the CPU spent on useful work, over the time in which that was known; `null` if it never
+    /// was.
     pub busy_ratio: Option<f64>,
-    /// Packets; `null` if nobody counts them.
+    /// Number of packets; `null` if they were not counted.
     pub packets: Option<u64>,
-    /// Packets whose delay was measured; `null` if nobody measures delays.
+    /// Number of packets whose delay was measured; `null` if delays were not measured.
     pub judged: Option<u64>,
     /// Number of the `judged` packets that were later than the goal.
     pub late: Option<u64>,
-    /// Whether the latency goal was held.
+    /// Whether the latency goal was met.
     pub verdict: Name<Verdict>,
-    /// Highest cost of a packet in cycles, as it was learned; `null` if it was not.
+    /// Upper bound of the cost of a packet in cycles, as learned; `null` if it was not learned.
     pub cycles_per_packet: Option<u64>,
-    /// How often the CPU's wish changed.
+    /// Number of times that the CPU's request changed.
     pub wishes: u64,
     /// What the machine did with the request: the value that it uses instead, or why it refused; `null` if it uses what
     /// was requested.
     pub trouble: Option<String>,
-    /// Why the CPU is no longer steered; `null` if it was to the end.
+    /// Why Apus stopped controlling the CPU; `null` if it did not stop before the end.
     pub lost: Option<String>,
 }
 
-/// CPUs that have one frequency.
+/// A set of CPUs that share one frequency.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Domain {
     /// The number of the kernel's frequency policy.
     pub domain: u32,
     /// Its CPUs, such as `2-3`.
     pub cpus: String,
-    /// The driver; `null` if the kernel does not say.
+    /// The cpufreq driver; `null` if the kernel does not report it.
     pub driver: Option<String>,
-    /// By which setting it is steered.
+    /// The setting that controls its frequency.
     pub via: Name<Way>,
-    /// How often another frequency was requested.
+    /// Number of frequency changes that were requested.
     pub changes: u64,
-    /// The same, per second.
+    /// Number of these changes per second.
     pub changes_per_second: f64,
-    /// Predicted share of the time in which the cores stand still because of these changes.
+    /// Predicted share of the time that the cores halt because of these changes.
     pub stall_ratio: f64,
 }

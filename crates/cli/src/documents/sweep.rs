@@ -24,7 +24,8 @@ pub struct Sweep {
     pub cpu: u32,
     /// Number of the frequency policy of this CPU.
     pub policy: u32,
-    /// Root folder in which frequencies were set; anything but `/` is a copy, and then no core changed its frequency.
+    /// Root folder below which frequencies were set. Any folder other than `/` is a copy: then no core changed its
+    /// frequency.
     pub root: String,
     /// Frequencies that were set in turn.
     pub levels_hz: Vec<u64>,
@@ -32,11 +33,12 @@ pub struct Sweep {
     pub period_ns: u64,
     /// When frames were sent.
     pub schedule: String,
-    /// Parts of the two series, in the order in which they were measured: without, with, with, without changes.
+    /// The measured blocks, in order: without, with, with, and without frequency changes.
     pub blocks: Vec<Block>,
-    /// Longest latency of any second with changes, without the samples that met a gap.
+    /// Longest latency in the blocks with frequency changes, in ns. Samples during which the tester or the forwarder
+    /// lost its CPU are left out.
     pub changing_longest_ns: Reading<u64>,
-    /// The same without changes.
+    /// The same for the blocks without frequency changes.
     pub steady_longest_ns: Reading<u64>,
     /// Forwarding at each frequency.
     pub levels: Vec<Level>,
@@ -44,22 +46,22 @@ pub struct Sweep {
     pub restored: bool,
     /// Whether the sweep was interrupted.
     pub interrupted: bool,
-    /// What to know about the result.
+    /// Remarks about the result.
     pub notes: Vec<String>,
 }
 
-/// A part of a series.
+/// A block of the measurement, with or without frequency changes.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Block {
     /// Whether the frequency was changed meanwhile.
     pub changing: bool,
     /// Every second of it.
     pub seconds: Vec<Second>,
-    /// Changes that were asked for; 0 without changes.
+    /// Number of frequency changes that were requested; 0 in a block without changes.
     pub asked: u64,
-    /// Those that the machine carried out as asked.
+    /// Number of changes that the machine carried out as requested.
     pub as_asked: u64,
-    /// Those of which it made something else, or nothing.
+    /// Number of changes that the machine did not carry out as requested.
     pub otherwise: u64,
     /// Energy of the block.
     pub energy: Energy,
@@ -72,11 +74,12 @@ pub struct Second {
     pub second: u64,
     /// Frames that were due.
     pub frames: u64,
-    /// Those that did not come back.
+    /// Frames that did not come back.
     pub lost: u64,
     /// The longest latency; null if no frame came back.
     pub longest_ns: Option<u64>,
-    /// The longest latency of a frame during which neither loop lost its CPU; null if there was none.
+    /// The longest latency of a frame during which neither the tester nor the forwarder lost its CPU; null if there was
+    /// none.
     pub longest_clean_ns: Option<u64>,
 }
 
@@ -96,16 +99,17 @@ impl Second {
 /// Forwarding at one frequency.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Level {
-    /// The frequency that was asked for.
+    /// The frequency that was requested.
     pub frequency_hz: u64,
-    /// Whether the machine has set it as asked.
+    /// Whether the machine set the frequency as requested.
     pub as_asked: bool,
     /// CPU time of the forwarder in percent of one CPU; a forwarder that polls uses all of it.
     pub cpu_percent: Reading<f64>,
-    /// Time that the forwarder spent on one frame, mean: it follows the frequency, also if the forwarder polls.
+    /// Mean time that the forwarder spent on one frame, in ns. It depends on the frequency, even if the forwarder
+    /// polls.
     pub service_time_ns: Reading<u64>,
-    /// Longest latency of a frame that met no gap.
+    /// Longest latency of a frame during which neither the tester nor the forwarder lost its CPU, in ns.
     pub longest_clean_ns: Reading<u64>,
-    /// Energy meanwhile.
+    /// Energy used at this frequency.
     pub energy: Energy,
 }

@@ -314,7 +314,7 @@ units::named! {
 /// The observed effect of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Effect {
-    /// Whether the effect is there; `null` if nothing happened that would show it.
+    /// Whether the effect was observed; `null` if nothing happened that would show it.
     pub seen: Option<bool>,
     /// What was observed.
     pub text: String,

@@ -310,7 +310,7 @@ fn manifests_are_checked_and_read_again() {
     let host = Host::new("guests-check");
     host.manifest("vm1", "pinning = \"manifest\"", "0 = 0");
     let check = || bare(&["power", "serve", "check", &host.path("guests")]);
-    assert!(expect(&check(), 0).starts_with("vm1: 1 channels, vCPU 0 on CPU 0, pinning by manifest"));
+    assert!(expect(&check(), 0).starts_with("vm1: 1 channel; vCPU 0 on CPU 0 (pinning: manifest)"));
     let mut manager = Manager::new(&host.machine.0);
     let mut command = host.command();
     command.env("NOTIFY_SOCKET", &manager.path);
@@ -320,7 +320,7 @@ fn manifests_are_checked_and_read_again() {
     assert!(send(&mut one, 0, Scale::Min) && host.is_fixed(0, "800000"));
     host.manifest("vm2", "pinning = \"manifest\"\ncolour = \"red\"", "0 = 2");
     let said = expect(&check(), 2);
-    assert!(said.contains("vm2.toml") && said.contains("colour") && said.contains("vm1: 1 channels"), "{said}");
+    assert!(said.contains("vm2.toml") && said.contains("colour") && said.contains("vm1: 1 channel;"), "{said}");
     running.signal(Signal::HUP);
     manager.until("RELOADING=1");
     manager.until("READY=1");

@@ -183,7 +183,7 @@ fn a_killed_one_is_restored_by_the_next_and_a_dry_one_changes_nothing() {
     let (status, out, err) = output(start(&lab, &journal.0, &["dut0", "--dry-run", "--duration", "1s"]));
     assert_eq!(status, Some(0), "{out}{err}");
     // It measures before it sets a timer.
-    assert!(out.contains("dut0 queue 0: timer off (the first setting)"), "{out}");
+    assert!(out.contains("dut0 queue 0: timer off (initial setting)"), "{out}");
     assert!(out.contains("Nothing was changed (--dry-run)."), "{out}");
     assert_eq!(deferral(&lab), before, "{err}");
     let left: Vec<_> =
@@ -211,7 +211,7 @@ fn what_somebody_else_sets_is_theirs_and_ctrl_c_restores() {
     assert!(spawn(&lab.namespace("dut"), &mut other).unwrap().wait().unwrap().success());
     // Its only loop has ended, and so does the command.
     let (status, out, err) = output(running);
-    assert!(out.contains("no longer steered: somebody else set it to"), "{out}{err}");
+    assert!(out.contains("no longer controlled: somebody else set it to"), "{out}{err}");
     assert_eq!((status, timeout(&deferral(&lab))), (Some(1), 77_000), "{out}{err}");
 }
 
@@ -279,7 +279,7 @@ fn an_interface_that_moved_to_another_namespace_is_let_go_of() {
     ip(&lab, &["link", "set", "dut0", "netns", &lab.namespace("tx")]);
     let (status, out, err) = output(running);
     assert_eq!(status, Some(1), "{out}{err}");
-    assert!(out.contains("no longer steered: it is gone"), "{out}");
+    assert!(out.contains("no longer controlled: it is gone"), "{out}");
     assert!(out.contains("No setting was left to restore."), "{out}");
     // It went down with the move. The instances that it gets when it is up again have the defaults.
     let up = spawn(&lab.namespace("tx"), std::process::Command::new("ip").args(["link", "set", "dut0", "up"]));
@@ -297,7 +297,7 @@ fn a_deleted_interface_ends_it_and_leaves_nothing() {
     ip(&lab, &["link", "delete", "dut0"]);
     let (status, out, err) = output(running);
     assert_eq!(status, Some(1), "{out}{err}");
-    assert!(out.contains("no longer steered: it is gone"), "{out}");
+    assert!(out.contains("no longer controlled: it is gone"), "{out}");
     assert!(out.contains("No setting was left to restore."), "{out}");
     let left: Vec<_> =
         std::fs::read_dir(journal.0.join("apus/tune")).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -382,8 +382,8 @@ fn a_service_waits_for_interfaces_and_reads_its_file_again() {
     running.signal(Signal::TERM);
     let (status, out, err) = output(running);
     assert_eq!(status, Some(0), "{out}{err}");
-    assert!(err.contains("later0: not steered yet"), "{err}");
-    assert!(err.contains("the configuration stays as it was"), "{err}");
+    assert!(err.contains("later0: not controlled yet"), "{err}");
+    assert!(err.contains("keeping the previous configuration"), "{err}");
     assert!(err.contains("dut0: no longer in the configuration"), "{err}");
 }
 

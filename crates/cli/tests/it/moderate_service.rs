@@ -26,7 +26,7 @@ fn published(root: &Root) -> PathBuf {
 fn queue(interface: &str) -> Value {
     json!({
         "interface": interface, "queue": 3, "napi": 8193, "policy": "goal", "goal": "p99=100us",
-        "goal_latency_ns": 100_000, "timer_ns": 80_000, "reason": "the goal leaves room", "changes": 7, "trouble": null,
+        "goal_latency_ns": 100_000, "timer_ns": 80_000, "reason": "the goal allows a longer time", "changes": 7, "trouble": null,
         "lost": null, "span_ns": 1_000_000_000, "packets": 90_000, "polls": 11_000, "full_polls": 0,
         "arrival_to_reception_bound_ns": 80_000, "reception_to_read_ns": 12_300, "measured": 89_000,
         "judged": 1_000_000, "late": 2_500.0, "verdict": "held", "why_unmeasured": null,
@@ -82,7 +82,7 @@ fn a_configuration_is_checked_without_steering() {
         "lo: goal p99=200us, place napi\n  queue 3: p99.9=1ms\n\
          typo0: policy net-dim, judged by p99=200us, place nic, at most 2.00Mpps per queue\n"
     );
-    assert_eq!(text(&good.stderr), "note: typo0: this host has no such interface now\n");
+    assert_eq!(text(&good.stderr), "note: typo0: at present this host has no such interface\n");
     fs::write(&file, "[interface.lo]\ngoal = \"100us\"\ncolour = \"red\"\n").unwrap();
     let wrong = check();
     assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(2), ""));
@@ -106,7 +106,7 @@ fn wrong_use_of_the_service_is_said() {
         (&["moderate", "status", "lo"], "lo"),
         (&["moderate", "lo", "--queue-goal", "p99=1ms"], "QUEUE:GOAL"),
         (&["moderate", "lo", "--queue-goal", "1:p99=1ms", "--queue-goal", "1:p99=2ms"], "two goals"),
-        (&["moderate", "lo", "--policy", "net-dim", "--queue-goal", "1:p99=1ms"], "only --policy goal has goals"),
+        (&["moderate", "lo", "--policy", "net-dim", "--queue-goal", "1:p99=1ms"], "queue goals need --policy goal"),
     ] {
         let output = bare(words);
         let said = text(&output.stderr);
@@ -124,7 +124,7 @@ fn status_shows_what_is_steered_and_whether_it_holds() {
     publish(&folder, &[queue("eth0")]);
     let (code, table) = status(&folder, &[]);
     assert_eq!(code, Some(0), "{table}");
-    let row = "\neth0           3  p99=100us   80us  90.0kpps  11000/s   12.3us   92.3us  0.25 %  held     the goal leaves room\n";
+    let row = "\neth0           3  p99=100us   80us  90.0kpps  11000/s   12.3us   92.3us  0.25 %  held     the goal allows a longer time\n";
     assert!(table.contains(row) && table.contains("another network namespace (net:[1])"), "{table}");
     let document = status_document(&folder);
     let instance = &document["instances"][0];

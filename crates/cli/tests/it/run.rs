@@ -66,7 +66,7 @@ fn a_dpdk_port_needs_the_program_with_dpdk() {
     };
     let (status, _, said) = run();
     assert_eq!(status, Some(3), "{said}");
-    assert!(said.contains("no DPDK") && said.contains("make dpdk"), "{said}");
+    assert!(said.contains("without DPDK") && said.contains("make dpdk"), "{said}");
     let other = folder.join("apus-dpdk");
     std::fs::write(&other, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
     std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();

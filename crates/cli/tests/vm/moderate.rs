@@ -104,7 +104,7 @@ fn register(guest: &Guest) {
         println!("interrupts a second with a deferral of 2 ms: {deferred}");
         assert!(deferred * 2 < rates[0], "{deferred} with a deferral of 2 ms, {rates:?} before");
     });
-    assert!(said.contains("the card's adaptive moderation is off until the end"), "{said}");
+    assert!(said.contains("the NIC's adaptive moderation is switched off until the end"), "{said}");
     assert_eq!(ok(guest.run(SETTINGS)), default);
 }
 

@@ -1,11 +1,11 @@
-//! What was seen of packets in flight while a load ran: sockets, queueing disciplines and NAPI instances, sampled many
-//! times between the two readings of the counters.
+//! Observations while a load ran: sockets, queueing disciplines and NAPI instances, sampled many times between the two
+//! readings of the counters.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What was seen during an interval. A snapshot that was taken with `--watch` has it as `commands/apus_observed`.
+/// Observations during an interval. Snapshots taken with `--watch` contain them as `commands/apus_observed`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observed {
@@ -13,16 +13,16 @@ pub struct Observed {
     pub length_ns: u64,
     /// Number of samples of the sockets.
     pub samples: u32,
-    /// Sockets that existed in at least two samples and moved data, and connected UDP sockets, the busiest first; connections within the host are
-    /// left out.
+    /// Sockets that existed in at least two samples and transferred data, and connected UDP sockets, the busiest first.
+    /// Connections within the host are left out.
     pub sockets: Vec<SocketSeen>,
-    /// Why there are no sockets. `None` if they were read.
+    /// Why the sockets are unknown. `None` if they were read.
     pub sockets_unknown: Option<String>,
     /// Queueing disciplines by interface.
     pub qdiscs: BTreeMap<String, Vec<QdiscSeen>>,
-    /// NAPI instances, in the order of interfaces and of their numbers, which is that of the queues.
+    /// NAPI instances, ordered by interface and ID, which is the order of the queues.
     pub napis: Vec<NapiSeen>,
-    /// Why there are no NAPI instances. `None` if they were watched.
+    /// Why the NAPI instances are unknown. `None` if they were observed.
     pub napis_unknown: Option<String>,
 }
 
@@ -32,15 +32,15 @@ pub struct Observed {
 pub struct SocketSeen {
     /// `tcp` or `udp`.
     pub transport: String,
-    /// Its port here.
+    /// Local port.
     pub local_port: u16,
-    /// The port at the other end; 0 if it is not connected.
+    /// Remote port; 0 if the socket is not connected.
     pub remote_port: u16,
-    /// The process that has it. `None` if it was not found.
+    /// Process that has the socket open. `None` if it was not found.
     pub pid: Option<u32>,
     /// Number of samples in which it was seen.
     pub samples: u32,
-    /// Mean number of bytes that were received and not read yet.
+    /// Mean number of bytes that were received but not yet read.
     pub rx_queue_mean_bytes: f64,
     /// Share of samples in which at least half of the receive buffer was in use.
     pub rx_half_full_share: Option<f64>,
@@ -48,21 +48,22 @@ pub struct SocketSeen {
     pub receive_limit_bytes: Option<u64>,
     /// The limit of the send buffer at the end, with the kernel's overhead.
     pub send_limit_bytes: Option<u64>,
-    /// Mean memory of packets that were given to queueing discipline and driver, and not reported as sent.
+    /// Mean memory of packets that were passed to the queueing discipline and the driver, but whose completion was not
+    /// yet reported.
     pub in_transmission_mean_bytes: Option<f64>,
     /// Datagrams or segments that the socket dropped.
     pub drops: Option<u64>,
-    /// TCP: what the connection did. `None` for UDP.
+    /// Figures of the TCP connection. `None` for UDP.
     pub tcp: Option<TcpSeen>,
 }
 
-/// What a TCP connection did. A field is `None` if the kernel did not tell.
+/// Figures of a TCP connection. A field is `None` if the kernel did not report it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpSeen {
     /// Mean of the smoothed round-trip time.
     pub rtt_mean_us: Option<f64>,
-    /// The shortest round-trip time that the kernel remembers.
+    /// The shortest round-trip time that the kernel has stored.
     pub min_rtt_us: Option<u64>,
     /// The largest segment that it sends.
     pub send_mss_bytes: Option<u64>,
@@ -72,7 +73,7 @@ pub struct TcpSeen {
     pub data_segments_out: Option<u64>,
     /// Segments with data received.
     pub data_segments_in: Option<u64>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: Option<u64>,
     /// Bytes sent and acknowledged.
     pub bytes_acked: Option<u64>,
@@ -80,9 +81,9 @@ pub struct TcpSeen {
     pub bytes_received: Option<u64>,
     /// Time with data to send.
     pub busy_us: Option<u64>,
-    /// Time in which the other end's window stopped the sender.
+    /// Time for which the receiver's window stopped the sender.
     pub rwnd_limited_us: Option<u64>,
-    /// Time in which its own send buffer stopped the sender.
+    /// Time for which the send buffer stopped the sender.
     pub sndbuf_limited_us: Option<u64>,
     /// Mean window that the other end offered.
     pub send_window_mean_bytes: Option<f64>,
@@ -94,15 +95,15 @@ pub struct TcpSeen {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QdiscSeen {
-    /// Its kind: `fq_codel`, `netem`, `tbf`.
+    /// Kind, such as `fq_codel`, `netem` or `tbf`.
     pub kind: String,
     /// Packets that it passed on.
     pub packets: Option<u64>,
     /// Packets that it dropped.
     pub drops: Option<u64>,
-    /// How often it held packets back.
+    /// Number of times that it delayed packets.
     pub overlimits: Option<u64>,
-    /// Mean number of bytes that waited in it.
+    /// Mean number of bytes that were queued in it.
     pub backlog_mean_bytes: Option<f64>,
     /// The delay that `netem` adds.
     pub netem_delay_ns: Option<u64>,
@@ -118,7 +119,7 @@ pub struct QdiscSeen {
 pub struct NapiSeen {
     /// The interface.
     pub interface: String,
-    /// Its place among those of the interface, from 0.
+    /// Index among the instances of the interface, from 0.
     pub place: u32,
     /// The number of its interrupt. `None` if it has none.
     pub irq: Option<u32>,
@@ -134,9 +135,9 @@ pub struct NapiSeen {
     pub delay_p50_ns: Option<u64>,
     /// 99th percentile of that time. `None` with fewer than 368 measured packets.
     pub delay_p99_ns: Option<u64>,
-    /// NAPI deferral in force: the time for which it holds packets.
+    /// NAPI deferral in force: its timer in ns.
     pub gro_flush_timeout_ns: Option<u64>,
-    /// NAPI deferral in force: 0 is off.
+    /// NAPI deferral in force: number of empty polls; 0 means off.
     pub defer_hard_irqs: Option<u32>,
 }
 

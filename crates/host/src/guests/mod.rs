@@ -5,7 +5,7 @@
 //!   libvirt's state of a domain ────┼──► thread of each vCPU ──► /proc/PID/task/TID/status, Cpus_allowed_list
 //!   QEMU's names of its threads ────┘
 //! ```
-//! Nobody tells of a change of pinning, so the lookup is repeated. It costs a small file for each vCPU.
+//! Nothing reports a change of the pinning, so the lookup is repeated. It reads a small file for each vCPU.
 
 mod qmp;
 
@@ -27,10 +27,10 @@ pub use qmp::{Qmp, QmpEvent};
 /// Where libvirt's QEMU driver keeps the state of running domains (src/qemu/qemu_conf.c, `stateDir`).
 const LIBVIRT: &str = "/run/libvirt/qemu";
 
-/// Connects to a UNIX socket of QEMU's without waiting, whoever listens there. The stream does not block.
+/// Connects to a UNIX socket of QEMU without waiting. The stream is non-blocking.
 ///
-/// A listener that accepts nothing makes an ordinary `connect` wait for ever once its backlog is full (connect(2),
-/// `EAGAIN`).
+/// With an ordinary `connect`, a listener that accepts no connection would block the caller forever once its backlog is
+/// full (connect(2), `EAGAIN`).
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -55,7 +55,7 @@ pub fn open_channel(path: &Path) -> io::Result<File> {
 /// The threads of a virtual machine's vCPUs.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct VcpuThreads {
-    /// The process.
+    /// Process ID of the virtual machine.
     pub pid: u32,
     /// The thread of each vCPU, by the number of the vCPU.
     pub threads: BTreeMap<u16, u32>,
@@ -66,7 +66,7 @@ impl VcpuThreads {
     /// domain runs.
     pub fn of_libvirt(access: &Access, domain: &str) -> Result<Option<Self>, Error> {
         if domain.is_empty() || domain.contains('/') || domain.starts_with('.') {
-            return Err(Error::invalid(format!("domain {domain:?}"), "it is not the name of a domain of libvirt"));
+            return Err(Error::invalid(format!("domain {domain:?}"), "this is not a valid name of a libvirt domain"));
         }
         let path = format!("{LIBVIRT}/{domain}.xml");
         let Some(text) = access.read(&path)? else { return Ok(None) };
@@ -89,8 +89,8 @@ impl VcpuThreads {
         Ok(Some(Self { pid, threads: threads.into_iter().filter(|(_, thread)| *thread != 0).collect() }))
     }
 
-    /// The vCPU threads of a QEMU process by their names, which QEMU gives them with `-name …,debug-threads=on` (libvirt
-    /// always does): `CPU 0/KVM`. `None` if there is no such process.
+    /// The vCPU threads of a QEMU process by their names, which QEMU gives them with `-name …,debug-threads=on`
+    /// (libvirt always does): `CPU 0/KVM`. `None` if there is no such process.
     pub fn of_process(access: &Access, pid: u32) -> Result<Option<Self>, Error> {
         let folder = format!("/proc/{pid}/task");
         if access.list(&folder)?.is_none() {
@@ -107,14 +107,14 @@ impl VcpuThreads {
         if threads.is_empty() {
             return Err(Error::invalid(
                 format!("process {pid}"),
-                "none of its threads is named as a vCPU; start QEMU with -name NAME,debug-threads=on",
+                "none of its threads has the name of a vCPU; start QEMU with -name NAME,debug-threads=on",
             ));
         }
         Ok(Some(Self { pid, threads }))
     }
 
-    /// The threads of the QEMU process whose number is in a file (QEMU's `-pidfile`). `None` if there is no such file, or
-    /// no such process.
+    /// The threads of the QEMU process whose number is in a file (QEMU's `-pidfile`). `None` if there is no such file,
+    /// or no such process.
     pub fn of_pid_file(access: &Access, path: &str) -> Result<Option<Self>, Error> {
         match access.number(path)?.and_then(|pid| u32::try_from(pid).ok()) {
             Some(pid) => Self::of_process(access, pid),
@@ -122,7 +122,7 @@ impl VcpuThreads {
         }
     }
 
-    /// The CPUs on which each vCPU may run, or why that is not known.
+    /// The CPUs on which each vCPU may run, or why they are unknown.
     pub fn allowed(&self, access: &Access) -> BTreeMap<u16, Result<CpuSet, String>> {
         let allowed = |thread: u32| {
             let path = format!("/proc/{}/task/{thread}/status", self.pid);

@@ -1,11 +1,11 @@
-//! QEMU's monitor (QMP): the threads of the vCPUs, and when the guest is reset.
+//! A client of QEMU's monitor (QMP): reads the threads of the vCPUs, and notices when the guest is reset.
 //!
 //! ```text
 //!   connect ──► greeting ──► qmp_capabilities ──► query-cpus-fast ──► … every time it is asked
 //!                                                 RESET, SHUTDOWN ──► QmpEvent
 //! ```
-//! Nothing here waits: [`Qmp::step`] reads and writes what is possible now. What QEMU says is bounded and not believed
-//! beyond its form.
+//! No call waits: [`Qmp::step`] reads and writes what is possible now. Messages of QEMU are limited in size and
+//! checked.
 //!
 //! Source: QEMU, docs/interop/qmp-spec.rst; qapi/machine.json (`query-cpus-fast`), qapi/run-state.json (events).
 
@@ -19,10 +19,10 @@ use serde_json::Value;
 
 use super::VcpuThreads;
 
-/// The longest line that QEMU may send: some 200 bytes for each of 1024 vCPUs.
+/// Maximum length of a line from QEMU in bytes: about 200 bytes for each of 1024 vCPUs.
 const LONGEST: usize = 256 << 10;
 
-/// Something that QEMU told.
+/// A message from QEMU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QmpEvent {
     /// The threads of the vCPUs, as an answer to [`Qmp::ask`].
@@ -43,7 +43,7 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects to the monitor at `path`. The process is the one that listens there.
+    /// Connects to the monitor at `path`. The guest's process is the one that listens there.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let stream = super::connect(path)?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
@@ -51,7 +51,7 @@ impl Qmp {
         Ok(Self { stream, pid, heard: Vec::new(), to_say: Vec::new(), is_greeted: false, is_asked: false })
     }
 
-    /// Asks for the threads of the vCPUs, unless an answer is still due.
+    /// Queries the threads of the vCPUs, unless an answer is still pending.
     pub fn ask(&mut self) {
         if self.is_greeted && !self.is_asked {
             self.is_asked = true;
@@ -59,12 +59,12 @@ impl Qmp {
         }
     }
 
-    /// Whether something is to be written.
+    /// Whether there is something to write.
     pub fn has_to_say(&self) -> bool {
         !self.to_say.is_empty()
     }
 
-    /// Writes and reads what is possible now. After an error the connection is of no use.
+    /// Writes and reads what is possible now. After an error, the connection cannot be used any more.
     pub fn step(&mut self) -> io::Result<Vec<QmpEvent>> {
         let mut events = Vec::new();
         let mut buffer = [0; 4096];
@@ -82,7 +82,7 @@ impl Qmp {
                 events.extend(self.line(&line)?);
             }
             if self.heard.len() > LONGEST {
-                return Err(invalid("a line of the monitor has more than 256 KiB"));
+                return Err(invalid("a line from the monitor is longer than 256 KiB"));
             }
         }
         while !self.to_say.is_empty() {
@@ -104,7 +104,7 @@ impl Qmp {
             return Ok(["RESET", "SHUTDOWN"].contains(&event).then_some(QmpEvent::Reset));
         } else if let Some(error) = said.get("error") {
             let text = error.get("desc").and_then(Value::as_str).unwrap_or("it does not say why");
-            return Err(invalid(&format!("QEMU refuses a command: {text}")));
+            return Err(invalid(&format!("QEMU refused a command: {text}")));
         } else if !self.is_greeted {
             self.is_greeted = said.get("return").is_some();
             self.ask();

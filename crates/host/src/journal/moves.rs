@@ -1,7 +1,8 @@
-//! Where a controller has moved the settings of a transaction: one file of fixed size beside the journal.
+//! The values to which a controller has moved the settings of a transaction, in one file of fixed size next to the
+//! journal.
 //!
-//! A controller moves a setting some times a second, for days. If each move were a record of the journal, the journal
-//! would grow without end. So each such setting has one slot, which every move overwrites:
+//! A controller may move a setting several times per second, for days. If each move were a record of the journal, the
+//! journal would grow without limit. So each such setting has one slot, which every move overwrites:
 //!
 //! ```text
 //! slot 0:  5f2c9a10 {"number":0,"at":{"rx-usecs":"50",…}}   the setting has this value, and it is ours
@@ -9,9 +10,9 @@
 //! slot 2:  77a0c41e {"number":2,"over":true}                the setting is somebody else's now, or gone
 //! ```
 //!
-//! A slot is marked as moving before the setting is written, and gets the value that was read back after it. The file
-//! is not synced: it survives the end of the process, and after a reboot the settings are as they were at boot anyway.
-//! A slot that cannot be read counts as moving.
+//! Before the setting is written, its slot is marked as moving. Afterwards, the slot gets the value that was read back.
+//! The file is not synced: it survives the end of the process, and a reboot resets the settings anyway. A slot that
+//! cannot be read counts as moving.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -26,7 +27,7 @@ use crate::vault::Vault;
 /// Size of a slot in bytes. The longest value that is moved, the 25 fields of a device's coalescing, takes about 700.
 const SLOT: usize = 4096;
 
-/// What a slot says.
+/// The content of a slot.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct Slot {
@@ -35,12 +36,12 @@ struct Slot {
     /// The value that our last move left. `None` while a move is being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Value>,
-    /// Whether the controller has let go of the setting: it is somebody else's, or gone.
+    /// Whether the controller has given up the setting: somebody else changed it, or it is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     over: bool,
 }
 
-/// Where a controller left a setting.
+/// The last state of a setting under a controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
     /// The controller set this value last, and still owns the setting.
@@ -61,23 +62,23 @@ fn name(id: u32) -> String {
 }
 
 impl Moves {
-    /// Creates the file of transaction `id`. One that an earlier transaction of the same number left is replaced.
+    /// Creates the file of transaction `id`. Replaces a file that an earlier transaction of the same number left.
     pub fn create(vault: &Vault, id: u32) -> Result<Self, Error> {
         vault.remove(&name(id))?;
         Ok(Self { file: vault.make(&name(id))?, path: vault.show(&name(id)) })
     }
 
-    /// Notes that the setting of slot `slot`, announced as intent `number`, is about to be moved.
+    /// Records that the setting of slot `slot`, announced as intent `number`, is about to be moved.
     pub fn begin(&mut self, vault: &Vault, slot: usize, number: u32) -> Result<(), Error> {
         self.write(vault, slot, &Slot { number, at: None, over: false })
     }
 
-    /// Notes the value that the move left.
+    /// Records the value after the move.
     pub fn end(&mut self, vault: &Vault, slot: usize, number: u32, at: &Value) -> Result<(), Error> {
         self.write(vault, slot, &Slot { number, at: Some(at.clone()), over: false })
     }
 
-    /// Notes that the setting is not ours any more.
+    /// Records that Apus no longer controls the setting.
     pub fn let_go(&mut self, vault: &Vault, slot: usize, number: u32) -> Result<(), Error> {
         self.write(vault, slot, &Slot { number, at: None, over: true })
     }
@@ -99,8 +100,8 @@ impl Moves {
     }
 }
 
-/// Where the last completed move of each intent left its setting, by the intent's number. Intents that are missing were
-/// being moved.
+/// The value after the last completed move of each intent, by the intent's number. An intent that is missing here was
+/// just being moved when the process ended.
 pub fn last(vault: &Vault, id: u32) -> Result<Vec<(u32, Left)>, Error> {
     let file = match vault.file(&name(id), OFlags::RDONLY) {
         Ok(Some(file)) => file,

@@ -584,7 +584,7 @@ impl<S: Setting> Knob<S> {
 }
 
 fn line_file(setting: &(impl Setting + ?Sized)) -> Result<String, Error> {
-    let why = "it has neither a file of one line nor a way of its own to be read and written";
+    let why = "it has neither a file of one line nor its own way of reading and writing";
     setting.line_file().ok_or_else(|| Error::invalid(setting.label(), why))
 }
 

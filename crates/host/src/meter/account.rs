@@ -1,4 +1,4 @@
-//! What the meters counted between two moments.
+//! The energy that the meters counted between two readings.
 
 use units::{Microwatts, Nanojoules, Nanos};
 
@@ -20,7 +20,8 @@ impl Share {
     }
 }
 
-/// The state of all meters at a moment; from [`super::Meters::since`], what they counted up to a later one.
+/// The state of all meters at one time; or, from [`super::Meters::since`], the energy that they counted between two
+/// times.
 #[derive(Clone, Debug)]
 pub struct Account {
     at: Vec<Tally>,
@@ -38,12 +39,12 @@ impl Account {
         Self { at: later.to_vec(), shares: later.iter().zip(&self.at).map(share).collect() }
     }
 
-    /// What the meters counted from this state to a later one.
+    /// The energy that the meters counted from this state to a later one.
     pub fn between(&self, later: &Self) -> Self {
         self.until(&later.at)
     }
 
-    /// What each meter counted, or why that is not known; in the order of [`super::Meters::list`].
+    /// The energy of each meter, or why it is unknown; in the order of [`super::Meters::list`].
     pub fn shares(&self) -> &[Result<Share, String>] {
         &self.shares
     }
@@ -52,8 +53,11 @@ impl Account {
     pub(super) fn sum(&self, places: &[usize]) -> Result<Share, String> {
         let nothing = Share { energy: Nanojoules::default(), span: Nanos::ZERO };
         places.iter().try_fold(nothing, |sum, place| {
-            let share =
-                self.shares.get(*place).cloned().unwrap_or_else(|| Err("it was not read at both ends".to_owned()))?;
+            let share = self
+                .shares
+                .get(*place)
+                .cloned()
+                .unwrap_or_else(|| Err("it was not read at the beginning and at the end".to_owned()))?;
             Ok(Share { energy: sum.energy + share.energy, span: sum.span.max(share.span) })
         })
     }

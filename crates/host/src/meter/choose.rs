@@ -1,17 +1,17 @@
-//! Which meters may be added up.
+//! Chooses the meters whose energies may be added up.
 //!
 //! ```text
 //!  machine ⊇ platform ⊇ package ⊇ cores ⊇ core
 //!                              ⊇ uncore
 //!                       dram
 //! ```
-//! The sum is that of the packages with their memory, because this is what a packet-processing program changes and what
-//! is attributed most exactly. The platform, and then the machine, take their place where no package can be read: each is
-//! taken alone. Cores alone count where there is nothing wider.
+//! The sum includes the packages and their memory, because a packet-processing program changes these, and because their
+//! meters are the most exact. If no package can be read, the platform alone counts; if that cannot be read either, the
+//! machine alone. Cores count only if there is no wider meter.
 
 use super::Part;
 
-/// The places of the meters whose sum counts nothing twice.
+/// Indexes of the meters whose sum counts nothing twice.
 pub(super) fn counted(parts: &[&Part]) -> Vec<usize> {
     let places = |wanted: fn(&Part) -> bool| -> Vec<usize> {
         let mut places: Vec<usize> = (0..parts.len()).filter(|place| wanted(parts[*place])).collect();

@@ -1,9 +1,10 @@
-//! What each core did between two moments: its frequency, and its idle states; and who limits them.
+//! The frequency and the idle states of each core between two readings, and what limits the idle states.
 //!
 //! The frequency comes from APERF and MPERF where they can be read: MPERF counts at a fixed rate while the core runs,
-//! APERF at the core's own (Intel SDM, volume 3, 15.2; AMD APM, volume 2, 17.4). Their ratio is the frequency while it ran,
-//! and MPERF against the TSC says for how long. Reading them interrupts the CPU, so isolated CPUs are read on request only.
-//! Elsewhere it is `scaling_cur_freq`: what was requested last, or a measurement, depending on the driver.
+//! APERF at the core's own (Intel SDM, volume 3, 15.2; AMD APM, volume 2, 17.4). Their ratio gives the frequency while
+//! the core ran, and MPERF relative to the TSC gives the share of time for which it ran. Reading them interrupts the
+//! CPU, so isolated CPUs are only read on request. Without them, the frequency comes from `scaling_cur_freq`: the last
+//! request or a measurement, depending on the driver.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,14 +22,14 @@ const PMU: &str = "sys/bus/event_source/devices/msr";
 const REGISTERS: [u64; 3] = [0xE7, 0xE8, 0x10];
 
 units::named! {
-    /// Where a core's frequency comes from.
+    /// The source of a core's frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum FrequencySource {
         /// APERF and MPERF through perf's PMU `msr`: the frequency while the core ran.
         PerfMsr = "perf_aperf_mperf",
         /// APERF and MPERF through `/dev/cpu/N/msr`.
         Msr = "msr_aperf_mperf",
-        /// `scaling_cur_freq`: requested or measured, depending on the driver; at the moment of reading.
+        /// `scaling_cur_freq` at the time of reading: requested or measured, depending on the driver.
         Scaling = "scaling_cur_freq",
     }
 }
@@ -61,7 +62,7 @@ enum Clock {
     Scaling(File),
 }
 
-/// The counters of all cores at a moment.
+/// One reading of the counters of all cores.
 #[derive(Clone, Debug)]
 pub struct Counts {
     at: Nanos,
@@ -71,7 +72,7 @@ pub struct Counts {
 /// The counters of a core.
 #[derive(Clone, Debug)]
 struct CoreCounts {
-    /// How often each idle state was entered, and its time in us.
+    /// Number of entries and time in us of each idle state.
     states: Vec<Result<(u64, u64), Why>>,
     ticks: Result<Ticks, Why>,
 }
@@ -83,53 +84,54 @@ enum Ticks {
     Now(Hertz),
 }
 
-/// What a core did between two moments.
+/// The frequency and the idle states of a core between two readings.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CoreUse {
-    /// The CPU's number.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Its frequency while it ran, or why that is unknown.
+    /// Mean frequency while the core ran, or why it is unknown.
     pub frequency: Result<Hertz, String>,
-    /// Where the frequency comes from; `None` if there is none.
+    /// Source of the frequency; `None` if the frequency is unknown.
     pub frequency_by: Option<FrequencySource>,
-    /// Share of the time in which it ran (C0), in ppm, by MPERF and TSC; `None` without them.
+    /// Share of the time for which the core ran (C0), in ppm, from MPERF and TSC; `None` without them.
     pub running_ppm: Option<u32>,
-    /// Its idle states, from shallow to deep, or why there are none.
+    /// The idle states, from shallow to deep, or why they are unknown.
     pub states: Result<Vec<StateUse>, String>,
 }
 
-/// What an idle state did between two moments. The kernel counts what it requested; the hardware may have chosen a
+/// The use of an idle state between two readings. The kernel counts its own requests; the hardware may have chosen a
 /// shallower state.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StateUse {
     /// `POLL`, `C1`, `C6`, …
     pub name: String,
-    /// How often it was entered; `None` if that could not be read.
+    /// Number of times that the state was entered; `None` if it could not be read.
     pub entries: Option<u64>,
-    /// How long it lasted altogether.
+    /// Total time in the state; `None` if it could not be read.
     pub residency: Option<Nanos>,
-    /// `residency` as a share of the time, in ppm; above 1,000,000 by what the kernel's clocks differ.
+    /// `residency` as a share of the time, in ppm. It may be slightly above 1,000,000, because the kernel's clocks
+    /// differ.
     pub residency_ppm: Option<u32>,
 }
 
-/// Who limits idle states and chooses among them.
+/// What limits the idle states, and what chooses among them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Asked {
-    /// The idle driver.
+    /// The cpuidle driver, such as `intel_idle`.
     pub driver: Fact<String>,
-    /// The idle governor.
+    /// The cpuidle governor, such as `menu`.
     pub governor: Fact<String>,
-    /// The longest wake-up time that all processes together accept.
+    /// The longest exit latency that the limits of all processes allow (`/dev/cpu_dma_latency`).
     pub dma_latency: Fact<Nanos>,
     /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
     pub holders: Fact<Vec<String>>,
-    /// CPUs whose wake-up time somebody limits (`power/pm_qos_resume_latency_us`).
+    /// CPUs with their own limit of the exit latency (`power/pm_qos_resume_latency_us`).
     pub resume_latency: BTreeMap<u32, ResumeLatency>,
 }
 
 impl Cores {
-    /// Opens the counters of the CPUs that are online. `isolated` says whether APERF and MPERF of isolated CPUs are read
-    /// too, each time with an interrupt of that CPU.
+    /// Opens the counters of the online CPUs. `isolated`: whether APERF and MPERF of isolated CPUs are read too; each
+    /// reading then interrupts these CPUs.
     pub fn open(root: &Root, isolated: bool) -> Self {
         let online = root.cpu_list(&format!("{CPUS}/online")).into_value();
         let online = online.unwrap_or_else(|| root.numbered(CPUS, "cpu").into_iter().collect());
@@ -146,7 +148,7 @@ impl Cores {
         Self { cores: online.iter().map(core).collect() }
     }
 
-    /// Reads all counters. `now` is the time since any fixed moment.
+    /// Reads all counters. `now` is the time since an arbitrary fixed moment.
     pub fn read(&self, now: Nanos) -> Counts {
         let read = |core: &Core| {
             let states = core.states.as_ref().map_or(Vec::new(), |states| {
@@ -157,7 +159,7 @@ impl Cores {
         Counts { at: now, cores: self.cores.iter().map(read).collect() }
     }
 
-    /// What each core did between two readings.
+    /// The frequency and idle states of each core between two readings.
     pub fn between(&self, earlier: &Counts, later: &Counts) -> Vec<CoreUse> {
         let span = later.at.checked_sub(earlier.at).unwrap_or(Nanos::ZERO);
         let readings = earlier.cores.iter().zip(&later.cores);
@@ -196,7 +198,7 @@ fn frequency(earlier: Ticks, later: Ticks, span: Nanos) -> (Result<Hertz, String
     let (earlier, later) = match (earlier, later) {
         (Ticks::Counted(earlier), Ticks::Counted(later)) => (earlier, later),
         (_, Ticks::Now(hertz)) => return (Ok(hertz), None),
-        (Ticks::Now(_), Ticks::Counted(_)) => return (Err("its source changed".into()), None),
+        (Ticks::Now(_), Ticks::Counted(_)) => return (Err("the source of the frequency changed".into()), None),
     };
     let difference = |n: usize| later[n].wrapping_sub(earlier[n]);
     let [mperf, aperf, tsc] = [difference(0), difference(1), difference(2)];
@@ -205,7 +207,10 @@ fn frequency(earlier: Ticks, later: Ticks, span: Nanos) -> (Result<Hertz, String
     }
     // MPERF counts at the rate of the TSC.
     let hertz = u128::from(tsc) * 1_000_000_000 / u128::from(span.as_nanos()) * u128::from(aperf) / u128::from(mperf);
-    (u64::try_from(hertz).map(Hertz::new).map_err(|_| "the counters make no sense".into()), ratio_ppm(mperf, tsc))
+    (
+        u64::try_from(hertz).map(Hertz::new).map_err(|_| "the counters contradict each other".into()),
+        ratio_ppm(mperf, tsc),
+    )
 }
 
 fn ratio_ppm(part: u64, whole: u64) -> Option<u32> {
@@ -255,7 +260,7 @@ fn events(root: &Root) -> Option<(u32, [u64; 3])> {
     Some((root.number(&format!("{PMU}/type")).get()?, [event("mperf")?, event("aperf")?, event("tsc")?]))
 }
 
-/// The best source of a CPU's frequency that can be read. If there is none, the reason of the last that was tried.
+/// The best readable source of a CPU's frequency. If there is none, the reason why the last one failed.
 fn clock(root: &Root, cpu: u32, quiet: bool, events: &Option<(u32, [u64; 3])>) -> Result<Clock, Why> {
     let live = root.kind() == Kind::Live;
     if live && !quiet {
@@ -294,16 +299,16 @@ fn states(root: &Root, cpu: u32) -> Result<Vec<State>, Why> {
     numbers.into_iter().map(state).collect()
 }
 
-/// A number in a file that is read again and again.
+/// Reads a number from an open file.
 fn number(file: &File) -> Result<u64, Why> {
     let mut text = [0; 64];
     let read = file.read_at(&mut text, 0).map_err(|error| why(&error))?;
     let text = String::from_utf8_lossy(&text[..read]);
-    text.trim().parse().map_err(|_| Why::Malformed(format!("{:?} is no number", text.trim()).into()))
+    text.trim().parse().map_err(|_| Why::Malformed(format!("{:?} is not a number", text.trim()).into()))
 }
 
 impl Asked {
-    /// Reads who limits idle states. Walks through all processes to find those that hold a limit.
+    /// Reads what limits the idle states. Searches all processes for those that hold a limit.
     pub fn read(root: &Root) -> Self {
         let live = root.kind() == Kind::Live;
         let text = |name: &str| root.text(&format!("{CPUS}/cpuidle/{name}"));

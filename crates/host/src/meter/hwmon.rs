@@ -1,8 +1,8 @@
 //! Sensors: ACPI's power meter, and the class hwmon (Linux, Documentation/hwmon/acpi_power_meter.rst and
 //! sysfs-interface.rst). Values are in microwatts and microjoules.
 //!
-//! The power meter's attributes hang on the ACPI device up to some kernel, and on its hwmon device later: both are looked
-//! at, and a device counts once.
+//! The attributes of the power meter belong to the ACPI device in older kernels, and to its hwmon device in newer ones.
+//! Both are checked, and each device counts once.
 
 use units::{Nanojoules, Nanos};
 
@@ -12,7 +12,7 @@ use crate::facts::{Root, Why};
 
 const ACPI: &str = "sys/bus/acpi/devices";
 const HWMON: &str = "sys/class/hwmon";
-/// ACPI's name of a power meter (ACPI Specification 6.5, 10.4).
+/// Hardware ID of a power meter (ACPI Specification 6.5, 10.4).
 const POWER_METER: &str = "ACPI000D";
 
 /// ACPI power meters.
@@ -118,7 +118,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     }
 }
 
-/// The files with values: of a sensor of power its average, or else its present value.
+/// The files with values: for a power sensor its average or, if there is none, its present value.
 fn sensors(files: &[String]) -> Vec<String> {
     let number = |file: &str, prefix: &str, suffix: &str| -> Option<u32> {
         file.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok()
@@ -135,8 +135,8 @@ fn sensors(files: &[String]) -> Vec<String> {
     sensors
 }
 
-/// What a sensor measures, as far as its driver says: amd_energy labels `Esocket0` and `Ecore012` (drivers/hwmon/amd_energy.c,
-/// up to Linux 5.12).
+/// The part that a sensor measures, if its driver tells: amd_energy uses the labels `Esocket0` and `Ecore012`
+/// (drivers/hwmon/amd_energy.c, up to Linux 5.12).
 fn part(driver: &str, device: &str, label: &str) -> Part {
     let number = |prefix: &str| label.strip_prefix(prefix).and_then(|number| number.parse::<u32>().ok());
     match (driver, number("Esocket")) {

@@ -1,4 +1,4 @@
-//! Energy meters: what this machine counts of its own energy, through which interface, and what each count includes.
+//! The energy meters of this machine: the interface through which each is read, and the components that it includes.
 //!
 //! ```text
 //!  powercap ─┐
@@ -7,10 +7,11 @@
 //!  ACPI     ─┤    Lack: why the others give nothing                       │
 //!  hwmon    ─┘                                                            └─► Account: a run's energy
 //! ```
-//! Several interfaces show the same counter (RAPL: powercap, perf and registers), and some counters include others: a
-//! package its cores, the platform its packages. [`Meters::counted`] is the largest set whose sum counts nothing twice.
+//! Several interfaces may show the same counter (RAPL: powercap, perf and registers), and some counters include others:
+//! a package includes its cores, the platform its packages. [`Meters::counted`] is the largest set whose sum counts
+//! nothing twice.
 //!
-//! A meter that is missing is no meter that reads zero: [`Meters::lacks`] has the reason for each interface.
+//! A missing meter does not read as zero: [`Meters::lacks`] has the reason for each interface.
 //!
 //! Time is an argument: [`Meters::poll`] takes it, and [`Meters::poll_within`] says how soon a counter may wrap around.
 //!
@@ -24,7 +25,7 @@ mod hwmon;
 mod msr;
 mod perf;
 mod powercap;
-pub(crate) mod sys;
+mod sys;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -42,7 +43,7 @@ pub use tally::{Quantity, Tally, Unit};
 use crate::facts::{Root, Why};
 
 units::named! {
-    /// The interface through which a meter is read, the preferred one first.
+    /// Interfaces through which meters are read, in order of preference.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Interface {
         /// RAPL through `/sys/class/powercap`: whole microjoules; wraps around.
@@ -71,11 +72,11 @@ pub enum Part {
     Uncore(Place),
     /// The memory of a package; not included in the package.
     Dram(Place),
-    /// The platform (RAPL psys): the packages and whatever the board's designer connected.
+    /// The platform (RAPL psys): the packages, and other parts that the board vendor chose.
     Platform,
-    /// The whole machine, or what an ACPI power meter measures of it. The text names the device.
+    /// The whole machine, or the part of it that an ACPI power meter measures. The text names the device.
     Machine(String),
-    /// Something else, which is added to nothing: a rail, an accelerator, a zone with an unknown name.
+    /// Something else, such as a power rail, an accelerator or a zone with an unknown name. It is never part of a sum.
     Other(String),
 }
 
@@ -111,7 +112,7 @@ impl Part {
         }
     }
 
-    /// What the count includes, and what not, for people.
+    /// A text for people: what the count includes, and what it does not.
     pub fn includes(&self) -> &'static str {
         match self {
             Self::Package(_) => "cores, caches, uncore and integrated graphics of the package; not its memory",
@@ -133,18 +134,18 @@ pub struct Meter {
     pub part: Part,
     /// The interface through which it is read.
     pub by: Interface,
-    /// Where: a path, or an event's or a register's name.
+    /// Source of the values: a path, or the name of an event or a register.
     pub place: String,
     /// Whether it counts energy or shows power.
     pub quantity: Quantity,
-    /// How often the hardware or firmware updates it; `None` if that is not known.
+    /// Time between two updates by the hardware or the firmware; `None` if unknown.
     pub update: Option<Nanos>,
-    /// The accuracy that the firmware claims, in ppm of the value; `None` if it claims none.
+    /// The accuracy that the firmware states, in ppm of the value; `None` if it states none.
     pub accuracy_ppm: Option<u32>,
 }
 
 impl Meter {
-    /// The least difference of two readings; `None` for a meter that shows power.
+    /// The smallest step between two readings; `None` for a meter that shows power.
     pub fn resolution(&self) -> Option<Nanojoules> {
         match &self.quantity {
             Quantity::Energy { step, .. } => Some(*step),
@@ -153,7 +154,7 @@ impl Meter {
     }
 }
 
-/// Why an interface, or one of its meters, gives nothing.
+/// Why an interface, or one of its meters, cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lack {
     /// The interface.
@@ -180,7 +181,7 @@ enum From {
     Event(OwnedFd),
     /// The low 32 bits of a register, at this address of the file `/dev/cpu/N/msr`.
     Register(File, u32),
-    /// The same of a recorded register: the file, and the CPU whose line counts.
+    /// A recorded register: the file, and the CPU whose line to read.
     Recorded(File, u32),
 }
 

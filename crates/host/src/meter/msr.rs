@@ -1,11 +1,13 @@
-//! RAPL's registers, for machines whose kernel has neither powercap nor perf for them.
+//! RAPL's registers, for machines whose kernel offers RAPL neither through powercap nor through perf.
 //!
-//! Intel SDM, volume 3, 16.10: unit 0x606 (bits 12:8: 2^-n J), package 0x611, memory 0x619, cores 0x639, graphics 0x641,
-//! platform 0x64D. AMD PPR for family 17h, 2.1.14: unit 0xC0010299, one core 0xC001029A, package 0xC001029B. Server memory has the
-//! fixed unit 2^-16 J, and the platform of Sapphire Rapids 1 J (Linux, arch/x86/events/rapl.c, `rapl_hw_unit`).
+//! Intel SDM, volume 3, 16.10: unit 0x606 (bits 12:8: 2^-n J), package 0x611, memory 0x619, cores 0x639, graphics
+//! 0x641, platform 0x64D. AMD PPR for family 17h, 2.1.14: unit 0xC0010299, one core 0xC001029A, package 0xC001029B.
+//! Server memory has the fixed unit 2^-16 J, and the platform of Sapphire Rapids 1 J (Linux, arch/x86/events/rapl.c,
+//! `rapl_hw_unit`).
 //!
-//! A reading interrupts the CPU on which it is done: one CPU of the package that is not isolated. AMD's register of single
-//! cores is read for that CPU's core alone, because the others would have to be interrupted for theirs.
+//! A reading interrupts the CPU on which it is made, so it is made on a CPU of the package that is not isolated. AMD's
+//! register for single cores is read only for the core of that CPU, because other readings would interrupt the other
+//! cores.
 
 use units::Nanojoules;
 
@@ -21,10 +23,11 @@ type Counter = (u32, fn(Place) -> Part, Option<u32>);
 
 const AMD: &[Counter] = &[(0xC001_029B, Part::Package, None), (0xC001_029A, Part::Core, None)];
 
-/// Server models whose memory counts in 2^-16 J, whatever the unit register says: Haswell, Broadwell, Skylake and
-/// Cascade Lake, Ice Lake, Sapphire and Emerald Rapids, Knights Landing and Mill (arch/x86/events/rapl.c, `rapl_model_match`).
+/// Server models whose memory counter has the unit 2^-16 J, whatever the unit register says: Haswell, Broadwell,
+/// Skylake and Cascade Lake, Ice Lake, Sapphire and Emerald Rapids, Knights Landing and Mill (arch/x86/events/rapl.c,
+/// `rapl_model_match`).
 const FIXED_MEMORY: [u32; 10] = [0x3F, 0x4F, 0x56, 0x55, 0x6A, 0x6C, 0x8F, 0xCF, 0x57, 0x85];
-/// Sapphire and Emerald Rapids, whose platform counts in joules.
+/// Sapphire and Emerald Rapids, whose platform counter has the unit 1 J.
 const FIXED_PLATFORM: [u32; 2] = [0x8F, 0xCF];
 
 fn intel(model: Option<u32>) -> Vec<Counter> {
@@ -47,7 +50,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
         Some(Vendor::Intel) => (INTEL_UNIT, intel(field(root, "model").and_then(|text| text.parse().ok()))),
         Some(Vendor::Amd | Vendor::Hygon) => (AMD_UNIT, AMD.to_vec()),
         _ => {
-            let why = "the processor is of neither Intel nor AMD, or /proc/cpuinfo does not say";
+            let why = "the processor is neither from Intel nor from AMD, or /proc/cpuinfo does not show it";
             return lacks.push(lack("/proc/cpuinfo".into(), Why::Unsupported(why.into())));
         }
     };
@@ -55,7 +58,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
         let name = |address: u32| format!("register {address:#x} of CPU {cpu}");
         let exponent = match open(root, cpu, unit).and_then(|from| from.read()) {
             Ok(0) => {
-                let why = Why::Unsupported("it reads 0, as in a virtual machine: there is no such counter".into());
+                let why = Why::Unsupported("it reads 0, as in a virtual machine, so there is no such counter".into());
                 lacks.push(lack(name(unit), why));
                 continue;
             }
@@ -101,7 +104,8 @@ fn step(unit: Unit) -> Nanojoules {
     unit.step()
 }
 
-/// One CPU of each package, or of each die where a package has several: the first that is not isolated, or else the first.
+/// One CPU of each package, or of each die where a package has several: the first that is not isolated, or else the
+/// first.
 fn one_per_package(root: &Root) -> Vec<(u32, Place)> {
     const CPUS: &str = "sys/devices/system/cpu";
     let online = root.cpu_list(&format!("{CPUS}/online")).into_value().unwrap_or_else(|| CpuSet::from([0]));
@@ -139,10 +143,10 @@ pub(super) fn line(text: &str, cpu: u32) -> Result<u64, Why> {
     let line = text.lines().find_map(|line| line.split_once(' ').filter(|(at, _)| at.parse() == Ok(cpu)));
     let (_, value) = line.ok_or(Why::NotRecorded)?;
     let number = value.trim().strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
-    number.ok_or_else(|| Why::Malformed(format!("{value:?} is no register").into()))
+    number.ok_or_else(|| Why::Malformed(format!("{value:?} is not a register value").into()))
 }
 
-/// The processor's maker.
+/// The vendor of the processor.
 pub(super) fn vendor(root: &Root) -> Option<Vendor> {
     Some(match field(root, "vendor_id")?.as_str() {
         "GenuineIntel" => Vendor::Intel,

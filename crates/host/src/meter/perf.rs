@@ -9,7 +9,7 @@ use crate::facts::{CpuSet, Kind, Root, Why};
 
 const PMU: &str = "sys/bus/event_source/devices/power";
 
-/// The name of an event, and the part that it counts in a package.
+/// Name of an event, and the part of the package that it counts.
 type Named = (&'static str, fn(Place) -> Part);
 
 /// The events.
@@ -32,7 +32,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
             continue;
         }
         if root.kind() != Kind::Live {
-            lacks.push(lack(event.place, Why::Unsupported("a perf event counts on the running machine only".into())));
+            lacks.push(lack(event.place, Why::Unsupported("perf events exist only on the running machine".into())));
             continue;
         }
         match sys::open(event.kind, event.config, event.cpu) {
@@ -47,7 +47,7 @@ pub(super) fn find(root: &Root, found: &mut Vec<Found>, lacks: &mut Vec<Lack>) {
     }
 }
 
-/// One event on the CPU that stands for its package.
+/// One event on the CPU that represents its package.
 #[derive(Debug)]
 struct Event {
     part: Part,
@@ -58,7 +58,7 @@ struct Event {
     unit: Unit,
 }
 
-/// The events that sysfs names, or where and why there are none.
+/// The events that sysfs lists; or where the reader looked, and why there are none.
 fn events(root: &Root) -> Result<Vec<Event>, (String, Why)> {
     let kind = root.number::<u32>(&format!("{PMU}/type"));
     let Some(kind) = kind.get() else {
@@ -87,7 +87,7 @@ fn events(root: &Root) -> Result<Vec<Event>, (String, Why)> {
     Ok(events)
 }
 
-/// `event=0x02`, as `format/event` (config:0-7) has it. Other terms are not known.
+/// Parses `event=0x02`, in the format of `format/event` (config:0-7). Other terms are not supported.
 pub(super) fn config(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("event=0x")?, 16).ok().filter(|config| *config <= 0xff)
 }

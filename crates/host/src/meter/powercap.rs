@@ -69,12 +69,12 @@ struct Zone {
     id: String,
     path: String,
     name: String,
-    /// `max_energy_range_uj`; `None` if it is missing or makes no sense.
+    /// `max_energy_range_uj`; `None` if it is missing or invalid.
     range_uj: Option<u64>,
 }
 
-/// The zone at `path`, and those below it. The class has a link to every zone; a copy of the folder may have them nested
-/// only.
+/// Collects the zone at `path` and the zones below it. The class has a link to every zone; in a copy of the folder they
+/// may only be nested.
 fn collect(root: &Root, path: &str, depth: usize, zones: &mut Vec<Zone>) {
     const DEEPEST: usize = 4;
     let id = path.rsplit('/').next().unwrap_or_default().to_owned();

@@ -2,11 +2,12 @@
 
 use units::{Microwatts, Nanojoules, Nanos};
 
-/// The most that one meter is taken to measure: twice what the largest packages and their memory draw (500 W in 2025).
-/// It only bounds how soon a counter can have wrapped around.
+/// Highest power that one meter is assumed to measure: twice the power of the largest packages with their memory (500 W
+/// in 2025). It is only used to compute how soon a counter may wrap around.
 pub(super) const LARGEST_POWER: Microwatts = Microwatts::new(1_000_000_000);
 
-/// The energy of one count, exact in 2^-32 nJ: RAPL's units are powers of two of a joule, sysfs has microjoules.
+/// The energy of one count, stored exactly in units of 2^-32 nJ. RAPL's units are powers of two of a joule; those of
+/// sysfs are microjoules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit(u128);
 
@@ -14,12 +15,12 @@ impl Unit {
     /// One microjoule.
     pub const MICROJOULE: Self = Self(1_000 << 32);
 
-    /// 2^-`exponent` J, as RAPL's unit register has it; `exponent` is at most 31 there.
+    /// 2^-`exponent` J, as in RAPL's unit register, where `exponent` is at most 31.
     pub const fn of_exponent(exponent: u32) -> Self {
         Self((1_000_000_000 << 32) >> exponent)
     }
 
-    /// A number of joules, as in perf's files `*.scale`. `None` unless it is positive and below 2^32 J.
+    /// A unit in joules, as in perf's files `*.scale`. `None` unless it is positive and below 2^32 J.
     pub fn of_joules(joules: f64) -> Option<Self> {
         let scaled = joules * 1e9 * f64::from(2u32).powi(32);
         (scaled >= 1.0 && joules < f64::from(u32::MAX)).then_some(Self(scaled.round() as u128))
@@ -37,24 +38,24 @@ impl Unit {
     }
 }
 
-/// What a meter shows.
+/// The quantity that a meter shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Quantity {
     /// A counter of energy.
     Energy {
         /// Energy of one count.
         unit: Unit,
-        /// The counter goes on at 0 after `modulus` - 1; `None` for a counter that never wraps around.
+        /// The counter wraps around from `modulus` - 1 to 0; `None` for a counter that never wraps around.
         modulus: Option<u64>,
-        /// The least difference of two readings, which may be many counts.
+        /// The smallest step between two readings, which may be many counts.
         step: Nanojoules,
     },
-    /// The average power of the last `interval`, in microwatts; `None` if the interval is not known.
+    /// The average power over the last `interval`, in microwatts.
     Average {
-        /// The time over which the firmware averages.
+        /// The time over which the firmware averages; `None` if unknown.
         interval: Option<Nanos>,
     },
-    /// The power at the moment of reading, in microwatts.
+    /// The power at the time of reading, in microwatts.
     Power,
 }
 
@@ -77,7 +78,7 @@ impl Quantity {
     }
 }
 
-/// What one meter has counted since its first reading.
+/// The energy that one meter has counted since its first reading.
 ///
 /// ```text
 ///  New ──feed──► Counting ──feed──► Counting
@@ -92,17 +93,17 @@ pub struct Tally {
     span: Nanos,
     /// Counts, or microwatts times nanoseconds.
     sum: u128,
-    /// The first thing that went wrong, with the number of things.
+    /// The number of problems, and the first one.
     doubt: Option<(u64, String)>,
 }
 
 impl Tally {
-    /// A tally without a reading.
+    /// Creates a tally without a reading.
     pub const fn new(quantity: Quantity) -> Self {
         Self { quantity, last: None, span: Nanos::ZERO, sum: 0, doubt: None }
     }
 
-    /// Takes a reading at `now`, which must not be earlier than the last.
+    /// Adds a reading made at `now`, which must not be earlier than the last one.
     pub fn feed(&mut self, now: Nanos, value: u64) {
         let before = self.last.replace((now, value));
         let Some((then, before)) = before else { return };
@@ -127,8 +128,8 @@ impl Tally {
         }
     }
 
-    /// Records that the meter could not be read, or not be understood. Its energy is unknown from then on, also if a later
-    /// reading succeeds: nobody knows what it counted meanwhile.
+    /// Records that the meter could not be read or interpreted. Its energy is unknown from then on, even if a later
+    /// reading succeeds, because the energy meanwhile is unknown.
     pub fn fail(&mut self, reason: String) {
         match &mut self.doubt {
             Some((number, _)) => *number += 1,
@@ -143,7 +144,7 @@ impl Tally {
             return Err(self.doubt.as_ref().map(|(_, reason)| reason.clone()).unwrap_or_default());
         }
         if earlier.last.is_none() || self.last.is_none() {
-            return Err("it was not read at both ends".to_owned());
+            return Err("it was not read at the beginning and at the end".to_owned());
         }
         let sum = self.sum - earlier.sum;
         let energy = match &self.quantity {
@@ -157,11 +158,11 @@ impl Tally {
     }
 }
 
-/// How far a counter has gone from `before` to `after`, if it wrapped around at most once.
+/// The difference from `before` to `after`, if the counter wrapped around at most once.
 fn difference(before: u64, after: u64, modulus: Option<u64>) -> Result<u64, String> {
     match modulus {
         Some(modulus) if after >= modulus || before >= modulus => {
-            Err(format!("it showed {}, beyond its range of {modulus}", after.max(before)))
+            Err(format!("it showed {}, which is outside its range of {modulus}", after.max(before)))
         }
         _ if after >= before => Ok(after - before),
         Some(modulus) => Ok(modulus - before + after),

@@ -1,4 +1,4 @@
-//! Packets that a NIC has received, and those that were lost because nobody took them in time.
+//! Counts the packets that a NIC received, and those that were lost because they were not taken in time.
 
 use super::message::{Attributes, Message};
 use super::socket::{Socket, Wants};
@@ -13,7 +13,7 @@ const RX_OVER_ERRORS: usize = 11;
 const RX_FIFO_ERRORS: usize = 14;
 const RX_MISSED_ERRORS: usize = 15;
 
-/// Reads the counters of an interface, or of one of its receive queues, again and again.
+/// Repeatedly reads the counters of an interface, or of one of its receive queues.
 #[derive(Debug)]
 pub struct Counted {
     client: Client,
@@ -22,8 +22,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// The interface with this name in the calling thread's network namespace. `queue`: of one receive queue only, which
-    /// needs a driver that counts by queue ([`Client::queue_statistics`]).
+    /// Opens the counters of the interface with this name in the calling thread's network namespace. `queue`: only
+    /// those of one receive queue, which needs a driver that counts per queue ([`Client::queue_statistics`]).
     pub fn new(name: &str, queue: Option<u32>) -> Result<Self, Error> {
         let mut client = Client::new();
         let interface = client.interface(name)?;
@@ -37,8 +37,8 @@ impl Counted {
         self.interface.name()
     }
 
-    /// Packets received, and packets lost because they were not taken in time, since the interface was made. The kernel
-    /// counts a frame that XDP takes (AF_XDP) among the received ones, as far as the driver does.
+    /// Packets received, and packets lost because they were not taken in time, since the interface was made. Frames
+    /// that XDP takes (AF_XDP) are included if the driver counts them.
     pub fn read(&mut self) -> Result<(u64, u64), Error> {
         match self.queue {
             None => self.client.received(&self.interface),
@@ -54,7 +54,7 @@ impl Counted {
 }
 
 impl Client {
-    /// Packets that an interface has received, and those that it lost for want of a buffer or a descriptor.
+    /// Packets that an interface has received, and packets that it lost because no buffer or descriptor was free.
     pub fn received(&mut self, interface: &Interface) -> Result<(u64, u64), Error> {
         let mut own = [0; IFINFOMSG];
         own[IFI_INDEX..IFI_INDEX + 4].copy_from_slice(&interface.index().to_ne_bytes());

@@ -1,9 +1,9 @@
-//! Why the kernel or a driver did not answer or obey.
+//! Why the kernel or a driver did not carry out a request.
 
 use std::fmt;
 use std::io;
 
-/// A request that failed, by what the user can do about it.
+/// A failed request. The variants differ in what the user can do about it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such interface, queue or NAPI instance in the calling thread's network namespace (`ENODEV`, `ENXIO`,
@@ -13,15 +13,16 @@ pub enum Error {
     /// The process lacks a capability, CAP_NET_ADMIN for every change (`EPERM`, `EACCES`).
     #[error("{0}")]
     NotPermitted(Said),
-    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`; of a field of coalescing `EINVAL`).
+    /// The driver does not support the request or one of its fields (`EOPNOTSUPP`; for a field of the coalescing,
+    /// `EINVAL`).
     #[error("{0}")]
     Unsupported(Said),
-    /// The kernel does not know the netlink family, the command or the attribute: a newer one may.
+    /// The kernel does not know the netlink family, the command or the attribute. A newer kernel may.
     #[error("this kernel does not know {what}: {said}")]
     UnknownToKernel {
-        /// Which it is: `command 19 of the netlink family ethtool`.
+        /// What is unknown, such as `command 19 of the netlink family ethtool`.
         what: String,
-        /// The error number that stands for it.
+        /// The kernel's answer.
         said: Said,
     },
     /// The kernel or the driver refuses this value, or cannot take it now (`EINVAL`, `ERANGE`, `EBUSY`, …).
@@ -40,11 +41,11 @@ pub struct Said {
     pub number: i32,
     /// The kernel's or the driver's explanation (`NLMSGERR_ATTR_MSG`).
     pub message: Option<String>,
-    /// The field that it refuses (`NLMSGERR_ATTR_OFFS`), by the name that [`super::Field`] has.
+    /// The field that it refuses (`NLMSGERR_ATTR_OFFS`), named as in [`super::Field`].
     pub field: Option<String>,
-    /// The field that it requires and that is missing (`NLMSGERR_ATTR_MISS_TYPE`).
+    /// The required field that is missing (`NLMSGERR_ATTR_MISS_TYPE`).
     pub missing: Option<String>,
-    /// The least and the largest value that it accepts (`NLMSGERR_ATTR_POLICY`).
+    /// The smallest and the largest value that it accepts (`NLMSGERR_ATTR_POLICY`).
     pub range: Option<(i128, i128)>,
 }
 
@@ -80,7 +81,7 @@ const UNKNOWN_ATTRIBUTE: &str = "Unknown attribute type";
 const UNSUPPORTED_FIELD: &str = "cannot modify an unsupported parameter";
 
 impl Error {
-    /// What an answer means.
+    /// Classifies an answer.
     pub(super) fn of(said: Said) -> Self {
         match said.number {
             libc::ENODEV | libc::ENXIO | libc::ENOENT => Self::NoDevice(said),
@@ -98,12 +99,12 @@ impl Error {
         }
     }
 
-    /// A reply that is not what the kernel documents.
+    /// An error for a reply that contradicts the kernel's documentation.
     pub(super) fn torn(message: impl Into<String>) -> Self {
         Self::System(Said { message: Some(message.into()), ..Said::of(libc::EBADMSG) })
     }
 
-    /// A driver that says nothing of what was asked for does not have it.
+    /// An error for a driver that does not report the requested property: it does not support it.
     pub(super) fn unsaid() -> Self {
         Self::Unsupported(Said::of(libc::EOPNOTSUPP))
     }
@@ -117,7 +118,8 @@ impl Error {
         Self::UnknownToKernel { what, said: Said::of(libc::EOPNOTSUPP) }
     }
 
-    /// A name or a number that no interface or queue can have, or a field that the request has no room for.
+    /// An error for a name or a number that no interface or queue can have, or for a field that does not fit into the
+    /// request.
     pub(super) fn refused(message: impl Into<String>) -> Self {
         Self::Refused(Said { message: Some(message.into()), ..Said::of(libc::EINVAL) })
     }

@@ -48,7 +48,7 @@ const RX_HARDWARE: u32 = 1 << 2;
 /// `ETHTOOL_LINK_MODE_FEC_*_BIT`).
 const FEC_MODES: [(u64, &str); 4] = [(49, "Off"), (50, "RS"), (51, "BaseR"), (74, "LLRS")];
 
-/// A group of the family, which the ioctl knows too.
+/// A group of the family `ethtool` that the ioctl also supports.
 pub trait EthtoolGroup: Numbers {
     /// The commands that read and set it.
     #[doc(hidden)]
@@ -78,7 +78,8 @@ impl EthtoolGroup for Pause {
     const IOCTL: (u32, usize) = (sys::ETHTOOL_GPAUSEPARAM, 4);
 }
 
-/// The driver of an interface (`ethtool -i`), in its own words. Empty or `N/A` is what it does not say.
+/// The driver of an interface (`ethtool -i`), as the driver reports itself. Fields that it does not report are empty or
+/// `N/A`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Driver {
@@ -93,7 +94,8 @@ pub struct Driver {
 pub struct Feature {
     /// Whether the feature is on.
     pub on: bool,
-    /// Whether it is on as soon as what it depends on lets it. A fixed one is wanted as it is.
+    /// Whether the feature is requested: it is on as soon as the features that it depends on allow it. For a fixed
+    /// feature, same as `on`.
     pub wanted: bool,
     /// Whether the feature cannot be changed.
     pub fixed: bool,
@@ -108,14 +110,14 @@ pub struct DimLevel {
     pub frames: Option<u32>,
 }
 
-/// Which timestamps an interface can make.
+/// The kinds of time stamps that an interface supports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TimeStamping {
     /// Whether hardware timestamps sent packets.
     pub hardware_tx: bool,
     /// Whether hardware timestamps received packets.
     pub hardware_rx: bool,
-    /// The number N of its clock `/dev/ptpN`. `None` if it has no clock.
+    /// Number N of its PTP clock `/dev/ptpN`. `None` if it has no clock.
     pub phc: Option<u32>,
 }
 
@@ -146,8 +148,8 @@ fn push_bits<'a>(message: &mut Message, attribute: u16, bits: impl IntoIterator<
 }
 
 impl Client {
-    /// Reads a group: `client.get::<Coalescing>(&interface)`. By the ioctl on kernels without that command (before
-    /// 5.6), where a field that the driver does not have is 0 or `None`.
+    /// Reads a group: `client.get::<Coalescing>(&interface)`. Kernels before 5.6 do not have the command; there the
+    /// ioctl is used, and a field that the driver does not have is 0 or `None`.
     pub fn get<G: EthtoolGroup>(&mut self, interface: &Interface) -> Result<G, Error> {
         let mut group = G::default();
         let message = about(G::COMMANDS.0, interface, FLAG_COMPACT_BITSETS);
@@ -160,20 +162,21 @@ impl Client {
         }
     }
 
-    /// Sets the fields of a group that have a value, all or none. The driver may round them: read them back.
+    /// Sets the fields of a group that have a value: all of them or, on error, none. The driver may round them, so read
+    /// them back.
     pub fn set<G: EthtoolGroup>(&mut self, interface: &Interface, group: &G) -> Result<(), Error> {
         let mut message = about(G::COMMANDS.1, interface, 0).named(G::FIELDS);
         push(group, &mut message);
         self.ask(FAMILY, message, Wants::Done, |_| {})
     }
 
-    /// Moderation of one queue, if the driver has it by queue.
+    /// Reads the moderation of one queue. Needs a driver with moderation per queue.
     pub fn queue_coalescing(&mut self, interface: &Interface, queue: u32) -> Result<Coalescing, Error> {
         let words = self.queue_words(interface, queue)?;
         Ok(of_words(&words))
     }
 
-    /// Moderation of the first `queues` queues, in their order.
+    /// Reads the moderation of the first `queues` queues, in their order.
     pub fn queues_coalescing(&mut self, interface: &Interface, queues: u32) -> Result<Vec<Coalescing>, Error> {
         let mut all = vec![[0; sys::COALESCE]; queues.min(sys::MAX_QUEUES) as usize];
         let numbers = 0..all.len() as u32;
@@ -181,7 +184,8 @@ impl Client {
         Ok(all.iter().map(|words| of_words(words)).collect())
     }
 
-    /// Sets the fields that have a value for one queue. Two requests: the kernel takes all of a queue's fields together.
+    /// Sets the fields that have a value for one queue. This needs two requests, because the kernel takes all fields of
+    /// a queue together.
     pub fn set_queue_coalescing(
         &mut self,
         interface: &Interface,
@@ -216,7 +220,7 @@ impl Client {
         Ok(levels)
     }
 
-    /// Which timestamps it can make.
+    /// Reads which time stamps the interface supports.
     pub fn time_stamping(&mut self, interface: &Interface) -> Result<TimeStamping, Error> {
         let mut stamps = TimeStamping::default();
         self.ask(FAMILY, about(TSINFO_GET, interface, FLAG_COMPACT_BITSETS), Wants::One, |said| {

@@ -19,7 +19,7 @@ pub(super) struct Message {
     octets: Vec<u8>,
     /// Where the attributes begin.
     start: usize,
-    /// Names of the attributes.
+    /// Names of the attributes, for error messages.
     names: &'static [Field],
 }
 
@@ -78,7 +78,7 @@ impl Message {
         &self.octets
     }
 
-    /// What an extended acknowledgement says of this request.
+    /// Interprets an extended acknowledgement of this request.
     pub(super) fn explained(&self, number: i32, added: Attributes<'_>) -> Error {
         // `enum nlmsgerr_attrs`, and of the policy `enum netlink_policy_type_attr`.
         let policy = added.nest(4).unwrap_or(Attributes(&[]));
@@ -98,8 +98,8 @@ impl Message {
         named.map_or_else(|| format!("attribute {attribute}"), |field| field.name.to_owned())
     }
 
-    /// The name of the attribute at this offset from the message's begin. One inside another is named by its text, if
-    /// it has one: the name of a bit.
+    /// The name of the attribute at this offset from the start of the message. A nested attribute is named by its text
+    /// if it has one, such as the name of a bit.
     fn name_at(&self, offset: usize) -> Option<String> {
         let mut position = self.start;
         loop {

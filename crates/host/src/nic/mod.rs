@@ -1,8 +1,8 @@
-//! One client for all that netlink and the ethtool ioctl say of a network interface and take from it.
+//! One client for all properties and settings of network interfaces that netlink and the ethtool ioctl offer.
 //!
-//! A [`Client`] keeps its sockets open. A question costs one send and one receive into a buffer that stays, a dump one
-//! more receive for every 32 KiB, so that a NIC can be read hundreds of times a second. What is said in numbers is a
-//! group of [`Numbers`], whose fields are declared once with their attributes, names and bounds.
+//! A [`Client`] keeps its sockets open. A query takes one send and one receive into a buffer that is reused; a dump
+//! takes one more receive for every 32 KiB. So a NIC can be read hundreds of times per second. Numeric settings form
+//! groups of [`Numbers`]; their fields are declared once, with attributes, names and maximum values.
 //!
 //! ```text
 //! facts::live ──┐            ┌── ethtool.rs  family `ethtool`, and the ioctl where that is missing or says more
@@ -11,14 +11,15 @@
 //!                            └── socket.rs, message.rs; sys.rs: the system calls, and what only the ioctl says
 //! ```
 //!
-//! **Sources.** Documentation/netlink/specs/ethtool.yaml and netdev.yaml, Documentation/networking/ethtool-netlink.rst and
-//! napi.rst, include/uapi/linux/ethtool.h, ethtool_netlink.h and netdev.h.
+//! **Sources.** Documentation/netlink/specs/ethtool.yaml and netdev.yaml, Documentation/networking/ethtool-netlink.rst
+//! and napi.rst, include/uapi/linux/ethtool.h, ethtool_netlink.h and netdev.h.
 //!
-//! **Units and ranges** are in the docs of the fields. Everything is per interface, and concerns the network namespace of
-//! the thread that used the client first.
+//! **Units and ranges** are in the documentation of the fields. All requests are about one interface, in the network
+//! namespace of the thread that first used the client.
 //!
-//! **Errors** say whether the interface is gone, a capability is missing, the driver does not support it, the kernel does
-//! not know it, or the value is refused; with the text, the field and the range of the kernel's extended acknowledgement.
+//! **Errors** distinguish whether the interface is gone, a capability is missing, the driver does not support the
+//! request, the kernel does not know it, or it refuses the value. They contain the text, the field and the range from
+//! the kernel's extended acknowledgement.
 
 mod counted;
 mod error;
@@ -83,8 +84,8 @@ struct Family {
     commands: [u64; 4],
 }
 
-/// Asks network interfaces and sets them. Sockets are opened when they are first needed, in the calling thread's network
-/// namespace; a change needs CAP_NET_ADMIN both then and when it is made.
+/// Asks network interfaces and sets them. Sockets are opened when they are first needed, in the calling thread's
+/// network namespace; a change needs CAP_NET_ADMIN both then and when it is made.
 #[derive(Debug, Default)]
 pub struct Client {
     generic: Option<Socket>,

@@ -29,20 +29,20 @@ const QSTATS_SCOPE: u16 = 4;
 /// A row for each queue (`NETDEV_QSTATS_SCOPE_QUEUE`).
 const SCOPE_QUEUE: u32 = 1;
 
-/// One NAPI instance. An instance gets a new number whenever the interface goes up.
+/// One NAPI instance. An instance gets a new ID whenever the interface goes up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Napi {
     /// The number of the instance.
     pub id: u32,
-    /// The number of its interrupt. `None` if it has none, or the driver does not say.
+    /// Number of its interrupt. `None` if it has none, or if the driver does not report it.
     pub irq: Option<u32>,
-    /// The number of its thread. `None` if softirqs poll it.
+    /// ID of the kernel thread that polls it. `None` if softirqs poll it.
     pub pid: Option<u32>,
-    /// What can be set.
+    /// The settings.
     pub settings: NapiSettings,
 }
 
-/// Which way packets go through a queue.
+/// Direction of the packets in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
     /// Received.
@@ -51,14 +51,14 @@ pub enum Direction {
     Tx,
 }
 
-/// One queue. Receive and transmit queues are counted apart, each from 0.
+/// One queue. Receive and transmit queues are numbered separately, each from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// The number of the queue.
     pub number: u32,
-    /// Which way packets go.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// The number of the NAPI instance that serves it. `None` if the driver does not say (veth).
+    /// ID of the NAPI instance that serves it. `None` if the driver does not report it (veth).
     pub napi: Option<u32>,
 }
 
@@ -67,9 +67,9 @@ pub struct Queue {
 pub struct QueueStatistics {
     /// The number of the queue.
     pub number: u32,
-    /// Which way packets go.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// What has been counted.
+    /// The counters.
     pub counts: QueueCounts,
 }
 
@@ -88,7 +88,7 @@ fn napi(said: Attributes<'_>) -> Option<Napi> {
 }
 
 impl Client {
-    /// The NAPI instances of an interface, by their numbers; none if it is down. From Linux 6.8 on.
+    /// The NAPI instances of an interface, ordered by ID; none if it is down. Needs Linux 6.8.
     pub fn napis(&mut self, interface: &Interface) -> Result<Vec<Napi>, Error> {
         let mut message = Message::command(NAPI_GET);
         message.number(NAPI_IFINDEX, interface.index());
@@ -98,7 +98,7 @@ impl Client {
         Ok(all)
     }
 
-    /// One NAPI instance by its number, of whichever interface.
+    /// One NAPI instance by its ID, of any interface.
     pub fn napi(&mut self, id: u32) -> Result<Napi, Error> {
         let mut message = Message::command(NAPI_GET);
         message.number(NAPI_ID, id);
@@ -107,7 +107,7 @@ impl Client {
         found.ok_or_else(Error::unsaid)
     }
 
-    /// Sets the fields that have a value for one NAPI instance. From Linux 6.13 on.
+    /// Sets the fields that have a value for one NAPI instance. Needs Linux 6.13.
     pub fn set_napi(&mut self, id: u32, settings: &NapiSettings) -> Result<(), Error> {
         let mut message = Message::command(NAPI_SET).named(NapiSettings::FIELDS);
         message.number(NAPI_ID, id);
@@ -115,7 +115,7 @@ impl Client {
         self.ask(FAMILY, message, Wants::Done, |_| {})
     }
 
-    /// The queues in use; none if the interface is down. From Linux 6.8 on.
+    /// The queues in use; none if the interface is down. Needs Linux 6.8.
     pub fn queues(&mut self, interface: &Interface) -> Result<Vec<Queue>, Error> {
         let mut message = Message::command(QUEUE_GET);
         message.number(QUEUE_IFINDEX, interface.index());
@@ -128,8 +128,8 @@ impl Client {
         Ok(all)
     }
 
-    /// The kernel's counters of each queue, from Linux 6.9 on. [`Error::Unsupported`] if the driver does not count by
-    /// queue: [`Client::driver_statistics`] may have something, under names of its own.
+    /// The kernel's counters of each queue. Needs Linux 6.9. [`Error::Unsupported`] if the driver does not count per
+    /// queue; [`Client::driver_statistics`] may then have counters under the driver's own names.
     pub fn queue_statistics(&mut self, interface: &Interface) -> Result<Vec<QueueStatistics>, Error> {
         let mut message = Message::command(QSTATS_GET);
         message.number(QSTATS_IFINDEX, interface.index());

@@ -1,23 +1,23 @@
-//! Groups of numbers that the kernel reads and sets together, each declared once: the field, its type on the wire, its
-//! attribute, its name, and the attribute that bounds it.
+//! Groups of numbers that the kernel reads and sets together. Each field is declared once, with its type on the wire,
+//! its attribute, its name, and the attribute with its maximum.
 
 use super::message::{Attributes, Message};
 
 /// A field that can be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// The kernel's name of it, in Documentation/netlink/specs: `rx-usecs`.
+    /// The kernel's name of the field, as in Documentation/netlink/specs, such as `rx-usecs`.
     pub name: &'static str,
     /// The number of its attribute.
     pub(crate) attribute: u16,
-    /// The attribute that tells the largest value that the driver accepts.
+    /// The attribute with the largest value that the driver accepts.
     pub(crate) most: Option<u16>,
     /// Its size on the wire, in bytes.
     octets: usize,
 }
 
-/// Numbers that are read and set together. A field is `None` if kernel or driver does not report it. Set are the fields
-/// that have a value; the others stay as they are.
+/// Numbers that are read and set together. When read, a field is `None` if the kernel or the driver does not report it.
+/// When set, only fields with a value are changed.
 pub trait Numbers: Copy + Default {
     /// The fields that can be set, in the order of their attributes.
     const FIELDS: &'static [Field];
@@ -40,7 +40,7 @@ pub trait Numbers: Copy + Default {
         self.put(field.attribute, number) && self.get(field) == Some(number)
     }
 
-    /// The largest value that the driver accepts for a field. `None` if it does not say.
+    /// The largest value that the driver accepts for a field. `None` if it does not report one.
     fn most(&self, field: &Field) -> Option<u64> {
         self.at(field.most?)
     }
@@ -51,7 +51,7 @@ pub trait Numbers: Copy + Default {
     }
 }
 
-/// What the attributes say.
+/// Reads a group from attributes.
 pub(super) fn read<G: Numbers>(attributes: Attributes<'_>) -> G {
     let mut group = G::default();
     for (attribute, octets) in attributes.iter() {
@@ -62,8 +62,8 @@ pub(super) fn read<G: Numbers>(attributes: Attributes<'_>) -> G {
     group
 }
 
-/// What a structure of the ioctl says. The attributes of ethtool-netlink have the order of the older structures' words:
-/// attribute N is word N - 1.
+/// Reads a group from a structure of the ioctl. The attributes of ethtool-netlink have the same order as the words of
+/// the older structures: attribute N is word N - 1.
 pub(super) fn of_words<G: Numbers>(words: &[u32]) -> G {
     let mut group = G::default();
     // Without a maximum the device has no such ring or channel; a field of all ones is one that a queue does not have.
@@ -79,7 +79,8 @@ pub(super) fn of_words<G: Numbers>(words: &[u32]) -> G {
     group
 }
 
-/// Writes the fields that have a value over a structure's words. Returns the first field for which the structure has no word.
+/// Writes the fields that have a value over a structure's words. Returns the first field for which the structure has no
+/// word.
 pub(super) fn to_words<G: Numbers>(group: &G, words: &mut [u32]) -> Result<(), &'static Field> {
     for field in G::FIELDS {
         let Some(number) = group.get(field) else { continue };
@@ -183,10 +184,10 @@ macro_rules! numbers {
 numbers! {
     /// Interrupt moderation of a device, or of one of its queues (Documentation/netlink/specs/ethtool.yaml, `coalesce`;
     /// Documentation/networking/ethtool-netlink.rst, COALESCE_GET; `struct ethtool_coalesce` of
-    /// include/uapi/linux/ethtool.h). `*_usecs` are microseconds from a packet to its interrupt, as the driver has
-    /// them: with some drivers (`ixgbe`, `igb`) 1 and 3 are modes, not times. `*_frames` are packets that raise an
-    /// interrupt earlier. `*_irq` apply while an interrupt is being served, `*_low` and `*_high` below and above a rate
-    /// in packets a second. A queue has the fields up to `sample_interval`.
+    /// include/uapi/linux/ethtool.h). `*_usecs` are microseconds from a packet to its interrupt, as reported by the
+    /// driver; with some drivers (`ixgbe`, `igb`) 1 and 3 are modes, not times. `*_frames` are numbers of packets that
+    /// raise an interrupt earlier. `*_irq` apply while an interrupt is being served, `*_low` and `*_high` below and
+    /// above a rate in packets per second. A single queue has the fields up to `sample_interval`.
     #[allow(missing_docs)]
     pub struct Coalescing {
         rx_usecs: u32 = 2 "rx-usecs",
@@ -213,7 +214,7 @@ numbers! {
         tx_frames_high: u32 = 22 "tx-max-frames-high",
         /// How often the driver adapts, in seconds.
         sample_interval: u32 = 23 "rate-sample-interval",
-        /// Whether the timer starts anew with each completion.
+        /// Whether each completion restarts the timer.
         cqe_mode_tx: bool = 24 "cqe-mode-tx",
         cqe_mode_rx: bool = 25 "cqe-mode-rx",
         tx_aggr_max_bytes: u32 = 26 "tx-aggr-max-bytes",
@@ -243,7 +244,7 @@ numbers! {
         tx: u32 = 9 "tx" up to 5,
         /// In bytes.
         rx_buf_len: u32 = 10 "rx-buf-len",
-        /// 0 the driver does not say, 1 off, 2 on.
+        /// 0: the driver does not report it; 1: off; 2: on.
         tcp_data_split: u8 = 11 "tcp-data-split",
         /// In bytes.
         cqe_size: u32 = 12 "cqe-size",
@@ -284,14 +285,16 @@ numbers! {
 }
 
 numbers! {
-    /// The settings of a NAPI instance (Documentation/netlink/specs/netdev.yaml, `napi`; Documentation/networking/napi.rst).
-    /// `None` before the kernel that has the field: 6.13 for the first three, 6.17 for `threaded`.
+    /// The settings of a NAPI instance (Documentation/netlink/specs/netdev.yaml, `napi`;
+    /// Documentation/networking/napi.rst). `None` before the kernel that has the field: 6.13 for the first three, 6.17
+    /// for `threaded`.
     pub struct NapiSettings {
-        /// Number of empty polls before the interrupt is enabled again, below 2^31. Without a timeout it defers nothing.
+        /// Number of empty polls before the interrupt is enabled again, below 2^31. It has an effect only together with
+        /// a timeout.
         defer_hard_irqs: u32 = 5 "defer-hard-irqs",
-        /// Nanoseconds until the watchdog polls while the interrupt is off.
+        /// Time in ns until the watchdog timer polls while the interrupt is disabled.
         gro_flush_timeout_ns: u64 = 6 "gro-flush-timeout",
-        /// Nanoseconds for which interrupts stay off while an application that busy-polls by epoll finds events.
+        /// Time in ns for which interrupts stay disabled while an application that busy-polls with epoll finds events.
         irq_suspend_timeout_ns: u64 = 7 "irq-suspend-timeout",
         /// Who polls: 0 softirqs, 1 a kernel thread, 2 a kernel thread that busy-polls (from 6.19 on).
         threaded: u32 = 8 "threaded",
@@ -330,7 +333,7 @@ numbers! {
         tx_hw_gso_wire_packets: u64 = 30,
         tx_hw_gso_wire_bytes: u64 = 31,
         tx_hw_drop_ratelimits: u64 = 32,
-        /// How often the queue was stopped because it was full, and woken.
+        /// Number of times that the queue was stopped because it was full, and that it was woken again.
         tx_stop: u64 = 33,
         tx_wake: u64 = 34,
     }

@@ -1,4 +1,4 @@
-//! Queueing disciplines with their counters and, of those that delay or drop on purpose, their settings
+//! Queueing disciplines with their counters, and the settings of those that delay or drop packets on purpose
 //! (include/uapi/linux/rtnetlink.h, pkt_sched.h, gen_stats.h).
 
 use super::message::{Attributes, Message};
@@ -24,32 +24,32 @@ const TCA_TBF_RATE64: u16 = 4;
 /// One queueing discipline of an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Qdisc {
-    /// Its kind: `fq_codel`, `netem`, `tbf`.
+    /// Kind, such as `fq_codel`, `netem` or `tbf`.
     pub kind: String,
-    /// Whether it is the interface's root.
+    /// Whether it is the root discipline of the interface.
     pub root: bool,
-    /// Bytes and packets that it passed on.
+    /// Bytes that it passed on.
     pub bytes: Option<u64>,
     /// Packets that it passed on.
     pub packets: Option<u64>,
-    /// Bytes that wait in it.
+    /// Bytes that are queued in it.
     pub backlog_bytes: Option<u32>,
     /// Packets that it dropped.
     pub drops: Option<u32>,
-    /// How often it held packets back.
+    /// Number of times that it delayed packets.
     pub overlimits: Option<u32>,
     /// Settings of `netem`: delay and jitter in nanoseconds, loss in parts per million.
     pub netem: Option<Netem>,
-    /// The rate that `tbf` allows, in bits a second.
+    /// The rate that `tbf` allows, in bit/s.
     pub tbf_bps: Option<u64>,
 }
 
-/// What `netem` does to packets on purpose.
+/// The delays and losses that `netem` adds on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Netem {
-    /// The delay of each packet in nanoseconds. `None` before Linux 4.15, which told it in clock ticks alone.
+    /// The delay of each packet in ns. `None` before Linux 4.15, which reports it only in clock ticks.
     pub delay_ns: Option<u64>,
-    /// By how much the delay varies, in nanoseconds.
+    /// Variation of the delay, in ns.
     pub jitter_ns: Option<u64>,
     /// Share of packets that it drops, in parts per million.
     pub loss_ppm: u32,

@@ -1,4 +1,4 @@
-//! A client for whoever asks from several network namespaces, and with different capabilities.
+//! A shared client, for callers in several network namespaces and with different capabilities.
 
 use std::os::linux::fs::MetadataExt as _;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,9 @@ use super::Client;
 /// The calling thread's network namespace.
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// What a client's sockets are bound to: the network namespace, and the capabilities in force when they were opened,
-/// which the kernel checks besides the caller's (net/netlink/af_netlink.c, `__netlink_ns_capable`).
+/// The state to which a client's sockets are bound: the network namespace, and the capabilities in force when they were
+/// opened. The kernel checks these in addition to the caller's capabilities (net/netlink/af_netlink.c,
+/// `__netlink_ns_capable`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     device: u64,
@@ -20,7 +21,7 @@ struct Place {
 }
 
 impl Place {
-    /// Of the calling thread. `None` if it does not see its namespace: /proc is not mounted.
+    /// The place of the calling thread. `None` if it cannot read its namespace because /proc is not mounted.
     fn here() -> Option<Self> {
         // A namespace keeps device and inode for itself as long as it exists, and the client's sockets keep it.
         let file = std::fs::metadata(NAMESPACE).ok()?;
@@ -29,12 +30,12 @@ impl Place {
     }
 }
 
-/// A client that is kept as long as it is used in one place, and opened anew in another.
+/// A client that is kept as long as it is used in the same place, and reopened in another one.
 #[derive(Debug, Default)]
 pub(crate) struct Shared(Mutex<Option<(Place, Client)>>);
 
 impl Shared {
-    /// Gives `ask` a client of the calling thread's network namespace.
+    /// Calls `ask` with a client of the calling thread's network namespace.
     pub(crate) fn with<T>(&self, ask: impl FnOnce(&mut Client) -> T) -> T {
         let Some(here) = Place::here() else { return ask(&mut Client::new()) };
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,8 @@
-//! A netlink socket: one send and one receive for each request, into a buffer that stays.
+//! A netlink socket. Each request takes one send and one receive, into a buffer that is reused.
 //!
-//! Not netlink-socket2 (0.3.5): it indexes past its buffer of 8 KiB when a reply is longer, and the offloads of a card
-//! take 3 to 9 KiB; it asks for an acknowledgement of every question, which is a second receive.
+//! The crate netlink-socket2 (0.3.5) is not used, for two reasons: it indexes past its buffer of 8 KiB if a reply is
+//! longer, and the offloads of a NIC take 3 to 9 KiB; and it requests an acknowledgement for every query, which needs a
+//! second receive.
 
 use std::os::fd::OwnedFd;
 
@@ -12,7 +13,7 @@ use super::error::Error;
 use super::message::{Attributes, HEAD, Message};
 use super::sys;
 
-/// The longest part of a dump that the kernel makes (net/netlink/af_netlink.c, `netlink_recvmsg`).
+/// Size in bytes of the longest part of a dump that the kernel sends (net/netlink/af_netlink.c, `netlink_recvmsg`).
 const ROOM: usize = 32 << 10;
 
 /// Message types and flags of include/uapi/linux/netlink.h.
@@ -26,14 +27,14 @@ const NLM_F_ACK: u16 = 0x04;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_DUMP: u16 = 0x300;
 
-/// What a request wants.
+/// The kind of answer that a request expects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wants {
     /// One answer.
     One,
     /// An answer for each object.
     Each,
-    /// That it is done.
+    /// Only an acknowledgement.
     Done,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct Socket {
     buffer: Vec<u8>,
 }
 
-/// What a message is to a request.
+/// The meaning of a message for a request.
 enum Part<'a> {
     Other,
     Answer { body: &'a [u8], last: bool },
@@ -53,17 +54,17 @@ enum Part<'a> {
 }
 
 impl Socket {
-    /// For generic netlink families.
+    /// Opens a socket for generic netlink families.
     pub(super) fn generic() -> Result<Self, Error> {
         Self::open(Some(netlink::GENERIC))
     }
 
-    /// For links: NETLINK_ROUTE is 0, the protocol of a socket without one.
+    /// Opens a socket for links (NETLINK_ROUTE, which is protocol 0).
     pub(super) fn route() -> Result<Self, Error> {
         Self::open(None)
     }
 
-    /// For the state of TCP and UDP sockets.
+    /// Opens a socket for the state of TCP and UDP sockets.
     pub(super) fn sockets() -> Result<Self, Error> {
         Self::open(Some(netlink::SOCK_DIAG))
     }
@@ -76,10 +77,11 @@ impl Socket {
         Ok(Self { socket, sequence: 0, buffer: vec![0; ROOM] })
     }
 
-    /// Sends a request of type `kind` (a generic family's number), and gives each answer, from the family's own head on.
+    /// Sends a request of type `kind` (the number of a generic family), and passes on each answer, starting with the
+    /// family's own header.
     ///
-    /// The kernel carries a request out while it is being sent, and makes the next part of a dump when one is taken
-    /// (net/netlink/af_netlink.c, `netlink_unicast_kernel`, `netlink_dump`): nothing is ever waited for.
+    /// No call ever waits: the kernel carries out a request while it is being sent, and creates the next part of a dump
+    /// when one is received (net/netlink/af_netlink.c, `netlink_unicast_kernel`, `netlink_dump`).
     pub(super) fn request(
         &mut self,
         message: &mut Message,
@@ -99,7 +101,7 @@ impl Socket {
             let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
             let (_, length) = rustix::net::recv(&self.socket, &mut self.buffer[..], flags)?;
             let mut rest = self.buffer.get(..length).ok_or_else(|| {
-                Error::torn(format!("a reply of {length} bytes, and none longer than {ROOM} was expected"))
+                Error::torn(format!("a reply of {length} bytes, longer than the expected maximum of {ROOM}"))
             })?;
             while !rest.is_empty() {
                 match part(&mut rest, self.sequence, message, &mut changed)? {
@@ -111,7 +113,7 @@ impl Socket {
                         }
                     }
                     Part::End(Ok(())) if changed => {
-                        return Err(Error::torn("what the kernel listed changed meanwhile; ask again"));
+                        return Err(Error::torn("the kernel's list changed meanwhile; try again"));
                     }
                     Part::End(end) => return end,
                 }

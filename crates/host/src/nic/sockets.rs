@@ -1,7 +1,8 @@
-//! What the kernel says of TCP and UDP sockets: the family `sock_diag` (sock_diag(7), include/uapi/linux/inet_diag.h).
+//! The state of TCP and UDP sockets, from the netlink family `sock_diag` (sock_diag(7),
+//! include/uapi/linux/inet_diag.h).
 //!
-//! A dump costs one request and one receive for about every 60 sockets. The sockets are those of the network namespace of
-//! the thread that used the client first.
+//! A dump takes one request, and one receive for about every 60 sockets. It lists the sockets in the network namespace
+//! of the thread that first used the client.
 
 use super::message::{Attributes, Message};
 use super::socket::{Socket, Wants};
@@ -20,7 +21,7 @@ const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 
 units::named! {
-    /// The transport protocols whose sockets are asked for.
+    /// Transport protocol of a socket.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Transport {
         /// Transmission Control Protocol.
@@ -35,42 +36,42 @@ units::named! {
 pub struct SocketState {
     /// Its protocol.
     pub transport: Transport,
-    /// A number that no other socket gets before the next boot.
+    /// A number that is unique among all sockets until the next boot.
     pub cookie: u64,
-    /// Its inode, as `/proc/PID/fd` names it: `socket:[INODE]`. 0 if no process has it.
+    /// Its inode, which `/proc/PID/fd` shows as `socket:[INODE]`. 0 if no process has the socket open.
     pub inode: u32,
-    /// Its port here.
+    /// Local port.
     pub local_port: u16,
-    /// The port at the other end. 0 if it is not connected.
+    /// Remote port. 0 if the socket is not connected.
     pub remote_port: u16,
     /// Whether both ends are on this host, by their addresses.
     pub loopback: bool,
-    /// Bytes that were received and not read yet.
+    /// Bytes that were received but not yet read.
     pub rx_queue_bytes: u32,
-    /// Bytes that were written and not acknowledged (TCP) or not sent (UDP) yet.
+    /// Bytes that were written but not yet acknowledged (TCP) or not yet sent (UDP).
     pub tx_queue_bytes: u32,
-    /// Memory of the socket. `None` if the kernel did not say.
+    /// Memory of the socket. `None` if the kernel did not report it.
     pub memory: Option<SocketMemory>,
     /// The state of the connection. `None` for UDP.
     pub tcp: Option<TcpInfo>,
 }
 
-/// The memory of a socket in bytes, with the kernel's overhead of each packet (`SK_MEMINFO_*`, net/core/sock.c,
+/// The memory of a socket in bytes, including the kernel's overhead for each packet (`SK_MEMINFO_*`, net/core/sock.c,
 /// `sk_get_meminfo`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct SocketMemory {
     pub received: u32,
     pub receive_limit: u32,
-    /// Given to queueing discipline and driver, and not reported as sent yet.
+    /// Packets that were passed to the queueing discipline and the driver, but whose completion was not yet reported.
     pub in_transmission: u32,
     pub send_limit: u32,
     /// Packets that were dropped because the receive buffer was full.
     pub drops: u32,
 }
 
-/// The state of a TCP connection (`struct tcp_info` of include/uapi/linux/tcp.h). A kernel that is older than a field
-/// leaves it out.
+/// The state of a TCP connection (`struct tcp_info` of include/uapi/linux/tcp.h). A field is `None` if the kernel is
+/// older than the field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct TcpInfo {
@@ -78,7 +79,7 @@ pub struct TcpInfo {
     pub min_rtt_us: Option<u32>,
     pub send_mss: Option<u32>,
     pub receive_mss: Option<u32>,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub total_retrans: Option<u32>,
     pub segments_out: Option<u32>,
     pub segments_in: Option<u32>,
@@ -88,18 +89,18 @@ pub struct TcpInfo {
     pub bytes_received: Option<u64>,
     /// Time with data to send.
     pub busy_us: Option<u64>,
-    /// Time in which the other end's window stopped the sender.
+    /// Time for which the receiver's window stopped the sender.
     pub rwnd_limited_us: Option<u64>,
-    /// Time in which the send buffer stopped the sender.
+    /// Time for which the send buffer stopped the sender.
     pub sndbuf_limited_us: Option<u64>,
-    /// The window that the other end offers, from Linux 5.4 on.
+    /// The window that the other end offers, in bytes; needs Linux 5.4.
     pub send_window: Option<u32>,
-    /// The window that this end offers, from Linux 6.2 on.
+    /// The window that this end offers, in bytes; needs Linux 6.2.
     pub receive_window: Option<u32>,
 }
 
 impl Client {
-    /// The connected sockets of a protocol; of UDP also those that are only bound. From Linux 3.3 on.
+    /// The connected sockets of a protocol; for UDP also those that are only bound. Needs Linux 3.3.
     pub fn sockets(&mut self, transport: Transport) -> Result<Vec<SocketState>, Error> {
         let mut all = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {

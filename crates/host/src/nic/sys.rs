@@ -1,5 +1,6 @@
-//! `SIOCETHTOOL`, for what netlink does not offer (settings of one queue), not in replies of bounded size (names), or not
-//! on kernels before 5.6 (ioctl_netdevice(2), include/uapi/linux/ethtool.h); options of netlink sockets.
+//! The ioctl `SIOCETHTOOL`, for requests that netlink does not offer (settings of one queue), offers only with replies
+//! of unlimited size (names), or does not offer on kernels before 5.6 (ioctl_netdevice(2),
+//! include/uapi/linux/ethtool.h). Also sets options of netlink sockets.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -31,17 +32,17 @@ const ETH_SS_PRIV_FLAGS: u32 = 2;
 const ETH_SS_FEATURES: u32 = 4;
 /// Bytes of a name (`ETH_GSTRING_LEN`).
 const NAME: usize = 32;
-/// More names than this are refused. Drivers of the largest cards have some ten thousand counters.
+/// Maximum number of names. Drivers of the largest NICs have some ten thousand counters.
 const MAX_NAMES: usize = 1 << 16;
-/// What is lent to the kernel for names and counters: twice what [`MAX_NAMES`] take, so that counters
-/// that appear between the question for their number and the one for themselves have room.
+/// Size in bytes of the buffer for names and counters. It is twice what [`MAX_NAMES`] need, so that it also holds
+/// counters that appear between the query of their number and the query of their values.
 const ROOM: usize = 8 + 2 * MAX_NAMES * NAME;
 /// Queues that one request can name (`MAX_NUM_QUEUE`).
 pub(super) const MAX_QUEUES: u32 = 4096;
 /// 32-bit fields of `struct ethtool_coalesce`, with the command.
 pub(super) const COALESCE: usize = 23;
 
-/// Has the kernel explain errors, and not repeat the request in them (`NETLINK_EXT_ACK`, `NETLINK_CAP_ACK`; netlink(7)).
+/// Makes the kernel explain errors without repeating the request (`NETLINK_EXT_ACK`, `NETLINK_CAP_ACK`; netlink(7)).
 pub(super) fn acknowledge_at_length(socket: &OwnedFd) -> io::Result<()> {
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
         let on: libc::c_int = 1;
@@ -57,14 +58,14 @@ pub(super) fn acknowledge_at_length(socket: &OwnedFd) -> io::Result<()> {
 }
 
 impl Client {
-    /// Asks with a buffer of words. The first word is the command; the answer overwrites the buffer.
+    /// Sends a request in a buffer of words. The first word is the command; the answer overwrites the buffer.
     ///
     /// The buffer must have room for all that the command writes: each caller says why it has.
     fn ioctl(&mut self, interface: &Interface, buffer: &mut [u32]) -> Result<(), Error> {
         // SAFETY: ifreq is plain data, for which all zeroes is a value.
         let mut request: libc::ifreq = unsafe { zeroed() };
         if interface.name.is_empty() || interface.name.len() >= request.ifr_name.len() {
-            return Err(Error::refused("an interface name has 1 to 15 bytes"));
+            return Err(Error::refused("an interface name must have 1 to 15 bytes"));
         }
         for (to, from) in request.ifr_name.iter_mut().zip(interface.name.bytes()) {
             *to = from as libc::c_char;
@@ -112,8 +113,8 @@ impl Client {
         Ok(octets.chunks_exact(NAME).map(text).collect())
     }
 
-    /// The driver's own counters, by its names (`ethtool -S`); empty where it has none. What they count, and whether by
-    /// queue, is the driver's choice: the kernel's own are in [`Client::queue_statistics`].
+    /// The driver's own counters by name (`ethtool -S`); empty if it has none. Their meaning, and whether they exist
+    /// per queue, depends on the driver. The kernel's own counters are in [`Client::queue_statistics`].
     pub fn driver_statistics(&mut self, interface: &Interface) -> Result<BTreeMap<String, u64>, Error> {
         let names = self.names(interface, ETH_SS_STATS)?;
         if names.is_empty() {
@@ -202,7 +203,7 @@ impl Client {
         structures: &mut [[u32; COALESCE]],
     ) -> Result<(), Error> {
         if queues.end > MAX_QUEUES || structures.len() != queues.len() {
-            return Err(Error::refused(format!("a queue's number is below {MAX_QUEUES}")));
+            return Err(Error::refused(format!("a queue number must be below {MAX_QUEUES}")));
         }
         // Command, subcommand, a mask of 4096 bits, and a structure for each bit set.
         let mask = (MAX_QUEUES / 32) as usize;

@@ -1,4 +1,4 @@
-//! Settings that a controller moves again and again, and that still go back.
+//! Settings that a controller changes repeatedly, and that are still restored to their original values.
 //!
 //! ```text
 //!   announce: original ─► journal, synced        (once, before the first move)
@@ -10,8 +10,9 @@
 //!   release, drop, or after a kill the next apus: what is still ours gets its original value
 //! ```
 //!
-//! A move costs no fsync: where a setting was left stands in a file that survives the process
-//! (`/var/lib/apus/tune/NNNNNN.moves`). A reboot needs no file: settings that would outlive it are not accepted.
+//! A move needs no fsync: the value that Apus set last is in a file that survives the process
+//! (`/var/lib/apus/tune/NNNNNN.moves`). After a reboot the file is not needed, because settings that survive a reboot
+//! are not accepted.
 
 use std::time::Duration;
 
@@ -23,9 +24,9 @@ use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Lasts, Setting as _, Value, Verdict};
 use crate::vault::Vault;
 
-/// Settings that a controller moves. Their original values are recorded durably before this value exists, and restored
-/// when it is dropped. If the process is killed, the next `apus tune apply`, `apus tune rollback`, `apus run` or
-/// `apus moderate` of any user restores them.
+/// Settings that a controller changes repeatedly. Their original values are recorded durably when this value is
+/// created, and restored when it is dropped. If the process is killed, the next `apus tune apply`, `apus tune
+/// rollback`, `apus run` or `apus moderate` of any user restores them.
 #[derive(Debug)]
 pub struct Steered {
     access: Access,
@@ -40,8 +41,8 @@ pub struct Steered {
 pub struct Target {
     /// The setting.
     pub setting: AnySetting,
-    /// The fields that are moved. The others are nobody's concern: changes of theirs are neither noticed nor restored.
-    /// Empty: the whole setting.
+    /// The fields that the controller changes. Changes of other fields are neither noticed nor restored. Empty: the
+    /// whole setting.
     pub fields: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ impl Target {
         Self { setting: setting.into(), fields: fields.into_iter().map(Into::into).collect() }
     }
 
-    /// The part of the setting's value that is moved. A field that is not shown has the value that it has then.
+    /// The part of the setting's value that the controller changes. A field that is missing keeps its present value.
     pub(super) fn part(&self, value: Value) -> Value {
         match value {
             Value::Fields(mut fields) if !self.fields.is_empty() => {
@@ -66,7 +67,7 @@ impl Target {
         }
     }
 
-    /// Whether a value names moved fields only.
+    /// Whether a value contains only fields that the controller changes.
     fn takes(&self, wanted: &Value) -> bool {
         match wanted {
             Value::Fields(wanted) => self.fields.is_empty() || wanted.keys().all(|field| self.fields.contains(field)),
@@ -81,7 +82,7 @@ impl<S: Into<AnySetting>> From<S> for Target {
     }
 }
 
-/// A setting, and where it was left.
+/// A setting, and the value that Apus set last.
 #[derive(Debug)]
 struct Slot {
     target: Target,
@@ -90,9 +91,9 @@ struct Slot {
     /// The number of its intent in the journal.
     number: u32,
     original: Value,
-    /// The value that is ours: the original one, and what our moves made of it.
+    /// The value that belongs to Apus: the original value, or the result of the last move.
     ours: Value,
-    /// Whether it was moved. Before that, nothing is ours.
+    /// Whether it was moved. Before the first move, there is nothing to restore.
     is_moved: bool,
     /// Which instance of the setting has that value ([`crate::knob::Setting::read_instance`]).
     instance: Option<u64>,
@@ -115,7 +116,7 @@ pub enum Moved {
         /// The value that was read back.
         now: Value,
     },
-    /// The machine made something else of it: the driver rounded or limited the value.
+    /// The setting has a different value: the driver rounded or limited the wanted one.
     Otherwise {
         /// The value that was read back.
         now: Value,
@@ -129,18 +130,19 @@ pub enum Moved {
         /// The reason. `None` if the machine does not report it.
         why: Option<String>,
     },
-    /// Somebody else has set it since the last move. Nothing was written; the setting is theirs from now on.
+    /// Somebody else has set it since the last move. Nothing was written, and Apus no longer controls the setting.
     LetGo {
         /// The value that they set.
         now: Value,
     },
-    /// The setting is not there now, but its device is: the interface is down. It can be moved when it is back.
+    /// The setting does not exist now, although its device does: the interface is down. It can be moved again when the
+    /// interface is up.
     Away,
     /// The device to which the setting belonged is gone.
     Gone,
 }
 
-/// What a controller finds when it looks at its setting between two changes.
+/// The state of a setting between two moves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Look {
     /// The setting has the value that the controller set last.
@@ -197,7 +199,7 @@ impl Steered {
         Ok(Self { access: access.clone(), vault, moves, slots, held })
     }
 
-    /// The value that setting number `place` of the list had, and will get back.
+    /// The original value of the setting with index `place`, to which it will be restored.
     pub fn original(&self, place: usize) -> Option<&Value> {
         self.slots.get(place).map(|slot| &slot.original)
     }
@@ -207,8 +209,8 @@ impl Steered {
         self.held.applied().id
     }
 
-    /// How setting number `place` of the list stands. If somebody else has changed a field that was moved, or the device
-    /// is gone, it is let go of.
+    /// Checks the state of the setting with index `place`. If somebody else has changed a controlled field, or if the
+    /// device is gone, Apus gives up the setting.
     pub fn look(&mut self, place: usize) -> Result<Look, KnobError> {
         let access = self.access.clone();
         Ok(match self.find(&access, place)? {
@@ -225,9 +227,9 @@ impl Steered {
         })
     }
 
-    /// Moves setting number `place` of the list to `wanted`, unless somebody else has changed it since the last move.
+    /// Sets the setting with index `place` to `wanted`, unless somebody else has changed it since the last move.
     ///
-    /// `wanted` names fields of its target only. After an error the setting can be moved again.
+    /// `wanted` may only contain fields of its target. After an error, the setting can be moved again.
     pub fn steer(&mut self, place: usize, wanted: &Value) -> Result<Moved, KnobError> {
         let access = self.access.clone();
         let (setting, before, _) = match self.find(&access, place)? {
@@ -275,19 +277,20 @@ impl Steered {
         })
     }
 
-    /// Restores the original values of what is still ours. `None` if that has been done already.
+    /// Restores the original values of all settings that Apus still controls. `None` if that has already been done.
     pub fn release(self) -> Result<Option<RolledBack>, Error> {
         self.held.release()
     }
 
-    /// As [`Self::release`], but waits at most this long for another transaction to end. After an error, the settings
-    /// are restored when this process has ended and another command of Apus looks.
+    /// Like [`Self::release`], but waits at most this long for another transaction to end. After an error, the settings
+    /// are restored later: when this process has ended, by the next command of Apus that checks for abandoned
+    /// transactions.
     pub fn release_within(self, patience: Duration) -> Result<Option<RolledBack>, Error> {
         self.held.release_within(patience)
     }
 
-    /// The setting where it is now, with its value. If it is lost, that is written down: whoever takes over from a killed
-    /// process must leave it alone.
+    /// The setting as it exists now, with its value. If it is lost, this is recorded, so that a later process that
+    /// cleans up after a killed one leaves it alone.
     fn find(&mut self, access: &Access, place: usize) -> Result<Result<(AnySetting, Value, bool), Moved>, KnobError> {
         let slot = self.slot(place)?;
         let (was, number) = (slot.hold.clone(), slot.number);
@@ -306,7 +309,7 @@ impl Steered {
 }
 
 impl Slot {
-    /// The setting where it is now, with its value, and whether it is another instance than the one that was moved.
+    /// The setting as it exists now, with its value, and whether it is another instance than the one that was moved.
     /// `Err` if it cannot be moved.
     fn now(&mut self, access: &Access) -> Result<Result<(AnySetting, Value, bool), Moved>, KnobError> {
         match &self.hold {

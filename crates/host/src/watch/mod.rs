@@ -1,7 +1,8 @@
-//! Watches NAPI instances: packets, polls, and how long packets take from reception to the application's read.
+//! Observes NAPI instances: packets, polls, and the time from the reception of packets to the application's read.
 //!
-//! A BPF program on tracepoints counts. It is attached as long as a [`NapiWatch`] exists, also when the process is killed,
-//! and changes nothing. `bpf/watch.bpf.c` says where it is attached, what it can't see, and how a packet is recognised:
+//! A BPF program on tracepoints counts; it changes nothing. It is attached as long as a [`NapiWatch`] exists, and is
+//! detached even if the process is killed. `bpf/watch.bpf.c` explains where it is attached, what it cannot see, and how
+//! it recognises a packet:
 //!
 //! ```text
 //!  arrival ──► the poll that takes the packet ──► delivery to the stack ──► the application's read
@@ -9,26 +10,29 @@
 //!                 └── delay, part 1 ──┴─ held ───┴────── delay, part 2 ──────┘
 //!                                    [in GRO, until a later poll]
 //! ```
-//! [`NapiCounts::delays`] has both parts together, without the time that GRO held the packet; [`NapiCounts::held`] has
-//! that time, of the packets that were held. With NAPI deferral, GRO keeps a TCP segment that nothing follows until the
-//! timer's poll, or, while packets come, until the kernel's next tick (Linux, net/core/dev.c, `napi_complete_done`).
+//! [`NapiCounts::delays`] is the sum of both parts, without the time for which GRO held the packet;
+//! [`NapiCounts::held`] is that time, for packets that were held. With NAPI deferral, GRO keeps a TCP segment without a
+//! successor until the timer's poll or, while packets arrive, until the kernel's next tick (Linux, net/core/dev.c,
+//! `napi_complete_done`).
 //!
-//! What gathers in the NIC before its interrupt is not seen here. So a packet's time from arrival to its read is at most
-//! the moderation's timer, and what GRO held it, and its delay. The first two do not always add up: a segment that comes
-//! while interrupts are on waits for no timer in the NIC, only in GRO.
+//! The time that a packet waits in the NIC before its interrupt is not visible here. So the time from a packet's
+//! arrival to its read is at most the sum of three parts: the moderation timer, the time in GRO, and the delay. The
+//! first two do not always both apply: a segment that arrives while interrupts are enabled does not wait for a timer in
+//! the NIC, only in GRO.
 //!
 //! # Cost
 //!
-//! A UDP datagram runs five programs, a TCP segment that GRO joins to others one. Beyond 20,000 packets a second of a CPU,
-//! [`NapiCounts::delays`] and [`NapiCounts::held`] are of a sample, about as many as that, and at least one poll in 64;
-//! packets, bytes and polls are counted in full. Reading takes no system call, whatever the number of CPUs. The test
-//! `what_the_watch_costs` measures all of it.
+//! Each UDP datagram runs five BPF programs; a TCP segment that GRO merges with others runs one. Above 20,000 packets
+//! per second and CPU, [`NapiCounts::delays`] and [`NapiCounts::held`] are sampled at about this rate, with at least
+//! one poll in 64; packets, bytes and polls are still counted completely. Reading the counters takes no system call,
+//! whatever the number of CPUs. The test `what_the_watch_costs` measures these costs.
 //!
 //! # Needs
 //!
 //! - Root, or CAP_BPF and CAP_PERFMON.
-//! - Linux 6.8, the first that tells the IDs of NAPI instances (netdev netlink, `napi-get`). The programs themselves need
-//!   less: 5.12 (atomic compare-and-exchange), and for UDP 6.3 (tracepoints `sk_data_ready` and `sock_recv_length`).
+//! - Linux 6.8, the first version that reports the IDs of NAPI instances (netdev netlink, `napi-get`). The BPF programs
+//!   themselves need only 5.12 (atomic compare-and-exchange), and 6.3 for UDP (tracepoints `sk_data_ready` and
+//!   `sock_recv_length`).
 //! - `CONFIG_DEBUG_INFO_BTF`, as distributions' kernels have it.
 
 mod sys;
@@ -72,40 +76,40 @@ const NUMBERS: usize = COUNTERS + 2 * BUCKETS;
 /// Numbers of all instances.
 const ALL: NonZeroUsize = NonZeroUsize::new(SLOTS * NUMBERS).expect("it is positive");
 
-/// What a NAPI instance did since the watch began.
+/// Counters of a NAPI instance since the watch began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NapiCounters {
     /// Packets received.
     pub packets: u64,
     /// Bytes received, without the Ethernet headers.
     pub bytes: u64,
-    /// How often the kernel polled the instance, for an interrupt or for the deferral's timer.
+    /// Number of polls of the instance by the kernel, after an interrupt or the deferral's timer.
     pub polls: u64,
     /// Polls that used up their budget, so that more packets were waiting.
     pub full_polls: u64,
 }
 
-/// What a NAPI instance did since the watch began, with the distributions of times.
+/// Counters of a NAPI instance since the watch began, with the distributions of times.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NapiCounts {
     /// Packets received.
     pub packets: u64,
     /// Bytes received, without the Ethernet headers.
     pub bytes: u64,
-    /// How often the kernel polled the instance, for an interrupt or for the deferral's timer.
+    /// Number of polls of the instance by the kernel, after an interrupt or the deferral's timer.
     pub polls: u64,
     /// Polls that used up their budget, so that more packets were waiting.
     pub full_polls: u64,
     /// Number of packets by the time from the beginning of the poll that took them to the application's read, less the
     /// time that GRO held them; [`bounds`] has the buckets.
     pub delays: [u64; BUCKETS],
-    /// Number of packets by the time that GRO held them beyond the poll that took them. Packets that it delivered in that
-    /// poll are not counted here. Of segments that it joined, the first counts.
+    /// Number of packets by the time that GRO held them beyond the poll that took them. Packets that GRO delivered in
+    /// that poll are not counted here. Of merged segments, only the first counts.
     pub held: [u64; BUCKETS],
 }
 
-/// The shortest time of a bucket, and the longest. The last bucket takes all that is longer than 16 s (15 * 2^30 ns); its
-/// longest is [`Nanos::MAX`].
+/// The shortest and the longest time of a bucket. The last bucket contains all times above 16 s (15 * 2^30 ns); its
+/// upper bound is [`Nanos::MAX`].
 pub fn bounds(bucket: usize) -> (Nanos, Nanos) {
     let lower = |bucket: u64| if bucket < 8 { bucket << 7 } else { (8 + bucket % 8) << (bucket / 8 + 6) };
     let from = Nanos::from_nanos(lower(bucket as u64));
@@ -113,7 +117,7 @@ pub fn bounds(bucket: usize) -> (Nanos, Nanos) {
     (from, to)
 }
 
-/// Watches NAPI instances as long as it exists.
+/// Observes NAPI instances as long as it exists.
 pub struct NapiWatch {
     seen: sys::Mapped,
     watched: Mutex<Watched>,
@@ -124,7 +128,7 @@ pub struct NapiWatch {
 
 /// Which instance each slot of the program counts.
 struct Watched {
-    /// By the instance's ID: its slot, and what the program notes of it.
+    /// By the ID of the instance: its slot, and the data that the program stores for it.
     slots: HashMap<MapData, u32, [u64; 4]>,
     /// The ID at each place of the list.
     napis: Vec<u32>,
@@ -137,7 +141,7 @@ impl std::fmt::Debug for NapiWatch {
 }
 
 impl NapiWatch {
-    /// Begins to watch the instances with these IDs ([`crate::knob::napis_of`]), in any network namespace.
+    /// Starts to observe the instances with these IDs ([`crate::knob::napis_of`]), in any network namespace.
     pub fn new(napis: &[u32]) -> Result<Self, Error> {
         if napis.len() > SLOTS {
             let why = format!("{} instances are too many: at most {SLOTS} can be watched", napis.len());
@@ -165,15 +169,15 @@ impl NapiWatch {
         Ok(Self { seen, watched: Mutex::new(watched), datagrams, _programs: programs })
     }
 
-    /// Whether UDP datagrams are measured. The error says why not: Linux before 6.3 has no tracepoints for that. What is
-    /// read of other protocols is measured in any case.
+    /// Whether UDP datagrams are measured. The error says why not: Linux before 6.3 lacks the tracepoints. Other
+    /// protocols are always measured.
     pub fn measures_datagrams(&self) -> Result<(), &Error> {
         self.datagrams.as_ref().map(drop)
     }
 
-    /// Watches instance `napi` at number `place` of the list, which is at most one longer after that. If another instance
-    /// was watched there, it no longer is: instances get new IDs when the interface goes down and up, or its number of
-    /// channels is changed. The counts go on from where they are.
+    /// Observes instance `napi` at index `place`, which may be the first free one. It replaces the instance that was
+    /// observed there: instances get new IDs when the interface goes down and up, or when its number of channels
+    /// changes. The counts continue from their present values.
     pub fn follow(&self, place: usize, napi: u32) -> Result<(), Error> {
         let known = self.watched().napis.len();
         if place > known || place >= SLOTS {
@@ -189,7 +193,7 @@ impl NapiWatch {
         watched.release(old)
     }
 
-    /// Watches no instance at number `place` of the list any more. Its counts stay as they are.
+    /// Stops observing the instance at index `place`. Its counts stay as they are.
     pub fn forget(&self, place: usize) -> Result<(), Error> {
         let slot = self.slot(place)?;
         let mut watched = self.watched();
@@ -197,15 +201,15 @@ impl NapiWatch {
         watched.release(old)
     }
 
-    /// What instance number `place` of the list did since the watch began, without the times. It costs less than
+    /// The counters of the instance at index `place` since the watch began, without the times. Cheaper than
     /// [`NapiWatch::read`].
     pub fn counters(&self, place: usize) -> Result<NapiCounters, Error> {
         let [packets, bytes, polls, full_polls] = self.seen.read(self.slot(place)? * NUMBERS);
         Ok(NapiCounters { packets, bytes, polls, full_polls })
     }
 
-    /// What instance number `place` of the list did since the watch began. A poll is counted with its packets when it has
-    /// ended.
+    /// The counters of the instance at index `place` since the watch began. A poll and its packets are counted when the
+    /// poll has ended.
     pub fn read(&self, place: usize) -> Result<NapiCounts, Error> {
         let NapiCounters { packets, bytes, polls, full_polls } = self.counters(place)?;
         let first = self.slot(place)? * NUMBERS + COUNTERS;
@@ -213,7 +217,7 @@ impl NapiWatch {
         Ok(NapiCounts { packets, bytes, polls, full_polls, delays, held })
     }
 
-    /// The slot of a place, which is its number.
+    /// The slot of an index; both have the same number.
     fn slot(&self, place: usize) -> Result<usize, Error> {
         let watched = self.watched().napis.len();
         if place < watched {
@@ -228,7 +232,7 @@ impl NapiWatch {
 }
 
 impl Watched {
-    /// Counts an instance no longer, unless another place has got its ID.
+    /// Stops counting an instance, unless another index has its ID.
     fn release(&mut self, napi: u32) -> Result<(), Error> {
         if napi == NONE || self.napis.contains(&napi) {
             return Ok(());
@@ -236,7 +240,7 @@ impl Watched {
         self.slots.remove(&napi).map_err(|e| failed("write the map of watched instances", &e))
     }
 
-    /// Counts instance `napi` in `slot`, which is a place of the list or the next one.
+    /// Counts instance `napi` in `slot`, which is in use or is the first free one.
     fn add(&mut self, slot: usize, napi: u32) -> Result<(), Error> {
         let value = [slot as u64, 0, 0, 0];
         self.slots.insert(napi, value, 0).map_err(|e| failed("write the map of watched instances", &e))?;

@@ -21,8 +21,8 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps the first `numbers` numbers of an array map that was made with `BPF_F_MMAPABLE`. The kernel refuses more than
-    /// the map has, rounded up to pages.
+    /// Maps the first `numbers` numbers of an array map that was made with `BPF_F_MMAPABLE`. The kernel refuses more
+    /// than the map has, rounded up to pages.
     pub(super) fn new(map: &impl AsFd, numbers: NonZeroUsize) -> io::Result<Self> {
         let length = numbers.get() * size_of::<u64>();
         // SAFETY: A new mapping, at an address that the kernel chooses.
@@ -50,7 +50,7 @@ impl Drop for Mapped {
     }
 }
 
-/// Has a socket queue the errors that ICMP reports (`IP_RECVERR`, ip(7)).
+/// Makes a socket queue the errors that ICMP reports (`IP_RECVERR`, ip(7)).
 #[cfg(test)]
 pub(super) fn queue_errors(socket: &impl std::os::fd::AsRawFd) -> io::Result<()> {
     let on: libc::c_int = 1;

@@ -1,4 +1,4 @@
-//! AF_XDP as a backend: queues of a network interface, shared out among the workers.
+//! AF_XDP as a backend: the queues of a network interface, distributed over the workers.
 
 use crate::Error;
 use crate::app::PortInfo;

@@ -57,7 +57,7 @@ impl OpenPort for Open {
         if frame.len() > room {
             return Err(Error::Invalid {
                 what: format!("frames of {} bytes", frame.len()),
-                why: format!("a slot has room for {room}; use larger slots"),
+                why: format!("a slot holds at most {room} bytes; use larger slots"),
             });
         }
         let source = MemoryDevice::source(&self.name, frame, frame.len() as u32)?;

@@ -37,27 +37,27 @@ pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
 /// Frame slots per queue for a port without kernel rings. Such a device reports as many descriptors.
 const SLOTS_WITHOUT_KERNEL: u32 = 512;
 
-/// A port as the user chose it, not open yet: what an instance makes its devices from.
+/// A port as the user chose it, not yet open. An instance creates its devices from it.
 ///
 /// [`InterfaceConfig`](crate::device::afxdp::InterfaceConfig), [`MemoryConfig`] and
 /// [`PcapPlay`](crate::device::pcap::PcapPlay) are the backends of this crate. Another crate can bring its own: nothing
 /// here matches on the kind.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Opens the port, once, for all workers. What is missing is reported here, before any worker starts.
+    /// Opens the port once, for all workers. Anything that is missing is reported here, before a worker starts.
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn OpenPort>, Error>;
 }
 
 /// A port of an instance: any [`Backend`].
 pub type PortConfig = Arc<dyn Backend>;
 
-/// What a backend is told when it opens a port.
+/// The context in which a backend opens a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a> {
     /// The port's number, from 0.
     pub number: usize,
     /// Number of workers. Each gets one device of the port.
     pub workers: usize,
-    /// Settings of AF_XDP sockets. Other backends use the size of the rings.
+    /// Settings of AF_XDP sockets. Other backends only use the ring sizes.
     pub sockets: &'a SocketConfig,
     /// The highest packet rate of a queue, if the user stated it.
     pub peak_rate: Option<PacketRate>,
@@ -82,10 +82,10 @@ impl Opening<'_> {
 
 /// An opened port that can give each worker its device.
 pub trait OpenPort: fmt::Debug {
-    /// What the application needs to know of the port.
+    /// The properties that the application needs, such as the MAC address.
     fn info(&self) -> PortInfo;
 
-    /// The port's properties. Those that only a device knows follow from [`learn`](OpenPort::learn).
+    /// The port's properties. [`learn`](OpenPort::learn) adds those that only an open device knows.
     fn report(&self) -> PortReport;
 
     /// Number of frame slots that the device of worker number `worker` can hold.
@@ -103,7 +103,7 @@ pub trait OpenPort: fmt::Debug {
     fn learn(&self, _device: &dyn Device, _report: &mut PortReport) {}
 }
 
-/// What the devices of one worker have in common.
+/// What the devices of one worker share.
 #[derive(Debug)]
 pub struct Share<'a> {
     /// The worker's pool. All its devices receive into it and send from it.
@@ -112,13 +112,13 @@ pub struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    /// What the devices on `pool` share: nothing yet.
+    /// Creates the share of a worker. At first it has only the pool.
     pub fn new(pool: &'a mut Pool) -> Self {
         Self { pool, contexts: Vec::new() }
     }
 
-    /// The pool, and what the worker's devices of one backend share: an AF_XDP UMEM, a DPDK mempool. The first device
-    /// makes it.
+    /// Returns the pool, and the context that the worker's devices of one backend share, such as an AF_XDP UMEM or a
+    /// DPDK mempool. The first device creates it.
     pub fn context<T: 'static>(
         &mut self,
         make: impl FnOnce(&mut Pool) -> Result<T, Error>,
@@ -157,7 +157,7 @@ pub struct PortReport {
 }
 
 units::named! {
-    /// The kind of a port, as documents name it. It says nothing about how the port works: that is the backend's.
+    /// The kind of a port, as named in JSON documents. It does not determine how the port works; the backend does.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum PortKind {
         /// A network interface, opened through AF_XDP.
@@ -208,7 +208,7 @@ units::named! {
     }
 }
 
-/// What is put around each device. From the inside to the outside: faults, trace, capture.
+/// The wrappers around each device, from the inside to the outside: faults, trace, capture.
 #[derive(Clone, Debug, Default)]
 pub struct Wrappers {
     /// The faults to inject. `None` injects none.
@@ -274,8 +274,8 @@ fn monotonic() -> Instant<Monotonic> {
     LinuxCpu.now()
 }
 
-/// What to add to a time of the monotonic clock to get nanoseconds since 1970: the real-time clock less the monotonic
-/// clock.
+/// The real-time clock less the monotonic clock. Added to a time of the monotonic clock, it gives nanoseconds since
+/// 1970.
 pub fn clock_to_realtime() -> Nanos {
     let now = clock_gettime(ClockId::Realtime);
     let realtime = Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);

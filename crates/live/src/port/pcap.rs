@@ -1,4 +1,4 @@
-//! A capture file as a backend: it is played to one worker.
+//! A capture file as a backend. One worker receives its frames.
 
 use units::{Instant, Monotonic};
 

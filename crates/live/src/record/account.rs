@@ -97,7 +97,8 @@ impl Sum {
         }
         for (received, arrivals) in arrivals().filter(|(received, _)| *received > 0) {
             let (first, last) = (arrivals.first.as_nanos(), arrivals.last.as_nanos());
-            self.stamped |= first != arrivals.picked_up.as_nanos();
+            // Old records call frames without a stamp stamped when they were picked up.
+            self.stamped |= arrivals.stamped && first != arrivals.picked_up.as_nanos();
             self.came.push(Came { first, last: first, frames: 1 });
             // Of those between the first and the last it is known only that they are.
             if received > 2 {

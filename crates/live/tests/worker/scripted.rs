@@ -30,6 +30,8 @@ pub const READING: Nanos = Nanos::from_nanos(300);
 pub enum Event {
     /// A frame arrives at a port.
     Frame { port: usize, data: Arc<[u8]> },
+    /// A frame arrives at a port, which does not stamp it.
+    Unstamped { port: usize, data: Arc<[u8]> },
     /// A port's link changes.
     Link { port: usize, state: LinkState },
     /// Someone else has the core for so long.
@@ -89,6 +91,7 @@ impl ScriptedCpu {
             match event {
                 // A ring that is full says so in the port's statistics.
                 Event::Frame { port, data } => _ = self.wires[*port].push(0, data, Some(*at)),
+                Event::Unstamped { port, data } => _ = self.wires[*port].push(0, data, None),
                 Event::Link { port, state } => self.wires[*port].set_state(*state),
                 Event::Stolen(span) => self.time.pass(*span),
                 Event::Stop => self.stop.request(),

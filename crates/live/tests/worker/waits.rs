@@ -21,12 +21,13 @@ struct Always {
     told: Rc<RefCell<Vec<Told>>>,
 }
 
-/// One observation: frames, how late the first was, and the wait before.
+/// One observation: frames, how late the first was and whether that is known, and the wait before.
 #[derive(Clone, Copy)]
 struct Told {
     now: Instant<Monotonic>,
     received: u32,
     lateness: Option<Nanos>,
+    stamped: Option<bool>,
     ended: Option<Ended<Monotonic>>,
 }
 
@@ -38,8 +39,10 @@ impl Always {
 
 impl WaitPolicy<Monotonic> for Always {
     fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
-        let lateness = seen.queues[0].arrivals.map(|arrivals| arrivals.lateness());
-        self.told.borrow_mut().push(Told { now: seen.now, received: seen.received(), lateness, ended: seen.ended });
+        let (now, received, ended) = (seen.now, seen.received(), seen.ended);
+        let arrivals = seen.queues[0].arrivals;
+        let (lateness, stamped) = (arrivals.map(|came| came.lateness()), arrivals.map(|came| came.stamped));
+        self.told.borrow_mut().push(Told { now, received, lateness, stamped, ended });
         let action = if seen.received() > 0 { Action::Poll } else { (self.wait)(seen.now) };
         Decision { action, reason: Reason::Fixed }
     }
@@ -64,6 +67,29 @@ fn a_policy_is_told_how_late_its_waits_end() {
             assert!(wait.began >= pair[0].now && wait.ended <= pair[1].now);
         }
     }
+}
+
+/// Drivers of DPDK, for example, stamp no frame. It may have come right after the poll before.
+#[test]
+fn a_frame_without_a_stamp_came_after_the_poll_before() {
+    let mut script = Script::new(1);
+    script.at(US * 500, Event::Unstamped { port: 0, data: udp(OURS).into() });
+    script.frame(US * 700, 0, &udp(OURS));
+    script.at(MS, Event::Stop);
+    let ended = script.run(DropAll, Always::new(|now| Action::SleepUntil(now + US * 100)));
+    let told = ended.policy.told.borrow();
+    let [(before, blind), (_, stamped)] =
+        *told.windows(2).filter(|pair| pair[1].received == 1).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>()
+    else {
+        panic!("two frames in two polls")
+    };
+    assert_eq!((blind.stamped, stamped.stamped), (Some(false), Some(true)));
+    // All of the sleep, and the time around it in which nothing was seen of the queue.
+    let (slept, late) = (blind.now.since(before.now).unwrap(), blind.lateness.unwrap());
+    assert!((slept.saturating_sub(TICK * 2)..=slept + TICK * 2).contains(&late), "{late} in {slept}");
+    assert!(stamped.lateness.unwrap() < US * 100);
+    // Nothing is known of its lateness, so none is shown.
+    assert_eq!(ended.snapshot.counts.lateness.count(), 1);
 }
 
 #[test]

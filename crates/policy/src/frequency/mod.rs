@@ -1,4 +1,4 @@
-//! How fast must the core run?
+//! Frequency policies inside the packet loop: how fast must the core run?
 //!
 //! ```text
 //!   poll all queues ──► work, transmit ──► wait policy ──► frequency policy.decide() ──► Keep
@@ -16,7 +16,7 @@
 //! | [`L3fwdPower`] | queue counts and a timer | DPDK `l3fwd-power`, legacy mode |
 //! | [`GoalFrequency`] | a latency goal | Apus |
 //!
-//! [`outside`] has the policies that do not see each poll, for loops of other programs.
+//! [`outside`] has policies that do not see each poll, for loops of other programs.
 
 mod fixed;
 mod goal;
@@ -35,7 +35,7 @@ use units::{Hertz, Nanos};
 
 use crate::wait;
 
-/// What a core did since the last decision.
+/// The observation of a core since the last decision.
 #[derive(Debug)]
 pub struct Observation<'a, C> {
     /// The poll as the wait policy sees it: the time, what each queue returned, how full it was, when its frames
@@ -194,7 +194,7 @@ pub(crate) mod tests {
         PStates::steps(Hertz::new(800 * MHZ), Hertz::new(2_200 * MHZ), Hertz::new(100 * MHZ)).unwrap()
     }
 
-    /// The decision after a poll whose queues gave so many frames of so many that waited.
+    /// The decision after a poll. Each queue is given as frames returned and frames that were waiting.
     pub fn poll(policy: &mut impl FrequencyPolicy<Simulated>, now_ns: u64, queues: &[(u32, u32)]) -> Decision {
         poll_after(policy, now_ns, queues, None)
     }

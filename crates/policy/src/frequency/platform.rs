@@ -106,18 +106,17 @@ pub struct Platform {
     /// Power of a polling core at each P-state. `None` if it is unknown: then it is assumed to be proportional to the
     /// frequency.
     pub power: Option<PowerTable>,
-    /// The longest time until the hardware takes up a request: the period of the processor's sequencing timer. About
-    /// 500 us on 2nd Gen Intel Xeon Scalable; 500, 50 or 0 us on the 3rd, by BIOS setting (Intel 637284-001US, section
-    /// 4).
+    /// The longest time from a request until the hardware begins the change: the period of the processor's sequencing
+    /// timer. About 500 us on 2nd Gen Intel Xeon Scalable; 500, 50 or 0 us on the 3rd, by BIOS setting (Intel
+    /// 637284-001US, section 4).
     pub sequencing: Nanos,
-    /// How long the core then executes nothing: about 12 us on the 2nd Gen, some hundred nanoseconds on the 3rd. Same
-    /// source.
+    /// How long the core then halts: about 12 us on the 2nd Gen, some hundred nanoseconds on the 3rd (same source).
     pub stall: Nanos,
 }
 
 impl Platform {
-    /// Power of a polling core at P-state number `state`. Where no power is known, only ratios between two results have
-    /// a meaning.
+    /// Power of a polling core at P-state number `state`. If no power is known, only ratios between two results are
+    /// meaningful.
     pub fn power(&self, state: usize) -> u64 {
         match &self.power {
             Some(PowerTable(table)) => table[state].as_microwatts(),

@@ -44,8 +44,8 @@ units::named! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u8)]
     pub enum PeriodMode {
-        /// From the event: the timer starts with the first packet after the last interrupt. No packet waits longer than the
-        /// timer.
+        /// From the event: the timer starts with the first packet after the last interrupt. No packet waits longer than
+        /// the timer.
         Eqe = "eqe",
         /// From the completion: every further packet restarts the timer. So only the frame count bounds the wait.
         Cqe = "cqe",
@@ -95,7 +95,7 @@ pub struct Sample<C> {
     pub bytes: u64,
     /// Total number of completions (RDMA). 0 if the queue has none.
     pub completions: u64,
-    /// How late the packets since the previous sample were. `None` if nobody measures that.
+    /// How late the packets since the previous sample were. `None` if this is not measured.
     pub delays: Option<Delays>,
 }
 
@@ -176,12 +176,12 @@ impl Decision {
 
 /// Chooses the moderation of one queue in one direction.
 pub trait ModerationPolicy<C> {
-    /// The profile that the policy asked for last, or that it was told is in force. Before the first decision it is the
-    /// one to start with.
+    /// The profile that the policy requested last, or the profile that is in force according to
+    /// [`ModerationPolicy::applied`]. Before the first decision it is the one to start with.
     fn profile(&self) -> Profile;
 
-    /// The longest moderation that the policy would put up with, for callers that moderate several queues by one timer. It
-    /// is longer than [`Self::profile`] while the policy uses no timer only because a timer saves nothing.
+    /// The longest moderation that the policy accepts, for callers that moderate several queues with one timer. It is
+    /// longer than [`Self::profile`] while the policy uses no timer only because a timer saves nothing.
     fn longest(&self) -> Profile {
         self.profile()
     }
@@ -189,13 +189,13 @@ pub trait ModerationPolicy<C> {
     /// Takes a sample and decides whether the profile changes.
     fn decide(&mut self, sample: &Sample<C>) -> Decision;
 
-    /// Must be called when the last [`Action::Apply`] has been carried out, at `now`, with the profile in force since. It
-    /// is another than the one asked for if the machine rounds, limits or refuses it. May also be called when the
-    /// profile in force has changed for another reason.
+    /// Must be called when the last [`Action::Apply`] has been carried out at `now`. `in_force` is the profile in force
+    /// from then on; it differs from the requested one if the machine rounds, limits or refuses it. May also be called
+    /// when the profile in force has changed for another reason.
     fn applied(&mut self, now: Instant<C>, in_force: Profile);
 
-    /// Takes in delays of some more packets since the previous sample. It is for callers that know the delays as a
-    /// histogram over several polls: they call it for each part of it, and then `decide` with a sample without delays.
+    /// Adds delays of packets since the previous sample. This is for callers that have a histogram of delays over
+    /// several polls: they call it for each part of the histogram, and then call `decide` with a sample without delays.
     /// Policies that do not use delays ignore it.
     fn observe(&mut self, _delays: Delays) {}
 }

@@ -1,18 +1,17 @@
-//! How fast must each core run?
+//! Chooses the frequency of each core.
 //!
 //! ```text
 //!   telemetry of a loop ─┐                                             ┌─ core 2 wishes 1.2 GHz ─┐
 //!   packets of a NIC ────┼─► CoreSeen ──► Pace: occupancy ──► policy ──┤                         ├─► the highest ──► Steered
 //!   branch counters ─────┘                                             └─ core 3 wishes 2.6 GHz ─┘     wish
 //! ```
-//! Each core has its own [`Pace`], an instance of any of [`policy::frequency::outside`]'s policies, and its own sensor. Cores
-//! that share a frequency ([`place::Place`]) share the setting: the highest wish is applied, and each core is told what is in
-//! force.
+//! Each core has its own [`Pace`], with any of the policies of [`policy::frequency::outside`], and its own sensor.
+//! Cores that share a frequency ([`place::Place`]) share the setting: the highest request is applied, and each core's
+//! policy learns what is in force.
 //!
-//! The firmware may limit the frequency at any time. The actuator looks for that once a second and at each change, never
-//! asks for more, and tells the policies, which plan with what is granted.
+//! The firmware may limit the frequency at any time. The actuator checks the limit once a second and at each change,
+//! never requests more, and reports it to the policies.
 
-pub mod counters;
 pub mod nic;
 pub mod place;
 #[cfg(test)]
@@ -35,59 +34,59 @@ const IDLE_AFTER: Nanos = Nanos::from_millis(30);
 /// What a sensor has seen of a core. The counters are totals that start at any value; a total that falls starts anew.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CoreSeen {
-    /// Packets received. `None` if nobody counts them.
+    /// Packets received. `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Packets that were lost because the core did not take them in time. `None` if nobody counts them.
+    /// Packets that were lost because the core did not take them in time. `None` if they are not counted.
     pub lost: Option<u64>,
     /// Time of useful work, as the loop itself says. `None` if it says nothing.
     pub busy: Option<Nanos>,
-    /// Polls of the loop, and those that found nothing.
+    /// Polls of the loop, and polls that found no packet.
     pub polls: Option<(u64, u64)>,
     /// Time for which the loop slept or blocked.
     pub slept: Option<Nanos>,
-    /// Packets whose delay was measured, and those that were later than the goal allows.
+    /// Packets whose delay was measured, and packets that were later than the goal allows.
     pub late: Option<(u64, u64)>,
-    /// What the core's branch counters counted since the last reading. Not a total: each reading has its own span.
+    /// Counts of the core's branch counters since the last reading. They are not totals: each reading has its own span.
     pub branches: Option<Branches>,
     /// Time since midnight.
     pub time_of_day: Option<Nanos>,
 }
 
-/// How a core's occupancy is known.
+/// How the occupancy of a core is determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Judge {
-    /// The loop says it: [`CoreSeen::busy`].
+    /// From the loop's own report, [`CoreSeen::busy`].
     Loop,
-    /// By its packets, at a cost that is learned.
+    /// From its packets, with a learned cost per packet.
     Packets(PacketCost),
-    /// By DPDK's threshold for branches, in mispredicted ones per million.
+    /// From its branches, with DPDK's threshold in mispredicted branches per million.
     Threshold(u64),
-    /// By a signature of the branch counters.
+    /// From its branches, with a learned signature.
     Signature(Box<Signature>),
-    /// Not at all: the policy does not ask.
+    /// Not at all: the policy does not need it.
     Nothing,
 }
 
-/// What is in force.
+/// The frequency that is in force in a domain, and its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InForce {
-    /// The frequency that was granted last.
+    /// The last requested frequency, limited to what was granted.
     pub frequency: Hertz,
-    /// The highest frequency that the machine grants now.
+    /// The highest frequency that the machine allows now.
     pub ceiling: Hertz,
 }
 
 units::named! {
-    /// What a core is doing.
+    /// The state of a core's load.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Phase {
-        /// Nothing was seen yet.
+        /// Nothing was observed yet.
         Unknown = "unknown",
-        /// It has no work.
+        /// The core has no work.
         Idle = "idle",
-        /// It has work.
+        /// The core has work.
         Load = "load",
-        /// Nobody knows.
+        /// The load is uncertain.
         Unsure = "unsure",
     }
 }
@@ -97,7 +96,7 @@ units::named! {
 pub enum Reason {
     /// The loop begins.
     Begin,
-    /// Nothing is seen, so the core gets the highest frequency.
+    /// The core cannot be observed, so it gets the highest frequency.
     Blind,
     /// The occupancy is unknown, so the core gets the highest frequency.
     Unsure(Unsure),
@@ -105,40 +104,40 @@ pub enum Reason {
     Policy(PolicyReason),
 }
 
-/// What a core did since its loop began.
+/// Figures of a core since its loop began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
-    /// Time that was seen.
+    /// Time that was observed.
     pub span: Nanos,
     /// The sum of the frequencies in force, weighted by their times, in hertz times nanoseconds.
     pub hertz_nanos: u128,
     /// Time for which the occupancy was known.
     pub known: Nanos,
-    /// The useful part of it.
+    /// The part of `known` that was spent on useful work.
     pub useful: Nanos,
-    /// Packets. `None` if nobody counts them.
+    /// Packets. `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Packets whose delay was measured, and those of them that were late.
+    /// Packets whose delay was measured, and late packets among them.
     pub late: Option<Late>,
-    /// How often the core's wish changed.
+    /// Number of times that the core's request changed.
     pub wishes: u64,
 }
 
 impl Figures {
-    /// The mean of the frequencies in force, weighted by their times. `None` before anything was seen.
+    /// The mean of the frequencies in force, weighted by time. `None` before the first observation.
     pub fn mean_frequency(&self) -> Option<Hertz> {
         let span = u128::from(self.span.as_nanos());
         u64::try_from(self.hertz_nanos.checked_div(span)?).ok().map(Hertz::new)
     }
 
-    /// Share of useful work in millionths, while it was known. `None` if it never was.
+    /// Share of time spent on useful work, in ppm, over the time in which it was known. `None` if it never was.
     pub fn busy_ppm(&self) -> Option<u64> {
         let known = u128::from(self.known.as_nanos());
         u64::try_from((u128::from(self.useful.as_nanos()) * 1_000_000).checked_div(known)?).ok()
     }
 }
 
-/// Steers the frequency of one core by a policy.
+/// The controller of one core: chooses its frequency by a policy.
 #[derive(Clone, Debug)]
 pub struct Pace<C> {
     policy: Outside<C>,
@@ -147,14 +146,14 @@ pub struct Pace<C> {
     before: Option<(Instant<C>, CoreSeen)>,
     occupancy: Option<Occupancy>,
     phase: Phase,
-    /// Since when no packet, or no useful work, was seen.
+    /// Time since which no packet, or no useful work, was observed.
     quiet: Option<Instant<C>>,
     is_safe: bool,
     figures: Figures,
 }
 
 impl<C> Pace<C> {
-    /// A controller that asks `policy` and judges by `judge`.
+    /// Creates a controller with a policy. `judge` determines the occupancy.
     pub fn new(policy: Outside<C>, judge: Judge, in_force: InForce) -> Self {
         let figures = Figures {
             span: Nanos::ZERO,
@@ -169,37 +168,37 @@ impl<C> Pace<C> {
         Self { policy, judge, in_force, before, occupancy, phase, quiet, is_safe: false, figures }
     }
 
-    /// What is in force, as far as is known.
+    /// The frequency in force, as far as is known.
     pub fn in_force(&self) -> InForce {
         self.in_force
     }
 
-    /// What the policy wants.
+    /// The frequency that the policy requests.
     pub fn wish(&self) -> Hertz {
         self.policy.requested()
     }
 
-    /// What the core is doing.
+    /// The state of the core's load.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The share of useful work in the last span. `None` before the first.
+    /// The occupancy in the last span. `None` before the first span.
     pub fn occupancy(&self) -> Option<Occupancy> {
         self.occupancy
     }
 
-    /// What the core did since the beginning.
+    /// The figures since the beginning.
     pub fn figures(&self) -> Figures {
         self.figures
     }
 
-    /// How the occupancy is known, with what was learned.
+    /// How the occupancy is determined, including what was learned.
     pub fn judge(&self) -> &Judge {
         &self.judge
     }
 
-    /// The goal's policy, if that is the one.
+    /// The policy, if it is the goal policy.
     pub fn goal(&self) -> Option<&Goal<C>> {
         match &self.policy {
             Outside::Goal(goal) => Some(goal),
@@ -240,7 +239,7 @@ impl<C> Pace<C> {
         }
     }
 
-    /// Says what the core is doing. Packets say it, where they are counted, whatever they cost.
+    /// Determines the state of the load: from packets if they are counted, otherwise from the occupancy.
     fn note_phase(&mut self, now: Instant<C>, packets: Option<u64>, occupancy: Occupancy) {
         let works = match (packets, occupancy) {
             (Some(packets), _) => Some(packets > 0),
@@ -262,7 +261,7 @@ impl<C> Pace<C> {
     }
 }
 
-/// How much a total has grown. `None` if it is unknown, or has started anew.
+/// The growth of a total. `None` if it is unknown, or if the total was reset.
 fn grown(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now?.checked_sub(then?)
 }

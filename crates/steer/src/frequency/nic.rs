@@ -1,4 +1,4 @@
-//! What the NIC of a polling process says of its core.
+//! Estimates the load of a polling core from the counters of the NIC that it polls.
 
 use host::nic::Counted;
 use units::{Instant, Nanos};
@@ -6,20 +6,20 @@ use units::{Instant, Nanos};
 use super::CoreSeen;
 use crate::seam::{Blind, Reading, Sensor};
 
-/// Sees the packets of an interface, which a core polls.
+/// The sensor that reads the packet counters of an interface which a core polls.
 pub struct NicSensor {
     counted: Counted,
-    /// Reads the time of day, where the policy asks for it.
+    /// Reads the time of day, for policies that need it.
     time_of_day: Option<fn() -> Option<Nanos>>,
 }
 
 impl NicSensor {
-    /// Reads these counters.
+    /// Creates a sensor of these counters.
     pub fn new(counted: Counted) -> Self {
         Self { counted, time_of_day: None }
     }
 
-    /// Reads the time of day too.
+    /// Also reads the time of day.
     #[must_use]
     pub fn with_time_of_day(mut self, read: fn() -> Option<Nanos>) -> Self {
         self.time_of_day = Some(read);

@@ -1,4 +1,4 @@
-//! Where a core's frequency is set, and by whose wish.
+//! Where the frequency of a core is set. Cores that share a frequency get the highest one that any of them requests.
 //!
 //! | way | setting | for |
 //! | --- | --- | --- |
@@ -18,16 +18,16 @@ use super::InForce;
 use crate::seam::{Acted, Actuator, Away, Lost, Standing};
 
 units::named! {
-    /// By which setting a frequency is steered.
+    /// The setting that controls a frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Way {
-        /// The governor `userspace`.
+        /// The frequency of the governor `userspace`, scaling_setspeed.
         Setspeed = "setspeed",
-        /// The policy's limits.
+        /// The lowest and the highest frequency of the cpufreq policy.
         Limits = "limits",
-        /// The HWP request of each CPU.
+        /// The HWP request of each CPU, MSR 0x774.
         Hwp = "hwp",
-        /// The energy-performance preference.
+        /// The energy-performance preference of the cpufreq policy.
         Epp = "epp",
     }
 }
@@ -37,26 +37,26 @@ const HWP_STEP: Hertz = Hertz::new(100_000_000);
 /// Steps into which a range without a list of frequencies is divided, at most.
 const STEPS: u64 = 16;
 
-/// CPUs that have one frequency, and how it is set.
+/// CPUs that share one frequency, and the setting that controls it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// What the kernel's policy offers.
+    /// The kernel's cpufreq policy of these CPUs.
     pub domain: Domain,
     /// How the frequency is set.
     pub way: Way,
-    /// The frequencies that are asked for.
+    /// The frequencies that can be requested.
     pub pstates: PStates,
-    /// The settings that are moved: one, or that of each CPU with HWP requests.
+    /// The settings that are written: one for each CPU with HWP requests, otherwise one.
     settings: Vec<AnySetting>,
 }
 
 impl Place {
-    /// The best way for a domain: the kernel's own speed if it can be set, else its limits.
+    /// The best way for a domain: `setspeed` if the driver supports it, else `limits`.
     pub fn best(domain: &Domain) -> Way {
         if domain.has_userspace { Way::Setspeed } else { Way::Limits }
     }
 
-    /// A domain that is set in this way. `Err`: why that is impossible.
+    /// Creates a place from a domain and a way. The error says why this combination is impossible.
     pub fn new(domain: Domain, way: Way) -> Result<Self, String> {
         let policy = domain.policy;
         let settings: Vec<AnySetting> = match way {
@@ -76,12 +76,12 @@ impl Place {
         Ok(Self { domain, way, pstates, settings })
     }
 
-    /// The settings of `host` that it stands for.
+    /// The corresponding settings of the crate `host`.
     pub fn settings(&self) -> &[AnySetting] {
         &self.settings
     }
 
-    /// The value that asks for a frequency.
+    /// The value that requests a frequency.
     pub fn value(&self, frequency: Hertz) -> Value {
         match self.way {
             Way::Setspeed => Governor::set_speed(frequency),
@@ -97,7 +97,7 @@ impl Place {
         (high.saturating_sub(frequency.as_hertz()) * 255).checked_div(high - low).unwrap_or(0).min(255)
     }
 
-    /// The frequency that a value asks for. `None` if it asks for none.
+    /// The frequency that a value requests. `None` if it requests none.
     pub fn frequency(&self, value: &Value) -> Option<Hertz> {
         let khz = |text: &str| text.parse::<u64>().ok().map(|khz| Hertz::new(khz * 1_000));
         match self.way {
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-/// The frequencies that can be asked for.
+/// The frequencies that can be requested.
 fn pstates(domain: &Domain, way: Way) -> Option<PStates> {
     if way != Way::Hwp && !domain.frequencies.is_empty() {
         return PStates::new(&domain.frequencies);
@@ -132,20 +132,20 @@ fn pstates(domain: &Domain, way: Way) -> Option<PStates> {
     PStates::new(&all)
 }
 
-/// The steered settings, which all actuators share.
+/// The controlled settings, which all actuators share.
 pub type Shared = Arc<Mutex<Steered>>;
 
-/// A domain, and what its cores wish.
+/// A domain, and the frequencies that its cores request.
 #[derive(Debug)]
 pub struct Highest {
     place: Place,
     access: Access,
-    /// The steered settings, and the number of the domain's first one. `None`: nothing is changed.
+    /// The controlled settings, and the index of the domain's first one. `None`: nothing is changed (dry run).
     steered: Option<(Shared, usize)>,
     wishes: Vec<Option<Hertz>>,
     asked: Option<Hertz>,
     in_force: InForce,
-    /// How often something else was asked for.
+    /// Number of times that a different frequency was requested.
     changes: u64,
     lost: Option<Lost>,
 }
@@ -159,8 +159,8 @@ pub struct Core {
 }
 
 impl Highest {
-    /// An actuator for each of `cores` cores of a domain. `steered`: the steered settings, with the number of the
-    /// domain's first one; `None` changes nothing and says that it did.
+    /// Creates an actuator for each of `cores` cores of a domain. `steered`: the controlled settings, with the index of
+    /// the domain's first one; with `None` the actuators change nothing, but report success.
     pub fn of(place: Place, access: &Access, steered: Option<(Shared, usize)>, cores: usize) -> Vec<Core> {
         let ceiling = ceiling(&place, access);
         let frequency = place.domain.current(access).ok().flatten().unwrap_or(ceiling).min(ceiling);
@@ -172,7 +172,7 @@ impl Highest {
         (0..cores).map(|core| Core { shared: shared.clone(), core, known: in_force }).collect()
     }
 
-    /// Looks whether the firmware has changed its limit. Returns why, if it has.
+    /// Checks whether the firmware has changed its limit. Returns a message if it has.
     fn look_up(&mut self) -> Option<String> {
         let ceiling = ceiling(&self.place, &self.access);
         if ceiling == self.in_force.ceiling {
@@ -182,11 +182,11 @@ impl Highest {
         self.in_force.frequency = self.in_force.frequency.min(ceiling);
         Some(match ceiling < was {
             true => format!("the firmware now limits the frequency to {ceiling}"),
-            false => format!("the firmware now allows {ceiling}"),
+            false => format!("the firmware now allows up to {ceiling}"),
         })
     }
 
-    /// Applies the highest wish.
+    /// Applies the highest request.
     fn apply(&mut self) -> Acted<InForce> {
         if let Some(lost) = &self.lost {
             return Acted::Lost(lost.clone());
@@ -214,7 +214,7 @@ impl Highest {
         }
     }
 
-    /// Writes. `Some`: what went otherwise.
+    /// Writes the settings. `Some` if the outcome is not as wanted.
     fn move_to(&mut self, wanted: Hertz) -> Option<Acted<InForce>> {
         let Some((steered, first)) = &self.steered else {
             self.in_force.frequency = wanted;
@@ -282,7 +282,7 @@ impl Highest {
 }
 
 impl Core {
-    /// How often another frequency was asked for, by any core of the domain.
+    /// Number of frequency changes requested for the domain.
     pub fn changes(&self) -> u64 {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).changes
     }
@@ -292,7 +292,7 @@ impl Core {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).place.clone()
     }
 
-    /// What is in force.
+    /// The frequency that is in force, and its limit.
     pub fn in_force(&self) -> InForce {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).in_force
     }
@@ -310,7 +310,7 @@ impl<C> Actuator<C> for Core {
         acted
     }
 
-    /// Nothing is ever on its way: the kernel answers at once.
+    /// Never called for a pending setting: the kernel answers at once.
     fn look(&mut self, _: Instant<C>) -> Acted<InForce> {
         Acted::InForce
     }

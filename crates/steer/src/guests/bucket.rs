@@ -1,8 +1,8 @@
-//! A token bucket: so many at once, and so many a second.
+//! A token bucket: limits a burst and the rate per second.
 
 use units::{Instant, Monotonic, Nanos};
 
-/// Tokens in millionths, so that slow rates lose nothing to rounding.
+/// Tokens are counted in millionths, so that rounding does not affect low rates.
 const WHOLE: u64 = 1_000_000;
 
 /// A bucket, full at the beginning.
@@ -21,7 +21,7 @@ impl Bucket {
         Self { per_second, most: per_second, level: per_second, at: now }
     }
 
-    /// The whole tokens that are there now.
+    /// Number of whole tokens available now.
     pub fn left(&mut self, now: Instant<Monotonic>) -> u64 {
         let passed = now.since(self.at).unwrap_or(Nanos::ZERO).as_nanos();
         // Beyond a second it is full anyway.
@@ -43,13 +43,13 @@ impl Bucket {
         is_there
     }
 
-    /// Takes this many tokens, at most those that are there.
+    /// Takes this many tokens, or all that are available.
     pub fn spend(&mut self, now: Instant<Monotonic>, tokens: u64) {
         let left = self.left(now);
         self.level -= tokens.min(left) * WHOLE;
     }
 
-    /// When `tokens` are there, at most as many as fit.
+    /// When `tokens` will be available, or as many as the bucket can hold.
     pub fn has_at(&self, tokens: u64) -> Instant<Monotonic> {
         let missing = (tokens * WHOLE).min(self.most).saturating_sub(self.level);
         self.at + Nanos::from_nanos((u128::from(missing) * 1_000_000_000).div_ceil(u128::from(self.per_second)) as u64)

@@ -1,4 +1,4 @@
-//! A message while it is carried out: what it means, whether it is allowed, what it changes, what is answered.
+//! Processes one message: interprets it, checks whether it is allowed, applies the change and answers.
 
 use units::{Hertz, Instant, Monotonic, Nanos};
 
@@ -10,7 +10,7 @@ use super::record::{Applied, Outside};
 use super::server::Server;
 use policy::Goal;
 
-/// What became of a message.
+/// The outcome of a message.
 pub(super) struct Done {
     pub(super) asked: String,
     pub(super) vcpu: Option<u16>,
@@ -28,7 +28,7 @@ impl Done {
     }
 }
 
-/// A message while it is carried out.
+/// A message that is being processed.
 pub(super) struct Call<'s, O> {
     pub(super) server: &'s mut Server,
     pub(super) now: Instant<Monotonic>,
@@ -38,7 +38,7 @@ pub(super) struct Call<'s, O> {
     pub(super) outside: &'s mut O,
 }
 
-/// What a request changes of a vCPU's wishes.
+/// The change that a request makes to a vCPU's requests in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Level(Level),
@@ -51,9 +51,9 @@ enum Change {
 }
 
 impl Change {
-    /// A request that is carried out whatever the rate: one for the highest frequency, so that a guest that asks too often
-    /// is not left slow. It changes something only if a request within the rate has changed it before, so there are at
-    /// most twice as many changes as the rate allows.
+    /// Whether a request is carried out regardless of the rate. This holds for the highest frequency, so that a guest
+    /// that sends too many requests does not stay slow. Such a request changes something only if a request within the
+    /// rate made a change before, so there are at most twice as many changes as the rate allows.
     const fn is_always_allowed(self) -> bool {
         matches!(self, Self::Level(Level::Max))
     }
@@ -68,7 +68,7 @@ impl<O: Outside> Call<'_, O> {
         let done = match Packet::read(bytes) {
             Packet::Connect | Packet::RemovePolicy => {
                 let asked = if Packet::read(bytes) == Packet::Connect { "connect" } else { "remove-policy" };
-                let done = Done::refused(asked, "nothing to do".into());
+                let done = Done::refused(asked, "no action needed".into());
                 return Some(Done { verdict: Verdict::Granted, ..done });
             }
             Packet::Query(query, resource) => {
@@ -89,7 +89,7 @@ impl<O: Outside> Call<'_, O> {
                 }
                 let vcpu = u16::try_from(resource).ok().filter(|_| !query.is_of_all());
                 return Some(match done {
-                    Ok(_) => Done { verdict: Verdict::Granted, vcpu, ..Done::refused(query.name(), "told".into()) },
+                    Ok(_) => Done { verdict: Verdict::Granted, vcpu, ..Done::refused(query.name(), "answered".into()) },
                     Err(why) => Done { vcpu, ..Done::refused(query.name(), why) },
                 });
             }
@@ -109,7 +109,7 @@ impl<O: Outside> Call<'_, O> {
             }
             Packet::Policy(dpdk::Policy::Workload(workload, vcpus)) => self.workload(workload, &vcpus),
             Packet::Policy(dpdk::Policy::Unsupported(name)) => {
-                let why = format!("the policy {name} needs what the host does not see of the guest");
+                let why = format!("the policy {name} needs data about the guest that the host does not have");
                 Done::refused(&format!("policy {name}"), why)
             }
             Packet::Policy(dpdk::Policy::Invalid(why)) => Done::refused("policy", why),
@@ -152,14 +152,14 @@ impl<O: Outside> Call<'_, O> {
         self.one().answer(channel, answer.as_bytes());
     }
 
-    /// The vCPU that a DPDK program means.
+    /// The vCPU that a DPDK packet refers to.
     fn vcpu_of(&self, core: dpdk::Core) -> Result<u16, String> {
         match core {
             dpdk::Core::Virtual(number) => u16::try_from(number).map_err(|_| format!("there is no vCPU {number}")),
             dpdk::Core::Physical(cpu) => {
                 let mut vcpus = self.server.guests[self.guest].vcpus.iter();
                 let found = vcpus.find(|(_, vcpu)| vcpu.cpu().is_ok_and(|at| u64::from(at) == cpu));
-                found.map(|(number, _)| *number).ok_or_else(|| format!("CPU {cpu} is not one of this guest's"))
+                found.map(|(number, _)| *number).ok_or_else(|| format!("no vCPU of this guest runs on CPU {cpu}"))
             }
         }
     }
@@ -174,7 +174,7 @@ impl<O: Outside> Call<'_, O> {
         self.outside.frequency(cpu)
     }
 
-    /// The vCPUs 0 to n that an answer to a query is about.
+    /// The vCPUs 0 to n that the answer to a query must list.
     fn query(&self, query: dpdk::Query, resource: u64) -> Result<Vec<u16>, String> {
         let guest = &self.server.guests[self.guest];
         if !self.is_within {
@@ -191,7 +191,7 @@ impl<O: Outside> Call<'_, O> {
         }
         match u16::try_from(resource).ok().filter(listed) {
             Some(vcpu) if usize::from(vcpu) < dpdk::MOST_VCPUS => Ok(all),
-            Some(_) => Err(format!("an answer has room for vCPUs 0 to {}", dpdk::MOST_VCPUS - 1)),
+            Some(_) => Err(format!("an answer can only hold vCPUs 0 to {}", dpdk::MOST_VCPUS - 1)),
             None => Err(format!("the manifest has no vCPU {resource}")),
         }
     }
@@ -211,10 +211,10 @@ impl<O: Outside> Call<'_, O> {
         let done: Vec<Done> = done.collect();
         // The worst of them; each of them is one of `vcpus`, of which there is at least one.
         let worst = done.into_iter().max_by_key(|done| done.verdict as u8);
-        worst.unwrap_or_else(|| Done::refused(&asked, "it names no vCPU".into()))
+        worst.unwrap_or_else(|| Done::refused(&asked, "it lists no vCPU".into()))
     }
 
-    /// Changes the wishes of a vCPU, and says what became of that.
+    /// Changes the wishes of a vCPU. Returns the outcome.
     fn change(&mut self, asked: &str, number: u16, change: Change) -> Done {
         let refused = |why: String| Done { vcpu: Some(number), ..Done::refused(asked, why) };
         let guest = &mut self.server.guests[self.guest];
@@ -236,7 +236,7 @@ impl<O: Outside> Call<'_, O> {
                 wish.level = Some(level);
                 if let (Level::Khz(khz), Some(domain)) = (level, domain) {
                     let (least, most) = guest.range(vcpu, domain);
-                    let bound = || format!("{least} to {most} kHz are possible");
+                    let bound = || format!("the range is {least} to {most} kHz");
                     limited = (!(least..=most).contains(&domain.at_least(khz)) || khz > domain.highest()).then(bound);
                 }
             }
@@ -245,7 +245,7 @@ impl<O: Outside> Call<'_, O> {
                     let (least, most) = guest.range(vcpu, domain);
                     let now = guest.resolved(vcpu, domain).unwrap_or(most);
                     let next = if is_up { domain.above(now) } else { domain.below(now) }.clamp(least, most);
-                    limited = (next == now).then(|| format!("{now} kHz is the end of what is possible"));
+                    limited = (next == now).then(|| format!("{now} kHz is already the end of the range"));
                     wish.level = Some(Level::Khz(next));
                 }
                 None if is_up => wish.level = Some(Level::Max),
@@ -253,7 +253,7 @@ impl<O: Outside> Call<'_, O> {
             },
             Change::Turbo { is_allowed } => {
                 if domain.is_some_and(|domain| domain.nominal.is_none()) {
-                    return refused("the core has no turbo frequency, or does not tell which one it is".into());
+                    return refused("the core has no turbo frequency, or its driver does not report one".into());
                 }
                 wish.is_without_turbo = !is_allowed;
                 wish.level = wish.level.or(Some(Level::Max));
@@ -298,12 +298,12 @@ impl<O: Outside> Call<'_, O> {
         let idle = cpu.as_ref().ok().and_then(|cpu| self.server.idle.get(cpu));
         let idle_trouble = idle.filter(|force| force.wanted.is_some()).and_then(|force| force.applied.why());
         let (verdict, why) = match (cpu, index) {
-            _ if change == Change::Release => (Verdict::Granted, "it has no wishes any more".to_owned()),
+            _ if change == Change::Release => (Verdict::Granted, "all requests are withdrawn".to_owned()),
             (Err(why), _) => (Verdict::Held, why.clone()),
             (Ok(_), _) if is_about_idle && idle_trouble.is_some() => {
                 (Verdict::Held, idle_trouble.unwrap_or_default().to_owned())
             }
-            (Ok(_), _) if matches!(change, Change::Idle(_)) => (Verdict::Granted, "as asked".into()),
+            (Ok(_), _) if matches!(change, Change::Idle(_)) => (Verdict::Granted, "as requested".into()),
             (Ok(cpu), None) => (Verdict::Held, format!("CPU {cpu} has no frequency scaling")),
             (Ok(_), Some(index)) => {
                 let wish = guest.resolved(vcpu, &self.server.domains[index]);
@@ -314,7 +314,7 @@ impl<O: Outside> Call<'_, O> {
                         _ => (Verdict::Held, why),
                     },
                     (None, Some(why)) => (Verdict::Limited, why),
-                    (None, None) => (Verdict::Granted, "as asked".into()),
+                    (None, None) => (Verdict::Granted, "as requested".into()),
                 }
             }
         };
@@ -330,7 +330,7 @@ impl<O: Outside> Call<'_, O> {
     }
 }
 
-/// In kHz, rounded up: at least what was asked for.
+/// The frequency in kHz, rounded up so that it is at least the requested one.
 fn khz_of(frequency: Hertz) -> u32 {
     u32::try_from(frequency.as_hertz().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

@@ -6,8 +6,8 @@
 //!   0 resource_id u64 │ 8 unit u32 │ 12 command u32 │ 16 vm_name [u8; 32] │ 48 turbo, priority       answer, 184 bytes
 //! ```
 //! Source: DPDK 22.11, lib/power/rte_power_guest_channel.h, with the offsets that GCC gives these structures on x86-64
-//! (`tests/dpdk.rs` compares them where the header is installed). Numbers have the byte order of the machine, which guest
-//! and host share.
+//! (`tests/dpdk.rs` compares them where the header is installed). Numbers have the byte order of the machine, which
+//! guest and host share.
 //!
 //! The packet names a virtual machine (`vm_name`). That name is ignored: the channel on which a packet arrives decides
 //! whose it is.
@@ -18,7 +18,7 @@ pub const LENGTH: usize = 464;
 pub const FREQ_LIST_LENGTH: usize = 88;
 /// Length of an answer with capabilities, in bytes.
 pub const CAPS_LIST_LENGTH: usize = 184;
-/// Number of vCPUs that a packet has room for (`RTE_POWER_MAX_VCPU_PER_VM`).
+/// Maximum number of vCPUs in a packet (`RTE_POWER_MAX_VCPU_PER_VM`).
 pub const MOST_VCPUS: usize = 8;
 
 const UNIT: usize = 8;
@@ -43,7 +43,7 @@ const CAPS_LIST: u32 = 4;
 pub enum Core {
     /// A vCPU of the guest.
     Virtual(u64),
-    /// A CPU of the host, which guests know only if somebody told them.
+    /// A CPU of the host. A guest knows its number only if it was configured there.
     Physical(u64),
 }
 
@@ -94,12 +94,12 @@ impl Query {
 }
 
 units::named! {
-    /// How busy a guest says that its vCPUs are (`RTE_POWER_POLICY_WORKLOAD`).
+    /// Workload that a guest states for its vCPUs (`RTE_POWER_POLICY_WORKLOAD`), and the frequency that it causes.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Workload {
         /// The highest frequency.
         High = "high",
-        /// The middle one of the frequencies.
+        /// The frequency in the middle of the list.
         Medium = "medium",
         /// The lowest frequency.
         Low = "low",
@@ -113,7 +113,7 @@ pub enum Policy {
     Workload(Workload, Vec<u8>),
     /// A kind of policy that Apus does not carry out; the text is its name.
     Unsupported(&'static str),
-    /// A number that names no policy, no workload, or too many vCPUs; the text says which.
+    /// An invalid policy: unknown policy, unknown workload or too many vCPUs. The text says which.
     Invalid(String),
 }
 
@@ -128,19 +128,19 @@ pub enum Packet {
     Policy(Policy),
     /// Remove the policy. DPDK's host program does not answer, so neither does Apus.
     RemovePolicy,
-    /// Asks something.
+    /// A query, with the number of the resource.
     Query(Query, u64),
     /// A command, or a unit of a scaling command, that DPDK 22.11 does not have.
     Unknown {
         /// The command.
         command: u32,
-        /// Its unit.
+        /// The unit of the scaling command.
         unit: u32,
     },
 }
 
 impl Packet {
-    /// Reads a request. Every packet has a meaning, if only [`Packet::Unknown`].
+    /// Reads a request. A packet without a known meaning is [`Packet::Unknown`].
     pub fn read(bytes: &[u8; LENGTH]) -> Self {
         let (command, unit, resource) = (word(bytes, COMMAND), word(bytes, UNIT), long(bytes, 0));
         match command {
@@ -215,7 +215,7 @@ pub fn request(command: u32, unit: u32, resource: u64) -> [u8; LENGTH] {
     bytes
 }
 
-/// The answer to a request that was carried out or not: the request itself, with another command.
+/// The answer to a request: the request itself, with the command ACK if it was carried out, or NACK.
 pub fn acknowledged(request: &[u8; LENGTH], is_good: bool) -> [u8; LENGTH] {
     let mut bytes = *request;
     let command = if is_good { ACK } else { NACK };
@@ -223,8 +223,8 @@ pub fn acknowledged(request: &[u8; LENGTH], is_good: bool) -> [u8; LENGTH] {
     bytes
 }
 
-/// The answer to a query of frequencies, in kHz by vCPU; 0 is unknown. `None` refuses: a packet of the length that the
-/// guest waits for, with the command NACK.
+/// The answer to a query of frequencies, in kHz by vCPU; 0 is unknown. `None` refuses the query: the packet then has
+/// the length that the guest expects, and the command NACK.
 pub fn frequencies(request: &[u8; LENGTH], known: Option<&[u32]>) -> [u8; FREQ_LIST_LENGTH] {
     let mut bytes = [0; FREQ_LIST_LENGTH];
     bytes[..HEAD].copy_from_slice(&request[..HEAD]);

@@ -1,4 +1,4 @@
-//! A guest: its vCPUs with their wishes, its channels, and what it may still send.
+//! A guest: its vCPUs with their requests, its channels, and its remaining allowance to send.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::machine::{Domain, Manifest, Place};
 use super::parser::Parser;
 use super::record::Counts;
 
-/// Bytes per second that a guest may send in addition to four packets for each allowed request.
+/// Bytes per second that a guest may send, in addition to four DPDK packets for each allowed request.
 const SPARE_BYTES: u32 = 65_536;
-/// Room for answers that a guest has not read, per channel in bytes: eight of DPDK's.
+/// Buffer for answers that a guest has not read, in bytes per channel: eight DPDK answers.
 pub const OUTBOX: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub(super) enum Level {
     Khz(u32),
 }
 
-/// What a vCPU asks for.
+/// The requests of a vCPU that have not been withdrawn.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Wish {
     pub(super) level: Option<Level>,
@@ -35,12 +35,14 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// A goal alone asks for the highest frequency: the host does not see how late the guest's packets are.
+    /// The requested frequency. A goal alone requests the highest one, because the host does not see how late the
+    /// guest's packets are.
     pub(super) fn level(&self) -> Option<Level> {
         self.level.or(self.goal.map(|_| Level::Max))
     }
 
-    /// Half of a goal may go to waking up: the other half is left for what happens after it.
+    /// The idle-state limit. For a goal it is half of the latency: waking up may take one half, and the rest of the
+    /// path the other.
     pub(super) fn idle(&self) -> Option<Nanos> {
         let of_goal = self.goal.map(|goal| Nanos::from_nanos(goal.latency.as_nanos() / 2));
         self.idle.into_iter().chain(of_goal).min()
@@ -55,7 +57,7 @@ pub(super) struct Vcpu {
 }
 
 impl Vcpu {
-    /// The CPU on which its wishes count.
+    /// The CPU to which its requests apply.
     pub(super) fn cpu(&self) -> Result<u32, String> {
         match &self.place {
             Place::Pinned(cpu) if self.cpus.contains(*cpu) => Ok(*cpu),
@@ -63,11 +65,11 @@ impl Vcpu {
                 Err(format!("the vCPU is pinned to CPU {cpu}, and the manifest allows CPU {}", self.cpus))
             }
             Place::Floating(cpus) => Err(format!("the vCPU may run on CPUs {cpus}; pin it to one")),
-            Place::Unknown(why) => Err(format!("where the vCPU runs is unknown: {why}")),
+            Place::Unknown(why) => Err(format!("it is unknown on which CPU the vCPU runs: {why}")),
         }
     }
 
-    /// Whether it may run on `cpu`. One whose place is unknown may be wherever the manifest says.
+    /// Whether it may run on `cpu`. If its place is unknown, it may run on any CPU in the manifest.
     pub(super) fn may_be(&self, cpu: u32) -> bool {
         match self.place {
             Place::Unknown(_) => self.cpus.contains(cpu),
@@ -92,14 +94,14 @@ pub(super) struct Guest {
     pub(super) requests: Bucket,
     pub(super) bytes: Bucket,
     pub(super) counts: Counts,
-    /// Messages above the rate that no record has told of yet.
+    /// Messages above the rate that were not yet logged.
     pub(super) untold: u64,
 }
 
 impl Guest {
     pub(super) fn new(manifest: Manifest, now: Instant<Monotonic>) -> Self {
         let channel = |_| Channel { parser: Parser::default(), out: Vec::with_capacity(OUTBOX) };
-        let unknown = || Place::Unknown("it was not looked up yet".into());
+        let unknown = || Place::Unknown("it has not been looked up yet".into());
         let vcpu = |cpus: &CpuSet| Vcpu { cpus: cpus.clone(), place: unknown(), wish: Wish::default() };
         let rate = manifest.requests_per_second;
         Self {
@@ -123,7 +125,7 @@ impl Guest {
         }
     }
 
-    /// The step of a domain that a vCPU asks for.
+    /// The step of a domain that a vCPU requests.
     pub(super) fn resolved(&self, vcpu: &Vcpu, domain: &Domain) -> Option<u32> {
         let (least, most) = self.range(vcpu, domain);
         Some(match vcpu.wish.level()? {

@@ -1,11 +1,11 @@
-//! What guests may share: the machine's CPUs with their frequencies, and the manifests that say whose they are.
+//! The machine's CPUs and their frequencies, and the manifests that state which guest may use them.
 
 use std::collections::BTreeMap;
 
 use host::CpuSet;
 use units::Hertz;
 
-/// CPUs that have one frequency (a cpufreq policy).
+/// CPUs that share one frequency: a cpufreq policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Domain {
     /// Number of the cpufreq policy.
@@ -14,15 +14,15 @@ pub struct Domain {
     pub cpus: CpuSet,
     /// The frequencies that it can be fixed at, in kHz, the lowest first; not empty.
     pub steps: Vec<u32>,
-    /// The highest step that is not turbo. `None` if there is no turbo frequency, or if it is not known.
+    /// The highest step that is not turbo. `None` if there is no turbo frequency, or if it is unknown.
     pub nominal: Option<u32>,
 }
 
-/// The distance of steps where the driver names none (intel_pstate), in kHz: the unit of its ratio.
+/// Distance between steps in kHz if the driver lists no steps (intel_pstate): the unit of its ratio.
 const STEP: u32 = 100_000;
 
 impl Domain {
-    /// The steps between two frequencies, for drivers that name none.
+    /// The steps between two frequencies, for drivers that list none.
     pub fn steps_between(least: u32, most: u32) -> Vec<u32> {
         let between = (least / STEP + 1..most.div_ceil(STEP)).map(|ratio| ratio * STEP);
         let mut steps: Vec<u32> = std::iter::once(least).chain(between).chain([most]).collect();
@@ -61,12 +61,12 @@ impl Domain {
     }
 }
 
-/// What a guest may do.
+/// What a guest may request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Manifest {
-    /// Its name, for people.
+    /// Name of the guest.
     pub name: String,
-    /// The vCPUs that may ask, each with the CPUs that it may be pinned to.
+    /// The vCPUs for which requests are accepted, each with the host CPUs to which it may be pinned.
     pub vcpus: BTreeMap<u16, CpuSet>,
     /// The lowest frequency that its requests may cause. `None`: the hardware's.
     pub min_frequency: Option<Hertz>,
@@ -76,7 +76,7 @@ pub struct Manifest {
     pub may_limit_idle: bool,
     /// Whether it may ask for the frequencies of its cores (DPDK's queries).
     pub may_query: bool,
-    /// Requests that are carried out per second.
+    /// Maximum number of requests per second that are carried out.
     pub requests_per_second: u32,
     /// Number of its channels.
     pub channels: usize,
@@ -88,8 +88,8 @@ impl Manifest {
         self.vcpus.values().fold(CpuSet::new(), |all, cpus| all.union(cpus))
     }
 
-    /// The lowest and the highest step that it may cause. If no step lies within its limits, the one above its lower
-    /// limit is both.
+    /// The lowest and the highest step that the guest may cause. If no step lies within its limits, both are the step
+    /// above its lower limit.
     pub fn range(&self, domain: &Domain) -> (u32, u32) {
         let khz = |frequency: Hertz| u32::try_from(frequency.as_hertz() / 1_000).unwrap_or(u32::MAX);
         let least = self.min_frequency.map_or(domain.lowest(), |least| domain.at_least(khz(least)));
@@ -103,9 +103,9 @@ impl Manifest {
 pub enum Place {
     /// On this CPU only.
     Pinned(u32),
-    /// On any of these CPUs, as the scheduler likes.
+    /// On any of these CPUs, as the scheduler decides.
     Floating(CpuSet),
-    /// It is not known, for this reason.
+    /// Unknown, for this reason.
     Unknown(String),
 }
 

@@ -1,8 +1,8 @@
-//! Guests that ask for frequencies and idle depth through a channel to the host.
+//! Virtual machines that request frequencies and idle-state limits through a channel to the host.
 //!
-//! The host's end is a [`Server`]; the messages are those of [`dpdk`] and of Apus's own [`protocol`]. [`Settings`] puts
-//! in force what the server decides, through `host`. No part of it does I/O on the channels: the caller reads and writes
-//! them.
+//! The host's end is a [`Server`]; the messages are those of [`dpdk`] and of Apus's own [`protocol`]. [`Settings`]
+//! applies the server's decisions through the crate `host`. This module does no I/O on the channels: the caller reads
+//! and writes them.
 
 mod bucket;
 mod call;

@@ -1,4 +1,4 @@
-//! Cuts what arrives on a channel into messages of the two protocols.
+//! Splits the bytes of a channel into messages of the two protocols.
 //!
 //! ```text
 //!            ┌── begins as apus/ ──► LINE ── line end ──► Message::Own ──┐
@@ -6,27 +6,28 @@
 //!     ▲      └── anything else ──► PACKET ── 464 bytes ──► Message::Dpdk ┘
 //!     └── nothing for a second: what was begun is discarded
 //! ```
-//! A parser has room for one message and never more. Programs of a guest come and go on the same port, and a killed one
-//! may leave half a message behind; the pause lets the next one begin afresh.
+//! A parser buffers at most one message. Several programs of a guest may use the same port one after the other, and a
+//! killed one may leave half a message behind. After a pause, that half is discarded, so the next program can start
+//! with a complete message.
 
 use units::{Instant, Monotonic, Nanos};
 
 use super::{dpdk, protocol};
 
-/// After this time without a byte, an incomplete message is discarded. A program writes a message at once, and DPDK waits
-/// a second before its first one (DPDK 22.11, lib/power/guest_channel.c).
+/// An incomplete message is discarded after this time without a byte. Programs write a message in one piece, and DPDK
+/// waits one second before its first one (DPDK 22.11, lib/power/guest_channel.c).
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
-/// A message, or what is left of one.
+/// A message, or the remains of an invalid one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// A packet of DPDK's.
+    /// A DPDK packet.
     Dpdk(&'a [u8; dpdk::LENGTH]),
     /// A line of Apus's protocol, without its end.
     Own(&'a [u8]),
-    /// A line of Apus's protocol that is too long; it is not read.
+    /// A line of Apus's protocol that is too long, and was skipped.
     TooLong,
-    /// A message that was begun and not ended in time; it had this many bytes.
+    /// A message that did not arrive completely in time; the number of bytes that did.
     Incomplete(usize),
 }
 
@@ -46,7 +47,7 @@ impl Default for Parser {
 }
 
 impl Parser {
-    /// Takes in bytes, and gives each message that is complete with them to `take`.
+    /// Adds bytes, and passes each message that they complete to `take`.
     pub fn feed(&mut self, now: Instant<Monotonic>, bytes: &[u8], mut take: impl FnMut(Message<'_>)) {
         self.expire(now, &mut take);
         self.last = now;
@@ -63,7 +64,7 @@ impl Parser {
         }
     }
 
-    /// Discards a message that was begun and not ended in time.
+    /// Discards a message that did not arrive completely in time.
     pub fn expire(&mut self, now: Instant<Monotonic>, mut take: impl FnMut(Message<'_>)) {
         let is_late = now.since(self.last).is_some_and(|silent| silent >= PATIENCE);
         if is_late && self.length > 0 {
@@ -75,12 +76,12 @@ impl Parser {
         }
     }
 
-    /// When [`expire`](Self::expire) has something to discard. `None` if nothing was begun.
+    /// When [`expire`](Self::expire) will discard the incomplete message. `None` if there is none.
     pub fn expires_at(&self) -> Option<Instant<Monotonic>> {
         (self.length > 0 || self.is_skipping).then(|| self.last + PATIENCE)
     }
 
-    /// Takes at most a message from the front of `bytes`, and returns what follows.
+    /// Takes at most one message from the front of `bytes`, and returns the remaining bytes.
     fn more<'b>(&mut self, bytes: &'b [u8], take: &mut impl FnMut(Message<'_>)) -> &'b [u8] {
         // What decides between the protocols comes byte by byte.
         if self.length < protocol::MAGIC.len() && self.is_line() {
@@ -121,7 +122,7 @@ impl Parser {
         }
     }
 
-    /// Whether what is there may be the begin of a line.
+    /// Whether the buffered bytes may be the beginning of a line.
     fn is_line(&self) -> bool {
         let begin = self.length.min(protocol::MAGIC.len());
         self.buffer[..begin] == protocol::MAGIC[..begin]

@@ -10,8 +10,8 @@
 //! | `1.8GHz` | the lowest frequency that is at least this |
 //! | `goal=p99=50us` | latency goal: full frequency, and no idle state that takes more than half of it to leave |
 //! | `idle=20us` | no idle state that takes longer to leave; `idle=none`: any |
-//! | `release` | no wishes any more |
-//! | `state` | what is in force |
+//! | `release` | withdraw all requests |
+//! | `state` | show the requests in force |
 //!
 //! An unknown field in the answer is `-`. The guest chooses ID and finds its answer by it: after a program that did not
 //! read its answers, the next one that opens the port gets them first.
@@ -22,21 +22,21 @@ use std::str::FromStr;
 use policy::goal::{Goal, GoalError};
 use units::{Hertz, Nanos};
 
-/// What every message begins with. A DPDK packet begins with the number of a vCPU, which is never as large.
+/// Every message begins with this. A DPDK packet cannot: it begins with the number of a vCPU, which is never so large.
 pub const MAGIC: &[u8; 5] = b"apus/";
-/// The version that this program speaks.
+/// Version of the protocol.
 pub const VERSION: u32 = 1;
-/// The longest request in bytes, without the line end.
+/// Maximum length of a request in bytes, without the line end.
 pub const LONGEST: usize = 200;
-/// The longest answer in bytes, with the line end.
+/// Maximum length of an answer in bytes, including the line end.
 pub const LONGEST_ANSWER: usize = 400;
 
-/// Number of an exchange, chosen by the guest: 1 to 16 letters and digits.
+/// Identifier of a request and its answer, chosen by the guest: 1 to 16 letters and digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Id([u8; 16], u8);
 
 impl Id {
-    /// The ID of a message in which none could be read.
+    /// The ID in answers to messages without a readable ID.
     pub const NONE: Self = Self(*b"-               ", 1);
 
     /// The text of the ID.
@@ -64,7 +64,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// The frequency that a vCPU wants.
+/// A requested frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frequency {
     /// The highest that the manifest allows.
@@ -79,22 +79,22 @@ pub enum Frequency {
     AtLeast(Hertz),
 }
 
-/// What a guest asks for.
+/// The content of a guest's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
     /// A frequency.
     Frequency(Frequency),
-    /// A latency goal. `None`: no goal any more.
+    /// A latency goal. `None` withdraws it.
     Goal(Option<Goal>),
-    /// The longest time that leaving an idle state may take. `None`: any.
+    /// The longest exit latency that idle states may have. `None` withdraws the limit.
     Idle(Option<Nanos>),
-    /// No wishes any more.
+    /// Withdraws all requests.
     Release,
-    /// What is in force.
+    /// Asks for the requests in force.
     State,
 }
 
-/// Reads the middle of a request, as it is also typed on the command line.
+/// Parses the ASK part of a request; the same text is typed on the command line.
 impl FromStr for Ask {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -145,16 +145,16 @@ impl fmt::Display for Ask {
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// The guest's number of the exchange.
+    /// Identifier that the guest chose.
     pub id: Id,
-    /// What it asks for.
+    /// Content of the request.
     pub ask: Ask,
-    /// The vCPU that it is for.
+    /// Number of the vCPU.
     pub vcpu: u16,
 }
 
 impl Request {
-    /// Reads a line without its end. The error has the ID to answer, as far as it could be read.
+    /// Parses a line without its end. The error contains the ID for the answer, if it was readable.
     pub fn read(line: &[u8]) -> Result<Self, (Id, String)> {
         let Ok(line) = std::str::from_utf8(line) else { return Err((Id::NONE, "the line is not text".into())) };
         let mut words = line.split(' ');
@@ -175,7 +175,7 @@ impl Request {
     }
 }
 
-/// A number as it is printed: no sign, no zeros in front.
+/// Parses a number without sign and leading zeros.
 fn number(text: &str) -> Option<u16> {
     text.parse().ok().filter(|number: &u16| number.to_string() == text)
 }
@@ -187,14 +187,15 @@ impl fmt::Display for Request {
 }
 
 units::named! {
-    /// What became of a request.
+    /// The outcome of a request.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
         /// It is in force.
         Granted = "granted",
-        /// Something near to it is in force: the manifest or the hardware does not allow more.
+        /// It is in force in part: the manifest or the hardware does not allow more.
         Limited = "limited",
-        /// It is kept and not in force: others share the core, or the vCPU is not pinned as the manifest says.
+        /// It is accepted but not yet in force: others share the core, or the vCPU is not pinned as the manifest
+        /// requires.
         Held = "held",
         /// It was refused and has no effect.
         Refused = "refused",
@@ -202,7 +203,7 @@ units::named! {
 }
 
 impl Verdict {
-    /// Whether the guest has what it asked for, or the nearest that it may have: ACK in DPDK's protocol.
+    /// Whether the request is in force, at least in part: ACK in DPDK's protocol.
     pub const fn is_good(self) -> bool {
         matches!(self, Self::Granted | Self::Limited)
     }
@@ -213,19 +214,19 @@ impl Verdict {
 pub struct Answer {
     /// The ID of the request.
     pub id: Id,
-    /// What became of it.
+    /// The outcome.
     pub verdict: Verdict,
     /// The vCPU. `None` if the request named none.
     pub vcpu: Option<u16>,
     /// The frequency at which the vCPU's core is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
-    /// The longest exit latency of the idle states that the core may enter, in us. `None`: no limit of the guest's.
+    /// The longest exit latency of idle states that the core may enter, in us. `None` if the guest sets no limit.
     pub idle_us: Option<u64>,
     /// Why.
     pub why: String,
 }
 
-/// Writes the line, with its end. The reason is cut to what fits.
+/// Writes the line, including its end. A reason that is too long is truncated.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());

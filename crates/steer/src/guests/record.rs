@@ -1,19 +1,19 @@
-//! What the server needs of the machine, and what it tells of guests.
+//! What the server needs from the machine, and the records that it writes about guests.
 
 use units::Nanos;
 
 use super::protocol::Verdict;
 
-/// What became of a setting.
+/// The outcome of applying a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Applied {
     /// It is in force.
     InForce,
-    /// Something else is in force, for this reason.
+    /// A different value is in force, for this reason.
     Otherwise(String),
-    /// It could not be applied, for this reason. It may be tried again.
+    /// It could not be applied, for this reason. A retry is possible.
     Failed(String),
-    /// Somebody else has set it, or it is gone: it is no longer Apus's.
+    /// Somebody else has set it, or it is gone. Apus no longer controls it.
     Lost(String),
 }
 
@@ -37,12 +37,12 @@ pub trait Outside {
     /// The frequency of a CPU in kHz. `None` if it is not known.
     fn frequency(&mut self, cpu: u32) -> Option<u32>;
 
-    /// Takes in what happened.
+    /// Logs an event.
     fn log(&mut self, record: &Record<'_>);
 }
 
 units::named! {
-    /// What a record is about.
+    /// Kind of an event.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Event {
         /// A message of a guest.
@@ -51,7 +51,7 @@ units::named! {
         OverRate = "over-rate",
         /// A vCPU was found on other CPUs than before.
         Placed = "placed",
-        /// All wishes of a guest were dropped.
+        /// All requests of a guest were dropped.
         Forgotten = "forgotten",
     }
 }
@@ -67,18 +67,18 @@ units::named! {
     }
 }
 
-/// Something that happened, for the log.
+/// An event, for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// What it is about.
+    /// Kind of the event.
     pub event: Event,
     /// The guest.
     pub guest: &'a str,
-    /// The number of its channel, from 0. `None` if it came by none.
+    /// Number of the channel, from 0. `None` if no channel is involved.
     pub channel: Option<usize>,
-    /// The protocol. `None` if it was no message, or not a whole one.
+    /// Protocol of the message. `None` if the event is not a complete message.
     pub protocol: Option<Protocol>,
-    /// What was asked for.
+    /// What the guest requested.
     pub asked: String,
     /// The vCPU.
     pub vcpu: Option<u16>,
@@ -86,16 +86,16 @@ pub struct Record<'a> {
     pub cpu: Option<u32>,
     /// The frequency at which that CPU is fixed, in kHz.
     pub khz: Option<u32>,
-    /// What became of it. `None` if it was no request.
+    /// Outcome of the request. `None` if the event is not a request.
     pub verdict: Option<Verdict>,
     /// Why.
     pub why: String,
 }
 
-/// How often something happened to a guest.
+/// Counters of a guest.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Messages, also those that make no sense.
+    /// All messages, including unreadable ones.
     pub messages: u64,
     /// Requests by verdict.
     pub granted: u64,
@@ -105,11 +105,11 @@ pub struct Counts {
     pub held: u64,
     /// See [`Verdict::Refused`].
     pub refused: u64,
-    /// Messages above the rate. They are refused, but for requests for the highest frequency.
+    /// Messages above the allowed rate. They are refused, except requests for the highest frequency.
     pub over_rate: u64,
-    /// Messages that were not ended in time.
+    /// Messages that did not arrive completely in time.
     pub incomplete: u64,
-    /// Answers that were dropped because the guest did not read those before.
+    /// Answers that were dropped because the guest had not read earlier ones.
     pub unread: u64,
 }
 

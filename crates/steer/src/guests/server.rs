@@ -6,12 +6,12 @@
 //!   pinning ──► Place of each vCPU ─────────────────────────────────────────┘                                          │
 //!   answers ◄── bounded outbox ◄── Verdict, reason ◄───────────────────────────────────────────────────────────────────┘
 //! ```
-//! Everything a guest sends is hostile. A guest has room for one message per channel and for [`OUTBOX`](super::OUTBOX) bytes of answers,
-//! never more; what it does not read is dropped. Its requests have an effect on the CPUs of its manifest only, within the
-//! manifest's limits, and cost no other guest anything: see [`may_read`](Server::may_read).
+//! Nothing that a guest sends is trusted. The server buffers one message per channel and [`OUTBOX`](super::OUTBOX)
+//! bytes of answers, never more; answers that the guest does not read are dropped. Requests affect only the CPUs in the
+//! guest's manifest, within its limits, and do not slow other guests: see [`may_read`](Server::may_read).
 //!
-//! A domain is fixed at a frequency only if every CPU of it belongs to vCPUs that all ask for one; then the highest wish
-//! wins. Otherwise it keeps the host's own limits.
+//! A domain is fixed at a frequency only if each of its CPUs belongs to vCPUs that all request one. Then the highest
+//! request wins. Otherwise the domain keeps the host's own limits.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,12 @@ use super::parser::{Message, Parser};
 use super::protocol::{self, Id};
 use super::record::{Applied, Counts, Event, Outside, Protocol, Record};
 
-/// The most bytes that are read from a channel at once, so that no guest waits long for another.
+/// Maximum number of bytes that are read from a channel at once, so that no guest waits long for another.
 const AT_ONCE: usize = 4096;
-/// vCPUs that a lookup may report for one guest: as many as KVM has on x86 (`KVM_MAX_VCPUS`, 4096).
+/// Maximum number of vCPUs that a lookup may report for one guest: as many as KVM supports on x86 (`KVM_MAX_VCPUS`,
+/// 4096).
 const MOST_VCPUS: usize = 4096;
-/// Time until a setting that failed is tried again.
+/// Time until a failed setting is retried.
 const RETRY: Nanos = Nanos::from_secs(5);
 
 /// What is in force in a domain or on a CPU.
@@ -46,22 +47,23 @@ impl<T> Force<T> {
     const NONE: Self = Self { wanted: None, applied: Applied::InForce, tried: Instant::ORIGIN };
 }
 
-/// How a vCPU stands, for people and for documents.
+/// The state of a vCPU, for messages and JSON documents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
     /// Its number.
     pub vcpu: u16,
     /// Where it runs.
     pub place: Place,
-    /// Its wish for a frequency, resolved to a step of its core, in kHz. `None` if it has none, or has no core.
+    /// The requested frequency, resolved to a step of its core, in kHz. `None` without a request, or if its core is
+    /// unknown.
     pub wish_khz: Option<u32>,
     /// Its goal.
     pub goal: Option<Goal>,
-    /// The limit that it asks for, or that its goal needs.
+    /// The idle-state limit that is requested, or that its goal needs.
     pub idle: Option<Nanos>,
     /// The frequency at which its core is fixed, in kHz. `None` if it is not fixed.
     pub khz: Option<u32>,
-    /// Why its wish is not in force. `None` if it is, or if it has none.
+    /// Why the request is not in force. `None` if it is, or if there is none.
     pub why: Option<String>,
 }
 
@@ -77,7 +79,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins with guests that have asked for nothing, and whose places are unknown.
+    /// Creates a server. The guests have no requests yet, and it is unknown where their vCPUs run.
     pub fn new(domains: Vec<Domain>, manifests: Vec<Manifest>, now: Instant<Monotonic>) -> Self {
         let all = manifests.iter().fold(CpuSet::new(), |all, one| all.union(&one.cpus()));
         let domain_of = |(index, domain): (usize, &Domain)| -> Vec<(u32, usize)> {
@@ -92,7 +94,8 @@ impl Server {
         }
     }
 
-    /// The bytes that may be read from a guest's channel now; 0 if it has sent too much, or does not read its answers.
+    /// Number of bytes that may be read from a guest's channel now; 0 if the guest has sent too much, or does not read
+    /// its answers.
     pub fn may_read(&mut self, guest: usize, now: Instant<Monotonic>) -> usize {
         let Some(guest) = self.guests.get_mut(guest) else { return 0 };
         let left = usize::try_from(guest.bytes.left(now)).unwrap_or(AT_ONCE).min(AT_ONCE);
@@ -100,12 +103,12 @@ impl Server {
         if left < dpdk::LENGTH { 0 } else { left }
     }
 
-    /// When [`may_read`](Self::may_read) has room for a message again.
+    /// When [`may_read`](Self::may_read) allows a whole message again.
     pub fn reads_at(&self, guest: usize) -> Instant<Monotonic> {
         self.guests.get(guest).map_or(Instant::ORIGIN, |guest| guest.bytes.has_at(dpdk::LENGTH as u64))
     }
 
-    /// Takes in what arrived on a channel.
+    /// Processes bytes that arrived on a channel.
     pub fn receive(
         &mut self,
         now: Instant<Monotonic>,
@@ -123,19 +126,19 @@ impl Server {
         self.guests[guest].channels[channel].parser = parser;
     }
 
-    /// The answers that a channel's guest has not taken yet.
+    /// The answers that are still to be sent on a channel.
     pub fn outgoing(&self, guest: usize, channel: usize) -> &[u8] {
         self.guests.get(guest).and_then(|guest| guest.channels.get(channel)).map_or(&[], |channel| &channel.out)
     }
 
-    /// Takes in that this many bytes of the answers were sent.
+    /// Removes this many bytes from the answers, because they were sent.
     pub fn sent(&mut self, guest: usize, channel: usize, bytes: usize) {
         if let Some(channel) = self.guests.get_mut(guest).and_then(|guest| guest.channels.get_mut(channel)) {
             channel.out.drain(..bytes.min(channel.out.len()));
         }
     }
 
-    /// Takes in that a channel has a new other end: what was begun and what was to be sent belongs to nobody.
+    /// Resets a channel that has a new peer: discards the incomplete message, and the answers that were not sent.
     pub fn reopened(&mut self, guest: usize, channel: usize) {
         if let Some(channel) = self.guests.get_mut(guest).and_then(|guest| guest.channels.get_mut(channel)) {
             channel.parser = Parser::default();
@@ -143,7 +146,7 @@ impl Server {
         }
     }
 
-    /// Drops all wishes of a guest: it was reset, or its last channel was closed.
+    /// Drops all requests of a guest that was reset, or whose last channel was closed.
     pub fn forget(&mut self, now: Instant<Monotonic>, guest: usize, why: &str, outside: &mut impl Outside) {
         let Some(one) = self.guests.get_mut(guest) else { return };
         let had =
@@ -154,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Gives all settings back, and keeps the wishes, until [`resume`](Self::resume).
+    /// Restores all settings, but keeps the requests, until [`resume`](Self::resume).
     pub fn pause(&mut self, outside: &mut impl Outside) {
         for (domain, force) in self.domains.iter().zip(&mut self.frequencies) {
             if force.wanted.take().is_some() && !matches!(force.applied, Applied::Lost(_)) {
@@ -168,13 +171,13 @@ impl Server {
         }
     }
 
-    /// Puts the wishes in force again.
+    /// Puts the requests in force again.
     pub fn resume(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
         self.settle_all(now, outside);
     }
 
-    /// Takes over the guests of another server that are in this one too: their wishes, for vCPUs that their manifests
-    /// still list, and their counts. The wishes come into force when the vCPUs are placed.
+    /// Takes over the guests of another server that this one also has: their counts, and their requests for vCPUs that
+    /// their manifests still list. The requests come into force when the vCPUs are placed.
     pub fn adopt(&mut self, mut before: Self) {
         for guest in &mut self.guests {
             let Some(at) = before.guests.iter().position(|other| other.manifest.name == guest.manifest.name) else {
@@ -191,7 +194,7 @@ impl Server {
         }
     }
 
-    /// Takes in where the vCPUs of a guest run. A vCPU of the manifest that is not among them is nowhere.
+    /// Updates where the vCPUs of a guest run. The place of a vCPU that is not among them is unknown.
     pub fn place(
         &mut self,
         now: Instant<Monotonic>,
@@ -225,7 +228,7 @@ impl Server {
         }
     }
 
-    /// Does what is due: discards incomplete messages, tells of messages above the rate, and tries again what failed.
+    /// Does periodic work: discards incomplete messages, logs messages above the rate, and retries failed settings.
     /// Call it about once a second.
     pub fn tick(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
         for guest in 0..self.guests.len() {
@@ -253,7 +256,7 @@ impl Server {
         }
     }
 
-    /// How a guest's vCPUs stand.
+    /// The state of a guest's vCPUs.
     pub fn standing(&self, guest: usize) -> Vec<Standing> {
         let Some(one) = self.guests.get(guest) else { return Vec::new() };
         let standing = |(number, vcpu): (&u16, &Vcpu)| {
@@ -279,7 +282,7 @@ impl Server {
         one.vcpus.iter().map(standing).collect()
     }
 
-    /// How often something happened to a guest.
+    /// Counters of a guest.
     pub fn counts(&self, guest: usize) -> Counts {
         self.guests.get(guest).map_or_else(Counts::default, |guest| guest.counts)
     }
@@ -320,7 +323,7 @@ impl Server {
                 Some(done)
             }
             Message::Incomplete(length) => {
-                let why = "the rest of the message did not come within a second";
+                let why = "the rest of the message did not arrive within one second";
                 Some(Done::refused(&format!("{length} bytes"), why.to_owned()))
             }
         };
@@ -348,8 +351,8 @@ impl Server {
         }
     }
 
-    /// What the domain should be fixed at: the highest wish, if every CPU has only vCPUs that ask for one. `Ok(None)`:
-    /// nobody asks. `Err`: somebody asks, and this is in the way.
+    /// The frequency at which the domain should be fixed: the highest request, if every CPU has only vCPUs that request
+    /// one. `Ok(None)`: there is no request. `Err`: there is one, but for this reason it is not in force.
     fn target(&self, domain: &Domain) -> Result<Option<(u32, usize, u16)>, String> {
         let mut highest: Option<(u32, usize, u16)> = None;
         let mut in_the_way = None;
@@ -367,9 +370,7 @@ impl Server {
                         }
                         None => {
                             in_the_way.get_or_insert_with(|| {
-                                format!(
-                                    "vCPU {number} of {name} also runs on CPU {cpu}, and does not ask for a frequency"
-                                )
+                                format!("vCPU {number} of {name} also runs on CPU {cpu}, and requests no frequency")
                             });
                         }
                     }
@@ -382,7 +383,8 @@ impl Server {
                 }
             }
             if !is_someones {
-                in_the_way.get_or_insert_with(|| format!("CPU {cpu} has the same clock, and belongs to no guest"));
+                in_the_way
+                    .get_or_insert_with(|| format!("CPU {cpu} shares the frequency domain, and belongs to no guest"));
             }
         }
         match (highest, in_the_way) {
@@ -400,7 +402,9 @@ impl Server {
             Err(why) => Some(why),
             Ok(Some((khz, guest, vcpu))) if khz > wish => {
                 let name = &self.guests[guest].manifest.name;
-                Some(format!("vCPU {vcpu} of {name} has the same clock and asks for {khz} kHz; the highest wish wins"))
+                Some(format!(
+                    "vCPU {vcpu} of {name} shares the frequency domain and requests {khz} kHz; the highest request wins"
+                ))
             }
             Ok(_) => force.applied.why().map(str::to_owned),
         }
@@ -439,8 +443,8 @@ impl Server {
         *force = Force { wanted, applied: outside.limit_idle(cpu, wanted), tried: now };
     }
 
-    /// Everything anew, after guests have moved or gone. What is released is released first, so that a CPU that one vCPU
-    /// left has the host's limits before another one is fixed.
+    /// Recomputes all settings, after guests have moved or gone. First it releases settings, so that a CPU that a vCPU
+    /// has left gets the host's limits before another CPU is fixed.
     fn settle_all(&mut self, now: Instant<Monotonic>, outside: &mut impl Outside) {
         for index in 0..self.domains.len() {
             self.settle_domain(now, index, false, outside);

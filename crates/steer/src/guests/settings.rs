@@ -1,7 +1,8 @@
-//! Puts in force what guests ask for: the limits of cpufreq policies, and the resume latency of CPUs.
+//! Applies the requests of guests: sets the limits of cpufreq policies, and the resume latency of CPUs.
 //!
-//! A domain is fixed at a frequency by setting both of its limits to it, which every governor obeys; the governor stays as
-//! it is. Original values are in the journal before the first change, and go back when this value is dropped.
+//! A domain is fixed at a frequency by setting both of its limits to it. Every governor obeys them, and the governor
+//! itself is not changed. The original values are in the journal before the first change, and are restored when this
+//! value is dropped.
 // A failed transaction carries what was done and what is left to do; it happens once, on no hot path (as in `host`).
 #![allow(clippy::result_large_err)]
 
@@ -16,7 +17,7 @@ use units::{Hertz, Nanos};
 use super::machine::{Domain, Manifest};
 use super::record::Applied;
 
-/// The settings that the guests of some manifests can have an effect on, and no others.
+/// The settings that the guests' manifests allow them to affect.
 #[derive(Debug)]
 pub struct Settings {
     access: Access,
@@ -30,9 +31,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Records the settings of all CPUs that the manifests name, and tells the domains of these CPUs. Changes nothing yet.
+    /// Records the settings of all CPUs in the manifests, and returns the domains of these CPUs. Changes nothing yet.
     ///
-    /// A domain whose frequencies are unknown is left out, and so is the resume latency of a kernel without PM QoS.
+    /// Domains whose frequencies are unknown are left out, and so is the resume latency if the kernel has no PM QoS.
     pub fn new(
         access: &Access,
         manifests: &[Manifest],
@@ -106,7 +107,9 @@ impl Settings {
     /// Limits the exit latency of a CPU's idle states, unless its original limit is lower. `None` restores that.
     pub fn limit_idle(&mut self, cpu: u32, limit: Option<Nanos>) -> Applied {
         let Some(place) = self.latencies.get(&cpu).copied() else {
-            return Applied::Failed(format!("CPU {cpu} takes no limit (pm_qos_resume_latency_us is missing)"));
+            return Applied::Failed(format!(
+                "CPU {cpu} accepts no limit of its idle states (pm_qos_resume_latency_us is missing)"
+            ));
         };
         let Some(limit) = limit else { return self.restore(place) };
         let original = self.steered.as_ref().and_then(|steered| steered.original(place));
@@ -118,13 +121,13 @@ impl Settings {
         }
     }
 
-    /// The frequency of a CPU in kHz: what the driver reports. `None` if it is not known.
+    /// The frequency of a CPU in kHz, as the driver reports it. `None` if unknown.
     pub fn frequency(&self, cpu: u32) -> Option<u32> {
         let policy = self.policy_of.get(&cpu)?;
         u32::try_from(knob::current_speed(&self.access, *policy).ok()??).ok()
     }
 
-    /// Restores everything that is still ours.
+    /// Restores all settings that Apus still controls.
     pub fn release_within(self, patience: Duration) -> Result<Option<RolledBack>, Error> {
         self.steered.map_or(Ok(None), |steered| steered.release_within(patience))
     }
@@ -132,7 +135,7 @@ impl Settings {
     fn restore(&mut self, place: usize) -> Applied {
         match self.steered.as_ref().and_then(|steered| steered.original(place)).cloned() {
             Some(original) => self.set(place, &original),
-            None => Applied::Failed("its original value is not known".into()),
+            None => Applied::Failed("its original value is unknown".into()),
         }
     }
 
@@ -141,9 +144,11 @@ impl Settings {
         match steered.steer(place, value) {
             Ok(Moved::AsWanted { .. }) => Applied::InForce,
             Ok(Moved::Otherwise { now, why } | Moved::Unmoved { now, why }) => {
-                Applied::Otherwise(why.unwrap_or_else(|| format!("the machine made {now} of it")))
+                Applied::Otherwise(why.unwrap_or_else(|| format!("the machine set {now} instead")))
             }
-            Ok(Moved::LetGo { now }) => Applied::Lost(format!("somebody else set it to {now}; it is left so")),
+            Ok(Moved::LetGo { now }) => {
+                Applied::Lost(format!("somebody else set it to {now}; Apus leaves it at this value"))
+            }
             Ok(Moved::Gone) => Applied::Lost("the CPU is gone".into()),
             Ok(Moved::Away) => Applied::Failed("the CPU is offline".into()),
             Err(error) => Applied::Failed(error.to_string().replace('\n', "; ")),

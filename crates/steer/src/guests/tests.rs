@@ -177,7 +177,7 @@ fn the_highest_wish_of_a_shared_clock_wins_and_says_so() {
     assert_eq!((second.verdict, second.khz), (Verdict::Granted, Some(1_800_000)));
     let first = ask(&mut server, &mut fake, at(0), 1, "min vcpu=2");
     assert_eq!((first.verdict, first.khz), (Verdict::Held, Some(1_800_000)));
-    assert!(first.why.contains("the highest wish wins"), "{first:?}");
+    assert!(first.why.contains("the highest request wins"), "{first:?}");
     ask(&mut server, &mut fake, at(0), 1, "release vcpu=3");
     assert_eq!(fake.fixed[&2], None, "who gives up its wish is not slowed by another's");
 }

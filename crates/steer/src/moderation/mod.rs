@@ -1,4 +1,4 @@
-//! How long may the packets of a receive queue gather before the kernel looks at them?
+//! Chooses how long the interrupt of a receive queue is delayed after a packet, so that packets gather.
 //!
 //! A packet that an application reads from a socket is delayed twice:
 //!
@@ -6,17 +6,18 @@
 //!   arrival ──── timer: at most T ────► reception (NAPI) ──── softirq, socket, wake-up ────► the application's read
 //!                [a bound]                                       [measured]
 //! ```
-//! The first part is not measured: few NICs stamp arrivals. It has a bound, the moderation's own timer `T` (NAPI's
+//! The first part is not measured: few NICs stamp arrivals. Its upper bound is the moderation timer `T` (NAPI's
 //! `gro_flush_timeout`, a NIC's `rx-usecs`): no packet waits longer for its reception, as long as the CPU serves
-//! interrupts. (What waits behind a poll that used up its budget is measured, as if it had been received by that poll.) Moderation that is not steered but on the same way (the card's `rx-usecs`
-//! while NAPI's deferral is steered, or the reverse) raises the bound to its own, if that is longer. The second part is
-//! measured. The policy sees their sum, with the bound for the first part. So the goal is held by a timer of the goal
-//! less the measured part at the goal's quantile, and a queue whose measured part alone exceeds the goal is recognised:
-//! moderation does not cause that, and is turned off.
+//! interrupts. (The wait behind a poll that used up its budget is measured, as if that poll had received the packet.)
+//! The other moderation on the path, which Apus does not set, may have a longer timer (the NIC's `rx-usecs` while Apus
+//! sets NAPI deferral, or the reverse). Then the bound is that timer. The second part is measured. The policy sees the
+//! sum of the bound and the measured part. The timer that meets the goal is therefore the goal less the measured part
+//! at the goal's quantile. If the measured part alone exceeds the goal, moderation is not the cause, and is turned off.
 //!
-//! Each queue has its own [`Moderate`], an instance of any of [`policy::moderation`]'s policies, and its own actuator
-//! ([`place`]). If all queues of a device share one timer, each says what it would put up with ([`Wish::most`]), and the
-//! strictest decides. What is seen of a queue comes from the kernel's tracepoints ([`watched`]).
+//! Each queue has its own [`Moderate`], with any of the policies of [`policy::moderation`], and its own actuator
+//! ([`place`]). If all queues of a device share one timer, each queue states the longest timer that it accepts
+//! ([`Wish::most`]), and the shortest of these is set. The observations come from the kernel's tracepoints
+//! ([`watched`]).
 
 pub mod place;
 pub mod watched;
@@ -35,32 +36,33 @@ const INTERVAL: Nanos = Nanos::from_millis(5);
 /// Figures are shown for spans of this length. A queue without a packet for so long is idle.
 const FIGURES_EVERY: Nanos = Nanos::from_secs(1);
 
-/// What a sensor sees of a receive queue. The counters are totals that start at any value.
+/// The observation of a receive queue. The counters are totals that start at any value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueSeen {
-    /// Packets received. `None` if nobody counts them.
+    /// Packets received. `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Bytes received. `None` if nobody counts them.
+    /// Bytes received. `None` if they are not counted.
     pub bytes: Option<u64>,
-    /// How often the kernel looked at the queue: polls that an interrupt or the timer caused. `None` if nobody counts
-    /// them; then they are estimated.
+    /// Number of polls of the queue by the kernel, caused by an interrupt or the timer. `None` if they are not counted;
+    /// then they are estimated.
     pub polls: Option<u64>,
-    /// Polls that used up their budget, so that more packets were waiting. `None` if nobody counts them.
+    /// Polls that used up their budget, so that more packets were waiting. `None` if they are not counted.
     pub full_polls: Option<u64>,
-    /// The delays from reception to the application's read, of packets that were read since the previous reading. `None`
-    /// if nobody measures them.
+    /// The delays from reception to the application's read, of packets that were read since the previous reading.
+    /// `None` if they are not measured.
     pub after: Option<Vec<Delays>>,
-    /// The longest time that moderation beside the steered one holds a packet back. `None` if it has no bound, as
-    /// adaptive moderation by the card.
+    /// The longest time for which the other moderation, which Apus does not set, delays a packet. `None` if it has no
+    /// bound, such as adaptive moderation by the NIC.
     pub beside: Option<Nanos>,
 }
 
-/// What a queue wants.
+/// The profile that the policy chooses for a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wish {
     /// The profile that is best for this queue alone.
     pub profile: Profile,
-    /// The longest profile that it puts up with if all queues share one. `None`: any, as no packets come.
+    /// The longest profile that the queue accepts if all queues share one. `None`: it accepts any, because it receives
+    /// no packets.
     pub most: Option<Profile>,
 }
 
@@ -69,7 +71,7 @@ pub struct Wish {
 pub enum Reason {
     /// The loop begins.
     Begin,
-    /// Nothing is seen, so nothing is moderated.
+    /// The queue cannot be observed, so its packets are not delayed.
     Blind,
     /// Nothing is measured, and the policy needs no measurement.
     Unmeasured,
@@ -77,53 +79,52 @@ pub enum Reason {
     Policy(PolicyReason),
 }
 
-/// What a queue did in the last span of about a second.
+/// Figures of a queue over the last span of about a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
     /// The length of the span.
     pub span: Nanos,
     /// Packets received in it.
     pub packets: u64,
-    /// How often the kernel looked at the queue. `None` if nobody counts that.
+    /// Number of polls of the queue by the kernel. `None` if they are not counted.
     pub polls: Option<u64>,
-    /// Polls that used up their budget. `None` if nobody counts that.
+    /// Polls that used up their budget. `None` if they are not counted.
     pub full_polls: Option<u64>,
-    /// The delay from reception to the application's read at the quantile that is steered for. `None` if no packet was
-    /// measured.
+    /// The delay from reception to the application's read at the goal's quantile. `None` if no packet was measured.
     pub after: Option<Nanos>,
     /// Number of packets that were measured.
     pub measured: u64,
 }
 
-/// How late the packets of a queue were since the loop began: from arrival to the application's read, with the bound in
-/// force at that time for the part before reception.
+/// The lateness of a queue's packets since the loop began. It counts from arrival to the application's read; the time
+/// before reception counts with the bound that was in force.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Lateness {
     /// Number of packets that were measured while there was a bound.
     pub packets: u64,
-    /// Number of those that may have been later than the goal. Within a bucket of delays, packets are taken to be spread
-    /// evenly.
+    /// Number of those that may have been later than the goal. Packets are assumed to be spread evenly within a bucket
+    /// of delays.
     pub late: f64,
 }
 
 /// A call of the policy, as `apus dim replay` takes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<C> {
-    /// Whether the machine had applied the last profile before.
+    /// Whether the machine had applied the last profile before this call.
     pub applied: bool,
-    /// What the policy was given.
+    /// The policy's input.
     pub sample: Sample<C>,
     /// DIM's state after the call.
     pub after: DimState,
 }
 
-/// Steers the moderation of one receive queue by a policy.
+/// The controller of one receive queue: sets its moderation by a policy.
 #[derive(Clone, Debug)]
 pub struct Moderate<C> {
     policy: Moderation<C>,
     goal: Goal,
     in_force: Profile,
-    /// What was wanted last.
+    /// The last decision.
     wished: Option<Wish>,
     /// Whether all queues of the device share one timer.
     is_shared: bool,
@@ -144,7 +145,8 @@ pub struct Moderate<C> {
     estimate: Estimate<C>,
 }
 
-/// The polls that a setting would have needed that is not in force.
+/// Estimates the polls that a setting would have needed. It is used when polls are not counted, or when the setting is
+/// not in force.
 #[derive(Clone, Debug)]
 struct Estimate<C> {
     polls: f64,
@@ -163,8 +165,8 @@ struct QueueCounts {
 }
 
 impl<C> Moderate<C> {
-    /// A controller that asks `policy`. Its figures are about `goal`. `in_force` is the profile in force at the beginning;
-    /// `is_shared` says whether the queues of the device share one timer.
+    /// Creates a controller with a policy. Its figures refer to `goal`. `in_force`: the profile in force at the
+    /// beginning. `is_shared`: whether the queues of the device share one timer.
     pub fn new(policy: Moderation<C>, goal: Goal, in_force: Profile, is_shared: bool) -> Self {
         Self {
             policy,
@@ -185,7 +187,7 @@ impl<C> Moderate<C> {
         }
     }
 
-    /// Where polls are estimated, counts the empty poll with which each timer of NAPI's deferral ends.
+    /// If polls are estimated, includes the empty poll with which each timer of NAPI deferral ends.
     #[must_use]
     pub fn ending_empty(mut self) -> Self {
         self.estimate.ends_empty = true;
@@ -260,10 +262,10 @@ impl<C> Moderate<C> {
         self.delays.clear();
     }
 
-    /// How many polls the timer in force would have needed for the packets until now, where nobody can count them. Within
-    /// a reading, packets are taken to come as a Poisson process, `n` others in the mean within the timer after a packet.
-    /// A poll then brings `1 + n` packets. With deferral, a timer that ran without a packet ends with an empty poll, and the
-    /// next packet is polled at once; so packets cost `(1 + e^-n) / (n + e^-n)` polls each, as
+    /// Estimates the number of polls that the timer in force would have needed for the packets until now. Within a
+    /// reading, arrivals are assumed to be a Poisson process, with `n` more packets on average within the timer after a
+    /// packet. A poll then returns `1 + n` packets. With deferral, a timer that ran without a packet ends with an empty
+    /// poll, and the next packet is polled at once; so packets cost `(1 + e^-n) / (n + e^-n)` polls each, as
     /// [`policy::moderation::GoalModerationConfig::ends_empty`] has it.
     fn estimated(&mut self, taken: Instant<C>, packets: u64) -> u64 {
         let timer = self.in_force.timer().unwrap_or(Nanos::ZERO).as_nanos() as f64;
@@ -281,7 +283,7 @@ impl<C> Moderate<C> {
         self.estimate.polls.round() as u64
     }
 
-    /// What the policy wants now.
+    /// The profile that the policy wants now.
     fn wish(&self) -> Wish {
         Wish { profile: self.policy.profile(), most: self.is_busy.then(|| self.policy.longest()) }
     }

@@ -1,4 +1,5 @@
-//! Where a queue's moderation is set: in its NAPI instance, in its own coalescing, or in the device's.
+//! Where the moderation of a queue is set: in its NAPI instance, in the coalescing of the queue, or in that of the
+//! device.
 //!
 //! | place | timer | frames | who has it |
 //! | --- | --- | --- | --- |
@@ -8,11 +9,12 @@
 //! | coalescing of a queue | `rx-usecs` | `rx-max-frames` | drivers with `ethtool --per-queue` |
 //! | coalescing of the device | `rx-usecs` | `rx-max-frames` | drivers with `ethtool -C`; the strictest queue decides |
 //!
-//! NAPI deferral acts after the first packet: that one interrupts at once, and those that follow within the timer are
-//! taken together (Linux, net/core/dev.c, `napi_complete_done`). One empty poll ends it ([`EMPTY_POLLS`]).
+//! NAPI deferral acts after the first packet: the first packet raises an interrupt at once, and the packets that follow
+//! within the timer are processed together (Linux, net/core/dev.c, `napi_complete_done`). One empty poll ends it
+//! ([`EMPTY_POLLS`]).
 //!
-//! While a device's coalescing is steered, the kernel's own adaptive moderation (DIM) is off. Its setting is restored
-//! with all others.
+//! While Apus sets a device's coalescing, adaptive moderation by the driver or the kernel (DIM) is off. This setting is
+//! restored with all others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,12 +26,13 @@ use units::{Instant, Nanos};
 use super::Wish;
 use crate::seam::{Acted, Actuator, Away, Lost, Standing};
 
-/// Number of empty polls after which the interrupt is enabled again (`defer-hard-irqs`). With one, an idle queue costs
-/// one poll more than without deferral. More of them would keep the core busy after the last packet.
+/// Number of empty polls after which the interrupt is enabled again (`defer-hard-irqs`). With 1, an idle queue costs
+/// one poll more than without deferral. A larger number would keep the core busy after the last packet.
 pub const EMPTY_POLLS: u32 = 1;
 
-/// The shortest `rx-usecs` other than 0 that a driver takes for a time; 0 and 1 if it takes every number for one. To Intel's
-/// drivers, shorter ones are modes in which the card's driver itself adapts the timer (1 and 3), or invalid.
+/// The shortest `rx-usecs` other than 0 that a driver interprets as a time. Returns 0 for drivers that interpret every
+/// number as a time. Intel's drivers treat shorter values as modes in which the driver itself adapts the timer (1 and
+/// 3), or as invalid.
 ///
 /// Source: Linux, drivers/net/ethernet/intel: `e1000_set_coalesce` (e1000/e1000_ethtool.c, e1000e/ethtool.c),
 /// `igb_set_coalesce`, `igbvf_set_coalesce`, `igc_ethtool_set_coalesce` with their `…_MIN_ITR_USECS` of 10;
@@ -66,14 +69,14 @@ pub enum Place {
         interface: String,
         /// The number of the queue.
         queue: u32,
-        /// The shortest time that the driver takes ([`least_usecs`]).
+        /// The shortest `rx-usecs` that the driver interprets as a time ([`least_usecs`]).
         least_usecs: u32,
     },
     /// The coalescing of a device.
     Device {
         /// The interface's name.
         interface: String,
-        /// The shortest time that the driver takes ([`least_usecs`]).
+        /// The shortest `rx-usecs` that the driver interprets as a time ([`least_usecs`]).
         least_usecs: u32,
         /// Whether the driver knows `adaptive-rx`, which must then be off.
         has_adaptive: bool,
@@ -83,7 +86,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The setting of `host` that it stands for.
+    /// The corresponding setting of the crate `host`.
     pub fn setting(&self) -> AnySetting {
         match self {
             Self::Deferral { interface, queue, .. } => Napi::new(interface, *queue).into(),
@@ -93,13 +96,13 @@ impl Place {
         }
     }
 
-    /// What is moved of that setting.
+    /// The setting, and those of its fields that Apus changes.
     pub fn target(&self) -> Target {
         let Value::Fields(fields) = self.value(Profile::IMMEDIATE) else { return self.setting().into() };
         Target::fields(self.setting(), fields.into_keys())
     }
 
-    /// Another setting, and the value that it must have while this place is steered.
+    /// Another setting, and the value that it must have while Apus controls this place.
     pub fn beside(&self) -> Option<(AnySetting, Value)> {
         match self {
             // Without a timeout, this number alone defers nothing.
@@ -116,8 +119,8 @@ impl Place {
         matches!(self, Self::DeviceDeferral { .. } | Self::Device { .. })
     }
 
-    /// The profile nearest to `wanted` that it can put in force. A time that the driver would not take for one becomes none:
-    /// packets are then not held longer than wanted.
+    /// The profile nearest to `wanted` that this place supports. A time that is too short for the driver becomes no
+    /// timer, so that packets are not delayed longer than wanted.
     fn possible(&self, wanted: Profile) -> Profile {
         match self {
             Self::Queue { least_usecs, .. } | Self::Device { least_usecs, .. } if wanted.usecs < *least_usecs => {
@@ -127,7 +130,7 @@ impl Place {
         }
     }
 
-    /// The value that puts `profile` in force, or the nearest possible one.
+    /// The value that sets `profile`, or the nearest profile that is possible.
     pub fn value(&self, profile: Profile) -> Value {
         let profile = self.possible(profile);
         match self {
@@ -153,7 +156,7 @@ impl Place {
         }
     }
 
-    /// The profile that a value puts in force. `None` if the value has no timer.
+    /// The profile that a value corresponds to. `None` if the value has no timer.
     pub fn profile(&self, value: &Value) -> Option<Profile> {
         let number = |field: &str| value.field(field)?.parse::<u64>().ok();
         let usecs = match self {
@@ -172,20 +175,20 @@ fn frames(profile: Profile) -> u32 {
     if profile.usecs == 0 { profile.frames.max(1) } else { profile.frames }
 }
 
-/// The steered settings, which the actuators of all queues share.
+/// The controlled settings. The actuators of all queues share them.
 pub type Shared = Arc<Mutex<Steered>>;
 
-/// Sets one place.
+/// Writes the moderation of one place.
 #[derive(Debug)]
 pub struct Setter {
     steered: Shared,
-    /// The number of its setting in the list of steered settings.
+    /// Index of its setting in the list of controlled settings.
     number: usize,
     place: Place,
 }
 
 impl Setter {
-    /// Sets `place`, which is setting number `number` of the steered ones.
+    /// Creates a setter for `place`, whose setting has the index `number` in `steered`.
     pub fn new(steered: Shared, number: usize, place: Place) -> Self {
         Self { steered, number, place }
     }
@@ -196,7 +199,7 @@ impl Setter {
     }
 }
 
-/// One place.
+/// A place with a label and a value.
 trait One: std::fmt::Debug {
     fn apply(&self, profile: Profile) -> Acted<Profile>;
     fn standing(&self) -> Standing;
@@ -252,7 +255,7 @@ impl<C> Actuator<C> for Setter {
         self.apply(wish.profile)
     }
 
-    /// Nothing is ever on its way: the kernel answers at once.
+    /// Never called for a pending setting: the kernel answers at once.
     fn look(&mut self, _: Instant<C>) -> Acted<Profile> {
         Acted::InForce
     }
@@ -262,12 +265,13 @@ impl<C> Actuator<C> for Setter {
     }
 }
 
-/// A place that several queues share: the strictest of those that have packets decides.
+/// A place that several queues share. Of the queues that receive packets, the one that needs the shortest timer
+/// decides.
 #[derive(Debug)]
 pub struct Strictest {
     setter: Box<dyn One + Send>,
     wishes: Vec<Option<Wish>>,
-    /// What was asked for last, and what became of it.
+    /// The last requested profile, and its outcome.
     asked: Option<(Profile, Acted<Profile>)>,
     in_force: Option<Profile>,
 }
@@ -284,8 +288,8 @@ impl Strictest {
         (0..queues).map(|queue| StrictestOf { shared: shared.clone(), queue, known: None }).collect()
     }
 
-    /// The longest profile that all queues put up with, and the queue that does not put up with a longer one. `None` if
-    /// none has packets.
+    /// The longest profile that all queues accept, and the queue that accepts no longer one. `None` if no queue
+    /// receives packets.
     fn strictest(&self) -> Option<(usize, Profile)> {
         let most = |(queue, wish): (usize, &Option<Wish>)| Some((queue, (*wish)?.most?));
         self.wishes.iter().enumerate().filter_map(most).min_by_key(|(_, most)| (most.usecs, most.frames))

@@ -1,10 +1,10 @@
 //! The sensor of a receive queue: [`host::watch`] on its NAPI instance.
 //!
-//! Once a second, [`Queues`] also looks which NAPI instance serves each queue (an interface that went down and up has
-//! new ones), and which moderation there is beside the steered one.
+//! Once a second, [`Queues`] also reads which NAPI instance serves each queue (an interface that went down and up has
+//! new ones), and the settings of the other moderation: the one that Apus does not set.
 //!
-//! Without BPF, or on a kernel that does not list its NAPI instances, a queue is not measured ([`Queues::unmeasured`]). Its
-//! sensor then sees the moderation beside alone, which is enough for a fixed timer.
+//! Without BPF, or on a kernel that does not list its NAPI instances, a queue is not measured ([`Queues::unmeasured`]).
+//! Its sensor then sees only the other moderation, which is enough for a fixed timer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,8 @@ use crate::seam::{Blind, Reading, Sensor};
 /// Time between two looks at the NAPI instances. One look costs two requests to the kernel for each interface.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// What GRO held of a packet is known at its delivery, its delay when it is read: in this many readings or never.
+/// The time that GRO held a packet is known when it is delivered; its delay is known when it is read. If it is not read
+/// within this many readings, it never will be.
 const HELD_READINGS: usize = 20;
 
 /// A receive queue.
@@ -32,21 +33,21 @@ pub struct Queue {
     pub interface: String,
     /// The number of the queue.
     pub queue: u32,
-    /// The kernel's ID of its NAPI instance. `None` if the kernel does not tell.
+    /// The kernel's ID of its NAPI instance. `None` if the kernel does not report it.
     pub napi: Option<u32>,
-    /// The moderation that is not steered.
+    /// The other moderation, which also delays packets but which Apus does not set.
     pub beside: Beside,
 }
 
-/// The moderation that is not steered.
+/// The other moderation, which also delays packets but which Apus does not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
-    /// The card's own, as NAPI's deferral is steered.
+    /// The NIC's coalescing, while Apus sets NAPI deferral.
     Card {
-        /// The shortest `rx-usecs` that its driver takes for a time ([`super::place::least_usecs`]).
+        /// The shortest `rx-usecs` that the driver interprets as a time ([`super::place::least_usecs`]).
         least_usecs: u32,
     },
-    /// NAPI's deferral, as the card's own is steered.
+    /// NAPI deferral, while Apus sets the NIC's coalescing.
     Deferral,
 }
 
@@ -55,7 +56,7 @@ pub enum Beside {
 pub struct Queues {
     access: Access,
     watch: Result<NapiWatch, Error>,
-    /// By place; `None` where a queue was removed.
+    /// The queues by their index; `None` where a queue was removed.
     queues: Vec<Option<Seen>>,
     looked: Option<Nanos>,
 }
@@ -72,7 +73,7 @@ struct Seen {
 }
 
 impl Queues {
-    /// Begins to watch, no queue yet. Without BPF, nothing is measured.
+    /// Attaches the watch, without any queue. If BPF is not available, nothing is measured.
     pub fn new(access: &Access) -> Self {
         Self { access: access.clone(), watch: NapiWatch::new(&[]), queues: Vec::new(), looked: None }
     }
@@ -84,7 +85,7 @@ impl Queues {
         failed.or_else(|| queue.napi.is_none().then(unlisted))
     }
 
-    /// Watches a queue, too. Returns its place.
+    /// Adds a queue. Returns its index.
     pub fn add(&mut self, queue: Queue) -> Result<usize, Error> {
         let free = self.queues.iter().position(Option::is_none);
         let place = free.unwrap_or(self.queues.len());
@@ -101,7 +102,7 @@ impl Queues {
         Ok(place)
     }
 
-    /// Watches the queue at a place no longer.
+    /// Removes the queue with this index.
     pub fn remove(&mut self, place: usize) {
         if let Some(seen) = self.queues.get_mut(place) {
             *seen = None;
@@ -117,18 +118,18 @@ impl Queues {
         self.watch.as_ref()
     }
 
-    /// What was counted at a place. `None` if it is not measured.
+    /// The counters of the queue with this index. `None` if it is not measured.
     fn counts(&self, place: usize) -> Option<NapiCounts> {
         self.watch.as_ref().ok()?.read(place).ok()
     }
 
-    /// The queue at a place, with its present NAPI instance.
+    /// The queue with this index, and its present NAPI instance.
     pub fn queue(&self, place: usize) -> Option<&Queue> {
         Some(&self.queues.get(place)?.as_ref()?.queue)
     }
 
-    /// Looks at the instances and at the moderation beside, if that is due. If an instance cannot be read now, it stays as
-    /// it was; if the moderation beside cannot be read, its bound is unknown.
+    /// Reads the instances and the other moderation, if that is due. If an instance cannot be read now, it stays as it
+    /// was; if the other moderation cannot be read, its bound is unknown.
     fn look(&mut self, now: Nanos) {
         if self.looked.is_some_and(|looked| now.saturating_sub(looked) < LOOK_EVERY) {
             return;
@@ -162,7 +163,7 @@ impl Queues {
         }
     }
 
-    /// What there is of the interface with this number, whatever its name is now.
+    /// The present state of the interface with this index, even if it was renamed.
     fn known(&self, index: Option<u32>) -> Known {
         let Some(name) = index.and_then(|index| interface_name(&self.access, index)) else {
             return Known { index, name: None, napis: Vec::new(), card: None };
@@ -188,7 +189,7 @@ struct Known {
     card: Option<Nanos>,
 }
 
-/// The bound of a card's own moderation. A card without any has none; adaptive moderation has no bound.
+/// The bound of the NIC's moderation: zero for a NIC without moderation, and none for adaptive moderation.
 fn card(value: &Result<Option<Value>, Error>, least_usecs: u32) -> Option<Nanos> {
     let Ok(Some(value)) = value else { return value.as_ref().ok().map(|_| Nanos::ZERO) };
     if adapts(value, least_usecs) {
@@ -197,7 +198,7 @@ fn card(value: &Result<Option<Value>, Error>, least_usecs: u32) -> Option<Nanos>
     Some(Nanos::from_micros(value.field("rx-usecs").map_or(Some(0), |usecs| usecs.parse().ok())?))
 }
 
-/// Whether a card with this coalescing adapts its timer: it says so, or its `rx-usecs` is a mode of its driver
+/// Whether a NIC with this coalescing adapts its timer: it reports so, or its `rx-usecs` is a mode of the driver
 /// ([`super::place::least_usecs`]).
 pub fn adapts(coalescing: &Value, least_usecs: u32) -> bool {
     let usecs = coalescing.field("rx-usecs").and_then(|usecs| usecs.parse::<u32>().ok());
@@ -212,26 +213,26 @@ fn deferral(value: &Result<Option<Value>, Error>) -> Option<Nanos> {
     Some(Nanos::from_nanos(if number("defer-hard-irqs")? == 0 { 0 } else { number("gro-flush-timeout")? }))
 }
 
-/// Sees one queue of [`Queues`].
+/// The sensor of one queue of [`Queues`].
 #[derive(Debug)]
 pub struct Watched {
     queues: Arc<Mutex<Queues>>,
     place: usize,
     last: Option<NapiCounts>,
-    /// What GRO held of packets that were not read yet.
+    /// Times for which GRO held packets that were not yet read.
     held: VecDeque<Vec<Delays>>,
     counts_polls: bool,
 }
 
 impl Watched {
-    /// Sees queue number `place` of the list.
+    /// Creates the sensor of the queue with index `place`.
     pub fn new(queues: Arc<Mutex<Queues>>, place: usize) -> Self {
         // What was counted at this place before is another queue's.
         let last = queues.lock().unwrap_or_else(PoisonError::into_inner).counts(place);
         Self { queues, place, last, held: VecDeque::new(), counts_polls: true }
     }
 
-    /// Without the polls, which do not say what a setting would save that is not in force.
+    /// Does not report polls: in a dry run, the counted polls do not show what a setting would save.
     #[must_use]
     pub fn without_polls(self) -> Self {
         Self { counts_polls: false, ..self }
@@ -252,7 +253,7 @@ impl<C> Sensor<C> for Watched {
         let counts = watch.read(self.place).map_err(|error| Blind(error.to_string()))?;
         if own.is_none_or(|own| !own.is_there) {
             return Err(Blind(
-                "its NAPI instance is not there: the interface is down, or the queue is not in use".into(),
+                "its NAPI instance does not exist: the interface is down, or the queue is not in use".into(),
             ));
         }
         let mut seen = seen(self.last.as_ref(), &counts, beside, &mut self.held);
@@ -262,8 +263,8 @@ impl<C> Sensor<C> for Watched {
     }
 }
 
-/// What the counters say, and the delays since the last time. `held` is what GRO held of packets that may be read yet, the
-/// oldest reading first.
+/// The counters, and the delays since the last reading. `held`: times for which GRO held packets that may still be
+/// read, oldest reading first.
 fn seen(
     last: Option<&NapiCounts>,
     now: &NapiCounts,
@@ -296,8 +297,9 @@ fn grown(last: Option<&[u64; BUCKETS]>, now: &[u64; BUCKETS]) -> Vec<Delays> {
     (0..BUCKETS).rev().filter_map(of).collect()
 }
 
-/// The delays with the times that GRO held packets. Which packet was held for how long is not known: those that were held
-/// longest are taken to be the latest. What is left over in `held` belongs to packets that are read later, or never.
+/// The delays with the times that GRO held packets. Which packet was held for how long is not known: those that were
+/// held longest are taken to be the latest. What is left over in `held` belongs to packets that are read later, or
+/// never.
 fn together(delays: Vec<Delays>, held: &mut VecDeque<Vec<Delays>>) -> Vec<Delays> {
     let mut all = Vec::with_capacity(delays.len());
     for mut delay in delays {

@@ -10,14 +10,14 @@ use crate::statistics::{mann_whitney, ratio_of_medians};
 
 /// Name and version of the schema.
 pub const COMPARE_SCHEMA: &str = "apus.bench-compare/1";
-/// Probability of a difference by chance below which a difference is significant.
+/// Significance level: a difference is significant if p is below this.
 const ALPHA: f64 = 0.05;
-/// Repetitions on each side from which a U test can reach that: with 4 and 4, p is at least 0.029.
+/// Repetitions that a U test needs on each side to reach this level: with 4 and 4, the smallest p is 0.029.
 const LEAST: usize = 4;
 const RESAMPLES: usize = 2_000;
 
 units::named! {
-    /// What is compared.
+    /// The quantities that are compared.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Compared {
         /// Throughput in frames per second.
@@ -48,7 +48,7 @@ pub struct CompareDocument {
     pub a: String,
     /// Name of the second result.
     pub b: String,
-    /// Differences between the conditions of the two, which may explain any difference of their values.
+    /// Differences between the conditions of the two results. They may explain differences between the values.
     pub conditions: Vec<String>,
     /// One entry for each frame size and quantity that both have.
     pub comparisons: Vec<Comparison>,

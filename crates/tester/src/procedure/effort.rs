@@ -1,4 +1,4 @@
-//! How much time a procedure spends, and what of RFC 2544 is then missing.
+//! Durations and repetitions of a procedure, and the deviations from RFC 2544 that follow from them.
 
 use units::Nanos;
 
@@ -6,18 +6,18 @@ units::named! {
     /// A test of RFC 2544 or one that builds on it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Test {
-        /// Highest rate without loss (RFC 2544, 26.1). The others start from it, so it is always run.
+        /// Highest rate without loss (RFC 2544, 26.1). Always run, because the other tests start from it.
         Throughput = "throughput",
         /// Latency at the throughput (RFC 2544, 26.2), typical and worst case (RFC 8219, 7.2), packet delay variation
         /// (RFC 8219, 7.3.1).
         Latency = "latency",
         /// Frame loss rate at 100 %, 90 %, … of the maximum rate (RFC 2544, 26.3).
         Loss = "loss",
-        /// Longest burst without loss, and the buffer time that follows (RFC 2544, 26.4; RFC 9004).
+        /// Longest burst without loss, and the buffer time that it implies (RFC 2544, 26.4; RFC 9004).
         BackToBack = "back-to-back",
-        /// Time to the last loss after an overload (RFC 2544, 26.5).
+        /// Time from the end of an overload to the last lost frame (RFC 2544, 26.5).
         Recovery = "recovery",
-        /// Time without forwarding around a reset (RFC 2544, 26.6; RFC 6201).
+        /// Time without forwarding because of a reset (RFC 2544, 26.6; RFC 6201).
         Reset = "reset",
     }
 }
@@ -33,13 +33,13 @@ pub struct Effort {
     pub residue: Nanos,
     /// Pause between trials. RFC 2544, 23 e: 5 s.
     pub between: Nanos,
-    /// Width of the throughput search in ppm. RFC 2544 names none.
+    /// Width of the throughput search in ppm. RFC 2544 states none.
     pub width_ppm: u32,
     /// Failed trials that make a rate fail. RFC 2544, 26.1: 1.
     pub failures_needed: u32,
     /// Share of frames that the tester may fail to send, in ppm. RFC 2544: 0.
     pub unsent_tolerance_ppm: u32,
-    /// Searches for the throughput of a frame size; RFC 2544 asks for one, a comparison needs several.
+    /// Number of throughput searches per frame size. RFC 2544 requires one; a comparison needs several.
     pub searches: u32,
     /// Length of a latency stream. RFC 2544, 26.2: 120 s.
     pub stream: Nanos,
@@ -51,13 +51,13 @@ pub struct Effort {
     pub longest_burst: Nanos,
     /// Number of burst searches. RFC 2544, 26.4: 50.
     pub bursts: u32,
-    /// Length of an overload. RFC 2544, 26.5: 60 s. Half the rate follows for as long.
+    /// Length of an overload. RFC 2544, 26.5: 60 s. Then the load is half of the throughput for the same time.
     pub overload: Nanos,
-    /// Number of overloads; RFC 2544, 26.5 asks for several.
+    /// Number of overloads. RFC 2544, 26.5 requires several.
     pub overloads: u32,
     /// Length of a reset trial: longer than the device takes to reset.
     pub reset_trial: Nanos,
-    /// Whether the effort is meant to follow RFC 2544.
+    /// Whether the durations and repetitions are meant to conform to RFC 2544.
     pub full: bool,
 }
 
@@ -83,7 +83,7 @@ impl Effort {
         full: true,
     };
 
-    /// Seconds instead of hours, to see that a setup works. It is not RFC 2544.
+    /// Takes seconds instead of hours, to check that a setup works. Does not conform to RFC 2544.
     pub const QUICK: Self = Self {
         trial: Nanos::from_millis(200),
         after_learning: Nanos::from_millis(20),
@@ -104,7 +104,7 @@ impl Effort {
         full: false,
     };
 
-    /// In which ways this effort departs from RFC 2544, each with the section.
+    /// The deviations of this effort from RFC 2544, each with the section.
     pub fn deviations(&self, tests: &[Test]) -> Vec<String> {
         let full = Self::FULL;
         let mut found = Vec::new();

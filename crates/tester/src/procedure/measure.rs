@@ -1,4 +1,4 @@
-//! What all tests of a frame size share: trials with their pauses, and the counts over all of them.
+//! Shared by all tests of a frame size: runs trials with their pauses, and sums up their counts.
 
 use units::Nanos;
 
@@ -21,7 +21,7 @@ const OVERLOADED_PPM: u64 = 1_000;
 pub enum Halt {
     /// The user asked to stop.
     Interrupted,
-    /// A trial failed: a port vanished, for example.
+    /// A trial failed, for example because a port disappeared.
     Failed(Error),
 }
 
@@ -100,18 +100,18 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
         });
     }
 
-    /// How well the tester did.
+    /// Quality of the tester's own work, such as its pacing error.
     pub fn quality(&self) -> TesterQuality {
         quality(&self.tester)
     }
 
-    /// What is wrong with the trials so far, each with what to do.
+    /// Problems of the trials so far, each with its remedy.
     pub fn warnings(&self) -> Vec<String> {
         warnings(&self.anomalies, &self.tester, self.sent, self.unsent)
     }
 }
 
-/// How well the tester did.
+/// Quality of the tester's own work, such as its pacing error.
 pub fn quality(tester: &TesterSide) -> TesterQuality {
     let per = |time: Nanos, count: u64| (count > 0).then(|| time.as_nanos() as f64 / count as f64);
     TesterQuality {
@@ -124,7 +124,7 @@ pub fn quality(tester: &TesterSide) -> TesterQuality {
     }
 }
 
-/// Names each kind of frame that came back otherwise than it should, and what the tester itself failed to do.
+/// One warning for each kind of anomaly of the received frames, and for each failure of the tester itself.
 pub fn warnings(anomalies: &Anomalies, tester: &TesterSide, sent: u64, unsent: u64) -> Vec<String> {
     let mut found = Vec::new();
     let mut say = |count: u64, text: &str| {
@@ -132,21 +132,24 @@ pub fn warnings(anomalies: &Anomalies, tester: &TesterSide, sent: u64, unsent: u
             found.push(format!("{count} {text}"));
         }
     };
-    say(anomalies.duplicates, "frames came back more than once: the device duplicates; the copies do not count");
+    say(anomalies.duplicates, "frames came back more than once: the device duplicates frames; the copies do not count");
     say(
         anomalies.reordered,
-        "frames overtook others of their flow: the device reorders; those that came late count as lost",
+        "frames overtook others of their flow: the device reorders frames; those that came late count as lost",
     );
     say(
         anomalies.corrupted,
-        "frames came back damaged: the device corrupts, or a cable does (see ethtool -S); they count as lost",
+        "frames came back damaged: the device or a cable corrupts frames (see ethtool -S); they count as lost",
     );
     say(
         anomalies.looped,
-        "frames came back to the port that sent them: the device or a switch loops; they count as lost",
+        "frames came back to the port that sent them: the device or a switch sends them back; they count as lost",
     );
     say(tester.own_losses, "frames came back, but the tester's own ports lost them: the tester is overloaded here");
-    say(tester.link_down_seen, "times a link was found down: look at cables and at what restarts the device");
+    say(
+        tester.link_down_seen,
+        "times a link was found down: check the cables, and whether something restarts the device",
+    );
     if u128::from(unsent) * 1_000_000 > u128::from(sent + unsent) * u128::from(OVERLOADED_PPM) {
         let share = 100.0 * unsent as f64 / (sent + unsent) as f64;
         found.push(format!(

@@ -28,9 +28,9 @@ pub struct MlrDocument {
     pub schema: String,
     /// The host of the tester.
     pub host: HostState,
-    /// What was connected, and what was sent.
+    /// The ports and the traffic.
     pub setup: Setup,
-    /// What was found.
+    /// The results of the search.
     pub result: MlrResult,
 }
 
@@ -38,7 +38,7 @@ pub struct MlrDocument {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlrResult {
-    /// What the numbers are, and are not.
+    /// Explains what the numbers are, and what they are not.
     pub standard: String,
     /// How the searches ended.
     pub ended: Ended,
@@ -46,29 +46,29 @@ pub struct MlrResult {
     pub sizes: Vec<MlrSize>,
 }
 
-/// What was found for one frame size.
+/// The results for one frame size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlrSize {
-    /// The size in bytes with frame check sequence, or a genome.
+    /// Frame size in bytes, including the frame check sequence, or an IMIX genome (RFC 6985).
     pub frames: String,
     /// Theoretical maximum of the line, in frames per second and direction.
     pub line_rate_pps: Reading<f64>,
-    /// Rate at which the tester could send, measured first.
+    /// Highest rate at which the tester can send, measured first.
     pub tester_ceiling_pps: Reading<u64>,
     /// Highest rate of the search (Max Load).
     pub max_pps: Reading<u64>,
     /// One entry for each goal, in the order given.
     pub goals: Vec<MlrGoal>,
-    /// Number of trials, with the warm-up.
+    /// Number of trials, including the warm-up.
     pub trials: u64,
     /// Time of all trials.
     pub trials_ns: u64,
-    /// Frames that came back otherwise than they should.
+    /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on.
     pub anomalies: AnomalyCounts,
-    /// What the tester did.
+    /// Quality of the tester's own work.
     pub tester: TesterQuality,
-    /// What is wrong with this result, each with what to do.
+    /// Problems of this result, each with its remedy.
     pub warnings: Vec<String>,
 }
 
@@ -100,32 +100,33 @@ pub struct MlrGoal {
     pub reached: bool,
     /// Number of trials at the relevant lower bound.
     pub trials_at_lower: u64,
-    /// Latency at the relevant lower bound, of one more trial of the final duration.
+    /// Latency at the relevant lower bound, from one additional trial of the final duration.
     pub latency: Reading<Distribution>,
 }
 
-/// What to search for.
+/// The plan of `apus bench mlr`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MlrPlan {
-    /// Frame sizes, each searched by itself.
+    /// Frame sizes, each searched separately.
     pub sizes: Vec<Sizes>,
     /// Goals of the search.
     pub goals: Vec<Goal>,
     /// Lowest rate to try, per direction.
     pub min_pps: u64,
-    /// Highest rate to try, if the user knows one.
+    /// Highest rate to try, per direction. `None` if the user does not limit it.
     pub max_pps: Option<u64>,
     /// Speed of the slower link in bits per second; `None` if unknown.
     pub line_bits_per_s: Option<u64>,
-    /// Trial at the highest rate before the search, which does not count.
+    /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
     pub warm_up: Nanos,
-    /// A search gives up after this time of trials.
+    /// A search ends when its trials have taken this long in total.
     pub longest: Nanos,
     /// Pauses between trials.
     pub effort: Effort,
 }
 
-/// Runs the plan. `progress` is told what begins. If the user stops it or a trial fails, what was found is kept.
+/// Runs the plan. `progress` is called with the name of each step. If the user stops it or a trial fails, the result
+/// contains what was found so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &MlrPlan, progress: &mut dyn FnMut(&str)) -> MlrResult {
     let (mut sizes, mut halted) = (Vec::new(), None);
     for size in &plan.sizes {
@@ -144,8 +145,8 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &MlrPlan, progress: &mu
         }
     }
     MlrResult {
-        standard: "MLRsearch, RFC 9971: conditional throughput under the goals listed; compare only results of equal \
-                   goals"
+        standard: "MLRsearch, RFC 9971: conditional throughput for the listed goals; compare only results with the \
+                   same goals"
             .into(),
         ended: Ended { complete: halted.is_none(), because: halted.map(|halt| halt.to_string()) },
         sizes,

@@ -1,13 +1,13 @@
-//! Procedures of RFCs, as functions of a [`Measurer`]: they choose loads, durations and pauses, and make results of
-//! what comes back. The measurer runs one trial, on ports or on a simulated device in virtual time.
+//! The benchmarking procedures of RFCs. They choose loads, durations and pauses, have a [`Measurer`] run each trial,
+//! and compute the results. A measurer runs trials on ports, or on a simulated device in virtual time.
 //!
 //! ```text
 //!  Rfc2544::run ──► for each frame size: ceiling of the tester ► throughput ► latency, loss, bursts, recovery, reset
 //!        │            each trial: learning frames ► pause ► Offer ──► Measurer ──► Observed ► pause
 //!        └──► Rfc2544Result: values with n and intervals, deviations, what it refuses and why
 //! ```
-//! A frame counts as forwarded if it came back once, intact, in order (within its flow), and on the right port. What
-//! else came back is counted by its kind ([`Anomalies`]) and named in the result.
+//! A frame counts as forwarded if it came back once, intact, in order (within its flow), and on the right port. All
+//! other frames that came back are counted by kind ([`Anomalies`]), and the result lists them.
 
 mod compare;
 mod effort;
@@ -97,7 +97,7 @@ impl Offer {
     }
 }
 
-/// Frames that came back otherwise than they should. None of them counts as forwarded.
+/// Anomalous frames, by kind: duplicate, corrupted, reordered and so on. None of them counts as forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Anomalies {
     /// Arrivals of frames that had already arrived.
@@ -158,7 +158,7 @@ pub struct Observed {
     /// The longest time without a forwarded frame: due times of the last before and the first after it. `None` if
     /// frames were lost up to the end, or none at all.
     pub outage: Option<(Nanos, Nanos)>,
-    /// What the tester did.
+    /// Quality of the tester's own work.
     pub tester: TesterSide,
     /// Whether the user asked to stop meanwhile.
     pub interrupted: bool,

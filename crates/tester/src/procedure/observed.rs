@@ -1,4 +1,4 @@
-//! What a procedure sees of the trials that ports ran.
+//! Sums up the trials that ports ran, as procedures need them.
 
 use units::Nanos;
 
@@ -9,7 +9,7 @@ use crate::search::Outcome;
 use crate::trial::Trial;
 
 impl Observed {
-    /// Adds up the lanes of one trial: those of one loop, which has one time and one cost.
+    /// Adds up the lanes (directions) of one trial. One loop runs all lanes, so they share its time and its cost.
     pub fn of(trials: &[Trial], offer: &Offer) -> Self {
         let mut seen = Self {
             outcome: Outcome::default(),

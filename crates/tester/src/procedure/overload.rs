@@ -1,4 +1,4 @@
-//! What a device does beyond its throughput: bursts (RFC 2544, 26.4; RFC 9004), recovery (26.5), and reset (26.6).
+//! Tests above the throughput: bursts (RFC 2544, 26.4; RFC 9004), recovery (26.5), and reset (26.6).
 
 use units::Nanos;
 
@@ -10,7 +10,8 @@ use crate::search::BurstSearch;
 
 /// Overload in percent of the throughput. RFC 2544, 26.5.
 const OVERLOAD_PERCENT: u64 = 110;
-/// A throughput this close to the maximum, in percent, leaves nothing for a buffer to do.
+/// If the throughput is at least this percentage of the maximum rate, a burst never fills a buffer, and the test is
+/// omitted.
 const NEARLY_MAXIMUM_PERCENT: f64 = 99.0;
 
 type Tested<T> = Result<Result<T, String>, Halt>;
@@ -19,7 +20,9 @@ type Tested<T> = Result<Result<T, String>, Halt>;
 pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, max_pps: u64) -> Tested<BackToBack> {
     let (rate, max) = (rate_pps as f64, max_pps as f64);
     if 100.0 * rate >= NEARLY_MAXIMUM_PERCENT * max {
-        return Ok(Err("the throughput is the highest rate, so no burst fills a buffer (RFC 9004, 5.1)".into()));
+        return Ok(
+            Err("the throughput reaches the highest rate, so no burst can fill a buffer (RFC 9004, 5.1)".into()),
+        );
     }
     let effort = bench.effort;
     let longest = (max * effort.longest_burst.as_nanos() as f64 / 1e9) as u64;
@@ -53,7 +56,7 @@ pub fn recovery<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64, m
     let effort = bench.effort;
     let over = (rate_pps * OVERLOAD_PERCENT / 100).min(max_pps);
     if over <= rate_pps {
-        return Ok(Err("the throughput is the highest rate, so the device cannot be overloaded".into()));
+        return Ok(Err("the throughput reaches the highest rate, so the device cannot be overloaded".into()));
     }
     let phase = |rate_pps| Phase { rate_pps, duration: effort.overload };
     let offer =
@@ -80,6 +83,6 @@ pub fn reset<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u64) -> T
     Ok(match (seen.outage, seen.last_loss) {
         (Some((before, after)), _) => Ok(after.as_nanos().saturating_sub(before.as_nanos())),
         (None, Some(_)) => Err(format!("the device did not forward again within {}", bench.effort.reset_trial)),
-        (None, None) => Err("no frame was lost: the device was not reset, or is not interrupted by it".into()),
+        (None, None) => Err("no frame was lost: the device was not reset, or forwards during a reset".into()),
     })
 }

@@ -55,7 +55,7 @@ fn by_size(
     })
 }
 
-/// RFC 2544, 26.1 asks for the theoretical rate beside the measured one.
+/// RFC 2544, 26.1 requires the theoretical rate next to the measured one.
 fn rates(results: &[(String, Rfc2544Document)]) -> Trace {
     let kpps = |pps: f64| pps / 1e3;
     let measured = |size: &SizeResult| size.throughput_pps.value.as_ref().map(|found| kpps(found.median));
@@ -82,7 +82,8 @@ fn latencies(results: &[(String, Rfc2544Document)]) -> Trace {
     };
     Trace {
         title: "Latency against frame size".into(),
-        caption: "At the throughput of each size; round trip from the intended departure to the pick-up.".into(),
+        caption: "At the throughput of each size, from the intended send time until the tester receives the frame."
+            .into(),
         x: Axis::linear("frame size", "bytes"),
         y: Axis::log("latency", "us"),
         panels: vec![
@@ -112,7 +113,7 @@ fn loss(results: &[(String, Rfc2544Document)]) -> Option<Trace> {
     }
     (!panels.is_empty()).then(|| Trace {
         title: "Loss against load".into(),
-        caption: "Share of the frames sent that were not forwarded; the load is in percent of the highest rate.".into(),
+        caption: "Share of sent frames that were not forwarded. The load is in percent of the highest rate.".into(),
         x: Axis::linear("load", "%"),
         y: Axis::linear("loss", "%"),
         panels,

@@ -23,9 +23,9 @@ pub struct Rfc2544Document {
     pub schema: String,
     /// The host of the tester.
     pub host: HostState,
-    /// What was connected, and what was sent.
+    /// The ports and the traffic.
     pub setup: Setup,
-    /// What was measured.
+    /// The measured values.
     pub result: Rfc2544Result,
 }
 
@@ -33,11 +33,11 @@ pub struct Rfc2544Document {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// What the user calls the device under test.
+    /// Name of the device under test, as the user stated it.
     pub device: Option<String>,
     /// Port that sends; with `bidirectional`, it also receives.
     pub tx_port: String,
-    /// Port that receives: another one, or the same.
+    /// Port that receives; the same as `tx_port` if there is only one.
     pub rx_port: String,
     /// Whether both ports send at the same time. Rates are per direction.
     pub bidirectional: bool,
@@ -45,9 +45,9 @@ pub struct Setup {
     pub flows: u32,
     /// Addresses and ports of the frames, as text.
     pub traffic: String,
-    /// Speed of the slower port's link in bits per second, which the line rate follows from.
+    /// Speed of the slower port's link in bits per second. It determines the line rate.
     pub line_bits_per_s: Reading<u64>,
-    /// What a latency is.
+    /// Definition of the latency: from when, until when, by which clock.
     pub latency_is: String,
 }
 
@@ -55,17 +55,17 @@ pub struct Setup {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rfc2544Result {
-    /// `RFC 2544`, or why the result is not one.
+    /// `RFC 2544`, or why the result does not conform to it.
     pub standard: String,
     /// Whether durations, repetitions and pauses are those of the RFC.
     pub conforms: bool,
-    /// Departures from the RFC, each with its section.
+    /// Deviations from the RFC, each with its section.
     pub deviations: Vec<String>,
-    /// The tests that were asked for.
+    /// The requested tests.
     pub tests: Vec<Name<Test>>,
     /// How the procedures ended.
     pub ended: Ended,
-    /// One entry for each frame size, also for the one at which the procedures ended early.
+    /// One entry for each frame size, including the one at which the procedures ended early.
     pub sizes: Vec<SizeResult>,
 }
 
@@ -73,13 +73,13 @@ pub struct Rfc2544Result {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ended {
-    /// Whether everything that was asked for was run.
+    /// Whether everything that was requested was run.
     pub complete: bool,
     /// What ended them early; null if they are complete.
     pub because: Option<String>,
 }
 
-/// A value with its repetitions.
+/// A repeated measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Repeated {
@@ -89,11 +89,11 @@ pub struct Repeated {
     pub ci95_low: Option<f64>,
     /// Upper end of that interval.
     pub ci95_high: Option<f64>,
-    /// Smallest value.
+    /// Minimum.
     pub min: f64,
     /// Median.
     pub median: f64,
-    /// Greatest value.
+    /// Maximum.
     pub max: f64,
     /// Standard deviation; null with fewer than 2 repetitions.
     pub stddev: Option<f64>,
@@ -124,17 +124,18 @@ impl Repeated {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeResult {
-    /// The size in bytes with frame check sequence, or a genome such as `imix:aaaaaaaddddg`.
+    /// Frame size in bytes, including the frame check sequence, or an IMIX genome (RFC 6985) such as
+    /// `imix:aaaaaaaddddg`.
     pub frames: String,
-    /// Mean size in bytes with frame check sequence.
+    /// Mean frame size in bytes, including the frame check sequence.
     pub mean_octets: f64,
     /// Theoretical maximum of the line, in frames per second and direction.
     pub line_rate_pps: Reading<f64>,
-    /// Rate at which the tester could send, measured first, with the device in place.
+    /// Highest rate at which the tester can send, measured first, with the device connected.
     pub tester_ceiling_pps: Reading<u64>,
-    /// What the tester reached with its ports cabled to each other (`--tester`).
+    /// Throughput of the tester alone, with its ports connected to each other (`--tester`).
     pub tester_alone_pps: Reading<f64>,
-    /// Highest rate that was tried: the lowest of the line rate, the tester's ceiling and what the user allowed.
+    /// Highest rate that was tried: the lowest of the line rate, the tester's ceiling and the user's limit.
     pub max_pps: Reading<u64>,
     /// Throughput in frames per second and direction.
     pub throughput_pps: Reading<Repeated>,
@@ -148,13 +149,13 @@ pub struct SizeResult {
     pub back_to_back: Reading<BackToBack>,
     /// Time to the last loss after the end of an overload, in ns.
     pub recovery_ns: Reading<Repeated>,
-    /// Time without forwarding around a reset, in ns.
+    /// Time without forwarding because of a reset, in ns.
     pub reset_ns: Reading<u64>,
-    /// Frames that came back otherwise than they should, over all trials.
+    /// Anomalous frames of all trials, by kind.
     pub anomalies: AnomalyCounts,
-    /// What the tester did, over all trials.
+    /// Quality of the tester's own work over all trials.
     pub tester: TesterQuality,
-    /// What is wrong with this result, each with what to do.
+    /// Problems of this result, each with its remedy.
     pub warnings: Vec<String>,
     /// All trials, in order, without learning frames.
     pub trials: Vec<TrialRow>,
@@ -166,7 +167,7 @@ pub struct SizeResult {
 pub struct LatencyAtThroughput {
     /// Rate in frames per second and direction.
     pub rate_pps: u64,
-    /// Latency of the tagged frame of each stream, in ns (RFC 2544, 26.2).
+    /// Latency of the one tagged frame of each stream, in ns (RFC 2544, 26.2).
     pub tagged_ns: Reading<Repeated>,
     /// Mean latency of each stream, in ns.
     pub mean_ns: Repeated,
@@ -176,7 +177,7 @@ pub struct LatencyAtThroughput {
     pub worst_case_ns: Reading<Repeated>,
     /// Packet delay variation: 99.9th percentile minus minimum of each stream, in ns (RFC 8219, 7.3.1).
     pub pdv_ns: Reading<Repeated>,
-    /// Frames of the second halves of all streams.
+    /// Latency of all frames in the second halves of the streams.
     pub all: Distribution,
     /// Frames lost in the streams.
     pub lost: u64,
@@ -208,15 +209,16 @@ pub struct BackToBack {
     pub rate_pps: u64,
     /// Longest burst of each search, in frames.
     pub frames: Repeated,
-    /// Mean burst / rate: the buffer time if the device forwarded nothing meanwhile (RFC 9004, 6), in ns.
+    /// Mean burst / rate, in ns: the buffer time, if the device had forwarded nothing during the burst (RFC 9004, 6).
     pub implied_buffer_ns: f64,
-    /// Implied buffer time * (1 - throughput / rate): without what the device forwarded meanwhile, in ns.
+    /// Implied buffer time * (1 - throughput / rate), in ns: without the frames that the device forwarded during the
+    /// burst.
     pub corrected_buffer_ns: f64,
-    /// Searches in which even the longest burst passed; the value is then a lower bound.
+    /// Number of searches in which even the longest burst passed. If it is above 0, the value is a lower bound.
     pub at_limit: u32,
 }
 
-/// Frames by how they came back.
+/// Numbers of anomalous frames, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // see procedure::Anomalies
@@ -235,21 +237,22 @@ impl From<Anomalies> for AnomalyCounts {
     }
 }
 
-/// How well the tester did its own work.
+/// Quality of the tester's own work.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TesterQuality {
     /// Pacing error: actual minus intended departure. It is part of every latency.
     pub pacing: Distribution,
-    /// Receive-stamp error: mean time of a pass of the loop, in ns. A frame is stamped up to one pass after it came.
+    /// Receive-stamp error: mean time of a pass of the loop, in ns. A frame is stamped up to one pass after its
+    /// arrival.
     pub stamp_error_ns: Reading<f64>,
     /// CPU time of the generator and receiver for each frame sent, in ns.
     pub cost_per_frame_ns: Reading<f64>,
-    /// Frames that came back and that the tester's own ports lost. They count as not sent.
+    /// Frames that came back, but that the tester's own ports lost. They count as not sent.
     pub own_losses: u64,
     /// Number of times that a link was found down.
     pub link_down_seen: u64,
-    /// `software`: stamps are readings of the host's clock. Hardware stamps and launch times are not used.
+    /// `software`: time stamps are readings of the host's clock. Hardware time stamps and launch times are not used.
     pub stamps: String,
 }
 
@@ -257,7 +260,7 @@ pub struct TesterQuality {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialRow {
-    /// The test that it belongs to.
+    /// The test to which the trial belongs.
     pub test: Name<Test>,
     /// Load of its first phase, in frames per second and direction.
     pub load_pps: u64,
@@ -269,6 +272,6 @@ pub struct TrialRow {
     pub lost: u64,
     /// Frames that the tester did not send.
     pub unsent: u64,
-    /// Frames that came back otherwise than they should.
+    /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on.
     pub anomalies: AnomalyCounts,
 }

@@ -1,5 +1,5 @@
-//! The procedures of RFC 2544 for each frame size: throughput and loss here, latency in [`timing`], the
-//! rest in [`overload`].
+//! The procedures of RFC 2544 for each frame size: throughput and loss in this module, latency in [`timing`], the
+//! others in [`overload`].
 
 use units::PacketRate;
 
@@ -12,10 +12,10 @@ use crate::host::Reading;
 use crate::search::{BinarySearch, End, LossCurve, Search as _, SearchConfig};
 use crate::sizes::Sizes;
 
-/// What to run.
+/// The plan of `apus bench rfc2544`: sizes, tests and limits.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// Frame sizes, each measured by itself.
+    /// Frame sizes, each measured separately.
     pub sizes: Vec<Sizes>,
     /// Tests; throughput is always run.
     pub tests: Vec<Test>,
@@ -23,17 +23,19 @@ pub struct Plan {
     pub effort: Effort,
     /// Lowest rate to try, per direction.
     pub min_pps: u64,
-    /// Highest rate to try, if the user knows one.
+    /// Highest rate to try, per direction. `None` if the user does not limit it.
     pub max_pps: Option<u64>,
     /// Speed of the slower link in bits per second; `None` if unknown.
     pub line_bits_per_s: Option<u64>,
-    /// For each size, what the tester reached with its ports cabled to each other, from an earlier result.
+    /// For each frame size, the throughput of the tester alone (with its ports connected to each other), from an
+    /// earlier result.
     pub alone: Vec<(String, f64)>,
-    /// Further departures from the RFC, such as those of the ports.
+    /// Further deviations from the RFC, such as those of the ports.
     pub deviations: Vec<String>,
 }
 
-/// Runs the plan. `progress` is told what begins. If the user stops it or a trial fails, what was measured is kept.
+/// Runs the plan. `progress` is called with the name of each step. If the user stops it or a trial fails, the result
+/// contains the measurements made so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &Plan, progress: &mut dyn FnMut(&str)) -> Rfc2544Result {
     let mut sizes = Vec::new();
     let mut halted = None;
@@ -51,7 +53,7 @@ pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &Plan, progress: &mut d
     let standard = match (plan.effort.full, deviations.is_empty()) {
         (true, true) => "RFC 2544".to_owned(),
         (true, false) => "RFC 2544, with the deviations listed".to_owned(),
-        (false, _) => "not RFC 2544: quick trials, to see that a setup works".to_owned(),
+        (false, _) => "not RFC 2544: quick trials, to check that a setup works".to_owned(),
     };
     Rfc2544Result {
         standard,
@@ -71,7 +73,7 @@ fn one_size<M: Measurer + ?Sized>(
     let sizes = bench.sizes.clone();
     let octets: u64 = sizes.pattern().iter().map(|size| u64::from(size.octets())).sum();
     let name = sizes.to_string();
-    let not_asked = "not asked for";
+    let not_asked = "not requested";
     let mut result = SizeResult {
         mean_octets: octets as f64 / sizes.pattern().len() as f64,
         line_rate_pps: Reading::or_unknown(
@@ -81,7 +83,7 @@ fn one_size<M: Measurer + ?Sized>(
         tester_ceiling_pps: Reading::unknown("not measured"),
         tester_alone_pps: Reading::or_unknown(
             plan.alone.iter().find(|(of, _)| *of == name).map(|(_, pps)| *pps),
-            "not measured: cable the tester's ports to each other, run this command with -o FILE, and give --tester FILE",
+            "not measured: connect the tester's ports directly to each other, run this command with -o FILE, and then pass --tester FILE",
         ),
         frames: name,
         max_pps: Reading::unknown("not measured"),
@@ -105,9 +107,10 @@ fn one_size<M: Measurer + ?Sized>(
     if let (Some(alone), Some(found)) = (alone, &result.throughput_pps.value)
         && found.median > 0.95 * alone
     {
-        result
-            .warnings
-            .push("the throughput is within 5 % of what the tester reaches alone: it may be the tester's".into());
+        result.warnings.push(
+            "the throughput is within 5 % of that of the tester alone: the tester may be the limit, not the device"
+                .into(),
+        );
     }
     result.trials = std::mem::take(&mut bench.trials);
     (result, halt)

@@ -1,4 +1,4 @@
-//! A simulated device in virtual time: its capacity, buffer, latency and recovery time are known.
+//! A simulated device in virtual time, with known capacity, buffer, latency and recovery time.
 
 use units::Nanos;
 
@@ -9,12 +9,12 @@ use crate::histogram::Histogram;
 use crate::search::Outcome;
 use crate::sizes::Sizes;
 
-/// The device, and the tester that would stand beside it.
+/// The device, and the tester that measures it.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     /// Frames per second that it forwards.
     pub capacity_pps: u64,
-    /// Frames that it holds while it forwards another.
+    /// Size of its buffer, in frames.
     pub buffer: u64,
     /// A frame's latency is this, plus an exponentially distributed time of `spread`, plus its time in the buffer.
     pub base: Nanos,
@@ -25,10 +25,10 @@ pub struct Simulated {
     pub resets_in: Nanos,
     /// Highest rate of the tester.
     pub ceiling_pps: u64,
-    /// Every so many frames, one is handled as `tamper` says.
+    /// One in this many frames is handled as `tamper` says.
     pub each: u64,
     pub tamper: Tamper,
-    /// The port vanishes in this trial; the user stops in that one.
+    /// Number of the trial in which a port disappears, and of the one in which the user stops.
     pub vanishes_at: Option<u32>,
     pub stops_at: Option<u32>,
     pub random: Random,

@@ -15,7 +15,7 @@ use crate::sizes::Sizes;
 
 /// Name and version of the schema.
 pub const SOAK_SCHEMA: &str = "apus.bench-soak/1";
-/// Windows with loss from which on losses are said to cluster: this share of the windows has half of the losses.
+/// Losses are said to cluster if this percentage of the windows contains half of them.
 const FEW_PERCENT: usize = 10;
 
 /// The JSON document of `apus bench soak`.
@@ -29,9 +29,9 @@ pub struct SoakDocument {
     pub schema: String,
     /// The host of the tester.
     pub host: HostState,
-    /// What was connected, and what was sent.
+    /// The ports and the traffic.
     pub setup: Setup,
-    /// What was measured.
+    /// The measured values.
     pub result: SoakResult,
 }
 
@@ -39,7 +39,7 @@ pub struct SoakDocument {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SoakResult {
-    /// The size in bytes with frame check sequence, or a genome.
+    /// Frame size in bytes, including the frame check sequence, or an IMIX genome (RFC 6985).
     pub frames: String,
     /// Load in frames per second and direction.
     pub load_pps: u64,
@@ -53,16 +53,16 @@ pub struct SoakResult {
     pub lost: u64,
     /// Frames that the tester did not send.
     pub unsent: u64,
-    /// Upper end of the 95 % interval of the loss ratio. Without loss it is 3 / sent ("rule of three"); it assumes losses
-    /// that do not depend on each other, so it is unknown if losses cluster.
+    /// Upper bound of the loss ratio at 95 % confidence. Without loss it is 3 / sent ("rule of three"). It assumes that
+    /// losses are independent, so it is unknown if losses cluster.
     pub loss_ratio_below: Reading<f64>,
     /// Latency of all frames.
     pub latency: Distribution,
-    /// Frames that came back otherwise than they should.
+    /// Anomalous frames, by kind: duplicate, corrupted, reordered and so on.
     pub anomalies: AnomalyCounts,
-    /// What the tester did.
+    /// Quality of the tester's own work.
     pub tester: TesterQuality,
-    /// What is wrong with this result, each with what to do.
+    /// Problems of this result, each with its remedy.
     pub warnings: Vec<String>,
     /// The windows, in order.
     pub windows: Vec<SoakWindow>,
@@ -82,11 +82,11 @@ pub struct SoakWindow {
     pub p50_ns: Option<u64>,
     /// 99th percentile of the latency; null with too few frames.
     pub p99_ns: Option<u64>,
-    /// Greatest latency; null if nothing came back or it is above the histogram's range.
+    /// Maximum latency; null if no frame came back, or if it is above the histogram's range.
     pub max_ns: Option<u64>,
 }
 
-/// What to send.
+/// The plan of a soak: what to send, and for how long.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SoakPlan {
     /// Sizes of the frames.
@@ -99,7 +99,7 @@ pub struct SoakPlan {
     pub window: Nanos,
 }
 
-/// Runs the plan; if the user stops it or a trial fails, what was measured is kept.
+/// Runs the plan. If the user stops it or a trial fails, the result contains the measurements made so far.
 pub fn run<M: Measurer + ?Sized>(measurer: &mut M, plan: &SoakPlan, progress: &mut dyn FnMut(&str)) -> SoakResult {
     // No pauses: a soak is one load without interruption, as far as windows allow.
     let effort =
@@ -156,7 +156,7 @@ fn bound(sent: u64, lost: u64, windows: &[SoakWindow]) -> Reading<f64> {
     let few = (windows.len() * FEW_PERCENT / 100).max(1);
     let worst: u64 = by_loss.iter().take(few).sum();
     if lost >= 10 && windows.len() >= 10 && 2 * worst > lost {
-        return Reading::unknown("losses cluster: a tenth of the windows has half of them; look at the windows");
+        return Reading::unknown("losses cluster: 10 % of the windows contain half of them; see the list of windows");
     }
     if lost == 0 {
         return Reading::known(-0.05f64.ln() / sent as f64);

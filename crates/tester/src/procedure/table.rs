@@ -54,7 +54,7 @@ fn row(size: &SizeResult) -> Vec<String> {
 fn more(size: &SizeResult) -> Vec<String> {
     let mut lines = vec![format!("{}:", size.frames)];
     let mut say = |text: String| lines.extend(wrapped("  ", "    ", &text, WIDTH));
-    let asked = |why: &Option<String>| why.as_deref() != Some("not asked for");
+    let asked = |why: &Option<String>| why.as_deref() != Some("not requested");
     if let Some(why) = &size.throughput_pps.unknown_because {
         say(format!("throughput unknown: {why}"));
     }
@@ -64,7 +64,7 @@ fn more(size: &SizeResult) -> Vec<String> {
         say(format!("throughput {}", repeated(found, |pps| PacketRate::new(pps as u64).to_string())));
     }
     let ceiling = reading(&size.tester_ceiling_pps, |pps| PacketRate::new(*pps).to_string());
-    say(format!("the tester sends up to {ceiling} with the device in place"));
+    say(format!("the tester sends up to {ceiling} with the device connected"));
     if let Some(alone) = size.tester_alone_pps.value {
         say(format!("the tester alone reaches {}", PacketRate::new(alone as u64)));
     }
@@ -109,7 +109,7 @@ fn more(size: &SizeResult) -> Vec<String> {
     }
     let pacing = |ns: Option<u64>| ns.map_or("unknown".to_owned(), |ns| Nanos::from_nanos(ns).to_string());
     say(format!(
-        "tester: pacing error p50 {}, p99 {}, max {}; stamp error {}; {} of CPU time a frame",
+        "tester: pacing error p50 {}, p99 {}, max {}; stamp error {}; {} of CPU time per frame",
         pacing(size.tester.pacing.p50_ns),
         pacing(size.tester.pacing.p99_ns),
         pacing(size.tester.pacing.max_ns),
@@ -157,7 +157,7 @@ pub fn mlr_table(result: &MlrResult) -> Vec<String> {
     lines
 }
 
-/// A soak: its sums, and the windows in which something was lost.
+/// A soak: its totals, and the windows with losses.
 pub fn soak_table(result: &SoakResult) -> Vec<String> {
     let window = Nanos::from_nanos(result.window_ns);
     let mut lines = vec![
@@ -235,7 +235,7 @@ pub fn compare_table(document: &CompareDocument) -> Vec<String> {
 
 fn ending(ended: &Ended) -> Vec<String> {
     match &ended.because {
-        Some(why) => wrapped("INCOMPLETE: ", "  ", &format!("{why}; what was measured until then is kept"), WIDTH),
+        Some(why) => wrapped("INCOMPLETE: ", "  ", &format!("{why}; the measurements made until then are kept"), WIDTH),
         None => Vec::new(),
     }
 }

@@ -10,8 +10,8 @@ use crate::histogram::Histogram;
 use crate::host::Reading;
 use crate::quantile::estimate;
 
-/// Sends streams at `rate_pps`. The tagged frame of RFC 2544 is the first due in the middle of a stream; the other
-/// values are of all frames due from then on, where RFC 8219 asks for at least 500.
+/// Sends streams at `rate_pps`. The tagged frame of RFC 2544 is the first one due in the middle of a stream. All frames
+/// due from then on count for the other values, for which RFC 8219 requires at least 500 frames.
 pub fn latency<M: Measurer + ?Sized>(
     bench: &mut Bench<'_, M>,
     rate_pps: u64,

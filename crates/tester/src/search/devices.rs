@@ -5,17 +5,16 @@ use units::Nanos;
 use super::{Outcome, Step};
 use crate::Random;
 
-/// What is special about a device.
+/// The behaviour of a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
-    /// Forwards up to its capacity, always.
+    /// Always forwards up to its capacity.
     Steady,
-    /// Something takes the device's CPU at random times, once in this many seconds on average, and up to 2 ms of
-    /// frames are lost.
+    /// Loses its CPU at random times, on average once in this many seconds, and each time loses up to 2 ms of frames.
     Noisy { every_s: f64 },
     /// Also loses 1 in 1,000 frames at loads between 55 and 70 % of its capacity, but none between 70 and 100 %.
     Inverted,
-    /// Has half its capacity during its first seconds of traffic.
+    /// Has half of its capacity during its first `for_s` seconds of traffic.
     Cold { for_s: f64 },
     /// The capacity changes slowly by up to this share, up and down.
     Changing { share: f64 },
@@ -29,25 +28,25 @@ pub struct Device {
     random: Random,
     /// Time of traffic so far, in s.
     worked_s: f64,
-    /// Now, as a share of the capacity's change, from 0 to 1.
+    /// Present position in the change of the capacity, from 0 to 1.
     changed: f64,
     pub trials: u32,
     pub total_s: f64,
 }
 
-/// Range of loads in which every device's rate lies.
+/// Range of loads that contains the capacity of every device.
 pub const RANGE: (u64, u64) = (10_000, 2_000_000);
 
 impl Device {
-    /// The device of a seed: a capacity within [`RANGE`], and its random numbers.
+    /// Creates the device of a seed. The seed determines its capacity, within [`RANGE`], and its random numbers.
     pub fn new(kind: Kind, seed: u64) -> Self {
         let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let capacity = 40_000.0 * (45.0f64).powf(random.unit());
         Self { kind, capacity, random, worked_s: 0.0, changed: 0.5, trials: 0, total_s: 0.0 }
     }
 
-    /// The answers for a goal of this loss ratio, each as a range of loads. Where losses are inverted, both ends of the
-    /// bands that pass are right: a search that never tries a load in the bad band cannot know of it.
+    /// The correct answers for a goal with this loss ratio, each as a range of loads. With inverted losses there are
+    /// two: a search that never tries a load in the lossy band cannot know about it.
     pub fn truths(&self, loss_ratio: f64) -> Vec<(f64, f64)> {
         let at = |capacity: f64| capacity / (1.0 - loss_ratio);
         let capacity = at(self.capacity);
@@ -110,7 +109,7 @@ pub fn run(search: &mut impl super::Search, device: &mut Device) {
     }
 }
 
-/// How often a search was right, and what it took.
+/// How often a search was right, and how much time it took.
 #[derive(Debug, Default)]
 pub struct Score {
     pub seeds: u32,
@@ -120,8 +119,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// Adds a search that found `bounds`: right if both are within `width` (a share) of one of `truths`, and at most
-    /// `width` apart.
+    /// Adds a search that found `bounds`. It is right if both bounds are within `width` (a share) of one of `truths`,
+    /// and at most `width` apart.
     pub fn add(&mut self, device: &Device, truths: &[(f64, f64)], bounds: (Option<f64>, Option<f64>), width: f64) {
         self.seeds += 1;
         self.trials += u64::from(device.trials);
@@ -138,7 +137,7 @@ impl Score {
         self.right += u32::from(right);
     }
 
-    /// Says the score, and requires 99 %.
+    /// Prints the score, and requires 99 % correct results.
     pub fn require(&self, what: &str) {
         let n = f64::from(self.seeds);
         println!(

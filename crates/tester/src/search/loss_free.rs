@@ -36,7 +36,7 @@ pub struct SearchConfig {
     pub loss_tolerance_ppm: u32,
     /// Share of the due frames that the tester may fail to send, in ppm, before the rate counts as beyond the tester.
     pub unsent_tolerance_ppm: u32,
-    /// Failed trials that make a rate fail: 1 is strict; 2 forgives one disturbance by the host.
+    /// Number of failed trials that make a rate fail: 1 is strict; 2 tolerates one disturbance by the host.
     pub failures_needed: u32,
     /// Maximum number of trials.
     pub max_trials: u32,

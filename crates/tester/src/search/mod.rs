@@ -1,5 +1,5 @@
-//! Searches for a rate, without any I/O. A search says which trial to run next, and is told its outcome; the caller
-//! runs the trial on ports or on a simulated device.
+//! Searches for a rate, without any I/O. A search returns the trial to run next; the caller runs it, on ports or on a
+//! simulated device, and records its outcome.
 //!
 //! ```text
 //!  Search::next_step ──► Step: load, duration ──► trial ──► Outcome: sent, lost, unsent ──► Search::record ──► …
@@ -12,7 +12,7 @@
 //! | [`BurstSearch`] | the longest burst without loss | RFC 9004, 5.3 |
 //! | [`mlr::MlrSearch`] | bounds and conditional throughput for several goals | RFC 9971 |
 //!
-//! [`WarmedUp`] runs a trial first that no search sees.
+//! [`WarmedUp`] runs a warm-up trial before the search, and ignores its outcome.
 
 mod burst;
 #[cfg(test)]
@@ -29,9 +29,10 @@ pub use warm::WarmedUp;
 
 use units::Nanos;
 
-/// A search, as the loop that runs its trials sees it.
+/// The interface between a search and the loop that runs its trials.
 pub trait Search {
-    /// The next trial; `None` when the search has ended. The same until [`record`](Self::record) is called.
+    /// The next trial; `None` when the search has ended. Returns the same trial until [`record`](Self::record) is
+    /// called.
     fn next_step(&self) -> Option<Step>;
 
     /// Records the outcome of the trial that [`next_step`](Self::next_step) asked for.

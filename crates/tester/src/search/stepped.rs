@@ -1,4 +1,4 @@
-//! Searches that walk down from the maximum rate in even steps: RFC 2544, 26.1 (as its text says it) and 26.3.
+//! Searches that go down from the maximum rate in equal steps: RFC 2544, 26.1 (followed literally) and 26.3.
 
 use units::Nanos;
 
@@ -32,8 +32,8 @@ impl Ladder {
     }
 }
 
-/// Lowers the rate by a fixed step until a trial loses nothing: the procedure of RFC 2544, 26.1 without the freedom
-/// to search faster. Its result is at most one step below the throughput.
+/// Lowers the rate by a fixed step until a trial loses nothing: the literal procedure of RFC 2544, 26.1, without a
+/// faster search. Its result is at most one step below the throughput.
 #[derive(Clone, Debug)]
 pub struct StepDown {
     ladder: Ladder,
@@ -75,7 +75,7 @@ impl Search for StepDown {
 pub struct LossPoint {
     /// The load.
     pub step: Step,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 

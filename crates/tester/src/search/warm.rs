@@ -1,11 +1,12 @@
-//! A search that is preceded by a trial which does not count.
+//! A search after a warm-up trial.
 
 use units::Nanos;
 
 use super::{Outcome, Search, Step, Verdict};
 
-/// Runs one trial at a given load before a search starts, and ignores its outcome: caches, flow tables and clock
-/// frequencies of a device are cold at first, and a bad early trial would bind the whole search.
+/// Runs one trial at a given load before a search starts, and ignores its outcome. At first, the caches and flow tables
+/// of a device are cold, and its clock frequency may be low; a trial that fails because of this would mislead the whole
+/// search.
 #[derive(Clone, Debug)]
 pub struct WarmedUp<S> {
     search: S,

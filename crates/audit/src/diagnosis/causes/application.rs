@@ -1,4 +1,4 @@
-//! What the applications and their sockets do.
+//! Causes in the applications and their sockets.
 
 use super::super::{Case, End, Experiment, Hit, PossibleCause, Socket, grade};
 use super::{bits, bytes, percent, time};
@@ -6,15 +6,15 @@ use super::{bits, bytes, percent, time};
 pub(super) const CAUSES: &[PossibleCause] = &[
     PossibleCause {
         id: "slow-app",
-        why: "The receiving application does not read as fast as data comes. Its receive buffer is full, TCP closes the window and \
-              the sender waits; datagrams are dropped.",
+        why: "The receiving application reads more slowly than data arrives, so its receive buffer is full. Over TCP, the window \
+              closes and the sender waits. Over UDP, the kernel drops datagrams.",
         reference: "tcp(7); udp(7), UdpRcvbufErrors",
         judge: slow_app,
     },
     PossibleCause {
         id: "buffer",
-        why: "A socket buffer that is smaller than what is sent in a round trip (TCP), or than a burst (UDP), stops the sender or \
-              drops datagrams although the application is fast enough.",
+        why: "The application is fast enough, but the socket buffer is too small. A TCP sender must stop if a buffer holds less than \
+              is sent in one round trip. The kernel drops UDP datagrams if a burst does not fit the receive buffer.",
         reference: "tcp(7), tcp_rmem, tcp_wmem; socket(7), SO_RCVBUF",
         judge: buffer,
     },
@@ -56,24 +56,24 @@ fn slow_app(case: &Case) -> Option<Hit> {
             let app = socket.process.as_ref();
             let who = app.map_or_else(|| format!("the receiver on port {}", socket.local_port), |(name, _, _)| name.clone());
             let work = app.map(|(_, share, _)| match share {
-                share if *share >= 0.8 => format!("{who} takes {} of a CPU: it computes", percent(*share)),
-                share => format!("{who} takes {} of a CPU: it waits for something else", percent(*share)),
+                share if *share >= 0.8 => format!("{who} uses {} of a CPU: it is limited by its own computation", percent(*share)),
+                share => format!("{who} uses {} of a CPU: it mostly waits for something else", percent(*share)),
             });
             let mut hit = Hit::new(
                 97.0 * grade(full, 0.2, 0.5) * mark * size,
                 Some(end),
-                format!("{who} does not read as fast as data comes: its receive buffer is at least half full for {} of the time", percent(full)),
-                Experiment::text("profile the application (`perf top -p PID`, or `strace -c -p PID` if it waits); let a reader that does nothing (`iperf3 -s`) take its place and compare"),
+                format!("{who} reads more slowly than data arrives: its receive buffer is at least half full for {} of the time", percent(full)),
+                Experiment::text("profile the application (`perf top -p PID`, or `strace -c -p PID` if it waits); or replace it with a receiver that discards the data (`iperf3 -s`), and compare"),
             )
             .see(
-                format!("port {}: {} wait on average, in a buffer of {}", socket.local_port, bytes(socket.rx_queue), bytes(limit)),
+                format!("port {}: on average {} wait in the receive buffer of {}", socket.local_port, bytes(socket.rx_queue), bytes(limit)),
                 "sock_diag",
             );
             if let Some(work) = work {
                 hit = hit.see(work, "/proc/PID/task/TID/stat");
             }
             if let Some(limited) = limited {
-                hit = hit.see(format!("the sender waits for the window for {} of the time", percent(limited)), "tcp_info, tcpi_rwnd_limited");
+                hit = hit.see(format!("the sender waits for the receiver's window for {} of the time", percent(limited)), "tcp_info, tcpi_rwnd_limited");
             }
             // TCP counts duplicates among its drops.
             if socket.drops > 0.0 && socket.transport == "udp" {
@@ -95,7 +95,7 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
     let small = grade(limit, 2.0 * SMALL_BUFFER, SMALL_BUFFER);
     let experiment = || {
         Experiment::text(
-            "give the socket a larger SO_RCVBUF, or none so that the kernel sizes it (net.ipv4.tcp_rmem, net.core.rmem_default), and measure again",
+            "set a larger SO_RCVBUF on the socket, or do not set it, so that the kernel chooses the size (net.ipv4.tcp_rmem, net.core.rmem_default); measure again",
         )
     };
     if socket.transport == "udp" {
@@ -117,7 +117,7 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
                 format!("{:.0} datagrams dropped in {:.1} s", socket.drops, end.length_s),
                 "sock_diag, SK_MEMINFO_DROPS",
             )
-            .see(format!("the buffer is at least half full for {} of the time only", percent(full)), "sock_diag"),
+            .see(format!("the buffer is at least half full for only {} of the time", percent(full)), "sock_diag"),
         );
     }
     let sender = sender?;
@@ -128,7 +128,7 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
         97.0 * grade(limited, 0.05, 0.3) * small,
         Some(end),
         format!(
-            "The receive buffer of port {} ({}) is smaller than what is sent in a round trip",
+            "The receive buffer of port {} ({}) is too small for one round trip of data",
             socket.local_port,
             bytes(limit)
         ),
@@ -136,11 +136,11 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
     );
     Some(
         hit.see(
-            format!("the sender waits for the window for {} of the time", percent(limited)),
+            format!("the sender waits for the receiver's window for {} of the time", percent(limited)),
             "tcp_info, tcpi_rwnd_limited",
         )
         .see(
-            format!("a window of {} every {} are at most {}", bytes(window), time(rtt), bits(ceiling)),
+            format!("a window of {} per round trip of {} allows at most {}", bytes(window), time(rtt), bits(ceiling)),
             "tcp_info, tcpi_snd_wnd; arithmetic",
         )
         .see(format!("the buffer's limit is {}", bytes(limit)), "sock_diag, SK_MEMINFO_RCVBUF"),
@@ -153,12 +153,12 @@ fn send_buffers(end: &End) -> impl Iterator<Item = Hit> {
         let hit = Hit::new(
             95.0 * grade(limited, 0.1, 0.4) * grade(limit, 2.0 * SMALL_BUFFER, SMALL_BUFFER),
             Some(end),
-            format!("The send buffer of port {} ({}) is smaller than what is sent in a round trip", socket.local_port, bytes(limit)),
-            Experiment::text("give the socket a larger SO_SNDBUF, or none so that the kernel sizes it (net.ipv4.tcp_wmem), and measure again"),
+            format!("The send buffer of port {} ({}) is too small for one round trip of data", socket.local_port, bytes(limit)),
+            Experiment::text("set a larger SO_SNDBUF on the socket, or do not set it, so that the kernel chooses the size (net.ipv4.tcp_wmem); measure again"),
         );
         Some(
-            hit.see(format!("the send buffer stops the sender for {} of the time", percent(limited)), "tcp_info, tcpi_sndbuf_limited")
-                .see(format!("{} every {} are at most {}", bytes(limit), time(rtt), bits(limit * 8.0 / rtt * 1e6)), "arithmetic"),
+            hit.see(format!("the sender waits for space in its send buffer for {} of the time", percent(limited)), "tcp_info, tcpi_sndbuf_limited")
+                .see(format!("{} per round trip of {} allows at most {}", bytes(limit), time(rtt), bits(limit * 8.0 / rtt * 1e6)), "arithmetic"),
         )
     })
 }

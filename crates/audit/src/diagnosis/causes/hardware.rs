@@ -1,4 +1,4 @@
-//! What processor, bus and hypervisor do.
+//! Causes in the processor, the bus and the hypervisor.
 
 use super::super::{Case, End, Experiment, Hit, PossibleCause, Reference, grade};
 use super::{percent, time};
@@ -6,13 +6,13 @@ use super::{percent, time};
 pub(super) const CAUSES: &[PossibleCause] = &[
     PossibleCause {
         id: "cpu-full",
-        why: "A CPU that serves packets is busy nearly all the time: packets wait for it, and more do not fit.",
+        why: "A CPU that processes packets is busy nearly all the time. Packets wait for it, and it cannot process more.",
         reference: "Documentation/networking/scaling.rst",
         judge: cpu_full,
     },
     PossibleCause {
         id: "steal",
-        why: "The hypervisor runs others on the CPUs of this guest. Meanwhile nothing here runs.",
+        why: "The hypervisor gives the CPU time of this guest to other virtual machines or to the host. Meanwhile nothing in this guest runs.",
         reference: "proc_stat(5), steal",
         judge: steal,
     },
@@ -24,19 +24,19 @@ pub(super) const CAUSES: &[PossibleCause] = &[
     },
     PossibleCause {
         id: "frequency",
-        why: "A busy CPU that does not run at its highest frequency needs longer for each packet.",
+        why: "If a busy CPU does not run at its highest frequency, each packet takes longer.",
         reference: "Documentation/admin-guide/pm/cpufreq.rst",
         judge: frequency,
     },
     PossibleCause {
         id: "pcie",
-        why: "The card's link has fewer lanes or a lower speed than the card supports, which caps its throughput.",
+        why: "The PCI Express link of the NIC uses fewer lanes or a lower speed than the NIC supports, which limits its throughput.",
         reference: "PCI Express Base Specification, 7.5.3.8",
         judge: pcie,
     },
     PossibleCause {
         id: "throttling",
-        why: "A processor that is too hot lowers its frequency.",
+        why: "A processor that becomes too hot lowers its frequency, so each packet takes longer.",
         reference: "Documentation/admin-guide/thermal",
         judge: throttling,
     },
@@ -50,8 +50,8 @@ fn cpu_full(case: &Case) -> Option<Hit> {
             Hit::new(
                 85.0 * grade(thread.share, 0.75, 0.97),
                 Some(end),
-                format!("{} takes {} of a CPU: the queue's CPU is full", thread.name, percent(thread.share)),
-                Experiment::text("spread the flows over more queues and CPUs, or lower the load by a tenth and see whether latency and drops go away"),
+                format!("{} uses {} of a CPU: the CPU that serves the queue is full", thread.name, percent(thread.share)),
+                Experiment::text("spread the flows over more queues and CPUs; or lower the load by 10 %, and check whether the latency and the drops disappear"),
             )
             .see(format!("{}: {} of a CPU", thread.name, percent(thread.share)), "/proc/PID/stat"),
         )
@@ -67,7 +67,7 @@ fn steal(case: &Case) -> Option<Hit> {
                 Some(end),
                 format!("The hypervisor takes {} of CPU {cpu}", percent(*share)),
                 Experiment::text(
-                    "pin the guest's virtual CPUs to cores of their own (`virsh vcpupin`), and measure again",
+                    "on the host, pin the vCPUs of this guest to dedicated cores (`virsh vcpupin`), and measure again",
                 ),
             )
             .see(format!("steal on CPU {cpu}: {}", percent(*share)), "/proc/stat"),
@@ -75,7 +75,7 @@ fn steal(case: &Case) -> Option<Hit> {
     })
 }
 
-/// What the whole host shares explains no difference to another card in the same host.
+/// A property that the whole host shares does not explain a difference between two NICs of this host.
 fn shared(case: &Case, likelihood: f64) -> f64 {
     if case.symptom.reference == Reference::SameHost { likelihood * 0.6 } else { likelihood }
 }
@@ -89,15 +89,15 @@ fn idle_states(case: &Case) -> Option<Hit> {
         let mut hit = Hit::new(
             shared(case, likelihood),
             Some(end),
-            format!("CPUs enter {state}: up to {} to wake", time(exit)),
-            Experiment::text("forbid deep states for the time of a measurement (hold /dev/cpu_dma_latency at 2 us; FreeBSD: `sysctl hw.acpi.cpu.cx_lowest=C1`), and compare"),
+            format!("CPUs enter {state}, which takes up to {} to wake up", time(exit)),
+            Experiment::text("disable deep idle states during a measurement (hold /dev/cpu_dma_latency at 2 us; FreeBSD: `sysctl hw.acpi.cpu.cx_lowest=C1`), and compare"),
         );
         hit = match rate > 0.0 {
-            true => hit.see(format!("{state} entered {rate:.0} times a second"), "cpuidle, usage"),
-            false => hit.see(format!("{state} is allowed, and exits of such states take about {}", time(exit)), "hw.acpi.cpu.cx_lowest; interrupt-mode DPDK slides (2017)"),
+            true => hit.see(format!("{state} is entered {rate:.0} times per second"), "cpuidle, usage"),
+            false => hit.see(format!("{state} is allowed; waking up from such states takes about {}", time(exit)), "hw.acpi.cpu.cx_lowest; interrupt-mode DPDK slides (2017)"),
         };
         if case.symptom.reference == Reference::SameHost {
-            hit = hit.see("another card in the same host reaches the expected numbers with the same idle states", "the symptom");
+            hit = hit.see("against it: another NIC in the same host reaches the expected figures with the same idle states", "the symptom");
         }
         Some(hit)
     })
@@ -111,9 +111,9 @@ fn frequency(case: &Case) -> Option<Hit> {
                 shared(case, 75.0 * grade(share, 0.85, 0.5)),
                 Some(end),
                 format!("A busy CPU runs at {} of its highest frequency", percent(share)),
-                Experiment::text("fix the frequency for the time of a measurement (`apus power set`), and compare"),
+                Experiment::text("fix the frequency during a measurement (`apus power set`), and compare"),
             )
-            .see(format!("{} of the maximum", percent(share)), "cpufreq, scaling_cur_freq"),
+            .see(format!("current frequency: {} of the maximum", percent(share)), "cpufreq, scaling_cur_freq"),
         )
     })
 }
@@ -126,9 +126,12 @@ fn pcie(case: &Case) -> Option<Hit> {
             Hit::new(
                 if case.symptom.is_slow() { likelihood } else { likelihood * 0.3 },
                 Some(end),
-                format!("The card's PCI Express link has {} of the bandwidth that the card supports", percent(share)),
+                format!(
+                    "The PCI Express link of the NIC has only {} of the bandwidth that the NIC supports",
+                    percent(share)
+                ),
                 Experiment::text(
-                    "put the card into a slot with all lanes, and compare `lspci -vv` (LnkSta) and the throughput",
+                    "move the NIC to a slot with all lanes, and compare `lspci -vv` (LnkSta) and the throughput",
                 ),
             )
             .see(format!("lanes x speed: {} of the maximum", percent(share)), "current_link_width, current_link_speed"),
@@ -143,10 +146,13 @@ fn throttling(case: &Case) -> Option<Hit> {
             Hit::new(
                 70.0 * grade(events, 0.0, 10.0),
                 Some(end),
-                format!("The processor was too hot {events:.0} times in {:.1} s", end.length_s),
-                Experiment::text("look at fans and air flow; lower the load and see whether it goes away"),
+                format!(
+                    "The processor was throttled {events:.0} times in {:.1} s because it was too hot",
+                    end.length_s
+                ),
+                Experiment::text("check fans and air flow; lower the load, and check whether the throttling stops"),
             )
-            .see(format!("{events:.0} events"), "thermal_throttle"),
+            .see(format!("{events:.0} throttling events"), "thermal_throttle"),
         )
     })
 }

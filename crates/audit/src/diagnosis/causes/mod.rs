@@ -1,4 +1,4 @@
-//! The table of causes. A file is a group; each cause has its judge and its cases beside it.
+//! The table of causes. Each file is a group of causes, with their judges.
 
 mod application;
 mod hardware;
@@ -12,8 +12,8 @@ use super::PossibleCause;
 pub const CAUSES: &[&[PossibleCause]] =
     &[path::CAUSES, application::CAUSES, receive::CAUSES, transmit::CAUSES, hardware::CAUSES];
 
-/// The longest round trip that needs no explanation: two hosts on one switch, interrupts without moderation, idle states
-/// up to C1E. The founding documents' hosts take 14 to 120 us.
+/// The longest round trip that needs no explanation: two hosts on one switch, interrupts without moderation, idle
+/// states up to C1E. The founding documents' hosts take 14 to 120 us.
 const LAN_US: f64 = 500.0;
 
 /// `1.2 Mbit/s`.

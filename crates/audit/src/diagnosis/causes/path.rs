@@ -1,4 +1,4 @@
-//! What happens between the ends.
+//! Causes between the ends.
 
 use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
 use super::{LAN_US, percent, time};
@@ -6,15 +6,15 @@ use super::{LAN_US, percent, time};
 pub(super) const CAUSES: &[PossibleCause] = &[
     PossibleCause {
         id: "loss",
-        why: "Frames are lost between the ends: a bad cable or transceiver, a full switch, a discipline that drops on purpose. TCP \
-              sends them again, a round trip or a timeout later, and slows down.",
+        why: "Frames are lost between the ends: because of a bad cable or transceiver, a full switch, or a queueing discipline that \
+              drops on purpose. TCP retransmits them one round trip or one timeout later, and slows down.",
         reference: "Mathis et al., The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997); tc-netem(8)",
         judge: loss,
     },
     PossibleCause {
         id: "delay",
-        why: "The way between the ends is long: distance, a tunnel, a full buffer of a switch, or a discipline that delays on purpose. \
-              A window is sent once in a round trip.",
+        why: "The path between the ends is slow: because of distance, a tunnel, a full switch buffer, or a queueing discipline that \
+              delays on purpose. TCP sends at most one window per round trip.",
         reference: "RFC 6349, section 3.1; tc-netem(8)",
         judge: delay,
     },
@@ -44,7 +44,7 @@ fn loss(case: &Case) -> Option<Hit> {
         let needless = end.duplicates.zip(end.retransmitted).map_or(0.0, |(twice, (again, _))| (twice / again.max(1.0)).min(1.0));
         let again = again * (1.0 - needless);
         let share = again / all.max(1.0);
-        // What the ends themselves dropped explains as much.
+        // Drops at the ends explain as many retransmissions.
         let dropped = |end: &End| -> f64 {
             let ring: f64 = end.drops.first().map_or(0.0, |drops| drops.count as f64);
             // TCP counts duplicates among its drops.
@@ -56,11 +56,11 @@ fn loss(case: &Case) -> Option<Hit> {
         let hit = Hit::new(
             96.0 * grade(share, RETRANSMITTED.0, RETRANSMITTED.1) * unexplained * grade(again, 2.0, 8.0),
             None,
-            format!("{} of the segments are sent again, and neither end dropped them", percent(share)),
-            Experiment::text("compare the frames that one end sent with those that the other received (`ip -s link`, both at once), then each hop between; change cable or port"),
+            format!("{} of the TCP segments are retransmitted, and neither end dropped them", percent(share)),
+            Experiment::text("compare the frames that one end sent with those that the other end received (`ip -s link` on both at the same time), then check each hop in between; replace the cable, or use another port"),
         )
-        .see(format!("{again:.0} of {all:.0} segments sent again, without those that the receiver reported as received twice"), "tcp_info, or Tcp.RetransSegs of /proc/net/snmp; TcpExt.TCPDSACKRecvSegs")
-        .see(format!("dropped by rings and sockets of the ends that are known: {own:.0}"), "counters");
+        .see(format!("{again:.0} of {all:.0} segments retransmitted, not counting those that the receiver reported as duplicates"), "tcp_info, or Tcp.RetransSegs of /proc/net/snmp; TcpExt.TCPDSACKRecvSegs")
+        .see(format!("drops in the rings and sockets of the watched ends: {own:.0}"), "counters");
         Some(hit)
     });
     match (stated, seen) {
@@ -87,7 +87,7 @@ fn delay(case: &Case) -> Option<Hit> {
             Hit::new(
                 98.0 * grade(delay, 1.0, LAN_US / 2.0),
                 Some(end),
-                format!("netem delays what {} sends by {}", end.interface, time(delay)),
+                format!("netem delays packets that {} sends by {}", end.interface, time(delay)),
                 remove_netem(end),
             )
             .see(format!("netem: delay {}", time(delay)), format!("tc qdisc show dev {}", end.interface)),
@@ -108,11 +108,11 @@ fn delay(case: &Case) -> Option<Hit> {
         let hit = Hit::new(
             likelihood,
             None,
-            format!("The way between the ends takes {}: no round trip was shorter", time(least)),
-            Experiment::text("measure each hop (`mtr`, `ping` of the nearest switch or router); compare with the distance: 100 km of fibre are 1 ms there and back"),
+            format!("The path between the ends is slow: the shortest round trip takes {}", time(least)),
+            Experiment::text("measure each hop (`mtr`, or `ping` the nearest switch or router); compare with the distance: 100 km of fibre add 1 ms per round trip"),
         )
-        .see(format!("shortest round trip {}", time(least)), "tcp_info, tcpi_min_rtt")
-        .see(format!("held for moderation at the ends that are known: {}", time(holds)), "settings in force");
+        .see(format!("shortest round trip: {}", time(least)), "tcp_info, tcpi_min_rtt")
+        .see(format!("interrupt moderation at the watched ends: up to {}", time(holds)), "settings in force");
         Some(hit)
     });
     match (stated, seen) {

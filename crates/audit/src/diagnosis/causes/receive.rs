@@ -1,4 +1,4 @@
-//! What happens to packets from the wire to the stack.
+//! Causes between the wire and the network stack, on the way in.
 
 use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
 use super::{bits, percent, time};
@@ -6,43 +6,43 @@ use super::{bits, percent, time};
 pub(super) const CAUSES: &[PossibleCause] = &[
     PossibleCause {
         id: "rx-moderation",
-        why: "The card or the kernel holds received packets for a time before anybody looks at them, so that one interrupt \
-              serves several. An answer is late by up to that time, and a window's worth of data is delivered only once in it.",
+        why: "The NIC or the kernel delays the processing of received packets, so that one interrupt serves several. Each answer \
+              can be late by this time, and TCP gets at most one window of data through in it.",
         reference: "Documentation/networking/napi.rst; ixl(4); DIM slides (Gospodarek)",
         judge: rx_moderation,
     },
     PossibleCause {
         id: "fifo",
-        why: "A real-time thread on the queue's CPU comes before the thread that polls the queue, so packets wait until it \
-              sleeps.",
+        why: "A real-time thread on the CPU of a queue preempts the thread that polls the queue, so packets wait until the real-time \
+              thread sleeps.",
         reference: "sched(7); Documentation/networking/napi.rst, threaded NAPI",
         judge: fifo,
     },
     PossibleCause {
         id: "one-queue",
-        why: "A queue is served by one CPU. Flows that all arrive by one queue cannot use the other CPUs, and wait for each \
-              other.",
+        why: "One CPU serves each queue. Flows that all arrive on the same queue wait for each other, and cannot use the other \
+              CPUs.",
         reference: "Documentation/networking/scaling.rst, RSS",
         judge: one_queue,
     },
     PossibleCause {
         id: "ring",
-        why: "Packets that arrive while the ring is full are dropped. A ring of N slots is full N / rate after its reader \
-              stopped; a burst that is longer than the ring is cut.",
+        why: "Packets that arrive while the ring is full are dropped. A ring of N slots fills in N / rate when its reader stops, so \
+              it cannot hold a burst of more than N packets.",
         reference: "ethtool(8), -g; drivers/net/tun.c",
         judge: ring,
     },
     PossibleCause {
         id: "rps",
-        why: "Receive packet steering passes each packet to another CPU by an interprocessor interrupt; if the application \
-              runs elsewhere, the packet crosses CPUs twice.",
+        why: "Receive packet steering (RPS) passes packets to another CPU with an inter-processor interrupt. If the application \
+              runs on a third CPU, each packet moves between CPUs twice.",
         reference: "Documentation/networking/scaling.rst, RPS",
         judge: rps,
     },
 ];
 
-/// A hold counts if it is at least this long: the least that the kernel's profiles use at low rates is 1 to 16 us (DIM), and
-/// the founding thread accepts 20 to 50 us.
+/// A hold counts if it is at least this long: the least that the kernel's profiles use at low rates is 1 to 16 us
+/// (DIM), and the founding thread accepts 20 to 50 us.
 const HARMLESS_HOLD_US: f64 = 50.0;
 
 fn rx_moderation(case: &Case) -> Option<Hit> {
@@ -72,10 +72,10 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
         let mut hit = Hit::new(
             likelihood,
             Some(end),
-            format!("Received packets are held for up to {} before anybody looks at them", time(hold)),
+            format!("Received packets wait up to {} before the kernel processes them", time(hold)),
             Experiment::text(format!(
-                "switch the moderation of {} off, measure again, and put it back; `apus moderate {} --goal p99=100us` then holds only \
-                 as long as a goal allows",
+                "switch the moderation of {} off, measure again, and restore it; afterwards, `apus moderate {} --goal p99=100us` \
+                 delays packets only as long as the goal allows",
                 end.interface, end.interface
             ))
             .with(format!(
@@ -83,10 +83,10 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
                 end.interface
             )),
         )
-        .see(format!("packets are held for {}", time(hold)), end.rx_hold_by.clone());
+        .see(format!("packets may be delayed for {}", time(hold)), end.rx_hold_by.clone());
         if let Some(late) = case.symptom.excess_us() {
             hit = hit.see(
-                format!("the round trip takes {} longer than expected: one hold is {} of that", time(late), percent(hold / late)),
+                format!("the round trip takes {} longer than expected; one such delay is {} of that", time(late), percent(hold / late)),
                 "the symptom",
             );
         } else if let Some(rtt) = rtt {
@@ -94,7 +94,7 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
         }
         if let Some(polls) = polls {
             hit = hit.see(
-                format!("{polls:.0} polls a second, and one every {} are {:.0}", time(hold), 1e6 / hold),
+                format!("the kernel polls {polls:.0} times per second; one poll every {} would be {:.0}", time(hold), 1e6 / hold),
                 "tracepoint napi_poll",
             );
         }
@@ -112,13 +112,13 @@ fn fifo(case: &Case) -> Option<Hit> {
             97.0 * grade(hog.share, 0.1, 0.4) * pinned * reached,
             Some(end),
             format!(
-                "A real-time thread takes {} of CPU {}, which serves the queues of {}",
+                "A real-time thread uses {} of CPU {}, which serves the queues of {}",
                 percent(hog.share),
                 hog.cpu,
                 end.interface
             ),
             Experiment::text(format!(
-                "move {} to a CPU without a queue (`taskset -p`), or the queue to another CPU, and measure again",
+                "move {} to a CPU that serves no queue (`taskset -p`), or move the queue to another CPU, and measure again",
                 hog.name
             )),
         )
@@ -126,7 +126,7 @@ fn fifo(case: &Case) -> Option<Hit> {
             format!("{}, priority {}: {} of a CPU", hog.name, hog.priority, percent(hog.share)),
             "/proc/PID/task/TID/stat",
         )
-        .see(format!("the queues are served on CPU {}", end.queue_cpus), "affinity of NAPI threads and interrupts");
+        .see(format!("the queues are served by CPU {}", end.queue_cpus), "affinity of NAPI threads and interrupts");
         Some(hit)
     })
 }
@@ -151,20 +151,21 @@ fn one_queue(case: &Case) -> Option<Hit> {
         let hit = Hit::new(
             95.0 * grade(share, 0.7, 0.9) * grade(rate, FEW_PACKETS, 2.0 * FEW_PACKETS) * grade(flows as f64, 1.0, 4.0) * (1.0 - by_chance),
             Some(end),
-            format!("{} of the packets of {flows} flows arrive by one of {count} queues of {}", percent(share), end.interface),
+            format!("{} of the packets of {flows} flows arrive on one of the {count} queues of {}", percent(share), end.interface),
             Experiment::text(format!(
-                "spread the flows (`ethtool -x {}`: equal weights; `ethtool -N {} rx-flow-hash udp4 sdfn`; no XPS mask at the \
-                 sender that names one queue), and watch the packets of each queue",
+                "spread the flows over the queues, and watch the packets of each queue: equal weights in `ethtool -x {}`; \
+                 `ethtool -N {} rx-flow-hash udp4 sdfn`; no XPS mask at the sender that selects a single queue",
                 end.interface, end.interface
             )),
         )
-        .see(format!("{}: {:.0} of {:.0} packets a second", top.queue, top.amount / end.length_s, rate), "packets by queue")
-        .see(format!("by chance, {flows} flows meet in one of {count} queues with a probability of {by_chance:.1e}"), "arithmetic");
+        .see(format!("{}: {:.0} of {:.0} packets/s", top.queue, top.amount / end.length_s, rate), "packets by queue")
+        .see(format!("the probability that {flows} flows all hash to one of {count} queues by chance is {by_chance:.1e}"), "arithmetic");
         Some(hit)
     })
 }
 
-/// A recording without packets by queue has the load of each queue's interrupt thread: hundredths of a percent of a CPU.
+/// A recording without packets by queue has the load of each queue's interrupt thread: hundredths of a percent of a
+/// CPU.
 fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Option<Hit> {
     let (busy, others) = (top / 1e4, (total - top) / 1e4);
     let likelihood = 80.0 * grade(busy, 0.25, 0.6) * grade(busy / (busy + others).max(f64::MIN_POSITIVE), 0.5, 0.9);
@@ -172,17 +173,19 @@ fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Optio
         if case.symptom.is_slow() { likelihood } else { likelihood * 0.6 },
         Some(end),
         format!(
-            "One queue does the work: its interrupt thread takes {} of a CPU, all others together {}",
+            "One queue does most of the work: its interrupt thread uses {} of a CPU, all others together use {}",
             percent(busy),
             percent(others)
         ),
-        Experiment::text("use several flows (iperf -P 4) and 4 to 8 queues, and look at the interrupt threads again"),
+        Experiment::text(
+            "use several flows (`iperf3 -P 4`) and 4 to 8 queues, and check the load of the interrupt threads again",
+        ),
     )
     .see(format!("{queue}: {} of a CPU", percent(busy)), "top -SH");
     Some(match case.symptom.measured_bps {
         Some(rate) => hit.see(
             format!(
-                "{} need {} of a CPU: one CPU carries at most {}",
+                "{} needs {} of a CPU, so one CPU can handle at most {}",
                 bits(rate as f64),
                 percent(busy),
                 bits(rate as f64 / busy)
@@ -235,7 +238,7 @@ fn ring(case: &Case) -> Option<Hit> {
         if let Some(slots) = slots {
             let lasts = slots as f64 / rate.max(1.0) * 1e6;
             let text = format!(
-                "a ring {slots_text} lasts {} at the mean rate of {rate:.0} packets a second; a burst fills it in less",
+                "a ring {slots_text} fills in {} at the mean rate of {rate:.0} packets/s, and faster in a burst",
                 time(lasts)
             );
             hit = hit.see(text, "ethtool -g, or txqueuelen of a tap; arithmetic");
@@ -258,7 +261,7 @@ fn rps(case: &Case) -> Option<Hit> {
             90.0 * grade(share, 0.1, 0.5) * far,
             Some(end),
             format!(
-                "Receive packet steering passes {} of the packets of {} to CPU {}",
+                "Receive packet steering (RPS) passes {} of the packets of {} to CPU {}",
                 percent(share),
                 end.interface,
                 end.rps_cpus
@@ -269,7 +272,7 @@ fn rps(case: &Case) -> Option<Hit> {
             )),
         )
         .see(
-            format!("{:.0} packets a second came by steering", steered / end.length_s.max(f64::MIN_POSITIVE)),
+            format!("{:.0} packets/s were passed on by RPS", steered / end.length_s.max(f64::MIN_POSITIVE)),
             "/proc/net/softnet_stat",
         )
         .see(format!("rps_cpus is {}", end.rps_cpus), format!("/sys/class/net/{}/queues/rx-*/rps_cpus", end.interface));

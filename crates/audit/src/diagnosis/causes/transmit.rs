@@ -1,4 +1,4 @@
-//! What happens to packets from the socket to the wire.
+//! Causes between the socket and the wire, on the way out.
 
 use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
 use super::{bits, percent, time};
@@ -6,22 +6,22 @@ use super::{bits, percent, time};
 pub(super) const CAUSES: &[PossibleCause] = &[
     PossibleCause {
         id: "tx-moderation",
-        why: "A sent packet occupies its slot of the ring, and its share of the socket's send buffer, until the card reports that \
-              it was sent. If that report is moderated for about as long as the ring lasts, the sender stops; and a card that \
-              gathers frames before sending makes each late.",
+        why: "A packet occupies a slot of the transmit ring and space in the socket's send buffer until the NIC reports its \
+              completion. If the moderation of these reports takes about as long as the ring needs to fill, the sender \
+              stops. A NIC that gathers frames before it sends them delays each frame.",
         reference: "ixl(4), hw.ixl.tx_itr; freebsd-net, \"ixl 40G bad performance\"; Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes",
         judge: tx_moderation,
     },
     PossibleCause {
         id: "offloads",
-        why: "Without segmentation offload the stack handles every frame on its own instead of up to 64 KiB at once, which costs \
-              the sender several times the CPU time for each byte.",
+        why: "Without segmentation offload, the network stack processes every frame separately, instead of up to 64 KiB at once. \
+              This multiplies the sender's CPU time per byte.",
         reference: "Documentation/networking/segmentation-offloads.rst",
         judge: offloads,
     },
     PossibleCause {
         id: "shaper",
-        why: "A queueing discipline holds packets back to keep to a rate.",
+        why: "A queueing discipline delays packets to limit the rate.",
         reference: "tc-tbf(8), tc-htb(8)",
         judge: shaper,
     },
@@ -29,7 +29,7 @@ pub(super) const CAUSES: &[PossibleCause] = &[
 
 /// Bytes that a frame with a payload of 1500 takes on the wire (IEEE 802.3: header, check sequence, preamble, gap).
 const WIRE_BYTES: f64 = 1538.0;
-/// Memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and the structures beside it
+/// Memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and its structures
 /// (include/linux/skbuff.h, `SKB_TRUESIZE`; tcp_stream_alloc_skb), and per byte of payload a little more than one.
 const SEGMENT_BYTES: f64 = 1280.0;
 /// Completions that take less are not noticed: interrupts without moderation take 10 to 50 us.
@@ -67,15 +67,15 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
         Hit::new(
             likelihood,
             Some(end),
-            format!("A sent packet waits {} until the card reports it as sent", time(takes)),
+            format!("After sending, a packet waits {} until the NIC reports its completion", time(takes)),
             Experiment::text(format!(
-                "set `ethtool -C {} tx-usecs 0 tx-frames 1` (or the like at the device that {} sends to), and measure again",
+                "set `ethtool -C {} tx-usecs 0 tx-frames 1` (or the equivalent at the device to which {} sends), and measure again",
                 end.interface, end.interface
             )),
         )
         .see(
             format!(
-                "on average {inside:.0} bytes of port {} are between socket and wire; {segments:.0} segments a second of about {:.0} bytes each: {inside:.0} / ({segments:.0}/s x {:.0}) = {}",
+                "on average {inside:.0} bytes of port {} are between the socket and the wire, at {segments:.0} segments/s of about {:.0} bytes: {inside:.0} / ({segments:.0}/s x {:.0}) = {}",
                 busiest.local_port, SEGMENT_BYTES + payload, SEGMENT_BYTES + payload, time(takes)
             ),
             "sock_diag, SK_MEMINFO_WMEM_ALLOC; Little's law",
@@ -94,19 +94,23 @@ fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
         Hit::new(
             if case.symptom.is_slow() { likelihood } else { likelihood * 0.8 },
             Some(end),
-            format!("Sent buffers are reclaimed every {}, and the ring lasts {}", time(hold), time(lasts)),
+            format!(
+                "The NIC reports completions only every {}, and the transmit ring fills in {}",
+                time(hold),
+                time(lasts)
+            ),
             Experiment::text(format!(
                 "shorten the transmit moderation of {} to 20 us, and measure the throughput again",
                 end.interface
             )),
         )
         .see(
-            format!("transmit moderation of {}: {:.0} interrupts a second at most", time(hold), 1e6 / hold),
+            format!("transmit moderation of {}: at most {:.0} interrupts/s", time(hold), 1e6 / hold),
             "the driver's setting",
         )
         .see(
             format!(
-                "{slots:.0} slots x 1500 bytes = {:.2} MB; x 8 / {} = {} ({} with what a frame takes on the wire)",
+                "{slots:.0} slots x 1500 bytes = {:.2} MB; x 8 / {} = {} ({} with the Ethernet overhead)",
                 slots * 1500.0 / 1e6,
                 bits(speed),
                 time(lasts),
@@ -116,7 +120,7 @@ fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
         )
         .see(
             format!(
-                "{} / {} = {}: the sender stops if one report is late",
+                "{} / {} = {}: the sender stops if one completion report is late",
                 time(hold),
                 time(lasts),
                 percent(hold / lasts)
@@ -148,24 +152,25 @@ fn offloads(case: &Case) -> Option<Hit> {
                 * grade(busy, 0.5, 0.8)
                 * (1.0 - 0.3 * window),
             Some(end),
-            format!("{} of {} is off, and the sender handles every frame on its own", end.offloads_off.join(" and "), end.interface),
+            format!("{} of {} is off, so the sender processes every frame separately", end.offloads_off.join(" and "), end.interface),
             Experiment::text(format!(
-                "switch it on (`ethtool -K {} tso on gso on`), one offload at a time, and on both sides, and compare the throughput",
+                "switch it on (`ethtool -K {} tso on gso on`), one offload at a time, at both ends, and compare the throughput",
                 end.interface
             ))
             .with(format!("summary = \"segmentation offload on {0}\"\n[factor.network.{0}]\nfeatures = {{ tx-tcp-segmentation = \"on\", tx-generic-segmentation = \"on\" }}", end.interface)),
         )
-        .see(format!("{} is off, and could be on", end.offloads_off.join(" and ")), format!("ethtool -k {}", end.interface))
+        .see(format!("{} is off, but the driver supports it", end.offloads_off.join(" and ")), format!("ethtool -k {}", end.interface))
         .see(format!("frames sent have {size:.0} bytes on average, at {}", bits(sent)), format!("counters of {}", end.interface))
-        .see(format!("the busiest CPU is busy for {} of the time", percent(busy)), "/proc/stat");
+        .see(format!("the busiest CPU is busy {} of the time", percent(busy)), "/proc/stat");
         Some(match one_side {
-            true => hit.see("the other end has it on", "ethtool -k"),
+            true => hit.see("at the other end it is on", "ethtool -k"),
             false => hit,
         })
     })
 }
 
-/// A recording without traffic: offloads that are on may have a bug. The thread's advice: off on both sides, then one at a time.
+/// A recording without traffic: offloads that are on may have a bug. The thread's advice: off on both sides, then one
+/// at a time.
 fn offloads_in_doubt(case: &Case, end: &End) -> Option<Hit> {
     if end.offloads_on.is_empty() || !case.symptom.is_slow() {
         return None;
@@ -173,9 +178,9 @@ fn offloads_in_doubt(case: &Case, end: &End) -> Option<Hit> {
     let hit = Hit::new(
         45.0,
         Some(end),
-        format!("{} are on, and some drivers have bugs in them", end.offloads_on.join(", ")),
+        format!("Offloads with bugs in some drivers are on: {}", end.offloads_on.join(", ")),
         Experiment::text(
-            "switch all of them off on both sides (`ifconfig IF -tso4 -tso6 -lro -rxcsum -txcsum`), measure, then switch them on one at a time",
+            "switch all of them off at both ends (`ifconfig IF -tso4 -tso6 -lro -rxcsum -txcsum`), measure, then switch them on one at a time",
         ),
     );
     Some(hit.see(end.offloads_on.join(", "), format!("ifconfig {}", end.interface)))
@@ -185,20 +190,22 @@ fn shaper(case: &Case) -> Option<Hit> {
     case.worst(|end, _| {
         let (kind, rate, held) = end.shaper.clone()?;
         let often = held / end.length_s.max(f64::MIN_POSITIVE);
-        let what = rate
-            .map_or_else(|| format!("the discipline {kind}"), |rate| format!("{kind}, which allows {}", bits(rate)));
+        let what = rate.map_or_else(
+            || format!("the queueing discipline {kind}"),
+            |rate| format!("{kind}, which allows {}", bits(rate)),
+        );
         Some(
             Hit::new(
                 94.0 * grade(often, 1.0, 20.0),
                 Some(end),
-                format!("A shaper holds packets of {} back: {what}", end.interface),
+                format!("A traffic shaper delays packets that {} sends: {what}", end.interface),
                 Experiment::text(format!(
-                    "replace it (`tc qdisc replace dev {} root fq_codel`), measure, and put it back",
+                    "replace it (`tc qdisc replace dev {} root fq_codel`), measure, and restore it",
                     end.interface
                 )),
             )
             .see(
-                format!("it held packets back {often:.0} times a second"),
+                format!("it delayed packets {often:.0} times per second"),
                 format!("tc -s qdisc show dev {}: overlimits", end.interface),
             ),
         )

@@ -95,7 +95,7 @@ pub const RULES: &[Rule] = &[
             "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
         ),
         fix: Fix::boot("no-kvmapf"),
-        cost: "A virtual CPU stands still while the host loads a page.",
+        cost: "A virtual CPU stops while the host loads a page.",
         references: &[
             "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
             PARAMETERS,

@@ -87,7 +87,7 @@ pub const RULES: &[Rule] = &[
         title: "Dynamic ticks are not disabled",
         applies: Applies::LINUX,
         judge: nohz_off,
-        why: "Full dynamic ticks need dynamic ticks. With nohz=off, nohz_full= has no effect, and idle CPUs tick too.",
+        why: "nohz_full= needs dynamic ticks. With nohz=off it has no effect, and idle CPUs tick too.",
         magnitude: Magnitude::late(
             Nanos::from_micros(5),
             "100 to 1000 interruptions per second on each CPU",

@@ -1,4 +1,4 @@
-//! irqbalance, and interrupts that nobody can move.
+//! irqbalance, and interrupts that cannot be moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -271,7 +271,8 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].evidence[0].value, "1 of 1 managed interrupts, of nvme0");
     }
 
-    /// telco-master: 48 queues have no housekeeping CPU to go to, and no interrupt came: title and sentence say the same.
+    /// telco-master: 48 queues have no housekeeping CPU to go to, and no interrupt came: title and sentence say the
+    /// same.
     #[test]
     fn a_pass_says_what_its_title_says() {
         assert_eq!(

@@ -132,7 +132,7 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     judgement.alone()
 }
 
-/// Says how many of the interrupts nobody can move. Empty if there are none.
+/// States how many of the interrupts cannot be moved. Empty if there are none.
 fn of_drivers(managed: u64, all: u64) -> String {
     match managed {
         0 => String::new(),

@@ -281,7 +281,7 @@ fn faults(facts: &Facts, _: &Context) -> Judged {
     let fact = &interval.change.vmstat;
     let counts = known(fact)?;
     let of = |name: &str| {
-        counts.get(name).copied().ok_or_else(|| Skip::unknown(format!("{}: {name} is not there", fact.source())))
+        counts.get(name).copied().ok_or_else(|| Skip::unknown(format!("{}: it has no {name}", fact.source())))
     };
     let (major, swapped) = (of("pgmajfault")?, of("pswpin")?);
     let length = interval.length;

@@ -1,4 +1,4 @@
-//! Flow control, what the card's firmware does by itself, and lost frames.
+//! Flow control, features of the NIC's firmware, and lost frames.
 
 use std::collections::BTreeMap;
 

@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
          if their priority is higher. If they starve, timers stop, callbacks pile up, and threads that wait for \
          them wait forever.",
         magnitude: Magnitude::untimed(
-            "from a late timer to an RCU stall after 21 s, and then a host that stands still",
+            "from a late timer to an RCU stall after 21 s, and then a hung host",
             "Linux Documentation/RCU/stallwarn.rst, CONFIG_RCU_CPU_STALL_TIMEOUT",
         ),
         fix: Fix::runtime_or_boot(

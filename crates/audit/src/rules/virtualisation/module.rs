@@ -119,7 +119,7 @@ fn is_on(text: &str) -> Result<bool, Skip> {
     match text.trim() {
         "Y" | "y" | "1" | "on" | "force" => Ok(true),
         "N" | "n" | "0" | "off" | "never" => Ok(false),
-        other => Err(Skip::unknown(format!("{other:?} does not tell whether it is on"))),
+        other => Err(Skip::unknown(format!("{other:?} does not show whether it is on"))),
     }
 }
 

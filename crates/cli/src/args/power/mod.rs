@@ -1,6 +1,5 @@
 //! `apus power`: one file for each of its commands.
 
-pub mod learn;
 pub mod request;
 pub mod serve;
 pub mod set;
@@ -15,38 +14,33 @@ use clap::Subcommand;
 pub enum Power {
     /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes the change.
     Set(set::PowerSet),
-    /// Runs each core at the lowest frequency that holds a goal, and keeps adapting it.
+    /// Runs each core at the lowest frequency that meets a goal, and adapts it as the load changes.
     ///
-    /// Serves loops that poll, whose CPU time says nothing about their load: instances of Apus, and any other polling
-    /// process. Where it is not sure how busy a core is, it requests the highest frequency and says so. Restores the original
-    /// settings at the end, also after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a
-    /// goal was missed or a CPU is no longer steered; 3 if the host has no frequencies to steer.
+    /// For polling processes, whose CPU time does not show their load: instances of Apus, and others. If Apus cannot
+    /// tell how busy a core is, it requests the highest frequency and reports why. Restores the original settings at
+    /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a goal was
+    /// missed, or if Apus had to stop controlling a CPU; 3 if the host offers no control of frequencies.
     Steer(Box<steer::PowerSteer>),
-    /// Learns how the branch counters of a CPU look while a program polls on it, idle and with load.
+    /// Shows power, frequencies and idle states, and what limits them.
     ///
-    /// `apus power steer --branches FILE` then tells from the counters alone whether the program has work. Needs a processor
-    /// with branch counters, and root or CAP_PERFMON. Exit status 1 if the two phases look alike.
-    Learn(learn::Learn),
-    /// Shows watts, frequencies and idle states, and who limits them.
-    ///
-    /// Reads the meters that this machine has (RAPL, ACPI, hwmon), and says what each includes. Where there is none, it says
-    /// where it looked and why nothing is there. Changes nothing, and needs no root but for meters that the kernel shows
-    /// to root alone.
+    /// Reads the power meters of this machine (RAPL, ACPI, hwmon), and states which components each meter covers. If it
+    /// finds no meter, it lists where it looked, and why each meter is missing. Changes nothing. Needs root only for
+    /// meters that only root may read.
     Watch(watch::Watch),
-    /// Serves virtual machines that ask for frequencies and idle depth of their vCPUs' cores.
+    /// Lets virtual machines request frequencies, latency goals and idle-state limits for the cores of their vCPUs.
     ///
-    /// Each guest has a manifest, which says what it may ask for; docs/guests.md has examples. Guests ask by DPDK's
-    /// librte_power or by `apus power request`. Restores the original settings at the end, also after a crash. Runs until
-    /// Ctrl-C, or until --duration has passed.
+    /// Runs on the host. Each guest has a manifest, which states what it may request; docs/guests.md has examples.
+    /// Guests send requests with DPDK's librte_power or with `apus power request`. Restores the original settings at
+    /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed.
     Serve(serve::Serve),
-    /// In a virtual machine: asks the host for a frequency, a latency goal or a limit of idle states for a vCPU.
+    /// In a virtual machine: asks the host for a frequency, a latency goal or an idle-state limit for a vCPU.
     ///
-    /// The host runs `apus power serve`. Exit status 1 if the host does not grant it.
+    /// The host must run `apus power serve`. Exit status 1 if the host does not grant the request.
     Request(request::Request),
-    /// Forwards frames while the frequency of the forwarder's core changes, and at each frequency.
+    /// Measures what a frequency change costs a forwarding core, and the power or CPU time at each frequency.
     ///
-    /// Shows what a change of frequency costs a packet (the longest latency of each second, with and without changes), and
-    /// the power or CPU time of each frequency. Makes a lab of two network namespaces, and restores the frequency limits at
-    /// the end, also after Ctrl-C or a kill. Needs root, two CPUs and a cpufreq driver.
+    /// Forwards frames, first with and without frequency changes, to compare the longest latency of each second; then
+    /// at each frequency. Creates a lab of two network namespaces for this. Restores the frequency limits at the end,
+    /// even after Ctrl-C or a kill. Needs root, two CPUs and a cpufreq driver.
     Sweep(Box<sweep::Sweep>),
 }

@@ -8,18 +8,20 @@ use units::Nanos;
 /// Arguments of `apus power request`.
 #[derive(Args, Debug)]
 pub struct Request {
-    /// What to ask for: max, min, up, down, a frequency such as 1.8GHz, `goal p99=50us`, `idle 20us`, `release` (no wishes
-    /// any more) or `state` (what is in force). `goal none` and `idle none` take a goal or a limit back.
+    /// What to ask for: max, min, up or down (the highest, the lowest, the next higher or the next lower frequency); a
+    /// frequency, such as 1.8GHz; `goal p99=50us` (a latency goal); `idle 20us` (only idle states that wake up within
+    /// 20 us); `release` (withdraw all requests); or `state` (show the requests in force). `goal none` and `idle none`
+    /// withdraw a goal or an idle-state limit.
     #[arg(required = true, num_args = 1..=2, value_name = "ASK")]
     pub ask: Vec<String>,
     /// The vCPU to ask for, as the guest's kernel numbers it.
     #[arg(long, value_name = "N")]
     pub vcpu: u16,
-    /// The port to the host: a virtio-serial port, or a UNIX socket [default: the first that exists of
-    /// /dev/virtio-ports/apus.power and /dev/virtio-ports/virtio.serial.port.poweragent.N].
+    /// Port to the host: a virtio-serial port or a UNIX socket [default: /dev/virtio-ports/apus.power if it exists,
+    /// else /dev/virtio-ports/virtio.serial.port.poweragent.N].
     #[arg(long, value_name = "PATH")]
     pub port: Option<PathBuf>,
-    /// Time to wait for the answer, from 10ms to 1h.
+    /// Maximum time to wait for the answer, from 10ms to 1h.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = patience)]
     pub timeout: Nanos,
     /// Print one JSON document (schema apus.power-request/1).

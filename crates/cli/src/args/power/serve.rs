@@ -9,7 +9,7 @@ use crate::args::values::span_with_hours;
 
 /// The folder with the manifests of the guests.
 pub const GUESTS: &str = "/etc/apus/guests";
-/// The folder in which running instances publish how the guests stand.
+/// The folder in which running instances publish the state of their guests.
 pub const ROOT: &str = "/run/apus/serve";
 
 /// Arguments of `apus power serve`.
@@ -19,21 +19,23 @@ pub struct Serve {
     /// What to do instead of serving.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Folder with the manifests: DIR/NAME.toml is that of the guest NAME. SIGHUP reads them again.
+    /// Folder with the manifests: DIR/NAME.toml is the manifest of the guest NAME. On SIGHUP, Apus reads the manifests
+    /// again.
     #[arg(long, value_name = "DIR", default_value = GUESTS)]
     pub guests: PathBuf,
-    /// Append each request, with what became of it, to FILE as a line of JSON (schema apus.power-serve-log/1). SIGHUP
-    /// opens FILE again.
+    /// Append each request and its outcome to FILE, as one line of JSON (schema apus.power-serve-log/1). On SIGHUP,
+    /// Apus reopens FILE.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// End after this time, from 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// Folder that holds the host's root file system: `/` is the running host. In any other folder, settings, threads
-    /// and libvirt's files are read and changed; sockets and manifests are always those of the running host.
+    /// Folder that holds the host's root file system: `/` is the running host. With any other folder, Apus reads and
+    /// changes settings, threads and libvirt's files below it; sockets and manifests are always those of the running
+    /// host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Print one JSON document at the end (schema apus.power-serve/1), and no lines before.
+    /// Print only one JSON document, at the end (schema apus.power-serve/1).
     #[arg(long)]
     pub json: bool,
 }
@@ -41,20 +43,20 @@ pub struct Serve {
 /// What `apus power serve` does instead of serving.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Reads the manifests, and prints what the guests may do. Exit status 2 if one is wrong.
+    /// Checks the manifests, and prints what each guest may request. Exit status 2 if a manifest is invalid.
     ///
     /// Changes nothing, opens no socket and needs no privilege.
     Check(Check),
-    /// Shows the guests that running instances of `apus power serve` serve, and what they have asked for.
+    /// Shows the guests of running instances of `apus power serve`, and what they have requested.
     ///
-    /// Exit status 1 if a wish is not in force, or if a guest cannot be reached.
+    /// Exit status 1 if a request is not in force, or if a guest cannot be reached.
     Status(Show),
 }
 
 /// Arguments of `apus power serve check`.
 #[derive(Args, Debug)]
 pub struct Check {
-    /// A manifest, or a folder of manifests.
+    /// Manifest, or folder of manifests, to check.
     #[arg(default_value = GUESTS)]
     pub path: PathBuf,
 }
@@ -65,7 +67,7 @@ pub struct Show {
     /// Print one JSON document (schema apus.power-serve-status/1).
     #[arg(long)]
     pub json: bool,
-    /// Folder in which running instances publish how the guests stand.
+    /// Folder in which running instances publish the state of their guests.
     #[arg(long, value_name = "DIR", default_value = ROOT)]
     pub folder: PathBuf,
 }

@@ -17,58 +17,52 @@ use crate::args::values::{is_interface_name, one_of, span_with_hours};
 /// Arguments of `apus power steer`.
 #[derive(Args, Debug)]
 pub struct PowerSteer {
-    /// Steer the CPUs of this running instance of Apus: its workers say how much of their polling is useful work, and how
-    /// late packets are.
+    /// Control the CPUs of this running instance of Apus. Its telemetry shows how busy its workers are and how late
+    /// packets are.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub instance: Option<String>,
-    /// Steer the CPU of a polling process that knows nothing of Apus, by the packets of the network interface that it
-    /// polls, or of one receive queue: eth0, eth0:3. Needs --cpus. May be given once for each CPU, in the order of --cpus;
-    /// one for all CPUs stands for the busiest of them.
+    /// Control the CPUs of any other polling process, by the packet rate of the network interface, or of the receive
+    /// queue, that the process polls: eth0 or eth0:3. Give the option once for each CPU, in the order of --cpus, or
+    /// once for all CPUs; then each CPU is controlled as if it received all the packets.
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
     pub watch: Vec<Watch>,
-    /// Steer the CPU of a polling process by its branch counters: FILE is what `apus power learn` has learned of the
-    /// program; a share such as 0.03% is DPDK's test, in which fewer mispredicted branches mean idleness. Needs --cpus.
-    #[arg(long, value_name = "FILE|SHARE", requires = "cpus", conflicts_with_all = ["instance", "watch"])]
-    pub branches: Option<Branches>,
-    /// Take the counts for --branches from FILE, which `apus power learn` has written, instead of from the CPUs' counters.
-    #[arg(long, value_name = "FILE", requires = "branches")]
-    pub counts: Option<PathBuf>,
-    /// CPUs to steer, such as 2 or 2-5 [default with --instance: those to which its workers are pinned].
+    /// CPUs to control, such as 2 or 2-5 [default with --instance: those to which its workers are pinned].
     #[arg(long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
-    /// How to choose the frequency: goal (the lowest that holds --goal), two-level and l3fwd-power (as DPDK does),
-    /// fixed:FREQUENCY such as fixed:2.1GHz, or clock:TIME=FREQUENCY,... for times of the day in UTC, such as
-    /// clock:07:00=3GHz,22:00=800MHz.
+    /// How to choose the frequency: goal (the lowest that meets --goal), two-level (as DPDK's power library does),
+    /// l3fwd-power (as DPDK's example of this name does), fixed:FREQUENCY (always the same), such as fixed:2.1GHz, or
+    /// clock:TIME=FREQUENCY,... (by the time of day in UTC), such as clock:07:00=3GHz,22:00=800MHz.
     #[arg(long, default_value = "goal")]
     pub policy: Policy,
-    /// What to hold: a latency goal such as p99=50us (only with --instance), or the share of the time in which a core
-    /// works, such as busy=80% [default: the goal of the instance's workers, or busy=80%].
+    /// Goal of the policy `goal`: a latency goal, such as p99=50us (only with --instance), or the highest share of time
+    /// that a core spends on useful work, such as busy=80% [default: with --instance, the goal of its workers, if they
+    /// have one; else busy=80%].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
-    /// By which setting [default: setspeed if the driver offers the governor userspace, else limits].
+    /// Which setting to use [default: setspeed if the driver offers the governor userspace, else limits].
     #[arg(long, value_parser = one_of::<Way>())]
     pub via: Option<Way>,
-    /// While steering, allow the CPUs only idle states that wake up within this time, such as 20us; 0us: none at all
-    /// [default: leave that as it is].
+    /// Until the command ends, allow the CPUs only idle states with an exit latency of at most this time, such as 20us;
+    /// 0us disables all idle states [default: do not change idle states].
     #[arg(long, value_name = "DURATION")]
     pub idle_latency: Option<Nanos>,
-    /// Longest time from a request until the processor takes it up.
+    /// Longest time from a frequency request to the new frequency; `apus probe frequency` measures it.
     #[arg(long, value_name = "DURATION", default_value = "530us")]
     pub settling: Nanos,
-    /// How long a core stands still at each change.
+    /// Time that a core halts at each frequency change; `apus probe frequency` measures it.
     #[arg(long, value_name = "DURATION", default_value = "12us")]
     pub stall: Nanos,
-    /// Change nothing: print what would be requested.
+    /// Change nothing: only print the frequencies that would be requested.
     #[arg(long)]
     pub dry_run: bool,
     /// End after this time, from 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// Folder below which the frequency settings are: `/` is the running host. What is watched is always that of the
-    /// running host.
+    /// Folder that holds the file system in which frequencies are set: `/` is the running host. Instances and
+    /// interfaces are always those of the running host.
     #[arg(id = "host_root", long = "root", value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Print one JSON document at the end (schema apus.power-steer/1), and no lines before.
+    /// Print only one JSON document, at the end (schema apus.power-steer/1).
     #[arg(long)]
     pub json: bool,
     /// Which running instances to read.
@@ -76,41 +70,21 @@ pub struct PowerSteer {
     pub telemetry: Telemetry,
 }
 
-/// What tells of a core's work.
+/// The packets by which a core's load is estimated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     /// The network interface.
     pub interface: String,
-    /// One of its receive queues. None: all of them.
+    /// One of its receive queues; `None` for all of them.
     pub queue: Option<u32>,
 }
 
-/// By what branch counters are judged.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Branches {
-    /// DPDK's test: this share of mispredicted branches, in millionths, is load.
-    Share(u32),
-    /// A file of what was learned.
-    Learned(PathBuf),
-}
-
-impl FromStr for Branches {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some(percent) = text.strip_suffix('%') else { return Ok(Self::Learned(text.into())) };
-        let percent = percent.parse::<f64>().ok().filter(|percent| *percent > 0.0 && *percent < 100.0);
-        percent
-            .map(|percent| Self::Share((percent * 1e4).round() as u32))
-            .ok_or_else(|| "expected a share of the branches such as 0.03%, or a file".to_owned())
-    }
-}
-
-/// What is to be held.
+/// The goal of the policy `goal`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
-    /// How late packets may be.
+    /// How late packets may be; only an instance of Apus reports this.
     Latency(Latency),
-    /// For which share of the time a core may work, in millionths.
+    /// Highest share of the time that a core spends on useful work, in ppm.
     Busy(u32),
 }
 
@@ -141,20 +115,20 @@ impl fmt::Display for Goal {
 /// How the frequency is chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// The lowest that holds the goal.
+    /// The lowest frequency that meets the goal.
     Goal,
-    /// Two frequencies, as DPDK's power library.
+    /// One of two frequencies, as DPDK's power library chooses.
     TwoLevel,
-    /// As DPDK's l3fwd-power.
+    /// As DPDK's example l3fwd-power chooses.
     L3fwdPower,
-    /// Always the same.
+    /// Always this frequency.
     Fixed(Hertz),
-    /// By the time of the day, in UTC.
+    /// By the time of day, in UTC.
     Clock(Vec<Slot>),
 }
 
 impl Policy {
-    /// Whether it asks for what cores do.
+    /// Whether the policy needs the load of the cores.
     pub fn looks(&self) -> bool {
         matches!(self, Self::Goal | Self::TwoLevel | Self::L3fwdPower)
     }
@@ -254,10 +228,6 @@ mod tests {
         for text in ["", "busy", "busy=80", "busy=5%", "busy=96%", "busy=x%", "50us", "p99=0us"] {
             assert!(text.parse::<Goal>().is_err(), "{text}");
         }
-        for text in ["%", "0%", "100%", "x%"] {
-            assert!(text.parse::<Branches>().is_err(), "{text}");
-        }
-        assert_eq!("0.03%".parse(), Ok(Branches::Share(300)));
         assert!(watch("eth0:x").is_err() && watch("").is_err() && watch("a/b").is_err());
         assert_eq!(watch("eth0:3"), Ok(Watch { interface: "eth0".into(), queue: Some(3) }));
     }

@@ -12,30 +12,31 @@ use crate::args::values::span;
 /// Arguments of `apus power sweep`.
 #[derive(Args, Debug)]
 pub struct Sweep {
-    /// Time of each series: frames are forwarded this long with frequency changes, and as long without.
+    /// Time to forward frames with frequency changes, and again without.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "200s")]
     pub duration: Nanos,
-    /// Time between two changes, from 4ms; 100ms is 10 changes a second.
+    /// Time from one frequency change to the next, at least 4ms.
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "100ms")]
     pub period: Nanos,
-    /// Frequency to change to, such as 800MHz; may be given several times, and they are set in turn [default: the lowest and
-    /// the highest of the hardware].
+    /// Frequency to set, such as 800MHz. May be given several times: the frequencies are set in turn [default: the
+    /// lowest and the highest frequency of the hardware].
     #[arg(long = "level", value_name = "FREQUENCY")]
     pub levels: Vec<Hertz>,
-    /// Time to forward at each frequency, for its power and CPU time.
+    /// Time to forward frames at each frequency, to measure its power and CPU time.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub at_each: Nanos,
     /// When to send frames, as in `apus bench latency --schedule`.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:20kpps")]
     pub schedule: Schedule,
-    /// Name of the lab, which is made for the measurement and removed afterwards.
+    /// Name of the lab, which is created for the measurement and removed afterwards.
     #[arg(long, value_name = "NAME", default_value = "sweep")]
     pub name: String,
     /// The machine whose energy to model.
     #[command(flatten)]
     pub modelled: Modelled,
-    /// Folder that holds the host's root file system, in which the frequencies are set: `/` is the running host. Any other
-    /// folder is a copy: the traffic is real, and the frequency of the running host does not change.
+    /// Folder that holds the host's root file system, in which the frequencies are set: `/` is the running host. Any
+    /// other folder is a copy: the command then forwards real traffic, but does not change the frequency of the running
+    /// host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print the result as JSON (schema apus.power-sweep/1).

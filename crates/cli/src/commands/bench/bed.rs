@@ -186,7 +186,7 @@ impl Tested {
         if let Err(why) = found.cpu(Instant::ORIGIN)
             && !matches!(found, Self::Unnamed)
         {
-            let fix = "give a running process: --pid PID, --tid TID or --instance NAME";
+            let fix = "name something that runs: --pid PID, --tid TID or --instance NAME";
             return Err(Failure::lacking("cannot read the tested device's CPU time", why, fix).into());
         }
         Ok(found)

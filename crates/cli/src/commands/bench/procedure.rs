@@ -22,7 +22,7 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
     let tests = typed.tests();
     if tests.contains(&Test::Reset) && typed.reset_command.is_none() {
         let why = "this test needs a command that resets the device";
-        return Err(Failure::wrong("--test reset", why, "give it with --reset-command").into());
+        return Err(Failure::wrong("cannot run the test reset", why, "add --reset-command COMMAND").into());
     }
     let alone = match &typed.tester {
         Some(path) => alone(path)?,
@@ -115,7 +115,7 @@ pub fn compare(typed: &Compare) -> anyhow::Result<Status> {
     }
     let compared: CompareDocument = procedure::compare((&name_a, &a), (&name_b, &b));
     if let Some(path) = &typed.output {
-        let report = procedure::report("Apus: two devices", &[(name_a, a), (name_b, b)]);
+        let report = procedure::report("Apus: two devices compared", &[(name_a, a), (name_b, b)]);
         tester::report::write(&report, path)?;
     }
     if typed.json {
@@ -130,7 +130,7 @@ pub fn compare(typed: &Compare) -> anyhow::Result<Status> {
 
 /// Reads a result of `apus bench rfc2544 -o`.
 pub fn read(path: &Path) -> Result<Rfc2544Document, Failure> {
-    let what = || format!("read {}", path.display());
+    let what = || format!("cannot read {}", path.display());
     let fix = "give a file that apus bench rfc2544 -o wrote";
     let text = fs::read_to_string(path).map_err(|e| Failure::wrong(what(), e, fix))?;
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| Failure::wrong(what(), e, fix))?;
@@ -143,7 +143,7 @@ pub fn read(path: &Path) -> Result<Rfc2544Document, Failure> {
     }
 }
 
-/// What the tester reached at each frame size in an earlier result, with its ports cabled to each other.
+/// Throughput of the tester alone at each frame size, from an earlier result with its ports connected to each other.
 fn alone(path: &Path) -> Result<Vec<(String, f64)>, Failure> {
     let document = read(path)?;
     let of = |size: procedure::SizeResult| Some((size.frames, size.throughput_pps.value?.median));
@@ -154,7 +154,7 @@ fn progress(typed: &Ports) -> impl FnMut(&str) {
     let shown = terminal::err_is_terminal() && !typed.json;
     move |what: &str| {
         if shown {
-            // Progress is worth nothing if nobody can see it.
+            // If nobody reads the progress, the measurement goes on.
             let _ = writeln!(terminal::err(), "{what}");
         }
     }

@@ -25,15 +25,15 @@ use crate::{Failure, terminal};
 
 /// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus bench";
-/// Bytes of a frame beside its payload: header with a VLAN tag, and check sequence (IEEE 802.3, clause 3).
+/// Bytes of an untagged frame besides its payload: header and check sequence (IEEE 802.3, clause 3).
 const BESIDE: u32 = 14 + 4;
 /// Frames in a pool beyond those that the rings hold.
 const SPARE: u32 = 2048;
-/// Frames of a trial: 12 bytes of memory each, 1.2 GB in all.
+/// Most frames of a trial. Each takes 12 bytes of memory, so all of them take 1.2 GB.
 const MOST_FRAMES: u64 = 100_000_000;
-/// A frame that the tester is later than this with is not sent.
+/// If the tester is more than this behind the schedule, it skips the frame.
 const LATEST: Nanos = Nanos::from_millis(20);
-/// Rate of the trial that shows what the tester can send, where no line rate is known; and its longest duration.
+/// Rate and longest duration of the trial that shows how fast the tester can send, if the line rate is unknown.
 const FASTEST_PPS: u64 = 5_000_000;
 const CEILING_SPAN: Nanos = Nanos::from_millis(500);
 /// Destination of a single port: dut0 of `apus lab up pair`.
@@ -48,14 +48,14 @@ struct Opened {
     facts: InterfaceFacts,
 }
 
-/// What the procedures will ask of the ports.
+/// Limits of the ports that the user stated.
 #[derive(Clone, Copy, Default)]
 pub struct Wanted<'a> {
-    /// Highest rate.
+    /// Highest rate to send at. `None`: the line rate, or what the tester can send.
     pub max: Option<PacketRate>,
-    /// Speed of the line.
+    /// Speed of the line. `None`: the speed that the driver reports.
     pub line: Option<BitRate>,
-    /// What resets the device.
+    /// Shell command that resets the device.
     pub reset_command: Option<&'a str>,
 }
 
@@ -74,8 +74,7 @@ pub struct Rig<'a> {
 impl<'a> Rig<'a> {
     /// Opens the ports.
     ///
-    /// `sizes` are those of all trials; `max` is the highest rate that will be asked for, `line` the speed of the line
-    /// where the driver does not say it.
+    /// `sizes` lists the frame sizes of all trials.
     pub fn open(typed: &'a Typed, sizes: &[Sizes], wanted: Wanted<'a>) -> anyhow::Result<Self> {
         // Before any thread is started: they inherit the mask.
         let signals = Signals::hold()?;
@@ -87,7 +86,7 @@ impl<'a> Rig<'a> {
             let netns = typed.rx_netns.as_deref().or(typed.tx_netns.as_deref());
             if *rx == typed.tx && (typed.rx_netns.is_none() || typed.rx_netns == typed.tx_netns) {
                 let why = "the sending and the receiving port are the same";
-                return Err(Failure::wrong(format!("--rx {rx}"), why, "leave --rx away, or name another port").into());
+                return Err(Failure::wrong(format!("--rx {rx}"), why, "omit --rx, or name another port").into());
             }
             opened.push(open_port(rx, netns, typed, sizes)?);
         }
@@ -119,7 +118,7 @@ impl<'a> Rig<'a> {
             flows: typed.flows,
             traffic,
             line_bits_per_s: Reading::or_unknown(self.line_bits_per_s, "the driver reports no speed (--line)"),
-            latency_is: "from the intended departure to the pick-up by the tester, software clocks".into(),
+            latency_is: "from the intended send time until the tester receives the frame, by software clocks".into(),
         }
     }
 
@@ -128,10 +127,10 @@ impl<'a> Rig<'a> {
         self.line_bits_per_s
     }
 
-    /// Departures from RFC 2544 that the ports bring along.
+    /// Deviations from RFC 2544 that follow from the ports and the frames.
     pub fn deviations(&self) -> Vec<String> {
         let mut found = vec![
-            "latency is of the tester's software clock, and includes its pacing error (RFC 2544, 26.2; RFC 1242, 3.8)"
+            "latency is measured by the tester's software clock, and includes the tester's pacing error (RFC 2544, 26.2; RFC 1242, 3.8)"
                 .to_owned(),
         ];
         if !self.typed.bidirectional {
@@ -300,7 +299,7 @@ fn fits(typed: &Typed, sizes: &[Sizes], port: &Opened) -> Result<(), Failure> {
     let Some(sizes) = sizes.iter().find(|sizes| sizes.longest().octets() > longest) else { return Ok(()) };
     let name = port.device.name();
     let why = format!("the MTU of {name} is {}, so frames have at most {longest} bytes", port.facts.mtu);
-    let fix = format!("leave this size away, or raise the MTU at both ends: ip link set dev {name} mtu N");
+    let fix = format!("omit this size, or raise the MTU at both ends: ip link set dev {name} mtu N");
     Err(Failure::wrong(format!("--frame {sizes}"), why, fix))
 }
 

@@ -8,13 +8,17 @@ use audit::diagnosis::{Case, Diagnosis};
 use crate::args::diagnose::Diagnose;
 use crate::{Failure, terminal};
 
-/// Runs `apus experiment` at the end that has the most likely cause with a setting.
+/// Runs `apus experiment` with the most likely cause that a setting can prove, at the end where the cause is.
 pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[String]) -> anyhow::Result<()> {
     let tried = found.found().find_map(|cause| Some((cause, cause.hit.experiment.factor.as_ref()?)));
     let Some((cause, factor)) = tried else {
         let all: Vec<&str> = found.found().map(|cause| cause.id).collect();
         let mut err = terminal::err();
-        writeln!(err, "nothing to try: no setting of Apus proves {}; do what the text says", list(&all))?;
+        writeln!(
+            err,
+            "nothing to try: no setting that Apus can change proves {}; follow the advice after \"prove it\"",
+            list(&all)
+        )?;
         return Ok(());
     };
     let plan = plan(typed, cause.id, factor, command);
@@ -28,7 +32,7 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         _ => {
             writeln!(
                 terminal::err(),
-                "the cause {} is at the other end: run there `apus experiment` with this plan:\n{plan}",
+                "the cause {} is at the other end; run `apus experiment` there with this plan:\n{plan}",
                 cause.id
             )?;
             let _ = std::fs::remove_file(&path);
@@ -50,7 +54,7 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
     }
     writeln!(
         terminal::err(),
-        "trying {}: one setting, in alternating runs, for at most {}...",
+        "trying {}: measuring with and without one setting in alternating runs, for at most {}...",
         cause.id,
         typed.budget
     )?;

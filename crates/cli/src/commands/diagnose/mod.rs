@@ -1,4 +1,4 @@
-//! `apus diagnose`: watches one or two ends, and says why it is slow.
+//! `apus diagnose`: watches one or both ends of a connection, and ranks the likely causes of the symptom.
 
 mod attempt;
 mod say;
@@ -34,7 +34,7 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
         {
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
             return Err(Failure::wrong(
-                format!("cannot look at interface {nic}"),
+                format!("cannot examine interface {nic}"),
                 format!("{name} has the interfaces {}", names.join(", ")),
                 "choose one of these",
             )
@@ -72,7 +72,7 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
     })
 }
 
-/// Nothing wrong can be said only of a load that was seen.
+/// Without traffic, the absence of a cause proves nothing.
 fn verdict(case: &Case, found: &Diagnosis) -> Verdict {
     let seen = |packets: Option<f64>| packets.is_some_and(|packets| packets > 0.0);
     let load = case.ends.iter().any(|end| seen(end.rx_packets) || seen(end.tx_packets));

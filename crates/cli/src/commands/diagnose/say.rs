@@ -24,11 +24,11 @@ pub(super) fn text(out: &mut impl Write, case: &Case, found: &Diagnosis, verdict
     let all: Vec<&Ranked> = found.found().collect();
     match verdict {
         Verdict::CausesFound => writeln!(out, "{} found, the most likely first:", causes(all.len()))?,
-        Verdict::NothingFound => writeln!(out, "nothing found: nothing that was seen explains the symptom")?,
+        Verdict::NothingFound => writeln!(out, "no cause found: nothing that was observed explains the symptom")?,
         Verdict::NoLoadSeen => {
             writeln!(
                 out,
-                "no load seen: run the load while apus watches, or give recordings of `apus snapshot --watch`"
+                "no traffic observed: run the load while Apus watches, or give recordings that `apus snapshot --watch` made under load"
             )?;
         }
     }
@@ -50,7 +50,7 @@ pub(super) fn text(out: &mut impl Write, case: &Case, found: &Diagnosis, verdict
             wrapped(
                 out,
                 "   or: ",
-                "add --try COMMAND: apus changes the setting in alternating runs and rolls it back",
+                "add --try COMMAND: Apus measures with and without the setting in alternating runs, and rolls it back",
             )?;
         }
     }
@@ -70,8 +70,12 @@ pub(super) fn text(out: &mut impl Write, case: &Case, found: &Diagnosis, verdict
             format!("{} at {}: {}{adds}", suspect.rule, suspect.end, suspect.found)
         })
         .collect();
-    section(out, "settings that can hurt, without a mark in what was seen (see `apus audit`):", &suspects)?;
-    section(out, "not seen:", &found.unknown)
+    section(
+        out,
+        "suspects: settings that can cause this, although no effect of them was observed (see `apus audit`):",
+        &suspects,
+    )?;
+    section(out, "not observed:", &found.unknown)
 }
 
 fn causes(n: usize) -> String {
@@ -82,8 +86,8 @@ fn watched(end: &End) -> String {
     let count =
         |packets: Option<f64>| packets.map_or("an unknown number of".to_owned(), |packets| format!("{packets:.0}"));
     match (end.interface.as_str(), end.length_s) {
-        ("", _) => format!("{}: no interface with packets", end.name),
-        (interface, 0.0) => format!("{}: {interface}, settings and loads from the recording", end.name),
+        ("", _) => format!("{}: no interface carried packets", end.name),
+        (interface, 0.0) => format!("{}: {interface}, with the settings and loads of the recording", end.name),
         (interface, seconds) => format!(
             "{}: {interface}, {} packets in and {} out in {seconds:.1} s; sockets with data: {}",
             end.name,

@@ -1,5 +1,5 @@
-//! Watches both ends at once: each is a snapshot with `--watch`, taken by a process of its own, in its namespace. So what is
-//! seen live is what a recording of another host would hold.
+//! Watches both ends at once: each is a snapshot with `--watch`, taken by a process of its own, in its namespace. So
+//! what is seen live is what a recording of another host would hold.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -131,15 +131,15 @@ fn finish(taking: &mut Taking, signals: &Signals) -> anyhow::Result<()> {
             return Err(Failure::lacking(
                 format!("cannot watch {}", taking.name),
                 why.trim(),
-                "run as root; `apus snapshot --watch` in the same place says more",
+                "run as root; if that fails too, `apus snapshot --watch` on the same end shows the details",
             )
             .into());
         }
         if signals.wait(Duration::from_millis(20)).is_some() {
             return Err(Failure::lacking(
-                format!("stopped while watching {}", taking.name),
-                "a signal arrived before the second reading of the counters, so there is nothing to judge",
-                "watch for a shorter time with --watch",
+                format!("cannot judge {}: interrupted", taking.name),
+                "a signal arrived before the counters were read a second time",
+                "let it finish, or watch for a shorter time with --watch",
             )
             .into());
         }

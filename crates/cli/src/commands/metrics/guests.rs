@@ -1,7 +1,7 @@
 //! The guests that running instances of `apus power serve` serve, as metrics.
 //!
-//! Instances that have been silent for long are left out, because their numbers are of the past. A guest appears once: of
-//! two instances that serve a guest of one name, the one that published last.
+//! Instances that have been silent for long are left out, because their numbers are of the past. A guest appears once:
+//! of two instances that serve a guest of one name, the one that published last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -74,7 +74,7 @@ fn labels(guest: &Guest) -> Labels {
 impl Collector for Guests {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let to = &mut encoder;
-        self.counter(to, "apus_guest_requests", "Requests of a guest, by what became of them", |guest| {
+        self.counter(to, "apus_guest_requests", "Requests of a guest, by outcome", |guest| {
             vec![
                 (Some("granted"), guest.granted),
                 (Some("limited"), guest.limited),
@@ -83,12 +83,15 @@ impl Collector for Guests {
             ]
         })?;
         self.counter(to, "apus_guest_messages", "Messages that a guest sent", |guest| vec![(None, guest.messages)])?;
-        self.counter(to, "apus_guest_over_rate", "Messages above the rate of the guest's manifest", |guest| {
+        self.counter(to, "apus_guest_over_rate", "Messages that exceeded the rate in the guest's manifest", |guest| {
             vec![(None, guest.over_rate)]
         })?;
-        self.counter(to, "apus_guest_unread_answers", "Answers dropped because the guest read none", |guest| {
-            vec![(None, guest.unread)]
-        })?;
+        self.counter(
+            to,
+            "apus_guest_unread_answers",
+            "Answers dropped because the guest did not read earlier ones",
+            |guest| vec![(None, guest.unread)],
+        )?;
         let mut out = to.encode_descriptor(
             "apus_guest_connected_channels",
             "Channels of a guest that are connected",
@@ -108,13 +111,13 @@ impl Collector for Guests {
         self.vcpus(
             to,
             "apus_guest_wanted_frequency_hertz",
-            "Frequency that a guest's vCPU asks for; absent if it asks for none",
+            "Frequency that is requested for a guest's vCPU; absent if none is requested",
             |vcpu| hertz(vcpu.wish_khz),
         )?;
         self.vcpus(
             to,
             "apus_guest_idle_limit_seconds",
-            "Exit latency to which a guest's vCPU limits idle states; absent if it does not",
+            "Longest exit latency of idle states that a guest allows for a vCPU; absent if it sets no limit",
             |vcpu| vcpu.idle_limit_ns.map(|ns| ns as f64 / 1e9),
         )
     }

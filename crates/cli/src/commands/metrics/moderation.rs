@@ -1,8 +1,8 @@
 //! What running instances of `apus moderate` steer, as metrics, and what the CPUs spend on softirqs meanwhile.
 //!
 //! A queue appears once: of two instances in one network namespace that name the same queue, the one that published
-//! last. Dry runs are left out, because they steer nothing, and so are instances that have been silent for long, because
-//! their numbers are of the past.
+//! last. Dry runs are left out, because they steer nothing, and so are instances that have been silent for long,
+//! because their numbers are of the past.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::documents::moderate::Verdict;
 use crate::documents::moderation::{Instance, Queue};
 use crate::terminal::clean;
 
-/// The queues that are steered, and the softirqs of each CPU, which are exported only beside queues.
+/// The controlled queues, and the softirqs of each CPU. Softirqs are exported only if there are controlled queues.
 #[derive(Debug)]
 pub(super) struct Moderated {
     queues: Vec<(Option<u64>, Queue)>,
@@ -61,7 +61,7 @@ impl Collector for Moderated {
         let to = &mut encoder;
         let mut out = to.encode_descriptor(
             "apus_moderated_queue",
-            "How a receive queue is steered; always 1",
+            "Settings under which a receive queue is controlled; always 1",
             None,
             MetricType::Info,
         )?;
@@ -71,9 +71,12 @@ impl Collector for Moderated {
             let about = about.map(|(name, value)| (name, clean(value)));
             out.encode_family(&labels(*namespace, queue))?.encode_info(&about)?;
         }
-        self.gauges(to, "apus_moderated_timer_seconds", "Time for which packets may gather; 0: not at all", |queue| {
-            Some(seconds(queue.timer_ns))
-        })?;
+        self.gauges(
+            to,
+            "apus_moderated_timer_seconds",
+            "Time for which the interrupt may be delayed after a packet; 0: no delay",
+            |queue| Some(seconds(queue.timer_ns)),
+        )?;
         self.gauges(
             to,
             "apus_moderated_goal_seconds",
@@ -89,7 +92,7 @@ impl Collector for Moderated {
         self.gauges(
             to,
             "apus_moderated_goal_held",
-            "1 if the goal was held since the queue is steered, 0 if it was missed; absent if unmeasured",
+            "1 if the goal was met since Apus began to control the queue, 0 if it was missed; absent if unmeasured",
             |queue| match queue.verdict {
                 verdict if verdict == Name::of(&Verdict::Held) => Some(1.0),
                 verdict if verdict == Name::of(&Verdict::Missed) => Some(0.0),
@@ -105,23 +108,23 @@ impl Collector for Moderated {
         self.gauges(
             to,
             "apus_moderated_polls_per_second",
-            "How often per second the kernel polled the queue, in the last second",
+            "Polls of the queue by the kernel per second, in the last second",
             |queue| queue.polls_per_second,
         )?;
-        self.gauges(to, "apus_moderated_steered", "1 if the queue is steered, 0 if it no longer is", |queue| {
+        self.gauges(to, "apus_moderated_steered", "1 if Apus controls the queue, 0 if it had to stop", |queue| {
             Some(f64::from(u8::from(queue.lost.is_none())))
         })?;
-        self.counters(to, "apus_moderated_changes", "How often the timer was set", |queue| queue.changes)?;
+        self.counters(to, "apus_moderated_changes", "Number of times that the timer was set", |queue| queue.changes)?;
         self.counters(
             to,
             "apus_moderated_judged_packets",
-            "Packets by which the goal is judged: those that were measured while there was a bound",
+            "Packets by which the goal is judged: packets that were measured while the time before reception had a bound",
             |queue| queue.judged,
         )?;
         self.counters(
             to,
             "apus_moderated_late_packets",
-            "Of those, the packets that may have been later than the goal; estimated",
+            "Judged packets that may have been later than the goal; estimated",
             |queue| queue.late,
         )?;
         self.softirqs(to)
@@ -164,7 +167,7 @@ impl Moderated {
         let cpu = |cpu: &u32| -> Labels { vec![("cpu", cpu.to_string())] };
         let mut out = to.encode_descriptor(
             "apus_host_softirq_seconds",
-            "Time of the CPU in softirqs of all kinds since boot; exported while queues are steered",
+            "CPU time in softirqs of all kinds since boot; exported while Apus controls queues",
             None,
             MetricType::Counter,
         )?;
@@ -174,7 +177,7 @@ impl Moderated {
         }
         let mut out = to.encode_descriptor(
             "apus_host_net_rx_softirqs",
-            "How often the CPU ran the softirq that receives packets, since boot; exported while queues are steered",
+            "Number of times that the CPU ran the softirq that receives packets, since boot; exported while Apus controls queues",
             None,
             MetricType::Counter,
         )?;
@@ -228,7 +231,9 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
         }
         let info = text.lines().find(|line| line.starts_with("apus_moderated_queue_info{")).expect(&text);
-        for label in [r#"interface="eth0""#, r#"goal="p99=100us""#, r#"reason="the goal leaves room""#, r#"lost="""#] {
+        for label in
+            [r#"interface="eth0""#, r#"goal="p99=100us""#, r#"reason="the goal allows a longer time""#, r#"lost="""#]
+        {
             assert!(info.contains(label), "{label}: {info}");
         }
         assert!(text.contains("\napus_host_softirq_seconds_total{cpu=\"1\"} 1.25\n"), "{text}");

@@ -1,4 +1,4 @@
-//! `apus moderate check`: what a configuration file would steer.
+//! `apus moderate check`: prints the interfaces, queues and goals of a configuration file.
 
 use std::io::Write as _;
 
@@ -16,22 +16,22 @@ pub(super) fn run(typed: &Check) -> anyhow::Result<Status> {
     let here = Access::live().and_then(|access| host::knob::interfaces(&access));
     let mut out = terminal::out();
     for interface in &config.interfaces {
-        writeln!(out, "{}", described(interface)).context("cannot write what would be steered")?;
+        writeln!(out, "{}", described(interface)).context("cannot write the configuration")?;
         for (queue, goal) in &interface.queues {
-            writeln!(out, "  queue {queue}: {goal}").context("cannot write what would be steered")?;
+            writeln!(out, "  queue {queue}: {goal}").context("cannot write the configuration")?;
         }
     }
-    out.flush().context("cannot write what would be steered")?;
+    out.flush().context("cannot write the configuration")?;
     let mut err = terminal::err();
     match here {
         Ok(Some(here)) => {
             for interface in config.interfaces.iter().filter(|interface| !here.contains(&interface.name)) {
-                let _ = writeln!(err, "note: {}: this host has no such interface now", interface.name);
+                let _ = writeln!(err, "note: {}: at present this host has no such interface", interface.name);
             }
         }
         Ok(None) => {}
         Err(error) => {
-            let _ = writeln!(err, "note: whether the interfaces exist is unknown: {error}");
+            let _ = writeln!(err, "note: cannot check whether the interfaces exist: {error}");
         }
     }
     Ok(Status::Good)

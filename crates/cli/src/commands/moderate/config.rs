@@ -32,8 +32,8 @@ use crate::args::values::is_interface_name;
 /// What to steer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The interfaces, at least one. From the command line, they are in the order in which they were typed; from a file,
-    /// they are sorted by name.
+    /// The interfaces, at least one. From the command line, they are in the order in which they were typed; from a
+    /// file, they are sorted by name.
     pub interfaces: Vec<InterfaceConfig>,
 }
 
@@ -42,8 +42,8 @@ pub struct Config {
 pub struct InterfaceConfig {
     /// Name of the interface.
     pub name: String,
-    /// Goal of each queue that has none of its own. Policies other than `goal` do not use it; it is what their queues are
-    /// judged by.
+    /// Goal of each queue that has none of its own. Policies other than `goal` do not use it; it is what their queues
+    /// are judged by.
     pub goal: Goal,
     /// How the time is chosen.
     pub policy: Policy,
@@ -75,7 +75,11 @@ impl Config {
         })?;
         Self::parse(&path.display().to_string(), &text).map_err(|mistakes| {
             let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-            Failure::wrong(&what, lines.join("\n"), "correct the file; apus moderate check reads it without steering")
+            Failure::wrong(
+                &what,
+                lines.join("\n"),
+                "correct the file; apus moderate check reads it and changes nothing",
+            )
         })
     }
 
@@ -87,7 +91,10 @@ impl Config {
             return Err(wrong(format!("--queue-goal {}", pair[0].0), "the queue has two goals"));
         }
         if typed.policy != Policy::Goal && !queues.is_empty() {
-            return Err(wrong(format!("--queue-goal with --policy {}", typed.policy), "only --policy goal has goals"));
+            return Err(wrong(
+                format!("--queue-goal with --policy {}", typed.policy),
+                "queue goals need --policy goal",
+            ));
         }
         let mut interfaces: Vec<InterfaceConfig> = Vec::new();
         for name in &typed.interfaces {
@@ -143,7 +150,7 @@ fn text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST {
-        return Err(std::io::Error::other("it has more than 1 MiB"));
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
     Ok(text)
 }
@@ -198,7 +205,7 @@ impl Reader<'_> {
             }
         }
         if sections.is_empty() && self.mistakes.is_empty() {
-            self.mistake(self.text.len(), "there is no interface to steer; add a section such as [interface.eth0]");
+            self.mistake(self.text.len(), "it lists no interface; add a section such as [interface.eth0]");
         }
         let mut interfaces: Vec<_> = sections.into_iter().map(|section| self.interface(section, &defaults)).collect();
         interfaces.sort_by(|a, b| a.name.cmp(&b.name));
@@ -210,7 +217,7 @@ impl Reader<'_> {
         if !is_interface_name(name) {
             self.mistake(
                 key.span().start,
-                format!("{name:?} is not the name of an interface: it has 1 to 15 characters, without /, : and spaces"),
+                format!("{name:?} is not an interface name: it must have 1 to 15 characters, without /, : and spaces"),
             );
         }
         let mut own = Keys::default();
@@ -263,7 +270,7 @@ impl Reader<'_> {
             return self.mistake(key.span().start, why);
         }
         let Some(text) = value.get_ref().as_str() else {
-            let why = format!("{name} is a text in quotes, and not {}", kind(value.get_ref()));
+            let why = format!("{name} must be a text in quotes, not {}", kind(value.get_ref()));
             return self.mistake(value.span().start, why);
         };
         let wrong = match name {
@@ -282,7 +289,7 @@ impl Reader<'_> {
         match value.get_ref().as_table() {
             Some(table) => table.iter().collect(),
             None => {
-                self.mistake(value.span().start, format!("{name} is a section, and not {}", kind(value.get_ref())));
+                self.mistake(value.span().start, format!("{name} must be a section, not {}", kind(value.get_ref())));
                 Vec::new()
             }
         }
@@ -405,12 +412,12 @@ eth4 = true
             r#"f:1:2: the section "default" is unknown; expected defaults or interface.NAME"#,
             r#"f:4:8: goal = "100us": expected a goal such as p99.9=50us"#,
             r#"f:5:1: the key "peak_rate" is unknown here; expected goal, policy, place"#,
-            r#"f:6:12: "eth 0" is not the name of an interface: it has 1 to 15 characters, without /, : and spaces"#,
-            "f:7:8: goal is a text in quotes, and not a whole number",
+            r#"f:6:12: "eth 0" is not an interface name: it must have 1 to 15 characters, without /, : and spaces"#,
+            "f:7:8: goal must be a text in quotes, not a whole number",
             r#"f:8:1: the key "colour" is unknown here; expected goal, policy, place, peak_rate, queue"#,
             r#"f:10:10: policy = "dim": choose goal, net-dim or static:TIME, such as static:50us"#,
             r#"f:11:9: place = "card": expected napi, epoll or nic"#,
-            "f:12:9: queue is a section, and not a whole number",
+            "f:12:9: queue must be a section, not a whole number",
         ];
         let said = mistakes(text);
         assert_eq!(said[..expected.len()], expected);
@@ -421,7 +428,7 @@ eth4 = true
             "f:16:25: a queue can have a goal only with the policy goal, and eth2 has net-dim",
             "f:19:3: the key \"policy\" is unknown here; expected goal",
             "f:20:23: queue 1 has no goal",
-            "f:22:8: eth4 is a section, and not true or false",
+            "f:22:8: eth4 must be a section, not true or false",
         ] {
             assert!(rest.contains(part), "{part}\nis not in\n{rest}");
         }
@@ -474,7 +481,7 @@ eth4 = true
         assert_eq!(plain, Config::parse("f", "[interface.eth0]\n").unwrap());
         for (words, why) in [
             (&["eth0", "--queue-goal", "1:p99=1ms", "--queue-goal", "1:p99=2ms"][..], "the queue has two goals"),
-            (&["eth0", "--policy", "net-dim", "--queue-goal", "1:p99=1ms"], "only --policy goal has goals"),
+            (&["eth0", "--policy", "net-dim", "--queue-goal", "1:p99=1ms"], "queue goals need --policy goal"),
         ] {
             let failure = Config::of(&typed(words)).unwrap_err();
             assert!(failure.why == why && failure.status == crate::Status::Wrong, "{failure}");

@@ -28,8 +28,8 @@ use crate::documents::VERSION;
 
 /// DIM begins with the second of its five profiles (Linux, drivers' `dim_init`; lib/dim/net_dim.c).
 pub(super) const DIM_BEGINS: u8 = 1;
-/// A timer that every driver takes that moderates at all, in microseconds: all of the drivers in [`least_usecs`] do, and it is
-/// one of DIM's (lib/dim/net_dim.c, `rx_profile`: 1, 8, 64, 128 and 256).
+/// A timer that every driver takes that moderates at all, in microseconds: all of the drivers in [`least_usecs`] do,
+/// and it is one of DIM's (lib/dim/net_dim.c, `rx_profile`: 1, 8, 64, 128 and 256).
 const TRIAL_USECS: u32 = 64;
 /// The longest timer that NAPI deferral takes, in microseconds: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml).
 const LONGEST_USECS: u32 = i32::MAX as u32 / 1_000;
@@ -58,8 +58,8 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// Begins to steer. The error says why that is impossible: there is no such interface, it is down, somebody else
-    /// steers it.
+    /// Starts to control the interface. The error says why that is impossible: there is no such interface, it is down,
+    /// or another process controls it.
     pub(super) fn begin(
         options: Options<'_>,
         config: InterfaceConfig,
@@ -72,7 +72,7 @@ impl Interface {
         check_measured(&config, &found, watch)?;
         if let Some((queue, _)) = config.queues.iter().find(|(queue, _)| !found.iter().any(|one| one.queue == *queue)) {
             let has = found.iter().map(|one| one.queue.to_string()).collect::<Vec<_>>().join(", ");
-            note(&format!("{}: it has no queue {queue} in use; its queues are {has}", config.name));
+            note(&format!("{}: queue {queue} is not in use; the queues in use are {has}", config.name));
         }
         let places = places(access, &config, &found, least_usecs)?;
         let is_shared = places.len() < found.len();
@@ -122,13 +122,13 @@ impl Interface {
         self.config.place == config.place && !self.queues.iter().any(Queue::is_lost)
     }
 
-    /// Whether none of its queues is steered any more.
+    /// Whether Apus no longer controls any of its queues.
     pub(super) fn is_lost(&self) -> bool {
         self.queues.iter().all(Queue::is_lost)
     }
 
-    /// Whether the interface is up and has other queues than those that are steered: somebody changed the number of its
-    /// channels.
+    /// Whether the interface is up and its queues differ from the controlled ones, because the number of its channels
+    /// was changed.
     pub(super) fn has_others(&self, access: &Access) -> bool {
         let is_it = interface_index(access, &self.config.name) == self.index;
         let Ok(mut now) = receive_queues(access, &self.config.name) else { return false };
@@ -143,8 +143,9 @@ impl Interface {
         !self.queues.is_empty() && self.queues.iter().all(Queue::is_gone)
     }
 
-    /// Ends it, and restores what was set. `None` if nothing was changed, or all of it is somebody else's or gone; else
-    /// whether all of it is restored. Waits at most `patience` for another transaction to end.
+    /// Ends the control, and restores the settings. `None` if there is nothing to restore, because nothing was changed,
+    /// or because all settings are gone or were changed by somebody else; otherwise whether all settings are restored.
+    /// Waits at most `patience` for another transaction to end.
     pub(super) fn end(self, patience: Duration) -> Option<bool> {
         let all_lost = self.is_lost();
         for queue in &self.queues {
@@ -157,7 +158,8 @@ impl Interface {
     }
 }
 
-/// The receive queues of an interface that is up. A kernel that does not list the NAPI instances shows at least the queues.
+/// The receive queues of an interface that is up. A kernel that does not list the NAPI instances shows at least the
+/// queues.
 fn receive_queues(access: &Access, interface: &str) -> Result<Vec<u32>, host::knob::Error> {
     /// Of /sys/class/net/*/flags (include/uapi/linux/if.h).
     const IFF_UP: u32 = 1;
@@ -192,7 +194,7 @@ fn find(access: &Access, config: &InterfaceConfig, least_usecs: u32) -> anyhow::
             ),
             true => Failure::lacking(
                 what(),
-                "the kernel shows no NAPI instance of it: it is down, or its driver uses none",
+                "the kernel lists no NAPI instance for it: it is down, or its driver does not use NAPI",
                 format!(
                     "ip link set dev {interface} up; a veth has NAPI with GRO: ethtool -K {interface} gro on, and tso \
                      off at its peer"
@@ -215,11 +217,11 @@ fn check_measured(config: &InterfaceConfig, found: &[Watch], watch: &Mutex<Queue
     let Some(why) = found.iter().find_map(|queue| watch.unmeasured(queue)) else { return Ok(()) };
     let InterfaceConfig { name, policy, .. } = config;
     if matches!(policy, Policy::Static(_)) {
-        note(&format!("{name}: nothing is measured, so nobody can say whether the goal is held: {why}"));
+        note(&format!("{name}: latency cannot be measured, so it stays unknown whether the goal is met: {why}"));
         return Ok(());
     }
-    let what = format!("cannot moderate {name} by the policy {policy}, which goes by what it measures");
-    Err(Failure::lacking(what, why, "use --policy static:50us, a fixed timer, which needs no measurement").into())
+    let what = format!("cannot moderate {name} with the policy {policy}, which needs measurements");
+    Err(Failure::lacking(what, why, "use a fixed time, which needs no measurement: --policy static:50us").into())
 }
 
 /// The settings that are steered: one for each queue, or one for the device.
@@ -236,8 +238,7 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
             && !has(first, "irq-suspend-timeout")?
         {
             let what = format!("cannot moderate {interface} with --place epoll");
-            let why =
-                "the kernel cannot suspend a queue's interrupts (irq-suspend-timeout), which Linux can from 6.13 on";
+            let why = "this kernel cannot suspend a queue's interrupts: irq-suspend-timeout needs Linux 6.13 or later";
             return Err(Failure::lacking(what, why, "use --place napi").into());
         }
         // One timeout for all instances of the device, before Linux 6.13.
@@ -246,7 +247,7 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
         {
             if DeviceDeferral::new(interface).timeout.read(access)?.is_none() {
                 let what = format!("cannot moderate {interface} with --place napi");
-                let why = "the kernel has no deferral of NAPI's interrupts, neither for a queue nor for the device";
+                let why = "the kernel supports no NAPI interrupt deferral, neither for a queue nor for the device";
                 return Err(Failure::lacking(what, why, "use --place nic if its driver offers rx-usecs").into());
             }
             return Ok(vec![Place::DeviceDeferral { interface: interface.clone() }]);
@@ -275,8 +276,8 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
     }])
 }
 
-/// Records the original settings. While the deferral is steered, the card's adaptive moderation is off: nobody could say
-/// how long it holds a packet back.
+/// Records the original settings. While Apus sets NAPI deferral, the NIC's adaptive moderation is off, because the time
+/// for which it delays a packet is unknown.
 fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_usecs: u32) -> anyhow::Result<Shared> {
     let mut targets: Vec<Target> = places.iter().map(Place::target).collect();
     let beside: Vec<(AnySetting, Value)> = places.iter().filter_map(Place::beside).collect();
@@ -309,9 +310,9 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_us
     if let Some(card) = adaptive {
         let off = card.value(Profile::IMMEDIATE);
         match steer(places.len() + beside.len(), &off) {
-            None => note(&format!("{}: the card's adaptive moderation is off until the end", config.name)),
+            None => note(&format!("{}: the NIC's adaptive moderation is switched off until the end", config.name)),
             Some(why) => note(&format!(
-                "{}: the card's adaptive moderation stays on, so nothing bounds how long packets gather: {why}",
+                "{}: the NIC's adaptive moderation cannot be switched off, so the NIC may delay packets for an unknown time: {why}",
                 config.name
             )),
         }
@@ -408,20 +409,20 @@ fn loss_bound(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Optio
     let line = speed.map(|megabits| BitRate::new(megabits * 1_000_000).frames_of(SHORTEST_FRAME));
     let why = match (descriptors, config.peak_rate.or(line)) {
         (Some(descriptors), Some(peak)) => return Ok(Some(LossBound { descriptors, peak })),
-        (None, _) => "its driver does not report how large its ring is",
+        (None, _) => "its driver does not report the ring size",
         (_, None) => "its driver does not report a line rate; state --peak-rate",
     };
-    note(&format!("{interface}: only the goal limits how long packets gather, and not the ring: {why}"));
+    note(&format!("{interface}: only the goal limits the timer, not the size of the receive ring: {why}"));
     Ok(None)
 }
 
-/// Restores what was steered; whether all of it was.
+/// Restores the original settings. Returns whether all of them were restored.
 fn restore(interface: &str, shared: Shared, patience: Duration) -> bool {
     let Some(steered) = Arc::into_inner(shared).and_then(|inner| inner.into_inner().ok()) else { return false };
     match steered.release_within(patience) {
         Ok(Some(back)) if !back.closed => {
             note(&format!(
-                "{interface}: not everything is restored yet (a setting is not there while its interface is down); look at \
+                "{interface}: not all settings are restored yet (settings of an interface that is down are not available); look at \
                  apus tune status, then run apus tune rollback {}",
                 back.id
             ));

@@ -46,7 +46,7 @@ pub(super) struct Published {
     /// Where, or why not.
     to: io::Result<To>,
     path: PathBuf,
-    /// Whether the last attempt failed, so that a lasting failure is told once.
+    /// Whether the last attempt failed, so that a lasting failure is reported only once.
     has_failed: bool,
 }
 
@@ -84,7 +84,7 @@ impl Published {
         self.has_failed = written.is_err();
         let error = written.err().filter(|_| is_news)?;
         Some(format!(
-            "{} cannot be written ({error}); apus moderate status, apus top and apus metrics do not show this instance",
+            "cannot write {} ({error}), so apus moderate status, apus top and apus metrics do not show this instance",
             self.path.display()
         ))
     }
@@ -259,7 +259,7 @@ mod tests {
             goal: "p99=100us".into(),
             goal_latency_ns: 100_000,
             timer_ns: 80_000,
-            reason: "the goal leaves room".into(),
+            reason: "the goal allows a longer time".into(),
             changes: 7,
             trouble: None,
             lost: None,

@@ -1,4 +1,4 @@
-//! A receive queue while it is steered, and what is told of it.
+//! A receive queue under control, and the messages about it.
 
 use std::io::Write as _;
 
@@ -117,7 +117,7 @@ impl Queue {
         self.machine.control_by(controller);
     }
 
-    /// What became of it until now.
+    /// The results so far.
     pub(super) fn document(&self, napi: Option<u32>) -> Document {
         let controller = self.machine.controller();
         let (timer, figures) = (timer_of(controller.in_force()), controller.figures());
@@ -167,12 +167,12 @@ impl Queue {
             Acted::Away(away) => Some(away.to_string()),
             Acted::Lost(lost) => Some(lost.to_string()),
         };
-        // What a queue puts up with is not a change of its timer.
+        // A timer that another queue demands is not a change that this queue asked for.
         if self.asked.replace(wanted.profile) != Some(wanted.profile) || trouble != self.trouble {
             self.changes += 1;
             let measured = match self.machine.controller().figures() {
                 Some(Figures { after: Some(after), packets, .. }) => {
-                    format!("; {packets} packets a second, reception to read {after}")
+                    format!("; {packets} packets/s, {after} from reception to read")
                 }
                 _ => String::new(),
             };
@@ -198,7 +198,7 @@ fn with(text: String, why: Option<&str>) -> String {
     }
 }
 
-/// How long packets may gather.
+/// How long the interrupt may be delayed after a packet.
 fn timer_of(profile: Profile) -> Nanos {
     profile.timer().unwrap_or(Nanos::ZERO)
 }
@@ -210,22 +210,22 @@ fn timer(profile: Profile) -> String {
 /// The reason, for people.
 fn because(reason: Reason) -> &'static str {
     match reason {
-        Reason::Begin => "the first setting",
-        Reason::Blind => "nothing is seen, so nothing is held back",
-        Reason::Unmeasured => "fixed, without a measurement",
+        Reason::Begin => "initial setting",
+        Reason::Blind => "no measurements, so packets are not delayed",
+        Reason::Unmeasured => "fixed, not measured",
         Reason::Policy(reason) => match reason {
             PolicyReason::Fixed => "fixed",
             PolicyReason::Applying => "being set",
             PolicyReason::Measuring => "measuring",
-            PolicyReason::Steady => "the goal is used up",
-            PolicyReason::Rates => "the rates have changed",
-            PolicyReason::Budget => "the goal leaves room",
-            PolicyReason::Late => "packets were later than the goal allows",
-            PolicyReason::LossBound => "the ring would overflow",
-            PolicyReason::NoSaving => "a timer would save too few polls",
-            PolicyReason::Burst => "the rate has risen",
-            PolicyReason::Probe => "tried again",
-            PolicyReason::GoalTooTight => "the application is late without any timer",
+            PolicyReason::Steady => "no change needed",
+            PolicyReason::Rates => "packet rates have changed",
+            PolicyReason::Budget => "the goal allows a longer time",
+            PolicyReason::Late => "too many packets were late",
+            PolicyReason::LossBound => "a longer time could overflow the ring",
+            PolicyReason::NoSaving => "a timer would save hardly any polls",
+            PolicyReason::Burst => "the packet rate has risen",
+            PolicyReason::Probe => "trying a timer again",
+            PolicyReason::GoalTooTight => "packets miss the goal even without a timer",
         },
     }
 }
@@ -250,7 +250,7 @@ impl Poll<Monotonic> for Queue {
             Step::Arrived { wanted, acted } => self.acted(wanted, &acted),
             Step::Blind { why } => self.in_trouble(why.to_string()),
             Step::Away(why) => self.in_trouble(why.to_string()),
-            Step::Lost(lost) => self.tell(&format!("no longer steered: {lost}")),
+            Step::Lost(lost) => self.tell(&format!("no longer controlled: {lost}")),
         }
     }
 

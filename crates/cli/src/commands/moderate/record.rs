@@ -15,7 +15,7 @@ use super::interface::DIM_BEGINS;
 pub(super) struct Recorder {
     out: BufWriter<File>,
     path: String,
-    /// Whether a write failed. It is told once.
+    /// Whether a write failed. The failure is reported only once.
     failed: bool,
 }
 
@@ -23,7 +23,7 @@ impl Recorder {
     /// Begins a new instance of DIM in `INTERFACE-QUEUE.csv` of a folder, which is made if there is none. What the file
     /// has already stays.
     pub(super) fn new(folder: &Path, interface: &str, queue: u32) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
         let path = folder.join(format!("{interface}-{queue}.csv"));
         let shown = path.display().to_string();
         let failed = || format!("cannot write {shown}");

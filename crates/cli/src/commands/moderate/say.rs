@@ -84,18 +84,24 @@ fn table(out: &mut impl std::io::Write, document: &Document) -> std::io::Result<
             writeln!(out, "{}", of(&format!("unmeasured: {why}")))?;
         }
     }
-    writeln!(out, "TIMER: how long packets may gather before the kernel looks at them.")?;
-    writeln!(out, "TO READ: from reception to the application's read, measured, at the goal's quantile.")?;
+    writeln!(out, "TIMER: how long the interrupt may be delayed after a packet arrives.")?;
     writeln!(
         out,
-        "AT MOST: TO READ and the longest time before reception together. All so far are of the last full second."
+        "TO READ: measured time from reception by the kernel to the application's read, at the goal's quantile."
     )?;
-    writeln!(out, "LATE: packets since the beginning that may have been later than the goal. VERDICT goes by it.")?;
+    writeln!(
+        out,
+        "AT MOST: TO READ plus the longest possible time before reception. These columns show the last full second."
+    )?;
+    writeln!(
+        out,
+        "LATE: share of packets since the start that may have been later than the goal; VERDICT is based on it."
+    )?;
     match document.restored {
         None if document.dry_run => writeln!(out, "Nothing was changed (--dry-run).")?,
         None => writeln!(out, "No setting was left to restore.")?,
         Some(true) => writeln!(out, "The original settings are restored.")?,
-        Some(false) => writeln!(out, "The original settings are not all restored.")?,
+        Some(false) => writeln!(out, "Not all original settings are restored; look at apus tune status.")?,
     }
     Ok(())
 }

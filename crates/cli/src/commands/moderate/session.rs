@@ -6,8 +6,8 @@
 //!               └─────────────────┼───────────────────────────────────────────────────────┘
 //!                                 └── another signal, the end, nothing left ──► restore, result
 //! ```
-//! A service (`--config`) waits for interfaces that are not there, and never ends by itself. Without a configuration file,
-//! an interface that is not there is an error, and the command ends when no queue is steered any more.
+//! A service (`--config`) waits for interfaces that do not exist yet, and runs until it is stopped. Without a
+//! configuration file, a missing interface is an error, and the command ends when it no longer controls any queue.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -36,7 +36,8 @@ const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
 /// How long a restore waits for another transaction to end: at the end, and while other queues are steered.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two attempts to begin with an interface that is not there. An attempt costs some requests to the kernel.
+/// Time between two attempts to begin with an interface that is not there. An attempt costs some requests to the
+/// kernel.
 const RETRY_EVERY: Nanos = Nanos::from_secs(5);
 
 /// How a session ended.
@@ -63,7 +64,7 @@ struct Absent {
     retry: Instant<Monotonic>,
 }
 
-/// The interfaces, and what goes on around them.
+/// The interfaces of a run of `apus moderate`.
 pub(super) struct Session<'a> {
     typed: &'a Moderate,
     options: Options<'a>,
@@ -71,7 +72,7 @@ pub(super) struct Session<'a> {
     watch: Arc<Mutex<Queues>>,
     interfaces: Vec<Interface>,
     absent: Vec<Absent>,
-    /// What became of interfaces that are no longer steered.
+    /// Results of interfaces that are no longer controlled.
     ended: Vec<Queue>,
     restored: Option<bool>,
     began: Instant<Monotonic>,
@@ -82,7 +83,9 @@ impl<'a> Session<'a> {
     pub(super) fn begin(typed: &'a Moderate, options: Options<'a>, config: Config) -> anyhow::Result<Self> {
         let watch = Queues::new(options.access);
         if let Ok(Err(why)) = watch.watch().map(|watch| watch.measures_datagrams()) {
-            note(&format!("UDP is not measured, so only other protocols count for the goal: {why}"));
+            note(&format!(
+                "the latency of UDP cannot be measured, so the goal is judged by other protocols only: {why}"
+            ));
         }
         let mut session = Self {
             typed,
@@ -115,13 +118,13 @@ impl<'a> Session<'a> {
     fn wait_for(&mut self, config: InterfaceConfig, why: &str, said: Option<&str>) {
         let why = why.replace('\n', "; ");
         if said != Some(&why) {
-            note(&format!("{}: not steered yet: {why}", config.name));
+            note(&format!("{}: not controlled yet: {why}", config.name));
         }
         let retry = MonotonicClock.now() + RETRY_EVERY;
         self.absent.push(Absent { config, why, retry });
     }
 
-    /// Ends an interface, and keeps what became of it.
+    /// Ends an interface, and keeps its results.
     fn end_one(&mut self, interface: Interface, patience: Duration) {
         self.ended.retain(|queue| queue.interface != interface.config.name);
         self.ended.extend(self.documents_of(&interface));
@@ -211,7 +214,7 @@ impl<'a> Session<'a> {
         self.interfaces = kept;
         for interface in changed {
             let config = interface.config.clone();
-            note(&format!("{}: its queues have changed; it is taken up again", config.name));
+            note(&format!("{}: its queues have changed; starting it again", config.name));
             self.end_one(interface, SHORT_PATIENCE);
             match self.add(config.clone()) {
                 Ok(()) => self.ended.retain(|queue| queue.interface != config.name),
@@ -225,7 +228,7 @@ impl<'a> Session<'a> {
         for Absent { config, why, .. } in due {
             match Interface::begin(self.options, config.clone(), &self.watch) {
                 Ok(interface) => {
-                    note(&format!("{}: steered from now on", config.name));
+                    note(&format!("{}: now controlled", config.name));
                     self.ended.retain(|queue| queue.interface != config.name);
                     self.interfaces.push(interface);
                 }
@@ -240,7 +243,7 @@ impl<'a> Session<'a> {
         let config = match Config::of(self.typed) {
             Ok(config) => config,
             Err(error) => {
-                note(&format!("the configuration stays as it was: {error}"));
+                note(&format!("keeping the previous configuration: {error}"));
                 return;
             }
         };
@@ -254,7 +257,7 @@ impl<'a> Session<'a> {
                     if interface.config != one
                         && let Err(error) = interface.reconfigure(self.options, one)
                     {
-                        note(&format!("{}: it is steered as before: {error:#}", interface.config.name));
+                        note(&format!("{}: keeping its previous configuration: {error:#}", interface.config.name));
                     }
                     self.interfaces.push(interface);
                     continue;
@@ -271,7 +274,10 @@ impl<'a> Session<'a> {
             }
         }
         for interface in before {
-            note(&format!("{}: no longer in the configuration, and not steered from now on", interface.config.name));
+            note(&format!(
+                "{}: no longer in the configuration; it is not controlled from now on",
+                interface.config.name
+            ));
             self.end_one(interface, SHORT_PATIENCE);
         }
     }
@@ -294,10 +300,10 @@ impl<'a> Session<'a> {
     fn status(&self) -> String {
         let queues = self.interfaces.iter().flat_map(|interface| &interface.queues);
         let steered = queues.filter(|queue| !queue.is_lost()).count();
-        let mut text = format!("{steered} receive queues are steered");
+        let mut text = format!("controlling {steered} receive queues");
         if !self.absent.is_empty() {
             let names: Vec<&str> = self.absent.iter().map(|absent| absent.config.name.as_str()).collect();
-            text = format!("{text}; not steered yet: {}", names.join(", "));
+            text = format!("{text}; not controlled yet: {}", names.join(", "));
         }
         terminal::line(&text)
     }

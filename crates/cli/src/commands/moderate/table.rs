@@ -7,7 +7,8 @@ use crate::documents::moderation::{Instance, Queue};
 use crate::documents::top::Leftover;
 use crate::terminal::line;
 
-/// Time without a sign of life, in ns, from which it is told. An instance publishes its state every second.
+/// An instance that has not updated its state for this time, in ns, is reported. Normally it publishes its state every
+/// second.
 pub(in crate::commands) const SILENT: u64 = 5_000_000_000;
 
 /// A row for each queue, and below the table what is special about a queue or an instance.
@@ -45,7 +46,7 @@ fn row(queue: &Queue) -> [String; 11] {
     ]
 }
 
-/// What a row does not say.
+/// Peculiarities of an instance or a queue that the table has no column for.
 fn special(instance: &Instance) -> Vec<String> {
     let mut notes = Vec::new();
     let of = |text: String| format!("process {}: {text}", instance.pid);
@@ -56,7 +57,7 @@ fn special(instance: &Instance) -> Vec<String> {
         notes.push(of(format!("its interfaces are in another network namespace (net:[{namespace}])")));
     }
     if instance.silent_ns >= SILENT {
-        notes.push(of(format!("silent for {}", span(Some(instance.silent_ns)))));
+        notes.push(of(format!("has not updated its state for {}", span(Some(instance.silent_ns)))));
     }
     for queue in &instance.queues {
         let name = format!("{} queue {}", line(&queue.interface), queue.queue);
@@ -67,7 +68,7 @@ fn special(instance: &Instance) -> Vec<String> {
 }
 
 fn lost(why: &str) -> String {
-    format!("no longer steered: {}", line(why))
+    format!("no longer controlled: {}", line(why))
 }
 
 /// A file that belongs to no running instance.
@@ -102,8 +103,8 @@ mod tests {
         let shown = lines(&[instance(vec![Queue::of(&queue("eth0", 3)), idle])]);
         let expected = [
             "INTERFACE  QUEUE  GOAL                 TIMER        RX    POLLS  TO READ  AT MOST    LATE  VERDICT     REASON",
-            "eth0           3  p99=100us             80us  90.0kpps  11000/s   12.3us   92.3us  0.25 %  held        the goal leaves room",
-            "eth0          12  p99=100us (net-dim)    off         –        –        –        –       –  unmeasured  the goal leaves room",
+            "eth0           3  p99=100us             80us  90.0kpps  11000/s   12.3us   92.3us  0.25 %  held        the goal allows a longer time",
+            "eth0          12  p99=100us (net-dim)    off         –        –        –        –       –  unmeasured  the goal allows a longer time",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
     }
@@ -121,9 +122,9 @@ mod tests {
             [
                 "process 4242: changes nothing (--dry-run)",
                 "process 4242: its interfaces are in another network namespace (net:[4026531992])",
-                "process 4242: silent for 7.2s",
+                "process 4242: has not updated its state for 7.2s",
                 "e\\u000a\\u001b[2J queue 0: the timer is 96us instead",
-                "e\\u000a\\u001b[2J queue 0: no longer steered: somebody else set it to 77us",
+                "e\\u000a\\u001b[2J queue 0: no longer controlled: somebody else set it to 77us",
             ]
         );
     }

@@ -1,12 +1,13 @@
-//! Whether a queue held its goal.
+//! Whether a queue met its goal.
 
 use steer::moderation::{Lateness, Moderate as Controller};
 use units::{Monotonic, Quantile};
 
 use crate::documents::moderate::Verdict;
 
-/// If the true share of late packets were the goal's, none of so many packets would be late with this probability. With
-/// fewer packets, a goal is not said to be held: the usual 5 % of a test with two sides, on the one side that counts.
+/// One-sided significance level: half of the usual two-sided 5 %. A goal counts as met only after enough packets: if
+/// the true share of late packets equalled the goal's, at most this probability would remain that none of them was
+/// late.
 const BY_CHANCE: f64 = 0.025;
 
 /// A verdict, and why there is none.
@@ -20,7 +21,7 @@ pub(super) struct Verdicts {
 /// Judges all packets since the beginning.
 pub(super) fn judge(controller: &Controller<Monotonic>, is_lost: bool, dry_run: bool) -> Verdicts {
     if is_lost {
-        return unmeasured("it was not steered to the end");
+        return unmeasured("Apus stopped controlling it before the end");
     }
     let bound = controller.bound().is_some();
     by(controller.goal().quantile, controller.lateness(), bound, dry_run)
@@ -32,12 +33,14 @@ fn by(quantile: Quantile, lateness: Lateness, has_bound: bool, dry_run: bool) ->
     let Lateness { packets, late } = lateness;
     let all = packets as f64;
     if !has_bound && packets == 0 {
-        return unmeasured("nothing bounds how long its packets gather: the card's moderation is adaptive, or unknown");
+        return unmeasured(
+            "the NIC may delay packets for an unknown time: its moderation is adaptive, or cannot be read",
+        );
     }
     // Too many are late, whatever the others are: a goal is missed by fewer packets than it is held by.
     let missed = late > share * all.max(least);
     if !missed && all < least {
-        return unmeasured(&format!("{packets} of its packets were read and measured, and the goal takes {least}"));
+        return unmeasured(&format!("only {packets} packets were measured; judging the goal needs at least {least}"));
     }
     let verdict = match (missed, dry_run) {
         (false, false) => Verdict::Held,

@@ -24,7 +24,11 @@ const DPDK_PORT: &str = "/dev/virtio-ports/virtio.serial.port.poweragent";
 pub(super) fn run(typed: &Typed) -> anyhow::Result<Status> {
     let words = typed.ask.join("=");
     let wrong = |why: String| {
-        Failure::wrong(format!("cannot ask for {:?}", typed.ask.join(" ")), why, "see apus power request --help")
+        Failure::wrong(
+            format!("cannot request {:?}", typed.ask.join(" ")),
+            why,
+            "apus power request --help lists the possible requests",
+        )
     };
     let ask: Ask = words.parse().map_err(wrong)?;
     let path = match &typed.port {
@@ -63,7 +67,7 @@ fn found(vcpu: u16) -> Result<PathBuf, Failure> {
     let paths = [PathBuf::from(PORT), PathBuf::from(format!("{DPDK_PORT}.{vcpu}"))];
     let names = paths.each_ref().map(|path| path.display().to_string());
     paths.into_iter().find(|path| path.exists()).ok_or_else(|| {
-        let fix = "give the guest a virtio-serial port of one of these names (docs/guests.md), or name it with --port";
+        let fix = "give this guest a virtio-serial port with one of these names (docs/guests.md), or state another port with --port";
         Failure::lacking("cannot find a port to the host", format!("there is no {}", names.join(" and no ")), fix)
     })
 }
@@ -72,7 +76,9 @@ fn found(vcpu: u16) -> Result<PathBuf, Failure> {
 fn open(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| {
         let fix = match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::BUSY) => "another program of this guest has it open; end that, or use another port with --port",
+            Some(Errno::BUSY) => {
+                "another program in this guest has the port open; end it, or choose another port with --port"
+            }
             Some(Errno::ACCESS) => "run it as root, or give your user access to the port",
             _ => "check --port; docs/guests.md explains how a guest gets a port",
         };
@@ -85,9 +91,11 @@ fn open(path: &Path) -> Result<File, Failure> {
 fn id() -> Result<Id, Failure> {
     let mut bytes = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
-    read.map_err(|e| Failure::lacking("cannot choose a number for the request", e, "mount /dev"))?;
+    read.map_err(|e| Failure::lacking("cannot create an ID for the request", e, "mount /dev"))?;
     let text = format!("{:016x}", u64::from_ne_bytes(bytes));
-    text.parse().map_err(|why| Failure::wrong("cannot choose a number for the request", why, "report this"))
+    text.parse().map_err(|why| {
+        Failure::wrong("cannot create an ID for the request", why, "this is a bug in Apus, please report it")
+    })
 }
 
 fn say(port: &mut File, path: &Path, line: &str, until: Instant<Monotonic>) -> Result<(), Failure> {
@@ -101,7 +109,7 @@ fn say(port: &mut File, path: &Path, line: &str, until: Instant<Monotonic>) -> R
                 if !ready(port, PollFlags::OUT, until) {
                     let fix =
                         "check that apus power serve runs on the host, and that this guest's manifest names the port";
-                    return Err(Failure::lacking(what(), "nobody reads it at the host", fix));
+                    return Err(Failure::lacking(what(), "no program reads the port on the host", fix));
                 }
             }
             Err(e) => return Err(Failure::lacking(what(), e, "check that the host still serves this guest")),
@@ -110,10 +118,11 @@ fn say(port: &mut File, path: &Path, line: &str, until: Instant<Monotonic>) -> R
     Ok(())
 }
 
-/// Waits for the answer with our number. What comes before it is to others: to programs that did not read their answers.
+/// Waits for the answer with our number. What comes before it is to others: to programs that did not read their
+/// answers.
 fn hear(port: &mut File, path: &Path, id: Id, until: Instant<Monotonic>, timeout: Nanos) -> Result<Answer, Failure> {
     let begin = format!("apus/{} {id} ", protocol::VERSION).into_bytes();
-    let what = || format!("no answer from {}", path.display());
+    let what = || format!("no answer through {}", path.display());
     let fix = "check that apus power serve runs on the host, and that this guest's manifest names the port";
     let mut heard: Vec<u8> = Vec::new();
     let mut buffer = [0; 4096];
@@ -124,7 +133,7 @@ fn hear(port: &mut File, path: &Path, id: Id, until: Instant<Monotonic>, timeout
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 if !ready(port, PollFlags::IN, until) {
-                    return Err(Failure::lacking(what(), format!("the host was silent for {timeout}"), fix));
+                    return Err(Failure::lacking(what(), format!("the host did not answer within {timeout}"), fix));
                 }
             }
             Err(e) => return Err(Failure::lacking(what(), e, fix)),
@@ -142,7 +151,7 @@ fn hear(port: &mut File, path: &Path, id: Id, until: Instant<Monotonic>, timeout
             heard.drain(..heard.len().saturating_sub(begin.len()));
         }
         if MonotonicClock.now() >= until {
-            return Err(Failure::lacking(what(), format!("nothing for this request came within {timeout}"), fix));
+            return Err(Failure::lacking(what(), format!("no answer to this request came within {timeout}"), fix));
         }
     }
 }

@@ -37,11 +37,14 @@ pub fn port(device: &str, _common: &Common) -> Result<PortConfig, anyhow::Error>
 
     let fix = "build it with `make dpdk`, which also installs DPDK's libraries (docs/dpdk.md)";
     let lacking = |why: String| Failure::lacking(format!("cannot open port dpdk:{device}"), why, fix);
-    let this = std::env::current_exe().map_err(|e| lacking(format!("where this program is is unknown ({e})")))?;
+    let this =
+        std::env::current_exe().map_err(|e| lacking(format!("the path of this program cannot be found ({e})")))?;
     let other = this.with_file_name("apus-dpdk");
     if !other.is_file() {
-        return Err(lacking(format!("this program has no DPDK, and there is no {}", other.display())).into());
+        return Err(
+            lacking(format!("this program was built without DPDK, and {} does not exist", other.display())).into()
+        );
     }
     let error = std::process::Command::new(&other).args(std::env::args_os().skip(1)).exec();
-    Err(lacking(format!("{} does not start: {error}", other.display())).into())
+    Err(lacking(format!("cannot start {}: {error}", other.display())).into())
 }

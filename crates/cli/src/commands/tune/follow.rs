@@ -142,7 +142,7 @@ impl Follower<'_> {
     }
 }
 
-/// What became of a setting when it was last tried.
+/// The outcome of the last attempt to change a setting.
 ///
 /// ```text
 ///   new ─► settled

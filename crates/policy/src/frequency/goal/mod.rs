@@ -216,7 +216,7 @@ impl<C> GoalFrequency<C> {
         frames * u64::from(self.goal.quantile.above_ppm()) / 1_000_000
     }
 
-    /// Takes in a poll. Returns the number of frames that arrived since the poll before.
+    /// Adds a poll. Returns the number of frames that arrived since the previous poll.
     fn learn(&mut self, seen: &Observation<'_, C>) -> u64 {
         let now = seen.poll.now;
         // What came had come when it was picked up, not when it was done.

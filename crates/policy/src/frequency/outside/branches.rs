@@ -1,33 +1,34 @@
-//! How busy is a core that polls, judged by the processor's branch counters?
+//! Estimates how busy a polling core is from the processor's branch counters.
 //!
-//! A loop that polls an empty queue takes the same few branches again and again, and the processor predicts them all. Work
-//! brings others. So the share of branches that were predicted wrongly tells an idle loop from a loaded one, without any
-//! help from the program.
+//! A loop that polls an empty queue takes the same few branches again and again, and the processor predicts them all
+//! correctly. Useful work takes other branches. So the share of mispredicted branches distinguishes an idle loop from a
+//! busy one, without any help from the program.
 //!
-//! [`threshold`] is DPDK's test, with one threshold for all programs. A [`Signature`] is learned from one program, from
-//! an idle phase and a loaded one. It knows how well it can tell them apart, and what looks like neither.
+//! [`threshold`] is DPDK's test, with one threshold for all programs. A [`Signature`] is learned from an idle and a
+//! busy phase of one program. It knows how reliably it can distinguish them, and recognises counts that fit neither.
 
 use units::Nanos;
 
 use super::{ONE, Occupancy, Unsure, scale};
 
-/// What a core's counters counted within a span. All of them were running for the same part of it.
+/// The counts of a core's counters over a span. All counters were running for the same part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Branches {
-    /// Branches that were retired.
+    /// Retired branches.
     pub branches: u64,
-    /// Those that were predicted wrongly.
+    /// Mispredicted branches.
     pub misses: u64,
     /// Cycles in which the core was not halted. `None` if they were not counted.
     pub cycles: Option<u64>,
     /// Time for which the counters were requested.
     pub enabled: Nanos,
-    /// The part of it in which they were running. It is less if perf shares them with other users.
+    /// Time for which the counters were running. It is shorter than `enabled` if perf shares the hardware counters with
+    /// other users.
     pub counted: Nanos,
 }
 
 impl Branches {
-    /// Whether the counters were running for long enough to say something.
+    /// Whether the counters were running for long enough to be used.
     fn is_counted(&self) -> bool {
         self.enabled > Nanos::ZERO && self.counted * COUNTED_PART >= self.enabled
     }
@@ -38,18 +39,18 @@ impl Branches {
     }
 }
 
-/// The counters must have been running for one part in this many of the span.
+/// The counters must have been running for at least one part in this many of the span.
 const COUNTED_PART: u64 = 20;
 
 /// DPDK's threshold: 0.03 mispredicted branches in 100 (`RATIO_THRESHOLD`, DPDK examples/vm_power_manager/
-/// oob_monitor_x86.c). Its user can choose another (`--core-branch-ratio`).
+/// oob_monitor_x86.c). Users of DPDK can set another one (`--core-branch-ratio`).
 pub const DPDK_THRESHOLD_PPM: u64 = 300;
-/// Below this many branches a microsecond, no polling loop is running: DPDK skips less than 10,000 in its interval of
-/// 100 us (same source).
+/// Below this many branches per microsecond, no polling loop is running: DPDK ignores fewer than 10,000 in its interval
+/// of 100 us (same source).
 const LEAST_BRANCHES_PER_US: u64 = 100;
 
-/// DPDK's test: at `threshold_ppm` mispredicted branches per million or more, the core is taken to be busy all the time,
-/// else idle. A core with few branches runs something else than a polling loop, so nobody knows.
+/// DPDK's test: with at least `threshold_ppm` mispredicted branches per million, the core counts as busy all the time,
+/// otherwise as idle. A core with few branches does not run a polling loop, so the result is unsure.
 pub fn threshold(seen: &Branches, threshold_ppm: u64) -> Occupancy {
     if !seen.is_counted() {
         return Occupancy::Unsure(Unsure::Uncounted);
@@ -64,31 +65,29 @@ pub fn threshold(seen: &Branches, threshold_ppm: u64) -> Occupancy {
     }
 }
 
-units::named! {
-    /// The two phases from which a [`Signature`] is learned.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Phase {
-        /// The program polls empty queues.
-        Idle = "idle",
-        /// The program has packets.
-        Load = "load",
-    }
+/// The two phases from which a [`Signature`] is learned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// The program polls empty queues.
+    Idle,
+    /// The program processes packets.
+    Load,
 }
 
 /// Spans of each phase that a signature needs.
 pub const ENOUGH_SPANS: u32 = 50;
-/// The phases may look the same in one span in this many.
+/// The phases may look the same in at most one span in this many.
 const INDISTINCT_PART: u64 = 50;
 /// A span counts as idle only if it is this many times as likely in the idle phase as under load.
 const LIKELIER: u64 = 8;
 /// Number of classes of a feature. A class is a quarter of an octave.
 const CLASSES: usize = 128;
 
-/// How the counters of one program look when it is idle, and when it has load.
+/// The typical counts of one program when it is idle, and when it is busy.
 ///
 /// A span is described by two features: mispredicted branches per branch, and branches per cycle. For each phase and
-/// feature there is a histogram, whose classes are quarters of an octave. Neighbouring classes count half, so that a
-/// value between two classes is known.
+/// feature there is a histogram, whose classes are quarters of an octave. Neighbouring classes count half, so that
+/// values between two classes are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
     idle: Histograms,
@@ -136,8 +135,8 @@ impl Signature {
         }
     }
 
-    /// How well the phases can be told apart by one span, in millionths: one less the part of the spans that look the
-    /// same in both. `None` if too few were learned.
+    /// How reliably one span distinguishes the phases, in ppm: 1,000,000 less the share of spans that look the same in
+    /// both. `None` if too few spans were learned.
     pub fn confidence_ppm(&self) -> Option<u32> {
         if self.idle.spans.min(self.load.spans) < ENOUGH_SPANS {
             return None;
@@ -155,21 +154,16 @@ impl Signature {
         Some(ONE - u32::try_from(overlap).unwrap_or(ONE).min(ONE))
     }
 
-    /// Whether the phases can be told apart well enough to lower a frequency by it.
-    pub fn is_distinct(&self) -> bool {
-        self.confidence_ppm().is_some_and(|confidence| u64::from(ONE - confidence) * INDISTINCT_PART <= u64::from(ONE))
-    }
-
     fn has_density(&self) -> bool {
         total(&self.idle.density) > 0 && total(&self.load.density) > 0
     }
 
-    /// The core's occupancy in a span: none, or all. Only a span that is clearly one of the idle phase is idle. What looks
-    /// like neither phase is unsure.
+    /// The core's occupancy in a span: 0 or 100 %. A span is idle only if it clearly belongs to the idle phase. A span
+    /// that fits neither phase is unsure.
     pub fn occupancy(&self, seen: &Branches) -> Occupancy {
-        if !self.is_distinct() {
-            let too_few = self.confidence_ppm().is_none();
-            return Occupancy::Unsure(if too_few { Unsure::Learning } else { Unsure::Indistinct });
+        let Some(confidence) = self.confidence_ppm() else { return Occupancy::Unsure(Unsure::Learning) };
+        if u64::from(ONE - confidence) * INDISTINCT_PART > u64::from(ONE) {
+            return Occupancy::Unsure(Unsure::Indistinct);
         }
         let Some((misses, density)) = classes(seen) else { return Occupancy::Unsure(Unsure::Uncounted) };
         let density = density.filter(|_| self.has_density());
@@ -187,7 +181,7 @@ impl Signature {
     }
 }
 
-/// What a class and half of its neighbours count.
+/// The count of a class, plus half of its neighbours' counts.
 fn weight(histogram: &[u32; CLASSES], class: usize) -> u64 {
     let at = |class: usize| u64::from(histogram.get(class).copied().unwrap_or(0));
     at(class) + (class.checked_sub(1).map_or(0, at) + at(class + 1)) / 2
@@ -197,7 +191,7 @@ fn total(histogram: &[u32; CLASSES]) -> u64 {
     histogram.iter().map(|count| u64::from(*count)).sum()
 }
 
-/// The classes of a span's features. `None` if the counters said too little.
+/// The classes of a span's features. `None` if there are too few counts.
 fn classes(seen: &Branches) -> Option<(usize, Option<usize>)> {
     if !seen.is_counted() || seen.branches == 0 {
         return None;

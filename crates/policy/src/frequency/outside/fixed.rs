@@ -1,10 +1,10 @@
-//! Frequencies that depend on nothing, or on the clock alone.
+//! A fixed frequency, and frequencies by the time of day.
 
 use units::{Hertz, Nanos};
 
 use super::{Decision, OutsidePolicy, Reason, Sample};
 
-/// One frequency, always.
+/// Always requests this frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fixed(pub Hertz);
 
@@ -18,7 +18,7 @@ impl<C> OutsidePolicy<C> for Fixed {
     }
 }
 
-/// A frequency from a time of the day on.
+/// A frequency, and the time of day from which it applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
     /// Time since midnight, less than 24 h.
@@ -27,7 +27,7 @@ pub struct Slot {
     pub frequency: Hertz,
 }
 
-/// A frequency for each time of the day, like `vm_power_manager`'s policy TIME with its busy and quiet hours (DPDK,
+/// A frequency for each time of day, like `vm_power_manager`'s policy TIME with its busy and quiet hours (DPDK,
 /// doc/guides/sample_app_ug/vm_power_management.rst, "busy_hours", "quiet_hours"), but with any number of levels.
 ///
 /// The last slot of a day lasts until the first slot of the next one.
@@ -39,11 +39,11 @@ pub struct TimeOfDay {
 }
 
 impl TimeOfDay {
-    /// The most slots of a day.
+    /// Maximum number of slots in a day.
     pub const MOST: usize = 24;
 
-    /// A day's slots, in ascending order of their times. `None` if there are none or too many, if two have the same time, or
-    /// if a time is not within a day. `now`: time since midnight.
+    /// Creates a policy from the slots of a day, in ascending order. `None` if there are no slots or too many, if two
+    /// have the same time, or if a time is not within a day. `now`: time since midnight.
     pub fn new(slots: &[Slot], now: Nanos) -> Option<Self> {
         const DAY: Nanos = Nanos::from_secs(86_400);
         let first = *slots.first()?;
@@ -57,7 +57,7 @@ impl TimeOfDay {
         Some(day)
     }
 
-    /// The frequency at a time of the day.
+    /// The frequency at a time of day.
     fn at(&self, time: Nanos) -> Hertz {
         let slots = &self.slots[..self.count];
         let begun = slots.iter().rfind(|slot| slot.from <= time);

@@ -1,4 +1,4 @@
-//! The lowest frequency at which a core is not too busy, and its packets not too late.
+//! Chooses the lowest frequency at which the core is not too busy and its packets are not too late.
 //!
 //! ```text
 //!   HIGHEST ── a window has shown the need ──► NEEDED
@@ -10,18 +10,20 @@
 //!     too many late packets [late], unsure      └─┘  to the highest
 //!     after a window: more work      [load]     ──►  to what is needed
 //! ```
-//! **Need.** Useful work takes `occupancy x frequency` cycles a second. A frequency suffices if this is at most the busyness
-//! goal's share of it. A core that is busy all the time may need any amount more, so it gets the highest frequency.
+//! **Need.** Useful work takes `occupancy x frequency` cycles per second. A frequency suffices if this is at most the
+//! share of it that the busyness goal allows. A core that is busy all the time may need any higher frequency, so it
+//! gets the highest one.
 //!
-//! **Late packets.** Where somebody counts packets that were later than the goal allows, the busyness is not the goal but
-//! a means: it is raised step by step while packets are in time, and lowered when they are not. An account pays for late
-//! packets, as in the policy inside the loop ([`GoalFrequency`](crate::frequency::GoalFrequency)): every packet adds the share that the goal
-//! allows, and a lower frequency is tried only if the account can pay twice for what the last trial cost. Packets that are late at the
-//! highest frequency are not charged: no frequency helps them.
+//! **Late packets.** If late packets are counted, the permitted busyness is adapted: it is raised step by step while
+//! packets are in time, and lowered when they are late. An account pays for late packets, as in the policy inside the
+//! loop ([`GoalFrequency`](crate::frequency::GoalFrequency)): every packet adds the share that the goal allows, and a
+//! lower frequency is tried only if the account can pay twice for what the last trial cost. Packets that are late at
+//! the highest frequency are not charged: no frequency helps them.
 //!
-//! **Changes.** A lower frequency is requested only if all windows of the hold time would have done with it. The hold time doubles
-//! when a lower frequency had to be taken back within it. No change comes sooner than its stall permits
-//! ([`Transition::patience`]), and no step down that would not be worth it within the hold time ([`Transition::worth_after`]).
+//! **Changes.** A lower frequency is requested only if it would have sufficed for all windows of the hold time. The
+//! hold time doubles if the frequency had to rise again within it. Changes are far enough apart that their stalls do
+//! not matter ([`Transition::patience`]), and there is no step down that would not pay off within the hold time
+//! ([`Transition::worth_after`]).
 
 use units::{Hertz, Instant, Nanos};
 
@@ -29,40 +31,37 @@ use super::{Decision, ONE, Occupancy, OutsidePolicy, Reason, Sample, Transition,
 use crate::Goal as Latency;
 use crate::frequency::PStates;
 
-/// The least and the highest busyness goal, in millionths. Above the highest, queues grow without bound at the slightest
-/// burst.
+/// The lowest busyness goal, in ppm.
 pub const LOWEST_BUSY_PPM: u32 = 100_000;
-/// See [`LOWEST_BUSY_PPM`].
+/// The highest busyness goal, in ppm. Above it, even small bursts would make the queues grow without bound.
 pub const HIGHEST_BUSY_PPM: u32 = 950_000;
 
-/// Length of a window: ten looks.
+/// Length of a window: ten samples.
 const WINDOW: Nanos = Nanos::from_millis(100);
-/// A core that is busy for this share of a span is taken to be busy all the time.
+/// A core that is busy for at least this share of a span, in ppm, counts as busy all the time.
 const SATURATED: u32 = 980_000;
-/// The same for a core that was nearly idle, or has late packets: the work of a packet that is not done yet is not counted.
-const SATURATED_IF_LATE: u32 = 900_000;
-/// Spans of that kind in a row that are taken for a load, if the core was not nearly idle before. One alone may be a burst.
+/// Number of consecutive such spans that count as a higher load, if the core was not nearly idle before. A single one
+/// may be a burst.
 const SATURATED_SPANS: u32 = 2;
-/// The same while packets are measured, and none is late: with few packets a second, a burst lasts for some spans.
-const SATURATED_SPANS_IN_TIME: u32 = 10;
-/// A rise needs this much more than the busyness goal: otherwise noise would change the frequency to and fro.
+/// The frequency rises only if the busyness exceeds its goal by this much, in ppm. Otherwise noise would change the
+/// frequency back and forth.
 const MARGIN: u32 = 40_000;
 /// The shortest and the longest hold time.
 const SHORTEST_HOLD: Nanos = Nanos::from_millis(300);
 const LONGEST_HOLD: Nanos = Nanos::from_secs(4);
-/// A fall has lasted after this many hold times.
+/// A lower frequency counts as confirmed after this many hold times.
 const LASTED: u64 = 10;
-/// Number of windows that are remembered: those of the longest hold time.
+/// Number of windows that are remembered: as many as fit the longest hold time.
 const MEMORY: usize = 40;
 /// With a latency goal: the busyness to begin with, its steps up and down, and its bounds.
 const FIRST_BUSY: u32 = 700_000;
 const BUSY_UP: u32 = 20_000;
 const BUSY_DOWN: u32 = 100_000;
 const MOST_BUSY: u32 = 920_000;
-/// The busyness is judged after this many late packets that the goal would allow, or after this time.
+/// The busyness is judged after so many packets that the goal allows this many late ones, or after this time.
 const ENOUGH_LATE: u64 = 8;
 const JUDGED_AFTER: Nanos = Nanos::from_secs(2);
-/// The most late packets that the account can pay for, or twice what the last trial cost, if that is more.
+/// Maximum balance of the account, in late packets; or twice what the last trial cost, if that is more.
 const MOST_LATE: i64 = 256;
 
 /// Settings of a [`Goal`].
@@ -72,8 +71,8 @@ pub struct GoalConfig {
     pub pstates: PStates,
     /// What a change costs.
     pub transition: Transition,
-    /// The busyness goal: the core does useful work for at most this share of the time, in millionths. Where late packets
-    /// are counted, it is only where to begin.
+    /// The busyness goal: the highest share of time, in ppm, that the core spends on useful work. If late packets are
+    /// counted, it is only the initial value.
     pub busy_ppm: u32,
     /// The latency goal. `None` if there is none.
     pub latency: Option<Latency>,
@@ -83,27 +82,25 @@ pub struct GoalConfig {
 #[derive(Clone, Debug)]
 pub struct Goal<C> {
     config: GoalConfig,
-    /// The busyness that is aimed at now.
+    /// The present busyness goal, in ppm.
     busy_ppm: u32,
     requested: Hertz,
-    /// The highest frequency that the machine grants.
+    /// The highest frequency that the machine allows.
     ceiling: Hertz,
     window: Window,
-    /// What the last windows needed, in hertz, newest first.
+    /// The frequencies that the last windows needed, in hertz, newest first.
     needs: [u64; MEMORY],
     windows: usize,
-    /// Spans in a row in which the core was busy all the time.
+    /// Number of consecutive spans in which the core was busy all the time.
     saturated: u32,
     changed: Option<Instant<C>>,
     /// When the frequency last fell.
     fell: Option<Instant<C>>,
     hold: Nanos,
     account: Account,
-    /// The highest frequency that was too low for the load that came while it was in force.
+    /// The highest frequency that turned out too low for the load while it was in force.
     failed: Option<Hertz>,
     judged: Judged,
-    /// When the busyness was last lowered.
-    lowered: Option<Instant<C>>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -150,26 +147,25 @@ impl<C> Goal<C> {
             account: Account::default(),
             failed: None,
             judged: Judged::default(),
-            lowered: None,
         }
     }
 
-    /// The busyness that is aimed at now, in millionths.
+    /// The present busyness goal, in ppm.
     pub fn busy_ppm(&self) -> u32 {
         self.busy_ppm
     }
 
-    /// How long the need must have been lower before the frequency falls.
+    /// The hold time: how long the need must have been lower before the frequency falls.
     pub fn hold(&self) -> Nanos {
         self.hold
     }
 
-    /// The highest frequency that is granted.
+    /// The highest frequency that the machine allows.
     fn highest(&self) -> Hertz {
         self.config.pstates.highest().min(self.ceiling)
     }
 
-    /// What was requested, as far as it is granted.
+    /// The requested frequency, limited to what the machine allows.
     fn granted_now(&self) -> Hertz {
         self.requested.min(self.highest())
     }
@@ -178,38 +174,24 @@ impl<C> Goal<C> {
         self.config.latency.map(|goal| u64::from(goal.quantile.above_ppm()))
     }
 
-    /// Takes in late packets. Returns whether there are more than the account can pay for.
+    /// Charges late packets to the account. Returns whether there are more than it can pay for.
     fn count_late(&mut self, sample: &Sample<C>) -> bool {
         let (Some(late), Some(allowed)) = (sample.late, self.allowed_ppm()) else { return false };
         // Right after a rise, what is late is the backlog of the lower frequency.
         let since_change = self.changed.and_then(|at| sample.now.since(at));
         let backlog = since_change.is_some_and(|since| since < WINDOW);
-        let below = sample.running < self.highest();
-        self.account.packets(late.judged, if below || backlog { late.late } else { 0 }, allowed);
-        // A backlog says that the load has risen, and not that the core was too busy before.
-        if backlog {
-            return below && late.late > 0 && self.account.balance < 0;
-        }
-        self.judged.span += sample.span;
-        if !below {
-            // Nothing is learned here. What was learned is forgotten when another trial could be paid for.
-            if self.judged.span >= JUDGED_AFTER && self.account.can_fail() {
-                let first = self.config.busy_ppm.min(FIRST_BUSY);
-                self.busy_ppm = self.busy_ppm.max((self.busy_ppm + BUSY_UP).min(first));
-                self.judged = Judged::default();
-            }
+        let to_blame = sample.running < self.highest() || backlog;
+        self.account.packets(late.judged, if to_blame { late.late } else { 0 }, allowed);
+        if !to_blame {
             return false;
         }
+        self.judged.span += sample.span;
         self.judged.packets = self.judged.packets.saturating_add(late.judged);
         self.judged.late = self.judged.late.saturating_add(late.late);
         let Judged { span, packets, late: all_late } = self.judged;
         let would_allow = scale(packets, allowed, u64::from(ONE));
         if all_late > would_allow.max(ENOUGH_LATE) {
-            // A queue is late for some time, but has one cause.
-            if self.lowered.and_then(|at| sample.now.since(at)).is_none_or(|since| since >= JUDGED_AFTER) {
-                self.busy_ppm = self.busy_ppm.saturating_sub(BUSY_DOWN).max(LOWEST_BUSY_PPM);
-                self.lowered = Some(sample.now);
-            }
+            self.busy_ppm = self.busy_ppm.saturating_sub(BUSY_DOWN).max(LOWEST_BUSY_PPM);
             self.judged = Judged::default();
         } else if would_allow >= ENOUGH_LATE || span >= JUDGED_AFTER {
             if all_late <= would_allow / 2 {
@@ -217,16 +199,16 @@ impl<C> Goal<C> {
             }
             self.judged = Judged::default();
         }
-        late.late > 0 && self.account.balance < 0
+        late.late > 0 && self.account.balance < 0 && sample.running < self.highest()
     }
 
-    /// The lowest frequency that is not too busy with `need` hertz of useful work.
+    /// The lowest frequency that suffices for `need` cycles of useful work per second.
     fn suffices(&self, need: u64) -> Hertz {
         let wanted = Hertz::new(scale(need, u64::from(ONE), u64::from(self.busy_ppm)));
         self.config.pstates.at_least(wanted).unwrap_or(self.config.pstates.highest()).min(self.highest())
     }
 
-    /// Goes up, or to another frequency that cannot wait.
+    /// Requests a higher frequency, or another one that must not wait for the end of the window.
     fn rise(&mut self, now: Instant<C>, wanted: Hertz, reason: Reason) -> Decision {
         if wanted <= self.granted_now() {
             return Decision::keep(reason);
@@ -331,14 +313,10 @@ impl<C> OutsidePolicy<C> for Goal<C> {
         let useful = scale(scale(sample.running.as_hertz(), u64::from(share), u64::from(ONE)), span, 1_000_000_000);
         self.window.span += sample.span;
         self.window.cycles = self.window.cycles.saturating_add(useful);
-        let is_late = sample.late.is_some_and(|late| late.late > 0);
-        let least = if is_late { SATURATED_IF_LATE } else { SATURATED };
-        self.saturated = if share >= least { self.saturated + 1 } else { 0 };
+        self.saturated = if share >= SATURATED { self.saturated + 1 } else { 0 };
         // A load that comes to an idle core is no burst of a load that is known.
         let was_idle = self.windows > 0 && self.needs[0].saturating_mul(4) < self.granted_now().as_hertz();
-        let in_time = self.config.latency.is_some() && sample.late.is_some() && !is_late;
-        let enough = if in_time { SATURATED_SPANS_IN_TIME } else { SATURATED_SPANS };
-        if self.saturated >= enough || (was_idle && share >= SATURATED_IF_LATE) {
+        if self.saturated >= SATURATED_SPANS || (self.saturated > 0 && was_idle) {
             let at_highest = sample.running >= highest;
             let too_tight = at_highest && self.config.latency.is_some();
             let reason = if too_tight { Reason::GoalTooTight } else { Reason::Saturated };

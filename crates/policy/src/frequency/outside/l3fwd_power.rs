@@ -10,8 +10,8 @@ use crate::frequency::PStates;
 
 /// Frames in a full burst, `MAX_PKT_BURST`.
 const BURST: u64 = 32;
-/// Frames above which the highest frequency is requested, 100 is added to the trend, or 1:
-/// `FREQ_GEAR3_RX_PACKET_THRESHOLD` to `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
+/// Frames per poll above which, in this order, the highest frequency is requested, 100 is added to the trend, or 1 is
+/// added: `FREQ_GEAR3_RX_PACKET_THRESHOLD` to `FREQ_GEAR1_RX_PACKET_THRESHOLD`.
 const GEARS: [u64; 3] = [3 * BURST, 2 * BURST, BURST];
 /// `FREQ_UP_TREND2_ACC`, `FREQ_UP_TREND1_ACC`, `FREQ_UP_THRESHOLD`.
 const TREND_2: u64 = 100;
@@ -22,7 +22,7 @@ const PERIOD: Nanos = Nanos::from_millis(100);
 /// `SCALING_DOWN_TIME_RATIO_THRESHOLD`, 0.25 of the period, as one part in this many.
 const SLEPT_PART: u64 = 4;
 
-/// The legacy mode of l3fwd-power, by what can be seen from outside.
+/// The legacy mode of l3fwd-power, as far as it can be reproduced from outside the loop.
 ///
 /// ```text
 ///   each span, frames a poll that found some:   > 96 ──► to the highest
@@ -31,10 +31,10 @@ const SLEPT_PART: u64 = 4;
 ///   each 100 ms:   slept a quarter of it or more ────────► a step down
 ///                  or less than 32 frames a poll ────────► a step down
 /// ```
-/// l3fwd-power compares its gears with the frames that a burst *left* in the queue. Nobody outside sees those. The mean
-/// number of frames of a poll stands for them, so a loop whose bursts are limited to 32 frames never shifts up here;
-/// Apus's own bursts are larger. Everything else is as in DPDK, including that a core which is not saturated slows down
-/// until it is.
+/// l3fwd-power compares its gears with the frames that a burst *left* in the queue. They cannot be seen from outside.
+/// The mean number of frames per poll is used instead, so a loop with bursts of at most 32 frames never shifts up here;
+/// Apus's own bursts are larger. Everything else is as in DPDK, including the behaviour that a core slows down until it
+/// is saturated.
 #[derive(Clone, Copy, Debug)]
 pub struct L3fwdPower<C> {
     pstates: PStates,

@@ -1,24 +1,24 @@
-//! How fast must a core run, judged from outside at regular intervals?
+//! Frequency policies outside of the packet loop: they decide at regular intervals, from counters.
 //!
-//! The policies of [`frequency`](super) sit inside the loop and see each poll. The policies here see a loop from
-//! outside: what it counted since the last look, or what its NIC or its processor counted. They serve loops that are
-//! not Apus's own, and settings that only another process may change.
+//! The policies of [`frequency`](super) run inside the loop and see each poll. The policies of this module see only
+//! counters: those of the loop itself, of its NIC or of the processor. They are for loops of other programs, and for
+//! settings that only another process may change.
 //!
 //! ```text
-//!   counters ──► occupancy ([`packets`], [`branches`], or told by the loop) ──► Sample ──► policy.decide()
+//!   counters ──► occupancy ([`packets`], [`branches`], or from the loop) ─────► Sample ──► policy.decide()
 //!                                                                                            │
 //!   the frequency in force ◄── the domain's highest wish ◄───────────── Keep, Request(hertz) ┘
 //! ```
 //! | policy | decides by | origin |
 //! | --- | --- | --- |
-//! | [`Goal`] | occupancy, and late packets where somebody counts them | Apus |
-//! | [`TwoLevel`] | whether packets come | DPDK `rte_power_pmd_mgmt`, `scale` |
-//! | [`L3fwdPower`] | time slept and packets a poll | DPDK `l3fwd-power`, legacy mode |
+//! | [`Goal`] | occupancy, and late packets if they are counted | Apus |
+//! | [`TwoLevel`] | whether packets arrive | DPDK `rte_power_pmd_mgmt`, `scale` |
+//! | [`L3fwdPower`] | time slept and packets per poll | DPDK `l3fwd-power`, legacy mode |
 //! | [`Fixed`] | nothing | a governor's fixed frequency |
 //! | [`TimeOfDay`] | the clock | DPDK `vm_power_manager`, its policy TIME |
 //!
-//! **Not sure means the highest frequency.** A policy that decides by occupancy requests it whenever the occupancy is
-//! [`Occupancy::Unsure`].
+//! **If the load is uncertain, the highest frequency is used.** A policy that decides by occupancy requests it whenever
+//! the occupancy is [`Occupancy::Unsure`].
 
 pub mod branches;
 mod fixed;
@@ -36,15 +36,15 @@ pub use two_level::TwoLevel;
 
 use units::{Hertz, Instant, Nanos};
 
-/// One, in millionths.
+/// 1 in ppm.
 pub const ONE: u32 = 1_000_000;
 
-/// Share of the time in which a core does useful work. Polling an empty queue is none.
+/// The share of time that a core spends on useful work. Polling an empty queue is not useful work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occupancy {
-    /// The share of the span in millionths, at the frequency that was running.
+    /// The share of the span in ppm, at the frequency in force.
     Share(u32),
-    /// Nobody knows.
+    /// The share is unknown, for this reason.
     Unsure(Unsure),
 }
 
@@ -54,15 +54,15 @@ units::named! {
     pub enum Unsure {
         /// Nothing has been learned yet: no load has been seen for long enough.
         Learning = "learning",
-        /// Packets were lost, so the core may need more than it has.
+        /// Packets were lost, so the core may need a higher frequency than it has.
         Loss = "loss",
-        /// The counters fit neither the idle phase nor the loaded one that were learned.
+        /// The counters fit neither the idle nor the busy phase that was learned.
         Unlike = "unlike",
-        /// The counters look the same when idle and under load.
+        /// The counters look the same in the idle and in the busy phase.
         Indistinct = "indistinct",
-        /// The counters were not running for long enough in this interval: something else used them.
+        /// The counters were not running for long enough in this interval, because something else used them.
         Uncounted = "uncounted",
-        /// The loop has not said anything in this interval.
+        /// The loop has not reported anything in this interval.
         Silent = "silent",
     }
 }
@@ -79,13 +79,13 @@ pub struct Polls {
 /// Packets within a span whose delay was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Late {
-    /// All that were measured.
+    /// Packets whose delay was measured.
     pub judged: u64,
-    /// Those that were later than the goal allows.
+    /// Those of them that were later than the goal allows.
     pub late: u64,
 }
 
-/// What a core did since the last sample.
+/// The observation of a core since the last sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample<C> {
     /// When the span ended.
@@ -94,17 +94,17 @@ pub struct Sample<C> {
     pub span: Nanos,
     /// The frequency that was in force at the end of the span.
     pub running: Hertz,
-    /// Share of useful work.
+    /// Share of time that the core spent on useful work.
     pub occupancy: Occupancy,
-    /// Packets received. `None` if nobody counts them.
+    /// Packets received. `None` if they are not counted.
     pub packets: Option<u64>,
-    /// Polls. `None` if nobody counts them.
+    /// Polls. `None` if they are not counted.
     pub polls: Option<Polls>,
-    /// Time for which the loop slept or blocked. `None` if nobody counts it.
+    /// Time for which the loop slept or blocked. `None` if it is not measured.
     pub slept: Option<Nanos>,
-    /// Packets that were late. `None` if nobody measures delays.
+    /// Late packets. `None` if delays are not measured.
     pub late: Option<Late>,
-    /// Time since midnight. `None` if it was not asked for.
+    /// Time since midnight. `None` if the policy does not need it.
     pub time_of_day: Option<Nanos>,
 }
 
@@ -114,25 +114,25 @@ units::named! {
     pub enum Reason {
         /// The policy has only one frequency.
         Fixed = "fixed",
-        /// The time of day has it so.
+        /// It is the frequency for this time of day.
         TimeOfDay = "time_of_day",
-        /// Packets came.
+        /// Packets arrived.
         Traffic = "traffic",
-        /// No packet came for as long as the policy demands.
+        /// No packet has arrived for as long as the policy requires.
         Idle = "idle",
         /// The policy has seen too little since the last change.
         Measuring = "measuring",
-        /// The frequency that runs is the one that is needed.
+        /// The frequency in force is the one that is needed.
         Steady = "steady",
-        /// The work needs a higher frequency.
+        /// The load needs a higher frequency.
         Load = "load",
-        /// The core was busy all the time, so nobody knows how much more it needs.
+        /// The core was busy all the time, so it is unknown how much more it needs.
         Saturated = "saturated",
-        /// The work has needed less for long enough.
+        /// The load has needed a lower frequency for long enough.
         LessLoad = "less_load",
         /// More packets were late than the goal allows.
         Late = "late",
-        /// Packets are late at the highest frequency too.
+        /// Packets are late even at the highest frequency.
         GoalTooTight = "goal_too_tight",
         /// The occupancy is unknown.
         Unsure = "unsure",
@@ -144,28 +144,28 @@ units::named! {
 /// What to do, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
-    /// The frequency to request. `None` keeps what was requested before.
+    /// The frequency to request. `None` keeps the last request.
     pub request: Option<Hertz>,
     /// Why.
     pub reason: Reason,
 }
 
 impl Decision {
-    /// Keeps what was requested before.
+    /// Decides to keep the last request.
     pub const fn keep(reason: Reason) -> Self {
         Self { request: None, reason }
     }
 }
 
-/// Chooses a core's frequency from outside.
+/// Chooses the frequency of a core from samples.
 pub trait OutsidePolicy<C> {
-    /// What it wants now. Before the first decision: what the core must begin with.
+    /// The frequency that the policy requests now. Before the first decision, it is the initial frequency.
     fn requested(&self) -> Hertz;
 
-    /// Decides by a sample.
+    /// Decides from a sample.
     fn decide(&mut self, sample: &Sample<C>) -> Decision;
 
-    /// Learns the highest frequency that the machine grants: the firmware may limit it at any time.
+    /// Learns the highest frequency that the machine allows. The firmware may change this limit at any time.
     fn granted(&mut self, _now: Instant<C>, _ceiling: Hertz) {}
 }
 
@@ -237,7 +237,7 @@ pub(crate) mod tests {
         Hertz::new(n * MHZ)
     }
 
-    /// A span of 10 ms that ended at `at_ms`, with nothing known but its share of useful work.
+    /// A span of 10 ms that ended at `at_ms`. Only its share of useful work is known.
     pub fn sample(at_ms: u64, running: Hertz, share_ppm: u32) -> Sample<Simulated> {
         Sample {
             now: Instant::from_nanos(at_ms * MS),

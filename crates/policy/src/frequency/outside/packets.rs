@@ -1,9 +1,9 @@
-//! How busy is a core that polls, judged by the packets of its NIC?
+//! Estimates how busy a polling core is from the packets of its NIC.
 //!
-//! A polling process uses all of its CPU, whether or not it has work. Its packets tell more: if it kept up with `R` packets a
-//! second at a frequency `f`, a packet costs at most `f / R` cycles. This *bound* is learned from the hardest stretch that
-//! the process has mastered. The estimate is never too low as long as a packet costs about the same at every rate: at a
-//! part of the highest rate seen, that part of the frequency suffices.
+//! A polling process uses all of its CPU, whether or not it has work. The packets show more: if the process kept up
+//! with `R` packets per second at a frequency `f`, a packet costs at most `f / R` cycles. This *bound* is learned from
+//! the highest load that the process kept up with. The estimate is never too low as long as a packet costs about the
+//! same at every rate: a fraction of the highest rate seen needs the same fraction of the frequency.
 //!
 //! ```text
 //!   LEARNING ── a stretch with packets and without loss ──► BOUNDED ── packets at most f / bound ──► a share
@@ -15,36 +15,36 @@ use units::{Hertz, Nanos};
 
 use super::{ONE, Occupancy, Unsure, scale};
 
-/// A stretch has this many parts of this length, and counts by the part with the fewest packets: a ring of some thousand
+/// A stretch has this many parts of this length. The part with the fewest packets counts: a ring of some thousand
 /// packets could hide for a while that the process does not keep up with a burst.
 const PARTS: u32 = 4;
 const PART: Nanos = Nanos::from_millis(50);
-/// A part needs this many packets, so that one more or less means little.
+/// Minimum number of packets in a part, so that one packet more or less hardly matters.
 const ENOUGH_PACKETS: u64 = 16;
 /// The bound grows by one part in this many with each loss that contradicts it.
 const GROWS_BY: u64 = 2;
 
-/// The most cycles that a packet costs a process.
+/// An upper bound of the cycles that a packet costs a process.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PacketCost {
     bound: Option<u64>,
     stretch: Stretch,
 }
 
-/// Spans in a row at one frequency, with packets and without loss.
+/// Consecutive spans at one frequency, with packets and without loss.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Stretch {
     running: u64,
-    /// The part that is not over yet.
+    /// Length of the part that is not complete yet.
     span: Nanos,
     packets: u64,
-    /// The parts that are over, and the highest cost of a packet in any of them, in cycles.
+    /// Number of complete parts, and the highest cost of a packet in any of them, in cycles.
     parts: u32,
     cost: u64,
 }
 
 impl Stretch {
-    /// Takes in a span. Returns the cost of a packet when the stretch is over.
+    /// Adds a span. Returns the cost of a packet when the stretch is complete.
     fn add(&mut self, span: Nanos, packets: u64) -> Option<u64> {
         self.span += span;
         self.packets = self.packets.saturating_add(packets);
@@ -68,18 +68,18 @@ impl Stretch {
 }
 
 impl PacketCost {
-    /// With a bound that is known: cycles a packet.
+    /// Creates an estimate with a known bound, in cycles per packet.
     pub fn known(cycles: u64) -> Self {
         Self { bound: Some(cycles.max(1)), stretch: Stretch::default() }
     }
 
-    /// The bound that was learned, in cycles a packet.
+    /// The learned bound, in cycles per packet. `None` while learning.
     pub fn bound(&self) -> Option<u64> {
         self.bound
     }
 
-    /// Takes in a span: the frequency that was running, the packets that came, and those that were lost because nobody
-    /// took them in time. Returns the core's occupancy.
+    /// Adds a span: the frequency in force, the packets received, and those that were lost because the core did not
+    /// take them in time. Returns the core's occupancy.
     pub fn observe(&mut self, running: Hertz, span: Nanos, packets: u64, lost: u64) -> Occupancy {
         let hertz = running.as_hertz();
         let cycles = scale(hertz, span.as_nanos(), 1_000_000_000);
@@ -171,8 +171,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: the frequency that the estimate demands never serves less than the rate that came, as long as
-        /// the process kept up before.
+        /// Whatever comes: the frequency that the estimate demands never serves less than the rate that came, as long
+        /// as the process kept up before.
         #[test]
         fn the_estimate_is_never_too_low(
             true_cost in 100u64..5_000,

@@ -4,29 +4,29 @@ use units::{Hertz, Nanos, Quantile};
 
 use super::{ONE, scale};
 
-/// How long a frequency change takes, and for how much of that time the core stands still.
+/// How long a frequency change takes, and how long the core halts meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transition {
-    /// The longest time from a request until the hardware takes it up.
+    /// The longest time from a request until the hardware begins the change.
     pub sequencing: Nanos,
-    /// How long the core then executes nothing.
+    /// How long the core then halts.
     pub stall: Nanos,
 }
 
 /// 2nd Gen Intel Xeon Scalable, the slowest of those that Intel describes: a request waits for a timer of 500 us (about
-/// 530 us to the end of the change), and the core then stands still for about 12 us. On the 3rd Gen the stall is some
-/// hundred nanoseconds. Source: Intel 637284-001US, section 4.
+/// 530 us to the end of the change), and then the core halts for about 12 us. On the 3rd Gen the stall is some hundred
+/// nanoseconds. Source: Intel 637284-001US, section 4.
 impl Default for Transition {
     fn default() -> Self {
         Self { sequencing: Nanos::from_micros(530), stall: Nanos::from_micros(12) }
     }
 }
 
-/// Stalls may take one part in this many of the time, where no latency goal says what they may cost.
+/// Without a latency goal, stalls may take one part in this many of the time.
 const STALL_TIME_PART: u64 = 1_000;
-/// Stalls may cause one in this many of the late packets that a goal allows. As the policy inside the loop has it.
+/// Stalls may cause one in this many of the late packets that a goal allows, as in the policy inside the loop.
 const STALL_LATE_PART: u64 = 4;
-/// A lower frequency must save this many times the work that its two stalls (down, and up again) cost.
+/// A lower frequency must save this many times the work that its two stalls (one down, one up) cost.
 const WORTH: u64 = 100;
 
 impl Transition {
@@ -35,8 +35,8 @@ impl Transition {
         self.sequencing + self.stall
     }
 
-    /// The least time between two changes, so that stalls alone never cause more than their part of the late packets
-    /// that `quantile` allows, or of the time where there is no goal.
+    /// The shortest time between two changes. It ensures that stalls alone never cause more than their part of the late
+    /// packets that `quantile` allows or, without a goal, more than their part of the time.
     pub fn patience(&self, quantile: Option<Quantile>) -> Nanos {
         let part = match quantile {
             Some(quantile) => scale(STALL_LATE_PART, u64::from(ONE), u64::from(quantile.above_ppm().max(1))),
@@ -45,8 +45,8 @@ impl Transition {
         (self.stall * part).max(self.settling())
     }
 
-    /// How long a step from `from` down to `to` must last to be worth its stalls. Power is taken to be proportional to
-    /// the frequency, which understates what a lower voltage saves.
+    /// How long a step down from `from` to `to` must last to be worth its stalls. Power is assumed to be proportional
+    /// to the frequency, which underestimates the savings of a lower voltage.
     pub fn worth_after(&self, from: Hertz, to: Hertz) -> Nanos {
         let saved = from.as_hertz().saturating_sub(to.as_hertz());
         if saved == 0 {
@@ -55,7 +55,7 @@ impl Transition {
         Nanos::from_nanos(scale(self.stall.as_nanos() * 2 * WORTH, from.as_hertz(), saved))
     }
 
-    /// Share of the time, in millionths, in which the core stands still at `changes` within `span`.
+    /// Share of the time, in ppm, for which the core halts because of `changes` within `span`.
     pub fn share_ppm(&self, changes: u64, span: Nanos) -> u64 {
         scale(self.stall.as_nanos().saturating_mul(changes), u64::from(ONE), span.as_nanos())
     }

@@ -8,15 +8,15 @@ use crate::frequency::PStates;
 /// A queue is idle after this many consecutive empty polls: `emptypoll_max`, 512 by default (DPDK
 /// `lib/power/rte_power_pmd_mgmt.c`).
 const EMPTY_POLLS: u64 = 512;
-/// Where nobody counts polls, a core is idle after this time without a packet. 512 polls of an idle queue take some tens
-/// of microseconds, which no one can see from outside; this is two looks.
+/// If polls are not counted, a core is idle after this time without a packet. 512 polls of an idle queue take some tens
+/// of microseconds, which cannot be seen from outside; this is the time of two samples.
 const EMPTY_FOR: Nanos = Nanos::from_millis(20);
 
-/// The `scale` mode of DPDK's `rte_power_pmd_mgmt`: the highest frequency as soon as a packet comes, the lowest after
-/// more than 512 empty polls in a row.
+/// The `scale` mode of DPDK's `rte_power_pmd_mgmt`: the highest frequency as soon as a packet arrives, the lowest after
+/// more than 512 consecutive empty polls.
 ///
-/// It sees spans instead of polls. Empty polls are taken to be in a row if no packet came in the span. Where neither
-/// packets nor polls are counted, a core that did useful work has had packets.
+/// It sees spans instead of single polls. Empty polls count as consecutive if no packet arrived in the span. If neither
+/// packets nor polls are counted, useful work counts as packets.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLevel<C> {
     highest: Hertz,

@@ -19,22 +19,23 @@
 //!                                     a timer would save nothing, or no timer fits
 //! ```
 //! **Beginning.** Without a timer, the policy measures the other delays, and how many polls the packets need anyway. If
-//! nobody measures delays, they are then taken for half the goal. If they are given, it begins with a timer.
+//! delays are not measured, they are then assumed to be half the goal. If they are given, it begins with a timer.
 //!
-//! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by about as much, so
-//! `T + (goal - D)` is the next timer. (`D` grows by more if the application works through all that gathered before it
-//! reads the last packet. Then that timer is too long: it is taken back, and the next attempt is halfway.) The policy
-//! keeps up to a quarter of the late packets that the goal allows in reserve.
+//! **Longer.** Let `D` be the delay at the goal's quantile. If the timer `T` grows, `D` grows by about as much, so `T +
+//! (goal - D)` is the next timer. (`D` grows by more if the application processes all gathered packets before it reads
+//! the last one. Then this timer is too long: the policy returns to the previous one, and the next attempt is halfway
+//! between them.) The policy keeps up to a quarter of the late packets that the goal allows in reserve.
 //!
-//! **Shorter.** The timer shrinks at once if, among the last packets, twice as many are late as allowed, in several
-//! interrupts. It shrinks by twice the excess, but at first only to the timer before if it had just been lengthened, and
-//! otherwise to its half.
+//! **Shorter.** The timer shrinks at once if twice as many of the last packets are late as allowed, in several
+//! interrupts. It shrinks by twice the excess, but at first at most to the previous timer, if it had just been
+//! lengthened, or otherwise to its half.
 //!
 //! **Late without any timer.** A packet that is later than the goal by more than the timer would have been late without
-//! one. If there are more of these than the goal allows, no shorter timer holds the goal. The timer may then add a quarter
-//! as many late packets as there are of these, and the reason is `goal_too_tight`. If most packets are of this kind, the
-//! timer is turned off. But a CPU that spends its time on polls can be the reason that packets are late, and then a timer
-//! is the remedy. So half the goal is tried from time to time, if several packets come within it.
+//! one. If there are more of these than the goal allows, no shorter timer meets the goal. The timer may then make
+//! additional packets late, up to a quarter of that number, and the reason is `goal_too_tight`. If most packets are of
+//! this kind, the timer is turned off. But a CPU that spends its time on polls can be the reason that packets are late,
+//! and then a timer is the remedy. So a timer of half the goal is tried from time to time, if several packets arrive
+//! within it.
 //!
 //! **Changes.** Planned changes are at least a second apart. After a late alarm, up to three more can follow within a
 //! second; the third one turns the timer off. Each time, the next attempt waits twice as long; when a longer timer has
@@ -43,14 +44,15 @@
 //! **Resting.** If fewer than one interrupt in 64 was saved, waiting is useless. Each packet then interrupts at once,
 //! until the packet rate rises or the policy tries again.
 //!
-//! If each timer ends with an empty poll (NAPI deferral), a timer must save more: each of its polls also costs a timer
-//! that is set and fires, which is taken for as much as a poll. So it is worthwhile if it halves the polls that there are
-//! without a timer. A timer that can't is skipped, on the way to a shorter one too: no timer is then cheaper, and earlier.
+//! If each timer ends with an empty poll (NAPI deferral), a timer must save more: with each of its polls, a timer is
+//! also set and fires, which is assumed to cost as much as a poll. So a timer is worthwhile if it halves the number of
+//! polls. Timers that cannot do this are never used, not even on the way to a shorter one: no timer at all is then
+//! cheaper, and causes less delay.
 //!
 //! **The ring.** If the NIC counts frames, it interrupts at once when half the ring's descriptors are used. If it does
-//! not, the timer is at most half the time that the ring lasts. The other half holds what arrives until the ring is
-//! read. (A ring of 1024 slots lasts 300 us at 40 Gbit/s. Reclaiming it every 250 us is "dangerously close": FreeBSD's
-//! networking list, "ixl 40G bad performance", on interrupt moderation.)
+//! not, the timer is at most half the time that the ring lasts. The other half holds the packets that arrive until the
+//! ring is read. (A ring of 1024 slots lasts 300 us at 40 Gbit/s. Reclaiming it every 250 us is "dangerously close":
+//! FreeBSD's networking list, "ixl 40G bad performance", on interrupt moderation.)
 //!
 //! **Transmit** completions delay no packet. There the timer is half the time that the ring lasts, and never changes.
 
@@ -81,8 +83,8 @@ const WORTH_ONE_IN: u64 = 64;
 const SPARSE_PACKETS: u64 = 16;
 /// A longer timer is not worth a change if it is longer by less than one part in this many.
 const HYSTERESIS: u64 = 256;
-/// Late packets that were observed as a histogram count as late packets of this many interrupts, however many there
-/// were: a histogram does not tell whether one stall of the machine delayed them all. Two histograms with late packets
+/// Late packets from a histogram count as late packets of this many interrupts, however many there are, because a
+/// histogram does not show whether a single stall of the machine delayed them all. Two histograms with late packets
 /// raise the alarm.
 const OBSERVED_INTERRUPTS: u32 = 2;
 /// How long the policy begins without a timer, to measure.
@@ -90,7 +92,7 @@ const BEGIN_FOR: Nanos = Nanos::from_millis(200);
 /// The timer is turned off if most packets are late without it, in a window of at least this length. A stall of the
 /// machine is shorter.
 const HOPELESS_FOR: Nanos = Nanos::from_millis(100);
-/// How long the usual rate is measured when a rest begins, or for as many packets as tell a rise.
+/// How long the usual rate is measured when a rest begins, unless enough packets to detect a rise arrive sooner.
 const USUAL_FOR: Nanos = Nanos::from_millis(100);
 /// While resting, the policy checks after this many packets for a burst that has doubled the rate.
 const BURST_PACKETS: u64 = 64;
@@ -120,9 +122,9 @@ pub struct GoalModerationConfig {
     pub loss: Option<LossBound>,
     /// The range of values that the NIC accepts.
     pub limits: Limits,
-    /// Whether each timer ends with a poll that finds nothing, as NAPI's deferral does: only then is the interrupt enabled
-    /// again. With Poisson arrivals, `n` in the mean while such a timer runs, a packet costs `(1 + e^-n) / (n + e^-n)`
-    /// polls: as many as without a timer if `n` is 1, and half as many if it is about 2.
+    /// Whether each timer ends with a poll that finds nothing, as NAPI's deferral does: only then is the interrupt
+    /// enabled again. With Poisson arrivals, `n` in the mean while such a timer runs, a packet costs `(1 + e^-n) / (n +
+    /// e^-n)` polls: as many as without a timer if `n` is 1, and half as many if it is about 2.
     pub ends_empty: bool,
     /// The delay of a packet besides moderation (delivery, wake-up, work), at the goal's quantile. `None` if unknown:
     /// then half the goal is reserved for it until delays are observed.
@@ -156,7 +158,7 @@ pub struct GoalModeration<C> {
     failed: Option<(Nanos, Instant<C>)>,
     /// Number of alarms, each within a second of the change before.
     alarms: u32,
-    /// A timer that the machine did not take, and the shorter one that it took.
+    /// A timer that the machine did not accept, and the shorter one that it set.
     cut: Option<Cut>,
     /// Whether late packets were observed since the previous sample.
     late_observed: bool,
@@ -191,7 +193,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// The timer from which on another attempt is promising: one more step of the same size.
+    /// The shortest timer for which another attempt is promising: one more step of the same size.
     fn again_from(self) -> Nanos {
         self.asked + self.asked.saturating_sub(self.got)
     }
@@ -314,7 +316,7 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// Another profile is in force than the one that was asked for.
+    /// Handles a profile in force that differs from the requested one.
     fn takes(&mut self, in_force: Profile) {
         let timer = |profile: Profile| profile.timer().unwrap_or(Nanos::ZERO);
         let (asked, got) = (timer(self.profile), timer(in_force));
@@ -389,21 +391,21 @@ impl<C> GoalModeration<C> {
         alone || (seen.packets >= ENOUGH_PACKETS && unsaved)
     }
 
-    /// Whether a timer would be worthwhile for packets that come one each `gap` in the mean, as far as that can be told.
+    /// Whether a timer would probably be worthwhile for packets with a mean gap of `gap`.
     fn would_save(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
         !self.ends_empty || self.would_gather(timer, gap)
     }
 
-    /// Whether several packets would come within the timer, so that an attempt is promising. With Poisson arrivals and a
-    /// poll each without a timer, 1.5 packets bring 0.7 polls a packet, and 2.1 bring the half that is needed; but
+    /// Whether several packets would come within the timer, so that an attempt is promising. With Poisson arrivals and
+    /// a poll each without a timer, 1.5 packets bring 0.7 polls a packet, and 2.1 bring the half that is needed; but
     /// packets also gather while polls last.
     fn would_gather(&self, timer: Nanos, gap: Option<Nanos>) -> bool {
         let (polls, packets) = self.polls_without();
         gap.is_some_and(|gap| timer.scale(2 * polls, packets) >= gap * 3)
     }
 
-    /// The shortest timer that would be worthwhile, if a timer needs more polls than the one in force by as much as it is
-    /// shorter.
+    /// The shortest timer that would be worthwhile, if a timer needs more polls than the one in force by as much as it
+    /// is shorter.
     fn shortest(&self, seen: Growth) -> Nanos {
         if !self.ends_empty {
             return Nanos::ZERO;
@@ -432,12 +434,12 @@ impl<C> GoalModeration<C> {
         }
     }
 
-    /// How many polls so many packets take without a timer. A poll each, if that is unknown.
+    /// Number of polls that a number of packets takes without a timer. One poll per packet if this is unknown.
     fn polls_without(&self) -> (u64, u64) {
         self.without.map_or((1, 1), |seen| (seen.events.clamp(1, seen.packets), seen.packets))
     }
 
-    /// Turns the timer off, as most packets are late without it.
+    /// Turns the timer off, because most packets are late even without it.
     fn give_up(&mut self, now: Instant<C>) -> Decision {
         self.timer = Nanos::ZERO;
         self.proven = None;
@@ -475,9 +477,9 @@ impl<C> GoalModeration<C> {
         self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
     }
 
-    /// Handles the alarm: shrinks by twice the excess, but at most to the timer that was good before, or to the half, or to
-    /// the shortest that is worthwhile: the first packets that are late may come from a stall. A second alarm within a second at least halves the timer, a third
-    /// one turns it off.
+    /// Handles the alarm: shrinks by twice the excess, but at most to the timer that was good before, or to the half,
+    /// or to the shortest that is worthwhile: the first packets that are late may come from a stall. A second alarm
+    /// within a second at least halves the timer, a third one turns it off.
     fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
         let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
         self.alarms = if since_change < PLAN_EVERY { self.alarms + 1 } else { 1 };

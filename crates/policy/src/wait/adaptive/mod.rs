@@ -60,14 +60,15 @@
 //! **Idle cores.** After 50 ms without a frame, or if frames come 45 ms apart on average, the core blocks whatever the
 //! goal is. If it stayed awake for the first packet after 50 ms of silence, it would never rest.
 //!
-//! **Without arrival stamps** ([`Arrivals::unstamped`]) a packet arrived after the poll before, and nothing else is known.
-//! The policy then charges itself with what may be, not with what is likely: after a sleep, the oldest packet counts as if it
-//! had come just after that poll, and the others as spread evenly. So a sleep is late as a whole, or not at all, and the goal
-//! holds for any traffic. Of a wait that the device ended the bound says nothing. It is charged with the late packets that the
-//! model expects, whose lateness is that of measured interrupts ([`Adaptive::know`]) or, without these, that of the timers:
-//! both are a wake-up from the same idle states. Until some timers were seen, nothing is known, and no wait is left to the
-//! device unless the core is idle. What is lost: lateness of the device's own is not seen, and is neither learned nor paid for;
-//! gaps, and so periods, are known only as finely as the polls are.
+//! **Without arrival stamps** ([`Arrivals::unstamped`]) a packet arrived after the poll before, and nothing else is
+//! known. The policy then charges itself with what may be, not with what is likely: after a sleep, the oldest packet
+//! counts as if it had come just after that poll, and the others as spread evenly. So a sleep is late as a whole, or
+//! not at all, and the goal holds for any traffic. For a wait that the device ended, the bound is useless. It is
+//! charged with the late packets that the model expects, whose lateness is that of measured interrupts
+//! ([`Adaptive::know`]) or, without these, that of the timers: both are a wake-up from the same idle states. Until some
+//! timers were seen, nothing is known, and no wait is left to the device unless the core is idle. What is lost:
+//! lateness of the device's own is not seen, and is neither learned nor paid for; gaps, and so periods, are known only
+//! as finely as the polls are.
 //!
 //! **Without a goal** the policy uses [`DEFAULT_GOAL`].
 //!
@@ -170,7 +171,7 @@ pub struct Adaptive<C> {
     /// because the policy looks it up by the expected one. The real duration depends on how late the wait ended.
     planned: u64,
     charged: bool,
-    /// Late packets that were charged by expectation, because nobody can see them, and are not yet whole: in millionths.
+    /// Fractions of late packets, in millionths, that were charged by expectation because they cannot be observed.
     unseen: u64,
     /// What the last decision was based on.
     compared: Compared,

@@ -104,7 +104,7 @@ impl<C> Period<C> {
         }
     }
 
-    /// Takes in the frames of one poll.
+    /// Adds the frames of one poll.
     pub(super) fn arrived(&mut self, first: Instant<C>, last: Instant<C>) {
         let previous = self.last_arrival.replace(last);
         let Some(silence) = previous.and_then(|p| first.since(p)) else {
@@ -185,8 +185,8 @@ impl<C> Period<C> {
         }
     }
 
-    /// When the next burst comes. `None` if no period is believed, or if no burst has ended since: who does not know how
-    /// long a burst lasts would wait for the next one in its midst. The forecast moves on if a burst does not come.
+    /// When the next burst comes. `None` if no period is believed, or if no burst has ended since: who does not know
+    /// how long a burst lasts would wait for the next one in its midst. The forecast moves on if a burst does not come.
     pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
         let State::Locked { due, period_64ths, doubt } = &mut self.state else { return None };
         if self.length.samples() == 0 {
@@ -212,8 +212,8 @@ impl<C> Period<C> {
     }
 }
 
-/// The median of the intervals. `None` if it is no possible period, or if the intervals differ by more than a quarter of
-/// it even without the shortest and the longest.
+/// The median of the intervals. `None` if it is no possible period, or if the intervals differ by more than a quarter
+/// of it even without the shortest and the longest.
 fn common_interval(intervals: &[Nanos; HISTORY]) -> Option<Nanos> {
     let mut sorted = *intervals;
     sorted.sort_unstable();

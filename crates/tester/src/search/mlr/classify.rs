@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use super::grid::{Load, Width};
 
-/// What a search wants of one load at one stage: the attributes of a goal, or those of a coarser target before it.
+/// The criteria by which a stage of the search classifies loads: the attributes of a goal, or of a coarser target
+/// before it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Target {
     /// Highest loss ratio of a low-loss trial, from 0 to 1.
     pub loss_ratio: f64,
     /// Share of the time that high-loss trials may take at a lower bound.
     pub exceed_ratio: f64,
-    /// Wished width.
+    /// Width to reach.
     pub width: Width,
     /// Shortest full-length trial, in s.
     pub trial_s: f64,
-    /// Time of trials that classifies a load, in s.
+    /// Total time of trials that is needed to classify a load, in s.
     pub sum_s: f64,
 }
 
@@ -26,7 +27,7 @@ struct Sums {
     whole: f64,
 }
 
-/// A trial, as far as a classification needs it.
+/// The properties of a trial that a classification needs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Trial {
     /// Intended duration, in s.
@@ -36,7 +37,7 @@ pub struct Trial {
 }
 
 units::named! {
-    /// How the trials at a load classify it.
+    /// The classification of a load by its trials.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Class {
         /// The goal holds at this load.
@@ -61,8 +62,9 @@ impl Target {
         }
     }
 
-    /// The optimistic and the pessimistic exceed ratio: the share of high-loss time if the missing trials were low-loss,
-    /// and if they were high-loss. The load is decided once both are on one side of the goal's exceed ratio.
+    /// The optimistic and the pessimistic exceed ratio: the share of high-loss time if all missing trials turned out
+    /// low-loss, and if all turned out high-loss. The load is classified once both are on the same side of the goal's
+    /// exceed ratio.
     pub fn exceed_ratios(&self, trials: &[Trial]) -> (f64, f64) {
         let Sums { full_low, high, whole } = self.sums(trials);
         (high / whole, (whole - full_low) / whole)
@@ -83,8 +85,8 @@ impl Target {
         Sums { full_low, high, whole: f64::max(full_low + high, self.sum_s) }
     }
 
-    /// The loss ratio at the quantile 1 - exceed ratio of the full-length trials, with missing time as lost; 1 - it is
-    /// the share of a lower bound's load that is its conditional throughput. `None` without full-length trials.
+    /// The loss ratio at the quantile (1 - exceed ratio) of the full-length trials; missing time counts as lost. The
+    /// conditional throughput of a lower bound is its load times (1 - this ratio). `None` without full-length trials.
     pub fn quantile_loss_ratio(&self, trials: &[Trial]) -> Option<f64> {
         let mut full: Vec<Trial> = trials.iter().copied().filter(|trial| trial.duration_s >= self.trial_s).collect();
         full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));

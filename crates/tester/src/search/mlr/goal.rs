@@ -1,4 +1,4 @@
-//! What MLRsearch searches for: goals (RFC 9971, 4.6.7), and three well-known sets of them.
+//! The goals of MLRsearch (RFC 9971, 4.6.7), and three predefined sets of them.
 
 use units::Nanos;
 
@@ -9,7 +9,7 @@ use crate::Error;
 pub struct Goal {
     /// Goal Loss Ratio: a trial that loses at most this share is a low-loss trial.
     pub loss_ratio_ppm: u32,
-    /// Goal Exceed Ratio: share of the trials' time that may be spent in high-loss trials at a lower bound; below 100 %.
+    /// Goal Exceed Ratio: share of the time at a lower bound that high-loss trials may take; below 100 %.
     pub exceed_ratio_ppm: u32,
     /// Goal Width: the search ends when the relevant bounds are this close, in ppm of the upper one.
     pub width_ppm: u32,
@@ -17,20 +17,20 @@ pub struct Goal {
     pub initial_trial: Nanos,
     /// Goal Final Trial Duration: trials at least this long are full-length trials.
     pub final_trial: Nanos,
-    /// Goal Duration Sum: time of trials that classifies a load.
+    /// Goal Duration Sum: total time of trials that is needed to classify a load.
     pub duration_sum: Nanos,
 }
 
 units::named! {
-    /// A well-known set of goals.
+    /// A predefined set of goals.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Preset {
-        /// One trial of 60 s without loss, as RFC 2544 asks (RFC 9971, 4.9.1).
+        /// One trial of 60 s without loss, as RFC 2544 requires (RFC 9971, 4.9.1).
         Rfc2544 = "rfc2544",
-        /// 120 s of trials of 60 s, of which half may lose frames, as ETSI GS NFV-TST 009 asks (RFC 9971, 4.9.2).
+        /// Two trials of 60 s, of which one may lose frames, as ETSI GS NFV-TST 009 requires (RFC 9971, 4.9.2).
         Tst009 = "tst009",
-        /// Two goals, no loss (NDR) and 0.5 % loss (PDR), each with 21 s of trials of 1 s of which half may fail, as
-        /// the FD.io CSIT project runs them.
+        /// The two goals of the FD.io CSIT project: no loss (NDR) and 0.5 % loss (PDR). Each has 21 trials of 1 s, of
+        /// which half may fail.
         Csit = "csit",
     }
 }
@@ -57,7 +57,7 @@ impl Goal {
     /// CSIT's partial-drop rate.
     pub const CSIT_PDR: Self = Self { loss_ratio_ppm: 5_000, ..Self::CSIT_NDR };
 
-    /// Checks the attributes as RFC 9971 restricts them, with what is expected instead.
+    /// Checks the restrictions of RFC 9971. The error says what is expected.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |expected: &str| Err(Error::invalid(format!("goal {}", self.code()), expected));
         if self.loss_ratio_ppm >= 1_000_000 || self.exceed_ratio_ppm >= 1_000_000 {

@@ -5,8 +5,8 @@ pub type Load = i64;
 /// A width as a number of steps.
 pub type Width = i64;
 
-/// Multiples of each wished width that the grid may have instead: at least 99 % of it, and a little less than it, so
-/// that no rounding makes an interval wider than wished. The values are those of the reference controller.
+/// The grid may replace a requested width by one of 99 % to just below 100 % of it, so that rounding never makes an
+/// interval wider than requested. The values are those of the reference controller.
 const QUALITY: (f64, f64) = (0.99, 0.999_999);
 
 /// The loads between a lowest and a highest rate.
@@ -18,7 +18,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Makes the coarsest grid on which each of `widths` (relative to the higher load) is nearly a whole number.
+    /// Creates the coarsest grid on which each of `widths` (relative to the higher load) is nearly a whole number of
+    /// steps.
     pub fn new(min_pps: u64, max_pps: u64, widths: &[f64]) -> Self {
         let (min, max) = (min_pps as f64, max_pps as f64);
         let range = max.ln() - min.ln();
@@ -79,8 +80,8 @@ impl Grid {
         if self.rate(width) > higher { width - 1 } else { width }
     }
 
-    /// Bisects in the way in which the reference controller does, so that both have the same rates to the last bit:
-    /// each rate is the geometric middle of those around it.
+    /// Bisects like the reference controller, so that both have bit-identical rates: each rate is the geometric mean of
+    /// its neighbours.
     fn descend(&self, beside: impl Fn(Load, f64) -> std::cmp::Ordering) -> (Load, f64) {
         let (mut low, mut high) = ((0, self.min), (self.last, self.max));
         while high.0 - low.0 >= 2 {

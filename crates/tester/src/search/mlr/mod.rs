@@ -5,11 +5,11 @@
 //!                                                                     └── the lowest load is run ◄───────┘
 //!                                                                    no goal wishes for one ──► done
 //! ```
-//! A short trial steers the search; only as many long trials as a goal's duration sum asks for decide it. A goal with
-//! an exceed ratio forgives that share of disturbed trials, which a host shared with other work needs.
+//! Short trials guide the search, and long trials decide it: as many as the goal's duration sum requires. A goal with
+//! an exceed ratio tolerates this share of disturbed trials, which is necessary on a host that also does other work.
 //!
-//! Loads are chosen as the authors' reference controller does (the Python package MLRsearch 1.2.1), and a test compares
-//! the two. [`classify`] follows the RFC.
+//! Loads are chosen like in the reference controller of the RFC's authors (the Python package MLRsearch 1.2.1), and a
+//! test compares the two. [`classify`] follows the RFC.
 
 pub mod classify;
 mod goal;

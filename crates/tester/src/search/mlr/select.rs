@@ -1,5 +1,5 @@
-//! Chooses the next trial for one goal, as the reference controller (MLRsearch 1.2.1) chooses it, so that results can
-//! be compared trial by trial. RFC 9971 leaves the choice to the implementation.
+//! Chooses the next trial for one goal in the same way as the reference controller (MLRsearch 1.2.1), so that results
+//! can be compared trial by trial. RFC 9971 leaves the choice to the implementation.
 //!
 //! ```text
 //!  targets of the goal, coarse to final; for each, the first of these that is worth a trial:
@@ -10,20 +10,21 @@
 use super::classify::{Bounds, Target, Trials};
 use super::grid::{Grid, Load, Width, middle};
 
-/// Factor by which an external search widens its step each time that it does not find its bound.
+/// Factor by which an external search widens its step after each trial that does not find the bound.
 const EXPANSION: Width = 2;
 
-/// A trial that a goal wishes for.
+/// A trial that a goal nominates.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     pub load: Load,
     pub duration_s: f64,
-    /// The step that led here; shared by all goals once the candidate is run.
+    /// Width of the step that led to this load. All goals share it when the candidate is run.
     pub width: Width,
 }
 
 impl Candidate {
-    /// Whether this is run before `other`: lower loads first, then longer trials, then wider steps; a tie keeps this.
+    /// Whether this candidate is run before `other`: lower loads first, then longer trials, then wider steps. In a tie,
+    /// this one.
     pub fn precedes(&self, other: &Self) -> bool {
         if self.load != other.load {
             return self.load < other.load;
@@ -54,7 +55,7 @@ const STRATEGIES: [Strategy; 6] = [
     Strategy::Bisect,
 ];
 
-/// The choice for one goal.
+/// Chooses the trials of one goal.
 #[derive(Clone, Debug)]
 pub struct Selector {
     /// From the current target to the final one, in reverse order.
@@ -69,7 +70,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Starts with the coarsest of `targets` (which ends with the final one), and two loads to begin between.
+    /// Starts with the coarsest of `targets` (the last one is the final target), and with two initial loads as bounds.
     pub fn new(targets: &[Target], lower: Load, upper: Load) -> Option<Self> {
         let mut stack: Vec<Target> = targets.iter().rev().copied().collect();
         let target = stack.pop()?;
@@ -167,7 +168,8 @@ impl Selector {
         Some((load, self.target.width))
     }
 
-    /// Between two bounds. If an external search from one of the initial bounds would stay closer to it, that is done.
+    /// Chooses a load between two bounds. If an external search from an initial bound would stay closer to that bound,
+    /// it takes precedence.
     fn bisect(&mut self, bounds: Bounds, grid: &Grid, global: Width) -> Option<(Load, Width)> {
         let (lower, upper) = bounds.lower.zip(bounds.upper)?;
         if lower >= grid.last() || upper <= 0 || upper - lower <= self.target.width {
@@ -205,7 +207,7 @@ impl Selector {
     }
 }
 
-/// Moves a load that is closer than `width` to a bound, or to an end of the range; `None` if there is no room.
+/// Moves a load away from a bound or an end of the range if it is closer than `width`. `None` if there is no room.
 pub fn within(grid: &Grid, load: Load, width: Width, bounds: Bounds) -> Option<Load> {
     let last = grid.last();
     let load = load.clamp(0, last);

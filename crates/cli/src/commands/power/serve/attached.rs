@@ -61,7 +61,7 @@ impl Channel {
         self.trouble = opened.err().map(|error| error.to_string());
     }
 
-    /// Takes a connection, if one is there and none is taken. Returns whether it did.
+    /// Accepts a connection, if one is waiting and none is open. Returns whether it did.
     fn accept(&mut self) -> bool {
         let Some(listener) = self.listener.as_ref().filter(|_| self.stream.is_none()) else { return false };
         match listener.accept() {
@@ -75,15 +75,15 @@ impl Channel {
     }
 }
 
-/// Listens at a path where nobody does; a socket that an ended process left behind is removed.
+/// Listens at a path, unless another process does. Removes a socket that an ended process left behind.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is not a socket has this name"));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket has this name"));
         }
         match host::guests::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-            _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+            _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket")),
         }
     }
     let listener = UnixListener::bind(path)?;
@@ -162,7 +162,7 @@ impl Attached {
             Pinning::Manifest => return Ok(self.file.written()),
             Pinning::Libvirt(domain) => VcpuThreads::of_libvirt(access, domain)
                 .map_err(plain)?
-                .ok_or_else(|| format!("libvirt runs no domain {domain}"))?,
+                .ok_or_else(|| format!("no libvirt domain {domain} is running"))?,
             Pinning::PidFile(path) => VcpuThreads::of_pid_file(access, path)
                 .map_err(plain)?
                 .ok_or_else(|| format!("{path} names no running process"))?,
@@ -175,7 +175,7 @@ impl Attached {
                 if let Some(qmp) = &mut self.qmp {
                     qmp.ask();
                 }
-                self.threads.clone().ok_or_else(|| "QEMU's monitor has not answered yet".to_owned())?
+                self.threads.clone().ok_or_else(|| "QEMU's monitor (QMP) has not answered yet".to_owned())?
             }
         };
         let place =

@@ -16,7 +16,7 @@ pub(super) struct Log {
     path: Option<PathBuf>,
     file: Option<Clean<File>>,
     aloud: bool,
-    /// Why the last line was not written, so that a full disk is told once.
+    /// Why the last line was not written, so that a full disk is reported only once.
     trouble: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Log {
             let written = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes()));
             if let Err(error) = written {
                 let path = self.path.as_deref().unwrap_or(Path::new("")).display();
-                self.trouble = Some(format!("{path} cannot be written ({error}); requests are not logged there"));
+                self.trouble = Some(format!("cannot write {path} ({error}); requests are no longer logged there"));
                 self.file = None;
             }
         }
@@ -77,14 +77,14 @@ fn append(path: &Path) -> io::Result<Clean<File>> {
     Ok(Clean::new(file, false))
 }
 
-/// `vm1: vCPU 0 asks for max: granted, CPU 2 fixed at 3000000 kHz: as asked`.
+/// `vm1: vCPU 0 requests max: granted, CPU 2 fixed at 3000000 kHz: as requested`.
 fn text(record: &Record<'_>) -> String {
     let vcpu = record.vcpu.map_or_else(String::new, |vcpu| format!(" vCPU {vcpu}"));
     let cpu = record.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
     let khz = record.khz.map_or_else(String::new, |khz| format!(" fixed at {khz} kHz"));
     match record.verdict {
         Some(verdict) => {
-            format!("{}:{vcpu} asks for {}: {verdict}{cpu}{khz}: {}", record.guest, record.asked, record.why)
+            format!("{}:{vcpu} requests {}: {verdict}{cpu}{khz}: {}", record.guest, record.asked, record.why)
         }
         None if record.asked.is_empty() => format!("{}:{vcpu} {}{cpu}: {}", record.guest, record.event, record.why),
         None => format!("{}: {} messages {}: {}", record.guest, record.asked, record.event, record.why),

@@ -34,7 +34,8 @@ use crate::Failure;
 const LARGEST: u64 = 1 << 20;
 /// The most channels of a guest: DPDK has one for each lcore (`RTE_MAX_LCORE` is 128).
 const MOST_CHANNELS: usize = 128;
-/// The most requests per second: more than a frequency change is worth (a request takes some 500 us, S0.4 of the documents).
+/// The most requests per second: more than a frequency change is worth (a request takes some 500 us, S0.4 of the
+/// documents).
 const MOST_REQUESTS: u32 = 10_000;
 const REQUESTS: u32 = 50;
 const FORGET_AFTER: Nanos = Nanos::from_secs(10);
@@ -154,12 +155,13 @@ impl GuestFile {
     /// Reads a manifest.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let what = format!("cannot use the manifest {}", path.display());
-        let fix = "correct it; apus power serve check reads manifests without serving, and docs/guests.md has examples";
+        let fix =
+            "correct it; apus power serve check checks manifests and changes nothing; docs/guests.md has examples";
         let mut text = String::new();
         let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
         read.map_err(|e| Failure::wrong(&what, e, fix))?;
         if text.len() as u64 > LARGEST {
-            return Err(Failure::wrong(&what, "it has more than 1 MiB", fix));
+            return Err(Failure::wrong(&what, "it is larger than 1 MiB", fix));
         }
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
         Self::parse(name, &text).map_err(|why| Failure::wrong(&what, why, fix))
@@ -169,14 +171,14 @@ impl GuestFile {
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, String> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name) {
-            return Err(format!("{name:?} is not a name of a guest: it has 1 to 64 letters, digits, dots, - and _"));
+            return Err(format!("{name:?} is not a valid guest name: use 1 to 64 letters, digits, dots, - and _"));
         }
         let keys: Keys = toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
         let ways = keys.connect.into_iter().map(Way::Connect).chain(keys.listen.into_iter().map(Way::Listen));
         let channels: Vec<Way> = ways.collect();
         if channels.is_empty() || channels.len() > MOST_CHANNELS {
             return Err(format!(
-                "it has {} channels in connect and listen; 1 to {MOST_CHANNELS} are possible",
+                "it lists {} channels in connect and listen; expected 1 to {MOST_CHANNELS}",
                 channels.len()
             ));
         }
@@ -186,22 +188,22 @@ impl GuestFile {
         if let Some(pair) =
             channels.iter().enumerate().find(|(at, way)| channels[..*at].iter().any(|one| one.path() == way.path()))
         {
-            return Err(format!("the channel {:?} is named twice", pair.1.path()));
+            return Err(format!("the channel {:?} is listed twice", pair.1.path()));
         }
         let mut vcpus = BTreeMap::new();
         for (number, cpus) in keys.vcpus {
             let vcpu = number.parse().ok().filter(|vcpu: &u16| vcpu.to_string() == number);
-            let vcpu = vcpu.ok_or_else(|| format!("{number:?} in [vcpus] is not the number of a vCPU"))?;
+            let vcpu = vcpu.ok_or_else(|| format!("{number:?} in [vcpus] is not a vCPU number"))?;
             let cpus = match cpus {
                 Cpus::One(cpu) => CpuSet::parse_list(&cpu.to_string()),
                 Cpus::List(list) => CpuSet::parse_list(&list),
             };
             let cpus = cpus.map_err(|why| format!("the CPUs of vCPU {vcpu}: {why}"))?;
             if cpus.is_empty() {
-                return Err(format!("vCPU {vcpu} has no CPU"));
+                return Err(format!("vCPU {vcpu} lists no CPU"));
             }
             if keys.pinning == Pinning::Manifest && cpus.len() > 1 {
-                return Err(format!("with pinning = \"manifest\", vCPU {vcpu} needs one CPU, and has {cpus}"));
+                return Err(format!("with pinning = \"manifest\", vCPU {vcpu} must list exactly one CPU, not {cpus}"));
             }
             vcpus.insert(vcpu, cpus);
         }
@@ -240,30 +242,32 @@ impl GuestFile {
 impl fmt::Display for GuestFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Manifest { name, vcpus, min_frequency, max_frequency, requests_per_second, .. } = &self.manifest;
-        let mhz = |frequency: &Option<Hertz>| {
-            frequency
-                .map_or_else(|| "the hardware's".to_owned(), |hertz| format!("{} MHz", hertz.as_hertz() / 1_000_000))
+        let mhz = |frequency: &Option<Hertz>, otherwise: &str| {
+            frequency.map_or_else(|| otherwise.to_owned(), |hertz| format!("{} MHz", hertz.as_hertz() / 1_000_000))
         };
         let vcpus: Vec<String> = vcpus.iter().map(|(vcpu, cpus)| format!("{vcpu} on CPU {cpus}")).collect();
+        let channels = match self.channels.len() {
+            1 => "1 channel".to_owned(),
+            n => format!("{n} channels"),
+        };
         let idle = if self.manifest.may_limit_idle { "may" } else { "may not" };
         write!(
             f,
-            "{name}: {} channels, vCPU {}, pinning by {}, from {} to {} frequency, {requests_per_second} requests/s, {idle} \
-             limit idle states",
-            self.channels.len(),
+            "{name}: {channels}; vCPU {} (pinning: {}); frequency from {} to {}; up to {requests_per_second} requests/s; \
+             {idle} limit idle states",
             vcpus.join(", "),
             self.pinning,
-            mhz(min_frequency),
-            mhz(max_frequency),
+            mhz(min_frequency, "the hardware's lowest"),
+            mhz(max_frequency, "the hardware's highest"),
         )
     }
 }
 
-/// The manifests in a folder, by name, and the failures of those that cannot be used. A failure of the whole if the folder
-/// cannot be read.
+/// The manifests in a folder, by name, and the failures of those that cannot be used. A failure of the whole if the
+/// folder cannot be read.
 pub(super) fn all(folder: &Path) -> Result<(Vec<GuestFile>, Vec<Failure>), Failure> {
     let failed = |e: std::io::Error| {
-        let fix = "create it, with a file NAME.toml for each guest (docs/guests.md), or name another folder";
+        let fix = "create the folder with a file NAME.toml for each guest (docs/guests.md), or choose another folder";
         Failure::wrong(format!("cannot read the manifests in {}", folder.display()), e, fix)
     };
     let mut paths = Vec::new();
@@ -285,7 +289,7 @@ pub(super) fn all(folder: &Path) -> Result<(Vec<GuestFile>, Vec<Failure>), Failu
         let taken =
             |way: &Way| guests[..at].iter().find(|other| other.channels.iter().any(|one| one.path() == way.path()));
         if let Some((way, other)) = guest.channels.iter().find_map(|way| taken(way).map(|other| (way, other))) {
-            let why = format!("{:?} is a channel of {} as well", way.path(), other.manifest.name);
+            let why = format!("{:?} is also a channel of {}", way.path(), other.manifest.name);
             let what = format!("cannot use the manifest of {}", guest.manifest.name);
             failures.push(Failure::wrong(what, why, "give each guest channels of its own"));
         }
@@ -308,8 +312,8 @@ mod tests {
         assert_eq!(guest.pinning, Pinning::Libvirt("vm1".into()));
         assert_eq!(
             guest.to_string(),
-            "vm1: 2 channels, vCPU 0 on CPU 2, 1 on CPU 3-5, pinning by libvirt:vm1, from the hardware's to 2600 MHz \
-             frequency, 50 requests/s, may limit idle states"
+            "vm1: 2 channels; vCPU 0 on CPU 2, 1 on CPU 3-5 (pinning: libvirt:vm1); frequency from the hardware's \
+             lowest to 2600 MHz; up to 50 requests/s; may limit idle states"
         );
     }
 
@@ -321,12 +325,12 @@ mod tests {
             ("\"2.6GHz\"", "2600", "line 4"),
             ("libvirt:vm1", "libvirt:../vm1", "expected qmp:PATH"),
             ("libvirt:vm1", "qmp:vm1", "must begin with /"),
-            ("libvirt:vm1", "manifest", "vCPU 1 needs one CPU"),
+            ("libvirt:vm1", "manifest", "vCPU 1 must list exactly one CPU"),
             ("/run/vm1.0", "run/vm1.0", "must begin with /"),
-            ("/run/vm1.0", "/run/vm1.1", "named twice"),
-            ("0 = 2", "00 = 2", "not the number of a vCPU"),
-            ("0 = 2", "65536 = 2", "not the number of a vCPU"),
-            ("0 = 2", "0 = \"\"", "has no CPU"),
+            ("/run/vm1.0", "/run/vm1.1", "listed twice"),
+            ("0 = 2", "00 = 2", "not a vCPU number"),
+            ("0 = 2", "65536 = 2", "not a vCPU number"),
+            ("0 = 2", "0 = \"\"", "lists no CPU"),
             ("0 = 2", "0 = \"3-1\"", "vCPU 0"),
             ("0 = 2", "0 = -1", "line 7"),
             ("0 = 2\n1 = \"3-5\"\n", "", "lists no vCPU"),

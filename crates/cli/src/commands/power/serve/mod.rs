@@ -50,8 +50,8 @@ fn serve(typed: &Serve) -> anyhow::Result<Status> {
             writeln!(out, "{}", totals(guest))?;
         }
         match document.restored {
-            Some(true) => writeln!(out, "all settings have their original values again"),
-            Some(false) => writeln!(out, "not everything could be restored; see apus tune status"),
+            Some(true) => writeln!(out, "all settings are restored to their original values"),
+            Some(false) => writeln!(out, "not all settings could be restored; look at apus tune status"),
             None => writeln!(out, "no setting was changed"),
         }
     })?;
@@ -65,12 +65,12 @@ fn check(typed: &Check) -> anyhow::Result<Status> {
     };
     let mut out = terminal::out();
     for guest in &guests {
-        writeln!(out, "{guest}").context("cannot write what the guests may do")?;
+        writeln!(out, "{guest}").context("cannot write the manifests")?;
     }
     if guests.is_empty() && failures.is_empty() {
-        writeln!(out, "there is no manifest").context("cannot write what the guests may do")?;
+        writeln!(out, "no manifest found").context("cannot write the manifests")?;
     }
-    out.flush().context("cannot write what the guests may do")?;
+    out.flush().context("cannot write the manifests")?;
     let mut failures = failures.into_iter();
     match failures.next() {
         None => Ok(Status::Good),
@@ -127,7 +127,7 @@ fn totals(guest: &Guest) -> String {
     )
 }
 
-/// How a guest stands, below its totals.
+/// The lines below a guest's totals: troubles, and the state of each vCPU.
 fn lines(guest: &Guest) -> Vec<String> {
     let mut lines = Vec::new();
     for channel in &guest.channels {
@@ -136,15 +136,16 @@ fn lines(guest: &Guest) -> Vec<String> {
         }
     }
     if let Some(why) = &guest.pinning_unknown {
-        lines.push(format!("where its vCPUs run is unknown: {why}"));
+        lines.push(format!("it is unknown on which CPUs its vCPUs run: {why}"));
     }
     for vcpu in &guest.vcpus {
         let cpus = vcpu.cpus.as_deref().unwrap_or("unknown");
-        let wish = vcpu.wish_khz.map_or_else(|| "asks for nothing".to_owned(), |khz| format!("asks for {khz} kHz"));
+        let wish =
+            vcpu.wish_khz.map_or_else(|| "requests no frequency".to_owned(), |khz| format!("requests {khz} kHz"));
         let goal = vcpu.goal.as_ref().map_or_else(String::new, |goal| format!(", goal {goal}"));
         let fixed = vcpu.fixed_khz.map_or_else(|| "not fixed".to_owned(), |khz| format!("fixed at {khz} kHz"));
         let why = vcpu.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-        lines.push(format!("vCPU {} on CPU {cpus} {wish}{goal}; {fixed}{why}", vcpu.vcpu));
+        lines.push(format!("vCPU {} on CPU {cpus}: {wish}{goal}; {fixed}{why}", vcpu.vcpu));
     }
     lines
 }

@@ -1,4 +1,4 @@
-//! What running instances of `apus power serve` say of themselves: a file for each, as `apus moderate` has it.
+//! The published state of running instances of `apus power serve`: one file for each, as for `apus moderate`.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -29,7 +29,7 @@ struct Contents {
 /// Publishes what this process serves, as long as it exists.
 pub(super) struct Published {
     to: io::Result<(Folder, Process)>,
-    /// Whether the last attempt failed, so that a lasting failure is told once.
+    /// Whether the last attempt failed, so that a lasting failure is reported only once.
     has_failed: bool,
 }
 
@@ -57,7 +57,7 @@ impl Published {
         let is_news = written.is_err() && !self.has_failed;
         self.has_failed = written.is_err();
         let error = written.err().filter(|_| is_news)?;
-        Some(format!("{ROOT} cannot be written ({error}); apus power serve status does not show this instance"))
+        Some(format!("cannot write {ROOT} ({error}), so apus power serve status does not show this instance"))
     }
 }
 

@@ -87,7 +87,9 @@ impl<'a> Session<'a> {
         let guests: Vec<Attached> = files.into_iter().map(Attached::new).collect();
         if guests.is_empty() {
             let folder = typed.guests.display();
-            note(&format!("there is no manifest in {folder}; put NAME.toml there and send SIGHUP"));
+            note(&format!(
+                "{folder} has no manifest; add NAME.toml for a guest NAME, then send SIGHUP to this process"
+            ));
         }
         Ok(Self { typed, access, server, world: World { settings, log }, guests, began })
     }
@@ -222,18 +224,18 @@ impl<'a> Session<'a> {
     /// Reads the manifests again. A guest whose manifest is wrong keeps the one it had.
     fn reload(&mut self) -> anyhow::Result<()> {
         if let Err(error) = self.world.log.reopen() {
-            note(&format!("the log cannot be opened again: {error}"));
+            note(&format!("cannot reopen the log: {error}"));
         }
         let (mut files, failures) = match manifest::all(&self.typed.guests) {
             Ok(read) => read,
             Err(failure) => {
-                note(&format!("the manifests stay as they were: {failure}"));
+                note(&format!("keeping the previous manifests: {failure}"));
                 return Ok(());
             }
         };
         if !failures.is_empty() {
             failures.iter().for_each(|failure| note(&failure.to_string()));
-            note("the manifests stay as they were");
+            note("keeping the previous manifests");
             return Ok(());
         }
         let is_same = files.iter().eq(self.guests.iter().map(|guest| &guest.file));
@@ -246,12 +248,12 @@ impl<'a> Session<'a> {
         self.server.pause(&mut self.world);
         let before = std::mem::replace(&mut self.world.settings, Settings::none(self.access));
         if let Err(error) = before.release_within(SHORT_PATIENCE) {
-            note(&format!("settings are restored later: {error}"));
+            note(&format!("cannot restore the settings now, they are restored later: {error}"));
         }
         let (settings, mut server) = match prepared(self.access, &files, now) {
             Ok(prepared) => prepared,
             Err(error) => {
-                note(&format!("the manifests stay as they were: {error:#}"));
+                note(&format!("keeping the previous manifests: {error:#}"));
                 let before: Vec<GuestFile> = self.guests.iter().map(|guest| guest.file.clone()).collect();
                 self.world.settings = prepared(self.access, &before, now)?.0;
                 self.server.resume(now, &mut self.world);

@@ -1,4 +1,4 @@
-//! A CPU while it is steered, and what is told of it.
+//! A CPU under control, and the messages about it.
 
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -65,7 +65,7 @@ impl Core {
         self.machine.actuator()
     }
 
-    /// What became of it until now. `allowed_ppm`: the share of late packets that the goal allows.
+    /// The results so far. `allowed_ppm`: the share of late packets that the goal allows.
     pub(super) fn document(&self, allowed_ppm: Option<u32>) -> Document {
         let pace = self.machine.controller();
         let (figures, in_force) = (pace.figures(), self.hand().in_force());
@@ -117,14 +117,14 @@ impl Core {
         }
     }
 
-    /// Tells what has changed since it was told last.
+    /// Prints what has changed since the last message.
     fn tell_changes(&mut self) {
         let phase = self.machine.controller().phase();
         if std::mem::replace(&mut self.phase, phase) != phase {
             self.tell(match phase {
                 Phase::Load => "load",
                 Phase::Idle => "idle",
-                Phase::Unsure | Phase::Unknown => "unsure how busy it is",
+                Phase::Unsure | Phase::Unknown => "its load is uncertain",
             });
         }
         let now = self.hand().in_force();
@@ -133,8 +133,8 @@ impl Core {
             return;
         }
         if let Some(before) = before.filter(|before| before.ceiling != now.ceiling) {
-            let change = if now.ceiling < before.ceiling { "limits the frequency to" } else { "now allows" };
-            self.tell(&format!("the firmware {change} {}; planned anew", now.ceiling));
+            let change = if now.ceiling < before.ceiling { "limits the frequency to" } else { "now allows up to" };
+            self.tell(&format!("the firmware {change} {}", now.ceiling));
         }
         if before.is_none_or(|before| before.frequency != now.frequency) {
             let busy = match self.machine.controller().occupancy() {
@@ -149,7 +149,9 @@ impl Core {
     fn acted(&mut self, acted: &Acted<InForce>) {
         let trouble = match acted {
             Acted::InForce | Acted::Later { .. } => None,
-            Acted::Rounded { now, why } => why.as_ref().map(|why| format!("it is {} instead: {why}", now.frequency)),
+            Acted::Rounded { now, why } => {
+                why.as_ref().map(|why| format!("the frequency is {} instead: {why}", now.frequency))
+            }
             Acted::Ignored { why } => Some(why.clone().unwrap_or_else(|| "the request had no effect".into())),
             Acted::Refused { why } => Some(format!("refused: {}", why.replace('\n', "; "))),
             Acted::Away(away) => Some(away.to_string()),
@@ -163,7 +165,7 @@ impl Core {
         self.trouble = trouble;
     }
 
-    /// Tells a trouble, once.
+    /// Prints a trouble, unless it was printed last time.
     fn in_trouble(&mut self, why: String) {
         if self.trouble.as_ref() != Some(&why) {
             self.tell(&why);
@@ -172,8 +174,8 @@ impl Core {
     }
 }
 
-/// Packets that must have been measured before a goal is said to be held: with fewer, none being late would prove nothing
-/// (a chance of 2.5 %).
+/// Judges a latency goal. It counts as met only after enough packets: if the true share of late packets equalled the
+/// goal's, the chance that none of them was late would be at most 2.5 %.
 fn verdict(judged: u64, late: u64, allowed_ppm: u32) -> Verdict {
     const BY_CHANCE: f64 = 0.025;
     let share = f64::from(allowed_ppm) / 1e6;
@@ -189,30 +191,30 @@ fn verdict(judged: u64, late: u64, allowed_ppm: u32) -> Verdict {
 /// The reason, for people.
 pub(super) fn because(reason: Reason) -> &'static str {
     match reason {
-        Reason::Begin => "the first setting",
-        Reason::Blind => "nothing is seen, so the highest",
+        Reason::Begin => "initial setting",
+        Reason::Blind => "load not readable: highest frequency",
         Reason::Unsure(why) => match why {
-            Unsure::Learning => "not sure how much a packet costs yet, so the highest",
-            Unsure::Loss => "packets were lost, so the highest",
-            Unsure::Unlike => "not sure: the counters look like nothing known, so the highest",
-            Unsure::Indistinct => "not sure: the counters look the same idle and under load, so the highest",
-            Unsure::Uncounted => "not sure: the counters were in use elsewhere, so the highest",
-            Unsure::Silent => "not sure: nothing was told, so the highest",
+            Unsure::Learning => "cost of a packet not learned yet: highest frequency",
+            Unsure::Loss => "packets were lost: highest frequency",
+            Unsure::Unlike => "counters match neither idle nor load: highest frequency",
+            Unsure::Indistinct => "counters look the same idle and under load: highest frequency",
+            Unsure::Uncounted => "counters in use elsewhere: highest frequency",
+            Unsure::Silent => "no report of the load: highest frequency",
         },
         Reason::Policy(reason) => match reason {
             PolicyReason::Fixed => "fixed",
             PolicyReason::TimeOfDay => "time of day",
-            PolicyReason::Traffic => "packets came",
+            PolicyReason::Traffic => "packets arrive",
             PolicyReason::Idle => "idle",
             PolicyReason::Measuring => "measuring",
-            PolicyReason::Steady => "what is needed",
-            PolicyReason::Load => "more work",
-            PolicyReason::Saturated => "busy all the time, so the highest",
-            PolicyReason::LessLoad => "less work",
-            PolicyReason::Late => "packets were late",
-            PolicyReason::GoalTooTight => "packets are late at the highest frequency too",
-            PolicyReason::Unsure => "not sure, so the highest",
-            PolicyReason::NotWorthIt => "a lower one would not be worth its stall",
+            PolicyReason::Steady => "frequency fits the load",
+            PolicyReason::Load => "load has risen",
+            PolicyReason::Saturated => "busy all the time: highest frequency",
+            PolicyReason::LessLoad => "load has fallen",
+            PolicyReason::Late => "too many packets were late",
+            PolicyReason::GoalTooTight => "packets are late even at the highest frequency",
+            PolicyReason::Unsure => "load uncertain: highest frequency",
+            PolicyReason::NotWorthIt => "a lower frequency would not be worth the stall of changing",
         },
     }
 }
@@ -228,10 +230,10 @@ impl Poll<Monotonic> for Core {
                 self.acted(&acted);
             }
             Step::Arrived { acted, .. } => self.acted(&acted),
-            Step::Blind { why } => self.in_trouble(format!("cannot see what it does: {why}")),
+            Step::Blind { why } => self.in_trouble(format!("cannot read its load: {why}")),
             Step::Away(why) => self.in_trouble(why.to_string()),
             Step::Lost(lost) => {
-                self.tell(&format!("no longer steered: {lost}"));
+                self.tell(&format!("no longer controlled: {lost}"));
                 return;
             }
         }

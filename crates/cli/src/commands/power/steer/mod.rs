@@ -23,7 +23,7 @@ pub fn run(typed: &PowerSteer) -> anyhow::Result<Status> {
     if access.is_live() && !typed.dry_run && !rustix::process::geteuid().is_root() {
         let why = "this needs root: it writes below /sys/devices/system/cpu, and keeps a journal in /var/lib/apus";
         let fix = "run it with sudo, or with --dry-run, which changes nothing";
-        return Err(Failure::lacking("cannot steer frequencies", why, fix).into());
+        return Err(Failure::lacking("cannot control frequencies", why, fix).into());
     }
     let signals = Signals::hold()?;
     if !typed.dry_run {

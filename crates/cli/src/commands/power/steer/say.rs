@@ -48,7 +48,7 @@ fn table(document: &Document) -> String {
     }
     for domain in &document.domains {
         text += &format!(
-            "CPUs {}: changes by {}: {}, {:.2} a second; stalls of {} each take {:.4} % of the time (predicted).\n",
+            "CPUs {}: set through {}; {} changes, {:.2} per second; each stalls the core for {}, {:.4} % of the time in all (predicted).\n",
             domain.cpus,
             domain.via.as_str(),
             domain.changes,
@@ -61,7 +61,7 @@ fn table(document: &Document) -> String {
         None if document.dry_run => "Nothing was changed (--dry-run).\n",
         None => "No setting was left to restore.\n",
         Some(true) => "The original settings are restored.\n",
-        Some(false) => "The original settings are not all restored.\n",
+        Some(false) => "Not all original settings are restored; look at apus tune status.\n",
     };
     text
 }

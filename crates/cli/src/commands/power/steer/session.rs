@@ -62,7 +62,10 @@ impl<'a> Session<'a> {
             for (number, cpu) in targets.cpus.iter().enumerate() {
                 match steered.steer(frequencies + number, &wanted.value())? {
                     Moved::AsWanted { .. } => {}
-                    other => note(&format!("CPU {}: its idle states are not limited to {limit}: {other:?}", cpu.cpu)),
+                    other => note(&format!(
+                        "CPU {}: could not limit its idle states to an exit latency of {limit}: {other:?}",
+                        cpu.cpu
+                    )),
                 }
             }
         }
@@ -93,7 +96,6 @@ impl<'a> Session<'a> {
                     let sensor = if asks_time { sensor.with_time_of_day(time_of_day) } else { sensor };
                     (Box::new(sensor), Judge::Packets(PacketCost::default()), Some(shown))
                 }
-                Source::Branches(sensor, judge, shown) => (Box::new(sensor), judge, Some(shown)),
                 Source::Nothing => (Box::new(Clock), Judge::Nothing, None),
             };
             let pace = Pace::new(policy, judge, hand.in_force());
@@ -106,7 +108,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Says what a change is predicted to cost.
+    /// Prints the predicted cost of a frequency change.
     fn announce(&self) {
         let quantile = match self.goal {
             Goal::Latency(goal) => Some(goal.quantile),
@@ -114,7 +116,7 @@ impl<'a> Session<'a> {
         };
         let patience = self.transition.patience(quantile);
         note(&format!(
-            "each change takes up to {} and stalls the core for {}; so no two come within {patience}, and stalls take at most {:.2} % of the time",
+            "a frequency change takes up to {} and stalls the core for {}, so changes are at least {patience} apart, and stalls take at most {:.2} % of the time",
             self.transition.settling(),
             self.transition.stall,
             self.transition.share_ppm(1, patience) as f64 / 1e4
@@ -142,7 +144,7 @@ impl<'a> Session<'a> {
         self.end(lasted)
     }
 
-    /// Restores everything, and says what became of it.
+    /// Restores all settings, and returns the results.
     fn end(self, lasted: Nanos) -> Document {
         let allowed = match self.goal {
             Goal::Latency(goal) => Some(goal.quantile.above_ppm()),
@@ -239,7 +241,11 @@ fn policy(
             }
             let now = time_of_day().unwrap_or(Nanos::ZERO);
             let day = TimeOfDay::new(slots, now).ok_or_else(|| {
-                Failure::wrong("cannot use the policy", "its times are not in ascending order", "sort them")
+                Failure::wrong(
+                    "cannot use the policy",
+                    "its times are not in ascending order",
+                    "list them in ascending order",
+                )
             })?;
             Outside::TimeOfDay(day)
         }
@@ -253,5 +259,5 @@ fn within(frequency: Hertz, pstates: &PStates, place: &Place) -> Result<Hertz, F
     }
     let cpus = &place.domain.cpus;
     let why = format!("CPUs {cpus} run at {} to {}", pstates.lowest(), pstates.highest());
-    Err(Failure::wrong(format!("cannot use the frequency {frequency}"), why, "choose one in between"))
+    Err(Failure::wrong(format!("cannot use the frequency {frequency}"), why, "choose a frequency in this range"))
 }

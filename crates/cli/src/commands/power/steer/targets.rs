@@ -1,4 +1,4 @@
-//! Which CPUs are steered, in which domains, and by what they are judged.
+//! The CPUs to control, their frequency domains, and the source of each one's load.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,11 @@ use host::knob::{Access, Domain, policies};
 use host::nic::Counted;
 use live::telemetry::{Reader, instances};
 use policy::Goal as Latency;
-use steer::frequency::Judge;
-use steer::frequency::counters::CounterSensor;
 use steer::frequency::place::Place;
 
-use super::super::branches::{counters, recorded, signature, spans};
 use super::note;
 use crate::Failure;
-use crate::args::power::steer::{Branches, Goal, Policy, PowerSteer};
+use crate::args::power::steer::{Goal, PowerSteer};
 
 /// What is to be steered.
 pub(super) struct Targets {
@@ -31,15 +28,14 @@ pub(super) struct Cpu {
     pub(super) source: Source,
 }
 
-/// What tells of its work.
+/// Where the load of a CPU is read.
 pub(super) enum Source {
     Workers(Vec<Reader>),
     Nic(Counted, String),
-    Branches(CounterSensor, Judge, String),
     Nothing,
 }
 
-/// The goal if neither the user nor a worker has one: with a fifth of the time to spare, bursts do not queue for long.
+/// The goal if neither the user nor a worker states one. The spare fifth of the time keeps the queues of bursts short.
 const BUSY_PPM: u32 = 800_000;
 
 impl Targets {
@@ -47,11 +43,11 @@ impl Targets {
         let policies = policies(access)?;
         if policies.is_empty() {
             let what = format!(
-                "cannot steer frequencies: {} has no frequency policies",
+                "cannot control frequencies: {} contains no frequency policy",
                 access.show("/sys/devices/system/cpu/cpufreq")
             );
-            let why = "no cpufreq driver is loaded: the machine is virtual, or the firmware hides the P-states";
-            let fix = "run it on the host instead of the guest, enable P-states in the firmware, or use --root with a copy of a host";
+            let why = "no cpufreq driver is loaded: this is a virtual machine, or the firmware hides the P-states";
+            let fix = "run the command on the host instead of in the guest, enable P-states in the firmware, or use --root with a copy of a host";
             return Err(Failure::lacking(what, why, fix).into());
         }
         let (sources, goal) = sources(typed)?;
@@ -67,14 +63,14 @@ impl Targets {
             let others = domain.cpus.difference(&wanted);
             if !others.is_empty() {
                 note(&format!(
-                    "CPUs {} share frequency domain {policy}: the frequency of CPUs {others} changes too",
+                    "CPUs {} share the frequency domain {policy}, so the frequency of CPUs {others} changes too",
                     domain.cpus
                 ));
             }
             let way = typed.via.unwrap_or_else(|| Place::best(&domain));
-            let fix = "choose another way with --via, or leave the CPU out";
+            let fix = "choose another setting with --via, or omit these CPUs";
             let place = Place::new(domain, way)
-                .map_err(|why| Failure::lacking(format!("cannot steer CPUs {ours} by {way}"), why, fix))?;
+                .map_err(|why| Failure::lacking(format!("cannot control CPUs {ours} through {way}"), why, fix))?;
             of_cpu.extend(ours.iter().map(|cpu| (cpu, places.len())));
             places.push(place);
         }
@@ -82,8 +78,12 @@ impl Targets {
             .into_iter()
             .map(|(cpu, source)| {
                 let place = of_cpu.get(&cpu).copied().ok_or_else(|| {
-                    let fix = "leave it out of --cpus";
-                    Failure::wrong(format!("cannot steer CPU {cpu}"), "no frequency policy of the host has it", fix)
+                    let fix = "omit it from --cpus";
+                    Failure::wrong(
+                        format!("cannot control CPU {cpu}"),
+                        "no frequency policy of this host includes it",
+                        fix,
+                    )
                 })?;
                 Ok(Cpu { cpu, place, source })
             })
@@ -92,18 +92,19 @@ impl Targets {
     }
 }
 
-/// What tells of each CPU's work, and the goal.
+/// The source of each CPU's load, and the goal.
 fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
-    let wrong = |why: &str, fix: &str| Failure::wrong("cannot tell what the CPUs do", why, fix);
+    let wrong = |why: &str, fix: &str| Failure::wrong("cannot tell how busy the CPUs are", why, fix);
     let busy = Goal::Busy(BUSY_PPM);
     if let Some(name) = &typed.instance {
         return workers(typed, name);
     }
     let Some(cpus) = &typed.cpus else {
-        return Err(wrong("no CPU is named", "give --instance NAME, or --cpus CPUS").into());
+        return Err(wrong("no CPUs are given", "give --instance NAME, or --cpus CPUS").into());
     };
     if let Some(Goal::Latency(goal)) = typed.goal {
-        let why = format!("nobody measures how late packets are, so {goal} cannot be held");
+        let why =
+            format!("without an instance of Apus, the latency is not measured, so the goal {goal} cannot be judged");
         return Err(
             Failure::wrong("cannot use the goal", why, "give --instance NAME, or a goal such as busy=80%").into()
         );
@@ -111,23 +112,21 @@ fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> 
     if !typed.policy.looks() {
         return Ok((cpus.iter().map(|cpu| (cpu, Source::Nothing)).collect(), typed.goal.unwrap_or(busy)));
     }
-    if let Some(judged) = &typed.branches {
-        return Ok((branches(typed, cpus, judged)?, typed.goal.unwrap_or(busy)));
-    }
     if typed.watch.is_empty() {
-        let why = format!("the policy {} asks how busy they are, and nothing is watched", typed.policy);
-        return Err(wrong(
-            &why,
-            "give --instance NAME, --watch INTERFACE for the interface that they poll, or --branches",
-        )
-        .into());
+        let why = format!(
+            "the policy {} needs the load of the CPUs, but neither --instance nor --watch is given",
+            typed.policy
+        );
+        return Err(
+            wrong(&why, "give --instance NAME, or --watch INTERFACE with the interface that the CPUs poll").into()
+        );
     }
     if typed.watch.len() != 1 && typed.watch.len() != cpus.len() {
         let why = format!("--watch is given {} times for {} CPUs", typed.watch.len(), cpus.len());
         return Err(wrong(&why, "give it once, or once for each CPU").into());
     }
-    if typed.policy == Policy::L3fwdPower {
-        let why = "l3fwd-power counts polls, which an interface does not tell";
+    if typed.policy == crate::args::power::steer::Policy::L3fwdPower {
+        let why = "l3fwd-power needs the number of polls, which an interface does not count";
         return Err(Failure::wrong("cannot use the policy", why, "give --instance NAME, or --policy goal").into());
     }
     let mut sources = BTreeMap::new();
@@ -138,40 +137,12 @@ fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> 
             None => watch.interface.clone(),
         };
         let counted = Counted::new(&watch.interface, watch.queue).map_err(|error| {
-            let fix = "name an interface of this network namespace; a queue needs a driver that counts by queue";
+            let fix = "name an interface of this network namespace; --watch INTERFACE:QUEUE needs a driver that counts packets per queue";
             Failure::lacking(format!("cannot watch {shown}"), error, fix)
         })?;
         sources.insert(cpu, Source::Nic(counted, shown));
     }
     Ok((sources, typed.goal.unwrap_or(busy)))
-}
-
-/// The branch counters of each CPU.
-fn branches(typed: &PowerSteer, cpus: &CpuSet, judged: &Branches) -> Result<BTreeMap<u32, Source>, Failure> {
-    if matches!(typed.policy, Policy::TwoLevel | Policy::L3fwdPower) {
-        let why = format!("{} counts packets, which branch counters do not tell", typed.policy);
-        return Err(Failure::wrong("cannot use the policy", why, "give --policy goal, or --watch INTERFACE"));
-    }
-    let (judge, shown) = match judged {
-        Branches::Share(ppm) => (Judge::Threshold(u64::from(*ppm)), "branches".to_owned()),
-        Branches::Learned(path) => {
-            let signature = signature(&spans(path)?);
-            if !signature.is_distinct() {
-                note(
-                    "what was learned does not tell idleness from load: the highest frequency is requested all the time",
-                );
-            }
-            (Judge::Signature(Box::new(signature)), format!("branches as in {}", path.display()))
-        }
-    };
-    let each = |cpu: u32| {
-        let sensor = match &typed.counts {
-            Some(path) => recorded(path)?,
-            None => counters(cpu)?,
-        };
-        Ok((cpu, Source::Branches(sensor, judge.clone(), shown.clone())))
-    };
-    cpus.iter().map(each).collect()
 }
 
 /// The workers of an instance by their CPUs.
@@ -185,8 +156,13 @@ fn workers(typed: &PowerSteer, name: &str) -> anyhow::Result<(BTreeMap<u32, Sour
             continue;
         }
         let Some(cpu) = id.cpu else {
-            let why = format!("worker {} is pinned to no CPU, so nobody knows which one to steer", id.worker);
-            return Err(Failure::wrong(format!("cannot steer {name}"), why, "start it with --cpu").into());
+            let why = format!("worker {} is not pinned to a CPU, so it may move to any CPU", id.worker);
+            return Err(Failure::wrong(
+                format!("cannot control the CPUs of {name}"),
+                why,
+                "start the instance with --cpu",
+            )
+            .into());
         };
         goals.extend(id.goal.and_then(|goal| goal.parse::<Latency>().ok()));
         if typed.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)) {
@@ -196,12 +172,17 @@ fn workers(typed: &PowerSteer, name: &str) -> anyhow::Result<(BTreeMap<u32, Sour
     if let Some(cpus) = &typed.cpus
         && let Some(cpu) = cpus.iter().find(|cpu| !of_cpu.contains_key(cpu))
     {
-        let why = format!("no worker of {name} is pinned to it, so nobody knows what it does");
-        return Err(Failure::wrong(format!("cannot steer CPU {cpu}"), why, "leave it out of --cpus").into());
+        let why = format!("no worker of {name} is pinned to it, so its load is unknown");
+        return Err(Failure::wrong(format!("cannot control CPU {cpu}"), why, "omit it from --cpus").into());
     }
     if of_cpu.is_empty() {
         let why = format!("no instance of this name is running below {}", typed.telemetry.root.display());
-        return Err(Failure::wrong(format!("cannot steer {name}"), why, "apus top lists the running instances").into());
+        return Err(Failure::wrong(
+            format!("cannot control the CPUs of {name}"),
+            why,
+            "apus top lists the running instances",
+        )
+        .into());
     }
     // The strictest: the shortest latency, and of the same, the highest quantile.
     let strictest = goals.into_iter().min_by_key(|goal| (goal.latency, goal.quantile.above_ppm()));

@@ -16,7 +16,7 @@ use crate::documents::VERSION;
 /// SCHED_FIFO priority of the thread that changes the frequency: above both loops, which never sleep.
 const PRIORITY: u8 = 60;
 
-/// Changes, by what became of them.
+/// Numbers of changes, by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     pub asked: u64,
@@ -41,7 +41,7 @@ impl Changer {
         let steered = Steered::new(access, "power sweep", &targets, COMMAND, VERSION)?;
         let original = steered.original(0).cloned();
         let original = original.ok_or_else(|| {
-            let why = "the kernel does not show them";
+            let why = "the kernel does not report them";
             Failure::lacking(format!("cannot read the frequency limits of policy {policy}"), why, "try again as root")
         })?;
         Ok(Self { steered, original, levels: levels.to_vec(), next: 0, cpu })
@@ -108,7 +108,7 @@ impl Changer {
         match self.steered.release()? {
             Some(back) if !back.closed => Err(Failure::lacking(
                 "cannot restore the frequency limits",
-                "somebody else has changed them meanwhile, or the kernel refused",
+                "something else has changed them meanwhile, or the kernel refused the old values",
                 format!("look at apus tune status, then run apus tune rollback {}", back.id),
             )
             .into()),

@@ -1,6 +1,6 @@
-//! `apus power sweep`: forwards frames while the frequency of the forwarder's core changes, and while it does not, and then
-//! at each frequency. One dot a second (figures 6 and 7 of Intel's P-state guide 637284-001US), and the power of each
-//! frequency (its section 4.3).
+//! `apus power sweep`: forwards frames while the frequency of the forwarder's core changes, and while it does not, and
+//! then at each frequency. One dot a second (figures 6 and 7 of Intel's P-state guide 637284-001US), and the power of
+//! each frequency (its section 4.3).
 //!
 //! ```text
 //!   steady │ changing │ changing │ steady │ level 1 │ level 2 │ …      each part is one trial of the lab's forwarder
@@ -96,15 +96,15 @@ fn levels(access: &Access, cpu: u32, asked: &[Hertz]) -> anyhow::Result<(u32, Ve
         }
     }
     let lacking = |why: String| {
-        let fix = "use a machine whose kernel controls the frequency (bare metal, with a cpufreq driver); apus sim figures s0.6 shows the model";
+        let fix = "use a physical machine with a cpufreq driver; apus sim figures s0.6 shows modelled results";
         Failure::lacking(format!("cannot change the frequency of CPU {cpu}"), why, fix)
     };
     let Some(policy) = policy else {
         let place = access.show("/sys/devices/system/cpu/cpufreq");
-        return Err(lacking(format!("{place} has no policy for it: there is no cpufreq driver here")).into());
+        return Err(lacking(format!("{place} has no policy for it: no cpufreq driver controls this CPU")).into());
     };
     let Some((low, high)) = Limits::new(policy).hardware(access)? else {
-        return Err(lacking(format!("policy {policy} does not say its lowest and highest frequency")).into());
+        return Err(lacking(format!("policy {policy} does not report its lowest and highest frequency")).into());
     };
     let (low, high) = (Hertz::new(low * 1_000), Hertz::new(high * 1_000));
     for level in asked {
@@ -177,8 +177,11 @@ fn level(level: Hertz, as_asked: bool, measurement: &Measurement, energy: tester
         frequency_hz: level.as_hertz(),
         as_asked,
         cpu_percent: Reading::or_unknown(cpu, "the kernel does not report the worker's CPU time"),
-        service_time_ns: Reading::or_unknown(service, "no frame was served"),
-        longest_clean_ns: Reading::or_unknown(longest.map(Nanos::as_nanos), "no frame came back outside gaps"),
+        service_time_ns: Reading::or_unknown(service, "no frame was forwarded"),
+        longest_clean_ns: Reading::or_unknown(
+            longest.map(Nanos::as_nanos),
+            "no frame came back while both the tester and the forwarder had their CPUs",
+        ),
         energy,
     }
 }
@@ -186,7 +189,7 @@ fn level(level: Hertz, as_asked: bool, measurement: &Measurement, energy: tester
 fn longest(blocks: &[Block], changing: bool) -> Reading<u64> {
     let of = blocks.iter().filter(|block| block.changing == changing).flat_map(|block| &block.seconds);
     let longest = of.filter_map(|second| second.longest_clean_ns).max();
-    Reading::or_unknown(longest, "no frame came back outside gaps")
+    Reading::or_unknown(longest, "no frame came back while both the tester and the forwarder had their CPUs")
 }
 
 fn notes(access: &Access, blocks: &[Block], restored: &anyhow::Result<()>) -> Vec<String> {
@@ -196,10 +199,10 @@ fn notes(access: &Access, blocks: &[Block], restored: &anyhow::Result<()>) -> Ve
     }
     let (asked, otherwise) = blocks.iter().fold((0, 0), |sum, block| (sum.0 + block.asked, sum.1 + block.otherwise));
     if otherwise > 0 {
-        notes.push(format!("{otherwise} of {asked} changes were not carried out as asked."));
+        notes.push(format!("{otherwise} of {asked} frequency changes were not carried out as requested."));
     }
     if let Err(error) = restored {
-        notes.push(format!("not restored: {error:#}"));
+        notes.push(format!("The frequency limits are not restored: {error:#}"));
     }
     notes
 }

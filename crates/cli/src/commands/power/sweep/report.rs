@@ -21,17 +21,17 @@ pub fn table(document: &Sweep) -> String {
     let _ = writeln!(text, "CPU {} (policy {}), {}", document.cpu, document.policy, document.schedule);
     let _ = writeln!(
         text,
-        "longest latency with {asked} changes ({as_asked} as asked): {}",
+        "longest latency with {asked} frequency changes ({as_asked} carried out as requested): {}",
         us(&document.changing_longest_ns)
     );
-    let _ = writeln!(text, "longest latency without changes: {}", us(&document.steady_longest_ns));
-    let _ = writeln!(text, "\n{:>10} {:>8} {:>14} {:>14}  energy", "frequency", "CPU %", "ns a frame", "longest");
+    let _ = writeln!(text, "longest latency without frequency changes: {}", us(&document.steady_longest_ns));
+    let _ = writeln!(text, "\n{:>10} {:>8} {:>14} {:>14}  energy", "frequency", "CPU %", "ns/frame", "longest");
     for level in &document.levels {
         let frequency = format!("{:.3} GHz", level.frequency_hz as f64 / 1e9);
         let cpu = level.cpu_percent.value.map_or("-".to_owned(), |percent| format!("{percent:.1}"));
         let service = level.service_time_ns.value.map_or("-".to_owned(), |ns| ns.to_string());
         let longest = level.longest_clean_ns.value.map_or("-".to_owned(), |ns| format!("{:.1} us", ns as f64 / 1e3));
-        let refused = if level.as_asked { "" } else { "  NOT SET as asked" };
+        let refused = if level.as_asked { "" } else { "  NOT SET as requested" };
         let _ =
             writeln!(text, "{frequency:>10} {cpu:>8} {service:>14} {longest:>14}  {}{refused}", level.energy.says());
     }
@@ -58,7 +58,9 @@ pub fn report(document: &Sweep) -> anyhow::Result<Report> {
     if !panels.is_empty() {
         sections.push(Section::Scatter(Scatter {
             title: "Longest latency of each second".into(),
-            caption: "One dot a second, without frames that met a gap of either loop.".into(),
+            caption:
+                "One dot per second. Frames under way while the tester or the forwarder had lost its CPU are left out."
+                    .into(),
             x: Axis::linear("time", "s"),
             y: Axis::linear("longest latency", "us"),
             panels,
@@ -102,14 +104,14 @@ fn levels(levels: &[Level]) -> Table {
     Table {
         title: "Power and CPU time at each frequency".into(),
         caption:
-            "While forwarding. A forwarder that polls uses its whole core: the time per frame shows the frequency."
+            "Measured while forwarding. A polling forwarder always uses its whole core, so only the time per frame shows the frequency."
                 .into(),
         columns: vec![
             Column::new("frequency", "GHz"),
             Column::new("power", "W"),
             Column::new("CPU time", "%"),
             Column::new("time per frame", "ns"),
-            Column::new("set as asked", ""),
+            Column::new("set as requested", ""),
         ],
         rows: levels.iter().map(row).collect(),
     }

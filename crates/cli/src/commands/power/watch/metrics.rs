@@ -69,7 +69,8 @@ impl Metrics {
 impl Collector for Metrics {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         let counter = MetricType::Counter;
-        let help = "Energy that a meter counted since the command started; sum those with counted=\"true\" only";
+        let help =
+            "Energy that a meter counted since the command started; for a sum, add only meters with counted=\"true\"";
         let mut out = to.encode_descriptor("apus_energy_joules", help, None, counter)?;
         for meter in &self.total.energy.meters {
             if let Some(uj) = meter.energy_uj.value {
@@ -85,7 +86,7 @@ impl Collector for Metrics {
         let help = "Number of energy meters that can be read; 0 if the machine has none";
         let mut out = to.encode_descriptor("apus_energy_meters", help, None, MetricType::Gauge)?;
         out.encode_gauge(&(self.total.energy.meters.len() as f64))?;
-        let help = "Frequency of a CPU while it ran, since the answer before";
+        let help = "Mean frequency of a CPU while it was running, since the previous scrape";
         let mut out = to.encode_descriptor("apus_cpu_frequency_hertz", help, None, MetricType::Gauge)?;
         for core in &self.recent {
             if let (Some(hertz), Some(from)) = (core.frequency_hz.value, &core.frequency_from) {
@@ -93,14 +94,14 @@ impl Collector for Metrics {
                 out.encode_family(&labels)?.encode_gauge(&(hertz as f64))?;
             }
         }
-        let help = "Time of a CPU in an idle state, as the kernel requested it, since the command started";
+        let help = "Time that a CPU spent in an idle state, as requested by the kernel, since the command started";
         let mut out = to.encode_descriptor("apus_cpu_idle_seconds", help, None, counter)?;
         for (labels, state) in self.states() {
             if let Some(ns) = state.residency_ns {
                 out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&(ns as f64 / 1e9), None)?;
             }
         }
-        let help = "How often a CPU entered an idle state, since the command started";
+        let help = "Number of times that a CPU entered an idle state since the command started";
         let mut out = to.encode_descriptor("apus_cpu_idle_entries", help, None, counter)?;
         for (labels, state) in self.states() {
             if let Some(entries) = state.entries {

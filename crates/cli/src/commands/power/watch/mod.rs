@@ -27,8 +27,9 @@ const ASK_AGAIN: Nanos = Nanos::from_secs(10);
 
 /// Runs `apus power watch`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
-    let root = Root::open(&typed.root)
-        .map_err(|error| Failure::wrong("cannot read the host", error, "give --root a folder with proc or sys"))?;
+    let root = Root::open(&typed.root).map_err(|error| {
+        Failure::wrong("cannot read the host", error, "give --root a folder that contains proc or sys")
+    })?;
     if let Some(address) = typed.listen {
         return metrics::serve(root, typed.interrupt_isolated, address);
     }

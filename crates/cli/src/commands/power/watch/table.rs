@@ -38,7 +38,7 @@ fn power(document: &Watch, text: &mut String) {
     }
     if document.energy.measured.value.is_some() {
         for lack in document.lacks.iter().filter(|lack| lack.contains("no permission")) {
-            let _ = writeln!(text, "  not read: {lack}");
+            let _ = writeln!(text, "  not readable: {lack}");
         }
     }
 }
@@ -48,7 +48,7 @@ fn one(meter: &MeterEnergy) -> String {
         Some(why) => format!("unknown: {why}"),
         None => watts(meter.power_uw),
     };
-    let counted = if meter.counted { "counted" } else { "not added" };
+    let counted = if meter.counted { "in the total" } else { "not in the total" };
     let step = meter.resolution_nj.map_or(String::new(), |nj| format!(", in steps of {:.1} uJ", nj as f64 / 1e3));
     format!("{value}  {counted}, {}{step}", meter.interface)
 }
@@ -120,13 +120,13 @@ fn asked(document: &Watch, text: &mut String) {
         (None, _) => format!("unknown ({})", asked.dma_latency_ns.unknown_because.as_deref().unwrap_or_default()),
     };
     let holders = match &asked.dma_latency_holders.value {
-        Some(holders) if !holders.is_empty() => format!(", asked by {}", holders.join(", ")),
+        Some(holders) if !holders.is_empty() => format!(", requested by {}", holders.join(", ")),
         _ => String::new(),
     };
     let _ = writeln!(text, "limit on the exit latency of all CPUs: {limit}{holders}");
     for of in &asked.resume_latency {
         let limit =
-            if of.limit_ns == 0 { "polls only".to_owned() } else { format!("at most {} us", of.limit_ns / 1_000) };
+            if of.limit_ns == 0 { "no idle states".to_owned() } else { format!("at most {} us", of.limit_ns / 1_000) };
         let _ = writeln!(text, "  CPU {}: {limit} (pm_qos_resume_latency_us)", of.cpu);
     }
 }
