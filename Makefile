@@ -18,8 +18,7 @@ demo: build ## Compare all waiting modes on this machine, and write demo-report.
 
 build: ## Build target/release/apus, and libapus
 	@tools/setup.sh run
-	$(CARGO) build --release --bin apus
-	$(CARGO) build --release -p capi
+	$(CARGO) build --release -p cli -p capi --lib --bin apus
 
 lib: ## Build libapus alone, into target/libapus: include/apus.h, lib/libapus.so, libapus.a, pkgconfig
 	@tools/setup.sh run

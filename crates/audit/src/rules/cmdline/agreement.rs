@@ -41,9 +41,9 @@ pub const RULES: &[Rule] = &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the figure is general knowledge",
         ),
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "On each core that is only half isolated, one side loses a thread. If you isolate the other thread too, \
-               or leave it idle, housekeeping can no longer use it. If you isolate neither, the application loses the \
-               thread that it had.",
+        cost: "Either housekeeping or the application loses a thread on each core of which only one thread is \
+               isolated. If you isolate the other thread too, or leave it idle, housekeeping can no longer use it. If \
+               you isolate neither, the application loses the thread that it had.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",

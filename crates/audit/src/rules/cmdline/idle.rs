@@ -278,12 +278,12 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
-            let text = "no clocksource watchdog checks the TSC; every 10 minutes a timer on one CPU checks the register TSC_ADJUST, all CPUs in turn";
+            let text = "no clocksource watchdog checks the TSC; every 10 minutes a timer checks the register TSC_ADJUST, each time on the next CPU";
             Judgement::pass_for(subject, text)
         }
         _ if checked => Judgement::warn_for(
             subject,
-            "no clocksource watchdog runs, but every 10 minutes a timer on one CPU checks the register TSC_ADJUST: all CPUs in turn, including isolated ones",
+            "no clocksource watchdog runs, but every 10 minutes a timer checks the register TSC_ADJUST, each time on the next CPU; isolated CPUs are included",
         ),
         _ => Judgement::pass_for(subject, "tsc=nowatchdog: the clocksource watchdog does not run"),
     };

@@ -83,8 +83,8 @@ pub const RULES: &[Rule] = &[
         title: "No parameter lacks others that it needs",
         applies: Applies::LINUX,
         judge: companions,
-        why: "Isolation, huge pages and limits on idle states need several parameters each. Each of them prevents a \
-              part of the delay. If one is missing, its part remains.",
+        why: "Isolation, huge pages and a limit on idle states each take several kernel parameters. Each parameter \
+              prevents a part of the delay: if it is missing, that part remains.",
         magnitude: SILENT,
         fix: Fix::boot("add what is missing"),
         cost: "None beyond the reboot and what the parameter itself costs: see the finding about that parameter, if there is one.",

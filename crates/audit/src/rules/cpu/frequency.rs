@@ -54,7 +54,7 @@ pub const RULES: &[Rule] = &[
               real-time host, one fixed frequency is best; elsewhere it is enough to raise the minimum. The fix uses \
               the base frequency, which a CPU holds without turbo, or the highest frequency if the base is not known. \
               The core runs at the highest request of its threads, so a fixed frequency must be set for all of them. \
-              For a minimum, the CPU's own request would be enough; the command sets the core's other threads all the same.",
+              To raise only the minimum, it would be enough to set the CPU itself; the command sets its sibling threads too.",
         magnitude: Magnitude::slower("work takes longer, by up to the ratio of the two bounds", "by arithmetic"),
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: SPAN,

@@ -58,7 +58,11 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     let context = &report.context;
     let mut line = |name: &str, value: String, how: Option<String>| {
         let (value, how) = match how {
-            Some(how) if how == "given" => (value, String::new()),
+            Some(how) if how == "given" => {
+                let option = [("isolated CPUs", "--isolated"), ("interfaces", "--nic")].into_iter().find(|of| of.0 == name);
+                (value, format!(" (given with {})", option.map_or("--workload", |of| of.1)))
+            }
+            Some(how) if how.is_empty() => (value, String::new()),
             Some(how) => (value, format!(" (inferred from {how})")),
             None if name == "workload" => ("not known".to_owned(), String::new()),
             None => (value, " found".to_owned()),
@@ -71,10 +75,10 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     let uses = context.workloads.value.iter().map(ToString::to_string).collect();
     line("workload", names(uses), from(&context.workloads))?;
     if let Some(goal) = context.goal {
-        line("goal", show(goal), Some("given".to_owned()))?;
+        line("goal", show(goal), Some(String::new()))?;
     }
     for note in facts.origin.notes.iter().chain(&context.notes) {
-        line("note", note.clone(), Some("given".to_owned()))?;
+        line("note", note.clone(), Some(String::new()))?;
     }
     writeln!(out)
 }
@@ -194,7 +198,11 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
         writeln!(out, "{}{accepted}", subject.replace('\n', " "))?;
         wrapped(out, "    ", "", judgement.verdict.reason().unwrap_or(&judgement.found))?;
         for evidence in said.evidence() {
-            wrapped(out, "    seen  ", "          ", &format!("{} ({})", evidence.value, evidence.source))?;
+            let seen = match evidence.value.as_str() {
+                "not recorded" => format!("nothing: {} is not in the recording", evidence.source),
+                value => format!("{value} ({})", evidence.source),
+            };
+            wrapped(out, "    seen  ", "          ", &seen)?;
         }
     }
     if by_rule.said.len() > most {

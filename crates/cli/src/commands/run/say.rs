@@ -39,7 +39,7 @@ pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<Str
 fn port(report: &PortReport, deferred: &[u32]) -> String {
     let mut line = match (&report.driver, report.kind) {
         (None, PortKind::Pcap) => format!("{}: frames from a capture file", report.name),
-        (None, _) => format!("{}: frames from memory, without end", report.name),
+        (None, _) => format!("{}: frames from memory", report.name),
         (Some(driver), _) => {
             let queues: Vec<String> = driver.queues.iter().map(ToString::to_string).collect();
             let mut line = format!("{}: queue {}", report.name, queues.join(","));
