@@ -18,7 +18,7 @@ pub struct Audit {
     /// The host to judge, and its purpose.
     #[command(flatten)]
     pub host: Host,
-    /// Print one JSON document (schema apus.audit/1). Without --min-level, it holds the verdicts of all levels.
+    /// Print one JSON document (schema apus.audit/1).
     #[arg(long, conflicts_with = "explain")]
     pub json: bool,
     /// Write the findings to FILE as SARIF 2.1.0; `-` prints them.
@@ -35,7 +35,7 @@ pub struct Audit {
     #[arg(long, value_name = "ID")]
     pub explain: Option<String>,
     /// Show findings of this level and above. From low to high: all, unknown (could not be judged), choice (good
-    /// sources disagree; the choice is yours), warn, fail [default: warn].
+    /// sources disagree; the choice is yours), warn, fail [default: warn; all with --json].
     #[arg(long, value_name = "LEVEL")]
     pub min_level: Option<Level>,
     /// Check only these rules or groups (comma-separated; see `apus audit rules`).
@@ -137,7 +137,8 @@ pub struct Cmdline {
     pub cpus: Option<u32>,
     /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's
     /// network stack, or applications that sleep until an interrupt), rt (real-time kernel), kvm-host (runs KVM
-    /// guests), guest (is a virtual machine). Kernel parameters that suit these uses are considered too.
+    /// guests), guest (is a virtual machine). Parameters of the kernel command line are also judged by what these uses
+    /// need.
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Print one JSON document (schema apus.cmdline/1).

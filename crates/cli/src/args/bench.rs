@@ -130,9 +130,9 @@ pub struct Bed {
     /// Run the tester under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's port")]
     pub fifo: Option<u8>,
-    /// Defer the queue's interrupts. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its gro_flush_timeout:
-    /// `2,200us` (COUNT 2, TIMEOUT 200us) means 2 empty polls, then a timer of 200 us [default: keep the interface's
-    /// setting].
+    /// Defer the queue's interrupts (the kernel's napi_defer_hard_irqs=COUNT and gro_flush_timeout=TIMEOUT). With
+    /// `2,200us`, the kernel polls the queue every 200 us while frames come, and enables its interrupt again after 2
+    /// polls in a row that found none [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
     /// Where to run the tester's XDP program.
@@ -170,8 +170,8 @@ pub struct Bed {
     /// Read the telemetry of running instances from DIR.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Device under test")]
     pub telemetry: PathBuf,
-    /// Process under test; its CPU time is reported. Together with --instance, the CPU time is that of all threads of
-    /// the process, not only of the workers.
+    /// Process under test; the CPU time of all its threads is reported. With --instance alone, the CPU time is that of
+    /// the instance's workers only.
     #[arg(long, conflicts_with = "tid", help_heading = "Device under test")]
     pub pid: Option<u32>,
     /// Thread under test; its CPU time is reported.

@@ -32,7 +32,7 @@ pub struct Diagnose {
     /// Where the expected figures were measured: same-host (on this host, with another NIC or path) or elsewhere.
     #[arg(long, value_name = "WHERE", default_value = "elsewhere")]
     pub reference: Reference,
-    /// Latency goal, such as p99=50us. Audit findings that are listed as suspects are judged against it.
+    /// Latency goal, such as p99=50us. Findings of `apus audit` that may explain the symptom are judged against it.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// How long to watch while the load runs, from 1s to 600s.

@@ -14,11 +14,11 @@ pub enum Dim {
     /// The file is CSV with a header; its columns may be in any order. A network queue needs the columns apply,
     /// time_ns, events, packets and bytes; RDMA needs apply, time_ns and completions.
     ///
-    /// The column apply is `reset` to start a new instance, 1 if the driver had programmed the chosen profile before
-    /// this call, and 0 otherwise. A new instance starts at the profile_ix of its row, or at 0 without this column.
-    /// DIM measures over a window of events, and reads the clock again when it begins the next window. The optional
-    /// column restart_time_ns is that second reading [default: time_ns]. A column
-    /// named `run` is allowed, and ignored.
+    /// Each row is a call of DIM at time_ns. In the column apply, `reset` starts a new instance of DIM; 1 means that by
+    /// this call the driver had programmed the profile that DIM chose last, and 0 that it had not. A new instance
+    /// starts at the profile of the column profile_ix, or at profile 0 if the file has no such column. If a call ends a
+    /// measuring window, DIM reads the clock once more to begin the next window; the optional column restart_time_ns
+    /// holds that reading [default: time_ns]. A column named `run` is allowed, and ignored.
     ///
     /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired are compared with DIM's
     /// state. Exit status 1 if one of them differs.

@@ -65,7 +65,7 @@ pub enum Command {
     /// Feeds recorded samples to an exact copy of Linux's dynamic interrupt moderation (DIM).
     #[command(subcommand)]
     Dim(dim::Dim),
-    /// Shows the packet rates, lateness, waits and CPU time of running instances of Apus.
+    /// Shows the packet rates, lateness and CPU time of running instances of Apus, and how they wait.
     Top(Top),
     /// Exports the counters of running instances of Apus to Prometheus.
     ///
@@ -100,7 +100,7 @@ pub enum Command {
     /// until Ctrl-C, or until --duration has passed. Exit status 1 if a queue missed its goal, or if Apus had to stop
     /// adjusting it.
     Moderate(moderate::Moderate),
-    /// Finds out which settings help: tries them in alternating runs, and tells their effects from noise.
+    /// Finds out which settings help: tries them in alternating runs, and separates their effects from noise.
     ///
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
     /// the host's settings in a transaction, which is rolled back afterwards.
@@ -139,7 +139,8 @@ pub struct Run {
 /// Which running instances to read.
 #[derive(Arguments, Clone, Debug)]
 pub struct Telemetry {
-    /// Read the telemetry of running instances from DIR. With the default, the instances of all users are found.
+    /// Read the telemetry of running instances from DIR. The default includes the instances of other users; any other
+    /// DIR is read alone.
     #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
     pub root: PathBuf,
 }

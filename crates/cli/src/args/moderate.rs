@@ -29,8 +29,8 @@ pub struct Moderate {
     /// it.
     #[arg(required_unless_present = "config", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
-    /// Adjust the interfaces that a configuration file lists, each with its own goals [default:
-    /// /etc/apus/moderate.toml].
+    /// Adjust the interfaces that a configuration file lists, each with its own goals. Without FILE, the file is
+    /// /etc/apus/moderate.toml.
     #[arg(
         long,
         value_name = "FILE",

@@ -21,7 +21,7 @@ const QUESTIONS: [(&str, &[&str]); 5] = [
 /// this machine what Apus can do. The third does it with the user's own packets.
 const BEGIN: [(&str, &str); 3] = [
     ("apus audit", "find what makes packets late on this host, and how to fix it; changes nothing"),
-    ("apus demo", "compare all waiting modes on this machine; needs root, takes three minutes"),
+    ("apus demo", "compare ways to wait for packets (polling, interrupts, adaptive); needs root, takes three minutes"),
     ("apus run --help", "move packets between your own interfaces"),
 ];
 

@@ -27,10 +27,11 @@ pub struct Rfc2544 {
     /// Search for the throughput of each frame size N times; `apus bench compare` needs at least 4.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub searches: u32,
-    /// Number of latency streams [default: 20; 3 with --quick].
+    /// Number of times to measure the latency at each frame size; RFC 2544 calls each a stream [default: 20; 3 with
+    /// --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub streams: Option<u32>,
-    /// Number of burst searches [default: 50; 3 with --quick].
+    /// Number of times to search for the longest burst without loss at each frame size [default: 50; 3 with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub bursts: Option<u32>,
     /// Duration of each trial of throughput and loss [default: 60s; 200ms with --quick].
@@ -57,10 +58,11 @@ pub struct Mlr {
     /// Predefined set of goals.
     #[arg(long, value_parser = one_of::<Preset>(), default_value_t = Preset::Csit)]
     pub preset: Preset,
-    /// Your own goal, instead of the preset; may be given several times. `final=1s,sum=21s,loss=0.5%,exceed=50%,
-    /// width=0.5%,initial=1s`: duration of full-length trials, duration sum, loss ratio, exceed ratio, width, duration
-    /// of the first trials. Values that are not given default to those of RFC 2544, in the same order: 60s, 60s, 0, 0,
-    /// 0.5%, 1s.
+    /// Your own goal, instead of the preset; may be given several times. The terms are those of RFC 9971: `final` is
+    /// the duration of a full-length trial [60s], `sum` the total duration of such trials that a verdict needs [60s],
+    /// `loss` the loss ratio that a trial may have [0], `exceed` the share of that duration in which the loss ratio may
+    /// be higher [0], `width` the width of the result relative to it [0.5%], and `initial` the duration of the first
+    /// trials [1s]. Example: `final=1s,sum=21s,loss=0.5%,exceed=50%`.
     #[arg(long = "goal", value_name = "GOAL", value_parser = goal)]
     pub goals: Vec<Goal>,
     /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
@@ -203,10 +205,10 @@ pub struct Ports {
     /// Name of the device under test in the result, such as "l2fwd, native".
     #[arg(long, value_name = "NAME", help_heading = "Results")]
     pub device: Option<String>,
-    /// Print the result as JSON (schema apus.bench-rfc2544/1, apus.bench-mlr/1 or apus.bench-soak/1).
+    /// Print the result as JSON. Its schema is apus.bench-PROCEDURE/1, such as apus.bench-rfc2544/1.
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Write the result as JSON to FILE, for `apus report` and `apus bench compare`.
+    /// Write the result as JSON to FILE, for `apus report` and, after rfc2544, `apus bench compare`.
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
 }

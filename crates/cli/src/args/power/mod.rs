@@ -37,10 +37,11 @@ pub enum Power {
     ///
     /// The host must run `apus power serve`. Exit status 1 if the host does not grant the request.
     Request(request::Request),
-    /// Measures what a frequency change costs a forwarding core, and the power or CPU time at each frequency.
+    /// Measures what a frequency change costs a forwarding core, and the CPU time and power at each frequency.
     ///
-    /// Forwards frames, first with and without frequency changes, to compare the longest latency of each second; then
-    /// at each frequency. Creates a lab of two network namespaces for this. Restores the frequency limits at the end,
-    /// even after Ctrl-C or a kill. Needs root, two CPUs and a cpufreq driver.
+    /// First forwards frames with and without frequency changes, and compares the longest latency in each second. Then
+    /// forwards frames at each fixed frequency, and measures CPU time and, with an energy meter, power. Creates a lab
+    /// of two network namespaces for this. Restores the frequency limits at the end, even after Ctrl-C or a kill. Needs
+    /// root, two CPUs and a cpufreq driver.
     Sweep(Box<sweep::Sweep>),
 }

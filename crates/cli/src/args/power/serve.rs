@@ -30,9 +30,8 @@ pub struct Serve {
     /// End after this time, from 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// Folder that holds the host's root file system: `/` is the running host. With any other folder, Apus reads and
-    /// changes settings, threads and libvirt's files below it; sockets and manifests are always those of the running
-    /// host.
+    /// Folder that holds the host's root file system: `/` is the running host. With any other folder, Apus uses the
+    /// /sys, /proc and libvirt files below it; sockets and manifests are always those of the running host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print only one JSON document, at the end (schema apus.power-serve/1).

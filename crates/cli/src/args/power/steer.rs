@@ -21,9 +21,9 @@ pub struct PowerSteer {
     /// packets are.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub instance: Option<String>,
-    /// Control the CPUs of any other polling process, by the packet rate of the network interface, or of the receive
-    /// queue, that the process polls: eth0 or eth0:3. Give the option once for each CPU, in the order of --cpus, or
-    /// once for all CPUs; then each CPU is controlled as if it received all the packets.
+    /// Control the CPUs of a polling process that is no instance of Apus, by the packet rate of the network interface
+    /// (eth0) or receive queue (eth0:3) that it polls. Give the option once for each CPU, in the order of --cpus. If it
+    /// is given only once, each CPU is controlled as if it received all the packets.
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
     pub watch: Vec<Watch>,
     /// CPUs to control, such as 2 or 2-5 [default with --instance: those to which its workers are pinned].
@@ -34,9 +34,9 @@ pub struct PowerSteer {
     /// clock:TIME=FREQUENCY,... (by the time of day in UTC), such as clock:07:00=3GHz,22:00=800MHz.
     #[arg(long, default_value = "goal")]
     pub policy: Policy,
-    /// Goal of the policy `goal`: a latency goal, such as p99=50us (only with --instance), or the highest share of time
-    /// that a core spends on useful work, such as busy=80% [default: with --instance, the goal of its workers, if they
-    /// have one; else busy=80%].
+    /// Goal of the policy `goal`: a latency goal, such as p99=50us (only with --instance), or a limit on the share of
+    /// time in which a core does useful work, such as busy=80% [default: with --instance, the goal of its workers, if
+    /// they have one; else busy=80%].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Which setting to use [default: setspeed if the driver offers the governor userspace, else limits].
@@ -58,8 +58,8 @@ pub struct PowerSteer {
     /// End after this time, from 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// Folder that holds the file system in which frequencies are set: `/` is the running host. Instances and
-    /// interfaces are always those of the running host.
+    /// Folder that holds the host's root file system; frequencies are set in /sys below it. `/` is the running host.
+    /// Instances and interfaces are always those of the running host.
     #[arg(id = "host_root", long = "root", value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print only one JSON document, at the end (schema apus.power-steer/1).

@@ -46,7 +46,7 @@ units::named! {
     /// Where the XDP program runs.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum XdpMode {
-        /// In the driver; opening fails if the driver does not support it.
+        /// In the driver; fails if the driver does not support it.
         Native = "native",
         /// In the kernel's network stack, on each frame's skb. Works with any driver, but costs more.
         Generic = "generic",
@@ -153,7 +153,7 @@ units::named! {
     pub enum ZeroCopy {
         /// Zero copy if the driver supports it.
         Auto = "auto",
-        /// Always zero copy; opening fails if the driver does not support it.
+        /// Always zero copy; fails if the driver does not support it.
         Force = "force",
         /// Never zero copy; frames are copied.
         Off = "off",
