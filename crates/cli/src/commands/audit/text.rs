@@ -59,7 +59,8 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     let mut line = |name: &str, value: String, how: Option<String>| {
         let (value, how) = match how {
             Some(how) if how == "given" => {
-                let option = [("isolated CPUs", "--isolated"), ("interfaces", "--nic")].into_iter().find(|of| of.0 == name);
+                let option =
+                    [("isolated CPUs", "--isolated"), ("interfaces", "--nic")].into_iter().find(|of| of.0 == name);
                 (value, format!(" (given with {})", option.map_or("--workload", |of| of.1)))
             }
             Some(how) if how.is_empty() => (value, String::new()),
