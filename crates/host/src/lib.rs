@@ -13,6 +13,7 @@
 
 pub mod at_boot;
 mod below;
+pub mod counters;
 pub mod facts;
 pub mod guests;
 pub mod journal;

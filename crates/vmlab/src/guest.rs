@@ -218,6 +218,15 @@ impl Guest {
         Ok(sums)
     }
 
+    /// How often QEMU has traced an event since boot, one of [`Vm::trace`].
+    pub fn traced(&self, event: &str) -> Result<u64, Error> {
+        let text = match fs::read_to_string(self.folder.path().join("trace.log")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+            result => result.map_err(|e| Error::system("read QEMU's trace", e))?,
+        };
+        Ok(text.lines().filter(|line| line.split([' ', ':']).any(|word| word == event)).count() as u64)
+    }
+
     /// The folder that the guest sees as `/share`.
     pub fn share(&self) -> &Path {
         &self.share

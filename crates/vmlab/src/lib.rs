@@ -81,6 +81,7 @@ pub struct Vm {
     nics: Vec<Nic>,
     ports: Vec<String>,
     modules: Vec<String>,
+    traces: Vec<String>,
     programs: Vec<PathBuf>,
     arguments: Vec<String>,
     share: Option<PathBuf>,
@@ -105,6 +106,7 @@ impl Vm {
             nics: Vec::new(),
             ports: Vec::new(),
             modules: Vec::new(),
+            traces: Vec::new(),
             programs: Vec::new(),
             arguments: Vec::new(),
             share: None,
@@ -153,6 +155,12 @@ impl Vm {
     /// Adds a kernel module, loaded at boot: `msr` provides `/dev/cpu/*/msr`.
     pub fn module(mut self, name: &str) -> Self {
         self.modules.push(name.into());
+        self
+    }
+
+    /// Traces an event of QEMU, such as `virtio_notify`: see [`Guest::traced`].
+    pub fn trace(mut self, event: &str) -> Self {
+        self.traces.push(event.into());
         self
     }
 
@@ -271,6 +279,9 @@ impl Vm {
             for event in wire::TRACED {
                 add(&format!("-trace enable={event},file=trace.log"));
             }
+        }
+        for event in &self.traces {
+            add(&format!("-trace enable={event},file=trace.log"));
         }
         // These may contain blanks.
         words.push("-fsdev".into());

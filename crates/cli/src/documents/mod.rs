@@ -14,6 +14,7 @@ pub mod machines;
 pub mod moderate;
 pub mod moderation;
 pub mod power;
+pub mod power_learn;
 pub mod power_steer;
 pub mod probe;
 pub mod replay;
@@ -72,6 +73,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::RECOMMEND, schema: schema_of::<tune::Recommend> },
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
     Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
+    Published { name: power_learn::SCHEMA, schema: schema_of::<power_learn::Document> },
     Published { name: power_steer::SCHEMA, schema: schema_of::<power_steer::Document> },
     Published { name: moderation::SCHEMA, schema: schema_of::<moderation::Document> },
     Published { name: sweep::SWEEP, schema: schema_of::<sweep::Sweep> },

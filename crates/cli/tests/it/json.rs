@@ -73,6 +73,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("tune rollback", Checked::Machine("")),
     ("tune recommend", Checked::Machine("")),
     ("power set", By("tune/recorded::frequencies_by_the_kernels_limits")),
+    ("power learn", By("power_steer::a_program_is_learned_or_the_lack_of_counters_is_said")),
     ("power sweep", By("power_sweep::each_second_is_a_dot_each_frequency_a_row_and_the_limits_are_restored")),
     ("power steer", By("power_steer::in_band_work_sets_the_frequency_and_everything_is_restored")),
     ("power watch", Here("--interval 20ms")),

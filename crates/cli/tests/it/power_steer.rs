@@ -171,6 +171,105 @@ fn a_firmware_limit_is_told_and_obeyed() {
     assert_eq!(machine.read(&format!("{POLICY}0/scaling_governor")), "performance\n");
 }
 
+/// Spans of 10 ms at 3 GHz: a loop that polls empty queues, one with packets, and something else.
+fn span(phase: &str, n: u64) -> String {
+    let (branches, misses) = match phase {
+        "idle" => (12_000_000 + n * 1_000, 300 + n % 7),
+        "load" => (6_000_000 + n * 1_000, 20_000 + n * 10),
+        _ => (3_000_000, 900_000),
+    };
+    let phase = if phase == "other" { "load" } else { phase };
+    format!(
+        r#"{{"phase":"{phase}","branches":{branches},"misses":{misses},"cycles":30000000,"enabled_ns":10000000,"counted_ns":9000000}}"#
+    ) + "\n"
+}
+
+fn spans(phases: &[(&str, u64)]) -> String {
+    phases.iter().flat_map(|(phase, many)| (0..*many).map(|n| span(phase, n))).collect()
+}
+
+#[test]
+fn branch_counts_tell_idleness_from_load_and_what_they_do_not_know() {
+    let (machine, root) = (machine("steer-branches"), Root::new());
+    let speed = format!("{POLICY}0/scaling_setspeed");
+    let path = |name: &str| machine.0.join(name).to_str().unwrap().to_owned();
+    machine.put("learned", &spans(&[("idle", 60), ("load", 60)]));
+    machine.put("counts", &spans(&[("idle", 150), ("load", 100), ("idle", 150), ("other", 1_000)]));
+    for by in [path("learned"), "0.03%".to_owned()] {
+        machine.put(&speed, "<unsupported>\n");
+        let words = ["--cpus", "0", "--branches", &by, "--counts", &path("counts")];
+        let mut child = command(&machine, &root, &words).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut child = Running(child);
+        for frequency in ["3000000", "800000", "3000000", "800000", "3000000"] {
+            wait_for(&machine, &speed, frequency);
+        }
+        // Until it is told too.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(child.end(Signal::INT), Some(0));
+        let told: Vec<String> = lines.map_while(Result::ok).collect();
+        let of = |what: &str| told.iter().filter(|line| line.contains(what)).count();
+        assert_eq!((of("CPU 0: idle"), of("CPU 0: 800MHz")), (2, 2), "{told:?}");
+        let unsure = "3GHz (counters match neither idle nor load: highest frequency)";
+        assert_eq!(of(unsure), usize::from(by != "0.03%"), "{told:?}");
+        assert_eq!(machine.read(&format!("{POLICY}0/scaling_governor")), "performance\n");
+    }
+}
+
+#[test]
+fn phases_that_look_alike_get_the_highest_frequency() {
+    let (machine, root) = (machine("steer-alike"), Root::new());
+    let path = machine.0.join("learned").to_str().unwrap().to_owned();
+    machine.put("learned", &(spans(&[("idle", 60)]) + &spans(&[("idle", 60)]).replace("idle", "load")));
+    let words = ["--cpus", "0", "--branches", &path, "--counts", &path, "--duration", "1s", "--json"];
+    let output = command(&machine, &root, &words).output().unwrap();
+    assert!(text(&output.stderr).contains("does not tell idleness from load"), "{output:?}");
+    let document: Json = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    let cpu = &document["cpus"][0];
+    assert_eq!((&cpu["frequency_hz"], &cpu["unsure"]), (&3_000_000_000_u64.into(), &"indistinct".into()), "{cpu:#}");
+}
+
+#[test]
+fn a_program_is_learned_or_the_lack_of_counters_is_said() {
+    let root = Root::new();
+    let path = |name: &str| root.0.join(name).to_str().unwrap().to_owned();
+    let learn = |phase: &str, more: &[&str]| {
+        let words = ["power", "learn", phase, &path("learned"), "--cpu", "0", "--duration", "1s", "--json"];
+        Command::new(env!("CARGO_BIN_EXE_apus")).args(words).args(more).output().unwrap()
+    };
+    let document = |output: std::process::Output, status: i32| -> Json {
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let document = serde_json::from_slice(&output.stdout).unwrap();
+        validate(&document);
+        document
+    };
+    for phase in ["idle", "load"] {
+        std::fs::write(root.0.join(phase), spans(&[(phase, 150)])).unwrap();
+    }
+    let idle = document(learn("idle", &["--counts", &path("idle")]), 0);
+    assert!(idle["idle_spans"].as_u64() > Some(50) && idle["confidence_ratio"].is_null(), "{idle:#}");
+    let load = document(learn("load", &["--counts", &path("load")]), 0);
+    assert_eq!((&load["confidence_ratio"], &load["is_enough"]), (&1.0.into(), &true.into()), "{load:#}");
+    assert_eq!(load["idle_spans"], idle["spans"], "they are added to the file");
+    // The same again as its opposite.
+    std::fs::write(root.0.join("learned"), spans(&[("idle", 100)])).unwrap();
+    let alike = document(learn("load", &["--counts", &path("idle")]), 1);
+    assert_eq!(alike["is_enough"], false, "{alike:#}");
+    std::fs::write(root.0.join("learned"), "nothing\n").unwrap();
+    assert_eq!(learn("load", &[]).status.code(), Some(2));
+    std::fs::remove_file(root.0.join("learned")).unwrap();
+    // This machine's own counters.
+    let own = learn("idle", &[]);
+    if own.status.code() == Some(3) {
+        let said = text(&own.stderr);
+        assert!(said.contains("cannot count the branches of CPU 0") && said.contains("fix: "), "{said}");
+        assert!(!root.0.join("learned").exists());
+    } else {
+        assert!(document(own, 0)["spans"].as_u64() > Some(50));
+    }
+}
+
 #[test]
 fn what_is_lacking_or_wrong_is_said() {
     let (machine, root) = (machine("steer-wrong"), Root::new());
@@ -195,6 +294,8 @@ fn what_is_lacking_or_wrong_is_said() {
         2,
         "given 3 times for 2 CPUs",
     );
+    refused(&machine, &["--cpus", "0", "--branches", "/nonexistent"], 2, "make the file with apus power learn");
+    refused(&machine, &["--cpus", "0", "--branches", "0.03%", "--policy", "two-level"], 2, "counts packets");
     refused(&machine, &["--instance", "nobody"], 2, "no instance of this name");
     refused(&machine, &["--instance", "edge", "--cpus", "0"], 2, "no worker of edge is pinned to it");
     refused(

@@ -15,10 +15,16 @@ mod guests;
 mod idle;
 /// `apus moderate`: each decision in the card's register, refusals, what is restored.
 mod moderate;
+/// The waiting modes in a virtual machine, and what they cost its host.
+mod modes;
 /// Watts: the ACPI power meter, driven from outside.
 mod power;
+/// `apus power steer`: a kill before each operation.
+mod power_steer;
 /// What waking up costs: idle states, a frequency that slows the CPU, timers in virtual time.
 mod probe;
+/// The threads of a guest's CPUs.
+mod processor;
 /// The built-in profiles: applied, and taken back without a trace.
 mod profiles;
 /// The kernel's command line, over a reboot.
@@ -31,6 +37,9 @@ use vmlab::harness::{self, ok};
 use vmlab::{CSTATES, Nic, PSTATES, Vm};
 
 fn main() -> ExitCode {
+    if let Some(step) = std::env::var_os(power_steer::KILL_BEFORE) {
+        return power_steer::killed_before(&step);
+    }
     let on_shared = [
         &frequency::TESTS[..],
         &idle::TESTS,
@@ -43,7 +52,9 @@ fn main() -> ExitCode {
         &moderate::TESTS,
     ]
     .concat();
-    let alone = [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE, &guests::ALONE].concat();
+    let alone =
+        [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE, &guests::ALONE, &power_steer::ALONE, &modes::ALONE]
+            .concat();
     harness::run(vm, &on_shared, &alone)
 }
 

@@ -1,7 +1,6 @@
 //! `apus probe` in a guest: idle states that are obeyed, a P-state that slows the CPU, and timers of which every
 //! nanosecond is the kernel's.
 
-use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +10,8 @@ use units::Hertz;
 use vmlab::{CSTATES, Guest, PSTATES, PstateWrite, Vm};
 
 use vmlab::harness::{Alone, OnShared, ok};
+
+use crate::processor;
 
 pub(crate) const TESTS: [OnShared; 1] = [("probe::each_idle_state_alone", idle)];
 
@@ -48,31 +49,6 @@ fn idle(guest: &Guest) {
     assert!(disabled.lines().all(|line| line == "0"), "put back: {disabled}");
 }
 
-/// Time on a CPU so far of each thread of the guest's process: fields 14 and 15 of its stat (proc_pid_stat(5)).
-fn busy(guest: &Guest) -> Vec<(u32, u64)> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", guest.pid())).unwrap();
-    tasks
-        .filter_map(|task| {
-            let task = task.ok()?;
-            let stat = fs::read_to_string(task.path().join("stat")).ok()?;
-            let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-            let ticks = fields[11].parse::<u64>().ok()? + fields[12].parse::<u64>().ok()?;
-            Some((task.file_name().to_str()?.parse().ok()?, ticks))
-        })
-        .collect()
-}
-
-/// The thread that emulates CPU 1: the one that works while CPU 1 does.
-fn thread_of_cpu_1(guest: &Guest) -> u32 {
-    let before = busy(guest);
-    ok(guest.run("taskset 2 sh -c 'i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done'"));
-    let after = busy(guest);
-    let worked = |(tid, ticks): &(u32, u64)| {
-        ticks - before.iter().find(|(other, _)| other == tid).map_or(0, |(_, ticks)| *ticks)
-    };
-    after.iter().max_by_key(|of| worked(of)).unwrap().0
-}
-
 /// Gives `tid` the share `frequency` of 3 GHz of nine tenths of a CPU, by SCHED_DEADLINE (sched(7)), 2 ms at a time.
 fn slow_down(tid: u32, frequency: Hertz) {
     const PERIOD_NS: u64 = 2_000_000;
@@ -92,7 +68,7 @@ fn frequency() {
     let guest = ok(ok(Vm::new()).cpus(2).pstates(&PSTATES).cstates(&CSTATES).program(program).boot());
     let policy = "/sys/devices/system/cpu/cpufreq/policy1";
     ok(guest.run(&format!("echo performance >{policy}/scaling_governor")));
-    let tid = thread_of_cpu_1(&guest);
+    let tid = processor::thread_of_cpu_1(&guest);
     ok(guest.pstate_writes());
     let (end, mut seen) = (AtomicBool::new(false), Vec::new());
     let measured = std::thread::scope(|scope| {

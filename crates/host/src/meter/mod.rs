@@ -25,7 +25,7 @@ mod hwmon;
 mod msr;
 mod perf;
 mod powercap;
-mod sys;
+pub(crate) mod sys;
 mod tally;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 
 /// `struct perf_event_attr` up to `PERF_ATTR_SIZE_VER0` (include/uapi/linux/perf_event.h).
 #[repr(C)]
@@ -26,17 +26,29 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 /// Opens a counter of all threads on a CPU.
 pub(super) fn open(kind: u32, config: u64, cpu: u32) -> io::Result<OwnedFd> {
-    let attr = PerfEventAttr { kind, size: size_of::<PerfEventAttr>() as u32, config, ..PerfEventAttr::default() };
+    open_in(kind, config, cpu, None, 0)
+}
+
+/// Opens a counter of all threads on a CPU, in the group of another one, which is read in this format.
+pub(crate) fn open_in(
+    kind: u32,
+    config: u64,
+    cpu: u32,
+    group: Option<&OwnedFd>,
+    read_format: u64,
+) -> io::Result<OwnedFd> {
+    let size = size_of::<PerfEventAttr>() as u32;
+    let attr = PerfEventAttr { kind, size, config, read_format, ..PerfEventAttr::default() };
     let cpu = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
     // SAFETY: `attr` is a whole perf_event_attr of the size that it states, and lives through the call; pid -1 with a CPU
-    // means every thread on it, and there is no group.
+    // means every thread on it; the group is an open descriptor, or -1 for none.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             std::ptr::from_ref(&attr),
             -1 as libc::pid_t,
             cpu,
-            -1 as libc::c_int,
+            group.map_or(-1, AsRawFd::as_raw_fd),
             PERF_FLAG_FD_CLOEXEC,
         )
     };

@@ -12,6 +12,7 @@
 //! The firmware may limit the frequency at any time. The actuator checks the limit once a second and at each change,
 //! never requests more, and reports it to the policies.
 
+pub mod counters;
 pub mod nic;
 pub mod place;
 #[cfg(test)]

@@ -303,6 +303,28 @@ fn a_latency_goal_is_held_at_a_third_less_than_the_highest_frequency() {
     }
 }
 
+/// 5,000 packets a second are all that it can do, so that a span of 10 ms at half the load has 25: one that is busy all the
+/// time is often just a burst.
+#[test]
+fn bursts_of_few_packets_that_are_in_time_do_not_raise_the_frequency() {
+    const FEW: f64 = 5_000.0;
+    let steps = vec![(0.0, 0.1), (6.0, 0.3), (12.0, 0.5), (18.0, 0.2), (24.0, 0.4), (30.0, 0.1), (36.0, 0.3)];
+    let steps = Traffic::Steps(steps.into_iter().map(|(at, load)| (at, load * FEW)).collect());
+    for traffic in [Traffic::Steps(vec![(0.0, 0.3 * FEW)]), Traffic::OnOff(0.5 * FEW, 2.0), steps] {
+        for seed in [1, 2, 3, 0xdead] {
+            let world = World::new(traffic.clone(), 600_000.0, seed);
+            world.borrow_mut().goal = Nanos::from_millis(10);
+            let mut machine = steered(&world, goal(Some("p99=10ms")), Judge::Loop);
+            during(&mut machine, 0.0, 40.0);
+            let (mean, late, changes) = result(&world);
+            println!("{traffic:?}: {mean:.2} of 3 GHz, {:.3} % late, {changes:.2} changes/s", late * 100.0);
+            assert!(mean <= 0.65, "{traffic:?} {seed}: {mean}");
+            assert!(late <= 0.01, "{traffic:?} {seed}: {late}");
+            assert!(changes < 3.0, "{traffic:?} {seed}: {changes}");
+        }
+    }
+}
+
 #[test]
 fn steps_of_the_load_are_followed() {
     let steps = vec![(0.0, 0.1), (10.0, 0.5), (20.0, 0.9), (30.0, 0.2), (40.0, 0.0), (50.0, 0.4)];

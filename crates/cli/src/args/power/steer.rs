@@ -26,6 +26,13 @@ pub struct PowerSteer {
     /// is given only once, each CPU is controlled as if it received all the packets.
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
     pub watch: Vec<Watch>,
+    /// Steer the CPU of a polling process by its branch counters: FILE is what `apus power learn` has learned of the
+    /// program; a share such as 0.03% is DPDK's test, in which fewer mispredicted branches mean idleness. Needs --cpus.
+    #[arg(long, value_name = "FILE|SHARE", requires = "cpus", conflicts_with_all = ["instance", "watch"])]
+    pub branches: Option<Branches>,
+    /// Take the counts for --branches from FILE, which `apus power learn` has written, instead of from the CPUs' counters.
+    #[arg(long, value_name = "FILE", requires = "branches")]
+    pub counts: Option<PathBuf>,
     /// CPUs to control, such as 2 or 2-5 [default with --instance: those to which its workers are pinned].
     #[arg(long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
@@ -77,6 +84,26 @@ pub struct Watch {
     pub interface: String,
     /// One of its receive queues; `None` for all of them.
     pub queue: Option<u32>,
+}
+
+/// By what branch counters are judged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Branches {
+    /// DPDK's test: this share of mispredicted branches, in millionths, is load.
+    Share(u32),
+    /// A file of what was learned.
+    Learned(PathBuf),
+}
+
+impl FromStr for Branches {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else { return Ok(Self::Learned(text.into())) };
+        let percent = percent.parse::<f64>().ok().filter(|percent| *percent > 0.0 && *percent < 100.0);
+        percent
+            .map(|percent| Self::Share((percent * 1e4).round() as u32))
+            .ok_or_else(|| "expected a share of the branches such as 0.03%, or a file".to_owned())
+    }
 }
 
 /// The goal of the policy `goal`.
@@ -228,6 +255,10 @@ mod tests {
         for text in ["", "busy", "busy=80", "busy=5%", "busy=96%", "busy=x%", "50us", "p99=0us"] {
             assert!(text.parse::<Goal>().is_err(), "{text}");
         }
+        for text in ["%", "0%", "100%", "x%"] {
+            assert!(text.parse::<Branches>().is_err(), "{text}");
+        }
+        assert_eq!("0.03%".parse(), Ok(Branches::Share(300)));
         assert!(watch("eth0:x").is_err() && watch("").is_err() && watch("a/b").is_err());
         assert_eq!(watch("eth0:3"), Ok(Watch { interface: "eth0".into(), queue: Some(3) }));
     }

@@ -1,5 +1,7 @@
 //! `apus power`: one file for each of its commands, but for `set`, which is a transaction as `apus tune apply` is one.
 
+mod branches;
+mod learn;
 mod request;
 pub(super) mod serve;
 mod steer;
@@ -15,6 +17,7 @@ pub fn run(typed: Power) -> anyhow::Result<Status> {
         Power::Set(typed) => super::tune::set_power(&typed),
         Power::Sweep(typed) => sweep::run(&typed),
         Power::Steer(typed) => steer::run(&typed),
+        Power::Learn(typed) => learn::run(&typed),
         Power::Watch(typed) => watch::run(&typed),
         Power::Serve(typed) => serve::run(&typed),
         Power::Request(typed) => request::run(&typed),

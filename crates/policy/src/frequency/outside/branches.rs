@@ -65,13 +65,15 @@ pub fn threshold(seen: &Branches, threshold_ppm: u64) -> Occupancy {
     }
 }
 
-/// The two phases from which a [`Signature`] is learned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// The program polls empty queues.
-    Idle,
-    /// The program processes packets.
-    Load,
+units::named! {
+    /// The two phases from which a [`Signature`] is learned.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Phase {
+        /// The program polls empty queues.
+        Idle = "idle",
+        /// The program processes packets.
+        Load = "load",
+    }
 }
 
 /// Spans of each phase that a signature needs.
@@ -154,6 +156,11 @@ impl Signature {
         Some(ONE - u32::try_from(overlap).unwrap_or(ONE).min(ONE))
     }
 
+    /// Whether the phases can be told apart well enough to lower a frequency by it.
+    pub fn is_distinct(&self) -> bool {
+        self.confidence_ppm().is_some_and(|confidence| u64::from(ONE - confidence) * INDISTINCT_PART <= u64::from(ONE))
+    }
+
     fn has_density(&self) -> bool {
         total(&self.idle.density) > 0 && total(&self.load.density) > 0
     }
@@ -161,9 +168,9 @@ impl Signature {
     /// The core's occupancy in a span: 0 or 100 %. A span is idle only if it clearly belongs to the idle phase. A span
     /// that fits neither phase is unsure.
     pub fn occupancy(&self, seen: &Branches) -> Occupancy {
-        let Some(confidence) = self.confidence_ppm() else { return Occupancy::Unsure(Unsure::Learning) };
-        if u64::from(ONE - confidence) * INDISTINCT_PART > u64::from(ONE) {
-            return Occupancy::Unsure(Unsure::Indistinct);
+        if !self.is_distinct() {
+            let too_few = self.confidence_ppm().is_none();
+            return Occupancy::Unsure(if too_few { Unsure::Learning } else { Unsure::Indistinct });
         }
         let Some((misses, density)) = classes(seen) else { return Occupancy::Unsure(Unsure::Uncounted) };
         let density = density.filter(|_| self.has_density());

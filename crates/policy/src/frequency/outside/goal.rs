@@ -40,9 +40,13 @@ pub const HIGHEST_BUSY_PPM: u32 = 950_000;
 const WINDOW: Nanos = Nanos::from_millis(100);
 /// A core that is busy for at least this share of a span, in ppm, counts as busy all the time.
 const SATURATED: u32 = 980_000;
+/// The same for a core that was nearly idle, or has late packets: the work of a packet that is not done yet is not counted.
+const SATURATED_IF_LATE: u32 = 900_000;
 /// Number of consecutive such spans that count as a higher load, if the core was not nearly idle before. A single one
 /// may be a burst.
 const SATURATED_SPANS: u32 = 2;
+/// The same while packets are measured, and none is late: with few packets a second, a burst lasts for some spans.
+const SATURATED_SPANS_IN_TIME: u32 = 10;
 /// The frequency rises only if the busyness exceeds its goal by this much, in ppm. Otherwise noise would change the
 /// frequency back and forth.
 const MARGIN: u32 = 40_000;
@@ -101,6 +105,8 @@ pub struct Goal<C> {
     /// The highest frequency that turned out too low for the load while it was in force.
     failed: Option<Hertz>,
     judged: Judged,
+    /// When the busyness was last lowered.
+    lowered: Option<Instant<C>>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -147,6 +153,7 @@ impl<C> Goal<C> {
             account: Account::default(),
             failed: None,
             judged: Judged::default(),
+            lowered: None,
         }
     }
 
@@ -180,18 +187,32 @@ impl<C> Goal<C> {
         // Right after a rise, what is late is the backlog of the lower frequency.
         let since_change = self.changed.and_then(|at| sample.now.since(at));
         let backlog = since_change.is_some_and(|since| since < WINDOW);
-        let to_blame = sample.running < self.highest() || backlog;
-        self.account.packets(late.judged, if to_blame { late.late } else { 0 }, allowed);
-        if !to_blame {
-            return false;
+        let below = sample.running < self.highest();
+        self.account.packets(late.judged, if below || backlog { late.late } else { 0 }, allowed);
+        // A backlog says that the load has risen, and not that the core was too busy before.
+        if backlog {
+            return below && late.late > 0 && self.account.balance < 0;
         }
         self.judged.span += sample.span;
+        if !below {
+            // Nothing is learned here. What was learned is forgotten when another trial could be paid for.
+            if self.judged.span >= JUDGED_AFTER && self.account.can_fail() {
+                let first = self.config.busy_ppm.min(FIRST_BUSY);
+                self.busy_ppm = self.busy_ppm.max((self.busy_ppm + BUSY_UP).min(first));
+                self.judged = Judged::default();
+            }
+            return false;
+        }
         self.judged.packets = self.judged.packets.saturating_add(late.judged);
         self.judged.late = self.judged.late.saturating_add(late.late);
         let Judged { span, packets, late: all_late } = self.judged;
         let would_allow = scale(packets, allowed, u64::from(ONE));
         if all_late > would_allow.max(ENOUGH_LATE) {
-            self.busy_ppm = self.busy_ppm.saturating_sub(BUSY_DOWN).max(LOWEST_BUSY_PPM);
+            // A queue is late for some time, but has one cause.
+            if self.lowered.and_then(|at| sample.now.since(at)).is_none_or(|since| since >= JUDGED_AFTER) {
+                self.busy_ppm = self.busy_ppm.saturating_sub(BUSY_DOWN).max(LOWEST_BUSY_PPM);
+                self.lowered = Some(sample.now);
+            }
             self.judged = Judged::default();
         } else if would_allow >= ENOUGH_LATE || span >= JUDGED_AFTER {
             if all_late <= would_allow / 2 {
@@ -199,7 +220,7 @@ impl<C> Goal<C> {
             }
             self.judged = Judged::default();
         }
-        late.late > 0 && self.account.balance < 0 && sample.running < self.highest()
+        late.late > 0 && self.account.balance < 0
     }
 
     /// The lowest frequency that suffices for `need` cycles of useful work per second.
@@ -313,10 +334,14 @@ impl<C> OutsidePolicy<C> for Goal<C> {
         let useful = scale(scale(sample.running.as_hertz(), u64::from(share), u64::from(ONE)), span, 1_000_000_000);
         self.window.span += sample.span;
         self.window.cycles = self.window.cycles.saturating_add(useful);
-        self.saturated = if share >= SATURATED { self.saturated + 1 } else { 0 };
+        let is_late = sample.late.is_some_and(|late| late.late > 0);
+        let least = if is_late { SATURATED_IF_LATE } else { SATURATED };
+        self.saturated = if share >= least { self.saturated + 1 } else { 0 };
         // A load that comes to an idle core is no burst of a load that is known.
         let was_idle = self.windows > 0 && self.needs[0].saturating_mul(4) < self.granted_now().as_hertz();
-        if self.saturated >= SATURATED_SPANS || (self.saturated > 0 && was_idle) {
+        let in_time = self.config.latency.is_some() && sample.late.is_some() && !is_late;
+        let enough = if in_time { SATURATED_SPANS_IN_TIME } else { SATURATED_SPANS };
+        if self.saturated >= enough || (was_idle && share >= SATURATED_IF_LATE) {
             let at_highest = sample.running >= highest;
             let too_tight = at_highest && self.config.latency.is_some();
             let reason = if too_tight { Reason::GoalTooTight } else { Reason::Saturated };

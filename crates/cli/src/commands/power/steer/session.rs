@@ -96,6 +96,7 @@ impl<'a> Session<'a> {
                     let sensor = if asks_time { sensor.with_time_of_day(time_of_day) } else { sensor };
                     (Box::new(sensor), Judge::Packets(PacketCost::default()), Some(shown))
                 }
+                Source::Branches(sensor, judge, shown) => (Box::new(sensor), judge, Some(shown)),
                 Source::Nothing => (Box::new(Clock), Judge::Nothing, None),
             };
             let pace = Pace::new(policy, judge, hand.in_force());

@@ -7,11 +7,14 @@ use host::knob::{Access, Domain, policies};
 use host::nic::Counted;
 use live::telemetry::{Reader, instances};
 use policy::Goal as Latency;
+use steer::frequency::Judge;
+use steer::frequency::counters::CounterSensor;
 use steer::frequency::place::Place;
 
+use super::super::branches::{counters, recorded, signature, spans};
 use super::note;
 use crate::Failure;
-use crate::args::power::steer::{Goal, PowerSteer};
+use crate::args::power::steer::{Branches, Goal, Policy, PowerSteer};
 
 /// What is to be steered.
 pub(super) struct Targets {
@@ -32,6 +35,7 @@ pub(super) struct Cpu {
 pub(super) enum Source {
     Workers(Vec<Reader>),
     Nic(Counted, String),
+    Branches(CounterSensor, Judge, String),
     Nothing,
 }
 
@@ -112,20 +116,25 @@ fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> 
     if !typed.policy.looks() {
         return Ok((cpus.iter().map(|cpu| (cpu, Source::Nothing)).collect(), typed.goal.unwrap_or(busy)));
     }
+    if let Some(judged) = &typed.branches {
+        return Ok((branches(typed, cpus, judged)?, typed.goal.unwrap_or(busy)));
+    }
     if typed.watch.is_empty() {
         let why = format!(
-            "the policy {} needs the load of the CPUs, but neither --instance nor --watch is given",
+            "the policy {} needs the load of the CPUs, but none of --instance, --watch and --branches is given",
             typed.policy
         );
-        return Err(
-            wrong(&why, "give --instance NAME, or --watch INTERFACE with the interface that the CPUs poll").into()
-        );
+        return Err(wrong(
+            &why,
+            "give --instance NAME, or --watch INTERFACE with the interface that the CPUs poll, or --branches",
+        )
+        .into());
     }
     if typed.watch.len() != 1 && typed.watch.len() != cpus.len() {
         let why = format!("--watch is given {} times for {} CPUs", typed.watch.len(), cpus.len());
         return Err(wrong(&why, "give it once, or once for each CPU").into());
     }
-    if typed.policy == crate::args::power::steer::Policy::L3fwdPower {
+    if typed.policy == Policy::L3fwdPower {
         let why = "l3fwd-power needs the number of polls, which an interface does not count";
         return Err(Failure::wrong("cannot use the policy", why, "give --instance NAME, or --policy goal").into());
     }
@@ -143,6 +152,34 @@ fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> 
         sources.insert(cpu, Source::Nic(counted, shown));
     }
     Ok((sources, typed.goal.unwrap_or(busy)))
+}
+
+/// The branch counters of each CPU.
+fn branches(typed: &PowerSteer, cpus: &CpuSet, judged: &Branches) -> Result<BTreeMap<u32, Source>, Failure> {
+    if matches!(typed.policy, Policy::TwoLevel | Policy::L3fwdPower) {
+        let why = format!("{} counts packets, which branch counters do not tell", typed.policy);
+        return Err(Failure::wrong("cannot use the policy", why, "give --policy goal, or --watch INTERFACE"));
+    }
+    let (judge, shown) = match judged {
+        Branches::Share(ppm) => (Judge::Threshold(u64::from(*ppm)), "branches".to_owned()),
+        Branches::Learned(path) => {
+            let signature = signature(&spans(path)?);
+            if !signature.is_distinct() {
+                note(
+                    "what was learned does not tell idleness from load: the highest frequency is requested all the time",
+                );
+            }
+            (Judge::Signature(Box::new(signature)), format!("branches as in {}", path.display()))
+        }
+    };
+    let each = |cpu: u32| {
+        let sensor = match &typed.counts {
+            Some(path) => recorded(path)?,
+            None => counters(cpu)?,
+        };
+        Ok((cpu, Source::Branches(sensor, judge.clone(), shown.clone())))
+    };
+    cpus.iter().map(each).collect()
 }
 
 /// The workers of an instance by their CPUs.

@@ -1,0 +1,123 @@
+//! Files of branch counts: what `apus power learn` writes, one span a line.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+
+use host::counters::BranchCounters;
+use policy::frequency::outside::branches::{Branches, Phase, Signature};
+use serde::{Deserialize, Serialize};
+use steer::frequency::counters::CounterSensor;
+use units::Nanos;
+
+use crate::Failure;
+
+/// A span of a file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    phase: String,
+    branches: u64,
+    misses: u64,
+    cycles: Option<u64>,
+    enabled_ns: u64,
+    counted_ns: u64,
+}
+
+/// The spans of a file, in its order.
+pub(super) fn spans(path: &Path) -> Result<Vec<(Phase, Branches)>, Failure> {
+    let what = || format!("cannot read the branch counts {}", path.display());
+    let fix = "make the file with apus power learn";
+    let file = File::open(path).map_err(|error| Failure::wrong(what(), error, fix))?;
+    let mut spans = Vec::new();
+    for (number, line) in BufReader::new(file).lines().enumerate() {
+        let wrong = |why: String| Failure::wrong(what(), format!("line {}: {why}", number + 1), fix);
+        let line = line.map_err(|error| wrong(error.to_string()))?;
+        let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+        let phase = line.phase.parse().map_err(|_| wrong(format!("{:?} is no phase", line.phase)))?;
+        let (enabled, counted) = (Nanos::from_nanos(line.enabled_ns), Nanos::from_nanos(line.counted_ns));
+        let Line { branches, misses, cycles, .. } = line;
+        spans.push((phase, Branches { branches, misses, cycles, enabled, counted }));
+    }
+    Ok(spans)
+}
+
+/// Adds spans of a phase to a file, which may not exist yet.
+pub(super) fn add(path: &Path, phase: Phase, spans: &[Branches]) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let fix = "name a file in a folder that you may write to";
+        Failure::lacking(format!("cannot write the branch counts {}", path.display()), error.to_string(), fix)
+    };
+    let mut text = String::new();
+    for span in spans {
+        let line = Line {
+            phase: phase.name().to_owned(),
+            branches: span.branches,
+            misses: span.misses,
+            cycles: span.cycles,
+            enabled_ns: span.enabled.as_nanos(),
+            counted_ns: span.counted.as_nanos(),
+        };
+        text += &serde_json::to_string(&line).map_err(|error| failed(&error))?;
+        text.push('\n');
+    }
+    let file = File::options().append(true).create(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| failed(&error))
+}
+
+/// The spans of a file, one after the other.
+pub(super) fn recorded(path: &Path) -> Result<CounterSensor, Failure> {
+    Ok(CounterSensor::recorded(spans(path)?.into_iter().map(|(_, span)| span).collect()))
+}
+
+/// What was learned from these spans.
+pub(super) fn signature(spans: &[(Phase, Branches)]) -> Signature {
+    let mut signature = Signature::default();
+    for (phase, span) in spans {
+        signature.learn(*phase, span);
+    }
+    signature
+}
+
+/// The counters of a CPU.
+pub(super) fn counters(cpu: u32) -> Result<CounterSensor, Failure> {
+    let counters = BranchCounters::open(cpu).map_err(|error| {
+        let fix = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => "run it as root, or with CAP_PERFMON",
+            _ => "run it on a machine whose processor has counters (most virtual machines have none), or use --watch",
+        };
+        Failure::lacking(format!("cannot count the branches of CPU {cpu}"), error, fix)
+    })?;
+    Ok(CounterSensor::new(counters))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let path = std::env::temp_dir().join(format!("apus-test-branches-{}", std::process::id()));
+        let span = |branches, cycles| Branches {
+            branches,
+            misses: 3,
+            cycles,
+            enabled: Nanos::from_millis(10),
+            counted: Nanos::from_millis(9),
+        };
+        add(&path, Phase::Idle, &[span(1, Some(5))]).unwrap();
+        add(&path, Phase::Load, &[span(2, None)]).unwrap();
+        assert_eq!(spans(&path).unwrap(), [(Phase::Idle, span(1, Some(5))), (Phase::Load, span(2, None))]);
+        for bad in [
+            "",
+            "{}",
+            "nothing",
+            r#"{"phase":"x","branches":1,"misses":1,"cycles":null,"enabled_ns":1,"counted_ns":1}"#,
+        ] {
+            std::fs::write(&path, format!("{bad}\n")).unwrap();
+            assert!(spans(&path).unwrap_err().to_string().contains("line 1"), "{bad}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(spans(&path).is_err());
+    }
+}
