@@ -52,9 +52,10 @@ fn main() -> ExitCode {
         &moderate::TESTS,
     ]
     .concat();
+    // Figures of a machine that does nothing else, and minutes long.
+    let figures: &[_] = if std::env::var_os("APUS_LONG_TESTS").is_some() { &modes::ALONE } else { &[] };
     let alone =
-        [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE, &guests::ALONE, &power_steer::ALONE, &modes::ALONE]
-            .concat();
+        [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE, &guests::ALONE, &power_steer::ALONE, figures].concat();
     harness::run(vm, &on_shared, &alone)
 }
 
