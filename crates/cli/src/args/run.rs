@@ -154,7 +154,9 @@ pub struct Common {
     /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
-    /// Memory for each frame in bytes, a power of two from 2048 to the page size [default: 2048; 4096 with a dpdk: port].
+    /// Memory for each frame in bytes, a power of two from 2048 to 65536, of which 256 stay free in front of the frame.
+    /// Above 4096, AF_XDP needs Linux 6.6 [default: what the largest MTU of the ports needs, from 2048 to 16384; at least
+    /// 4096 with a dpdk: port].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.

@@ -2,7 +2,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tester::lab::{Guard, Lab};
+use tester::lab::{End, Guard, Lab};
 
 use crate::run::wait_for;
 use crate::schemas::validate;
@@ -10,18 +10,28 @@ use crate::support::{Root, Running, apus, bare, plain, text, turn};
 
 /// `left0` ═ `dutl` `apus run l2fwd` `dutr` ═ `right0`; `None`, with a printed line, without the privilege.
 fn lab(name: &str) -> Option<Guard> {
+    lab_of(name, 1500)
+}
+
+fn lab_of(name: &str, mtu: u32) -> Option<Guard> {
     if !rustix::process::geteuid().is_root() {
         testkit::skip("making network namespaces needs root");
         return None;
     }
     let mut lab = Lab::wire(&format!("{name}{}", std::process::id()));
     lab.addresses.clear(); // nothing but the tester's frames
+    lab.mtu = mtu;
     Some(lab.up().unwrap())
 }
 
 fn forwarder(root: &Root, lab: &Guard) -> Running {
+    forwarder_of(root, lab, &["l2fwd"])
+}
+
+fn forwarder_of(root: &Root, lab: &Guard, app: &[&str]) -> Running {
     let netns = lab.namespace("dut");
-    let words = ["run", "l2fwd", "dutl", "dutr", "--netns", &netns, "--name", "dut", "--mode", "interrupt", "--json"];
+    let ports = ["dutl", "dutr", "--netns", &netns, "--name", "dut", "--mode", "interrupt", "--json"];
+    let words = [&["run"], app, &ports].concat();
     let child = apus(root, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let running = Running(child);
     let is_up = |output: std::process::Output| text(&output.stdout).contains("\"running\"");
@@ -93,6 +103,63 @@ fn a_device_is_measured_in_both_directions() {
     let size = &document["result"]["sizes"][0];
     assert_eq!(size["goals"].as_array().unwrap().len(), 2, "{document}");
     assert_eq!((&size["anomalies"]["reordered"], &document["setup"]["flows"]), (&0.into(), &300.into()));
+}
+
+/// Frames of 9000 bytes take several AF_XDP buffers: of the tester, and of a forwarder whose ports have such an MTU.
+#[test]
+fn jumbo_frames_are_forwarded_in_both_directions() {
+    let _turn = turn();
+    let Some(lab) = lab_of("jumbo", 9000) else { return };
+    let root = Root::new();
+    let mac = |role: &str, end: &str| {
+        let mac = lab.lab().mac(&End::new(role, end)).unwrap();
+        mac.map(|octet| format!("{octet:02x}")).join(":")
+    };
+    let routes = root.0.join("routes.toml").display().to_string();
+    let route = |prefix: &str, port: &str, to: String| {
+        format!("[[route]]\nprefix = \"{prefix}\"\nport = \"{port}\"\nmac = \"{to}\"\n")
+    };
+    let all =
+        [route("198.18.0.0/16", "dutl", mac("left", "left0")), route("198.19.0.0/16", "dutr", mac("right", "right0"))];
+    std::fs::write(&routes, all.concat()).unwrap();
+    let (left, right) = (mac("dut", "dutl"), mac("dut", "dutr"));
+    let routed = ["--ip", "ipv4", "--mac", &left, "--back-mac", &right];
+    for (app, frames) in [(&["l2fwd"][..], &[][..]), (&["l3fwd", "--routes", &routes], &routed)] {
+        let mut running = forwarder_of(&root, &lab, app);
+        let quick =
+            ["bench", "rfc2544", "--quick", "--test", "throughput", "--min-rate", "200pps", "--max-rate", "1kpps"];
+        let sizes = ["--frame", "64,4000,6000,9000", "--bidirectional"];
+        let (_, document) = bench(&lab, &[&quick[..], &sizes, frames].concat());
+        let sizes = document["result"]["sizes"].as_array().unwrap();
+        assert_eq!(sizes.len(), 4);
+        for size in sizes {
+            // What rate passes is the machine's matter; that whole frames pass is not.
+            let count = |key: &str| -> u64 {
+                let trials = size["trials"].as_array().unwrap().iter();
+                trials.map(|trial| trial[key].as_u64().unwrap()).sum()
+            };
+            let (sent, lost) = (count("sent"), count("lost"));
+            assert!(sent > 0 && lost < sent / 2, "{app:?} lost {lost} of {sent}: {size}");
+            assert_eq!(size["anomalies"]["corrupted"], 0, "{app:?}: {size}");
+        }
+        running.signal(Signal::INT);
+        let document: Value = serde_json::from_reader(running.0.stdout.as_mut().unwrap()).unwrap();
+        assert_eq!(document["config"]["frame_size_octets"], 16_384, "{document}");
+        assert_eq!(document["warnings"], Value::Array(Vec::new()), "{document}");
+        assert!(running.0.wait().unwrap().success());
+    }
+    // Slots that the user made too small for such frames.
+    let netns = lab.namespace("dut");
+    let words = ["run", "l2fwd", "dutl", "dutr", "--netns", &netns, "--frame-size", "4096", "--duration", "50ms"];
+    let output = apus(&root, &words).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for port in ["dutl", "dutr"] {
+        let said = format!(
+            "warning: {port} has an MTU of 9000, but frames of more than 3840 bytes do not fit into --frame-size and \
+             are lost; use --frame-size 16384, or lower its MTU to 3822"
+        );
+        assert!(text(&output.stderr).contains(&said), "{}", text(&output.stderr));
+    }
 }
 
 /// Frames that the forwarder has received.

@@ -123,6 +123,16 @@ pub struct InterfaceFacts {
     pub mtu: u32,
 }
 
+/// Bytes of a frame before its payload: an Ethernet header with a VLAN tag (IEEE 802.3, clause 3; IEEE 802.1Q, 9.6).
+const HEADER: u32 = 14 + 4;
+
+impl InterfaceFacts {
+    /// Length of the longest frame that the interface carries, in bytes: with a VLAN tag, without its check sequence.
+    pub fn longest_frame(&self) -> u32 {
+        self.mtu.saturating_add(HEADER)
+    }
+}
+
 /// Reads the facts with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h). Unlike
 /// /sys/class/net, they answer for the calling thread's network namespace.
 pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {

@@ -22,6 +22,9 @@ use sys::{Area, Mapping};
 /// Number of bytes kept free in front of a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
 pub const HEADROOM: usize = 256;
 
+/// Size of the largest slot, in bytes.
+pub const LARGEST_SLOT: u32 = 65_536;
+
 /// Size of a cache line in bytes, on x86-64 and most of arm64.
 const CACHE_LINE: u64 = 64;
 /// The largest offset by which [`Pool::take_many`] moves the data within a slot, as a mask: 16 cache lines.
@@ -78,6 +81,12 @@ pub struct PoolConfig {
     pub huge_pages: bool,
 }
 
+/// The smallest slot that holds a frame of `longest` bytes (without its check sequence) behind the headroom, in bytes: a
+/// power of two, and at least 2048. A [`Pool`] has slots of at most [`LARGEST_SLOT`].
+pub fn slot_for(longest: u32) -> u32 {
+    longest.saturating_add(HEADROOM as u32).checked_next_power_of_two().unwrap_or(1 << 31).max(2048)
+}
+
 impl Default for PoolConfig {
     fn default() -> Self {
         Self { frames: 8192, frame_size: 2048, huge_pages: false }
@@ -112,7 +121,7 @@ impl Pool {
     /// Maps the memory, touches all of its pages, and puts every slot on the free list.
     pub fn new(config: PoolConfig) -> Result<Self, Error> {
         let PoolConfig { frames, frame_size, huge_pages } = config;
-        if !frame_size.is_power_of_two() || !(2048..=65536).contains(&frame_size) || frames == 0 {
+        if !frame_size.is_power_of_two() || !(2048..=LARGEST_SLOT).contains(&frame_size) || frames == 0 {
             return Err(Error::Invalid {
                 what: format!("a pool of {frames} frames of {frame_size} bytes"),
                 why: "the frame size must be a power of two from 2048 to 65536, and there must be frames".into(),
@@ -407,6 +416,15 @@ mod tests {
         pool.give_many(&mut held);
         assert_eq!((pool.free(), held.len()), (8, 0));
         assert_eq!(pool.take().unwrap().addr() % 2048, HEADROOM as u64);
+    }
+
+    #[test]
+    fn the_smallest_slot_that_holds_a_frame() {
+        for (longest, slot) in
+            [(0, 2048), (1792, 2048), (1793, 4096), (3840, 4096), (9014, 16_384), (u32::MAX, 1 << 31)]
+        {
+            assert_eq!(slot_for(longest), slot, "{longest}");
+        }
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn measure<M: Measurer + ?Sized>(
     result.at_least = found.iter().any(|(_, at_least)| *at_least);
     let rates: Vec<f64> = found.iter().map(|(pps, _)| *pps as f64).collect();
     let Some(repeated) = Repeated::of(&rates) else {
-        let why = "no rate passed: does the device return the frames to the receiving port?";
+        let why = "no rate passed: does the device forward frames of this size (MTU, buffers) to the receiving port?";
         result.throughput_pps = Reading::unknown(why);
         result.recovery_ns = Reading::unknown(why);
         result.reset_ns = Reading::unknown(why);

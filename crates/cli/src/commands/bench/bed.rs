@@ -8,7 +8,7 @@ use std::time::Duration;
 use host::transaction::Deferred;
 use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, RingSizes, SocketConfig, XskContext};
 use live::os::{self, Scheduling, Signals};
-use live::pool::{Pool, PoolConfig};
+use live::pool::{Pool, PoolConfig, slot_for};
 use live::telemetry::{self, Reader};
 use tester::clock::{MonotonicClock, TrialClock as _};
 use tester::cpu::{self, CpuSample, CpuUse, Threads};
@@ -86,9 +86,8 @@ impl Bed {
             ..SocketConfig::default()
         };
         let frames = sockets.slots_per_queue() + 1024;
-        // What a slot holds besides the frame: see `live::pool::HEADROOM`.
-        let needed = (typed.frame.octets() as usize + live::pool::HEADROOM).next_power_of_two().max(2048);
-        let mut pool = Pool::new(PoolConfig { frames, frame_size: needed as u32, huge_pages: false })?;
+        let frame_size = slot_for(typed.frame.octets());
+        let mut pool = Pool::new(PoolConfig { frames, frame_size, huge_pages: false })?;
         let mut context = XskContext::new(&pool);
         let device = AfXdpDevice::open(&interface, &[typed.queue], &sockets, &mut context, &mut pool)?;
         let layout = Layout { destination: typed.mac, source: facts.mac, encapsulation, size: typed.frame };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, RingSizes, SocketConfig, XskContext};
 use live::os::{self, InterfaceFacts, Scheduling, Signals};
-use live::pool::{Pool, PoolConfig};
+use live::pool::{Pool, PoolConfig, slot_for};
 use tester::clock::MonotonicClock;
 use tester::flows::Flows;
 use tester::frame::{Encapsulation, LOCAL_EXPERIMENTAL, Layout};
@@ -284,9 +284,7 @@ fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) ->
     };
     let frames = sockets.slots_per_queue() + SPARE;
     let longest = sizes.iter().map(Sizes::longest).max().map_or(64, |size| size.octets());
-    // What a slot holds besides the frame: see `live::pool::HEADROOM`.
-    let needed = (longest as usize + live::pool::HEADROOM).next_power_of_two().max(2048);
-    let mut pool = Pool::new(PoolConfig { frames, frame_size: needed as u32, huge_pages: false })?;
+    let mut pool = Pool::new(PoolConfig { frames, frame_size: slot_for(longest), huge_pages: false })?;
     let mut context = XskContext::new(&pool);
     let device = AfXdpDevice::open(&interface, &[typed.queue], &sockets, &mut context, &mut pool)?;
     Ok(Opened { device, pool, facts })

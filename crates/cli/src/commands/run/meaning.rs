@@ -11,8 +11,8 @@ use live::app::AppConfig;
 use live::device::afxdp::{Filter, InterfaceConfig, RingSizes, SocketConfig};
 use live::device::pcap::PcapPlay;
 use live::instance::InstanceConfig;
-use live::os::Scheduling;
-use live::pool::PoolConfig;
+use live::os::{self, InterfaceFacts, Scheduling};
+use live::pool::{HEADROOM, LARGEST_SLOT, PoolConfig, slot_for};
 use live::port::{MemoryConfig, PortConfig, Wrappers, clock_to_realtime};
 use policy::wait::{AdaptiveConfig, Backoff, Mode};
 use tester::frame::{Encapsulation, FrameSize, Layout, Template};
@@ -27,6 +27,9 @@ use crate::documents::run::{Config, Deferral, Place};
 
 /// Calls of each device that `--trace` keeps.
 const TRACED_CALLS: usize = 100_000;
+/// The largest slot that is chosen unasked, in bytes. It holds the jumbo frames of Ethernet cards; the loopback
+/// interface's frames of 64 KiB would take four times the memory.
+const LARGEST_CHOSEN: u32 = 16_384;
 
 /// Everything that a run needs.
 pub struct Meaning {
@@ -34,8 +37,10 @@ pub struct Meaning {
     /// The configuration in the form of the JSON document.
     pub config: Config,
     pub netns: Option<String>,
-    /// Whether a port is a network interface that AF_XDP opens.
-    pub of_interfaces: bool,
+    /// The network interfaces that AF_XDP opens.
+    pub interfaces: Vec<String>,
+    /// Whether the user stated the size of a slot.
+    frame_size_stated: bool,
     /// Interrupt deferral of the interfaces' NAPI instances; None leaves it unchanged.
     pub defer: Option<NapiDeferral>,
     pub duration: Option<Duration>,
@@ -46,6 +51,35 @@ pub struct Meaning {
     pub trace: Option<PathBuf>,
     /// Warnings about the options, for the user.
     pub warnings: Vec<String>,
+}
+
+impl Meaning {
+    /// Makes slots large enough for the longest frames of the interfaces, unless the user stated their size, and warns of
+    /// each interface whose longest frames do not fit. Call it in the network namespace of the ports.
+    pub fn fit_slots(&mut self) {
+        // What cannot be opened is reported when it is.
+        let facts: Vec<_> =
+            self.interfaces.iter().filter_map(|name| Some((name, os::interface_facts(name).ok()?))).collect();
+        let needed = facts.iter().map(|(_, facts)| slot_for(facts.longest_frame())).max().unwrap_or(0);
+        let slot = &mut self.instance.frame_size;
+        if !self.frame_size_stated {
+            *slot = needed.min(LARGEST_CHOSEN).max(*slot);
+            self.config.frame_size_octets = *slot;
+        }
+        let holds = slot.saturating_sub(HEADROOM as u32);
+        let lost = facts.iter().filter(|(_, facts)| facts.longest_frame() > holds);
+        self.warnings.extend(lost.map(|(name, facts)| too_long(name, facts, holds)));
+    }
+}
+
+fn too_long(name: &str, facts: &InterfaceFacts, holds: u32) -> String {
+    let needed = slot_for(facts.longest_frame());
+    let lower = format!("lower its MTU to {}", holds - (facts.longest_frame() - facts.mtu));
+    let fix = if needed <= LARGEST_SLOT { format!("use --frame-size {needed}, or {lower}") } else { lower };
+    format!(
+        "{name} has an MTU of {}, but frames of more than {holds} bytes do not fit into --frame-size and are lost; {fix}",
+        facts.mtu
+    )
 }
 
 pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
@@ -120,7 +154,8 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         instance,
         config,
         netns: common.netns,
-        of_interfaces: kernel,
+        interfaces: common.ports.iter().filter_map(interface).collect(),
+        frame_size_stated: common.frame_size.is_some(),
         defer: common.defer,
         duration: common.duration.map(|span| Duration::from_nanos(span.as_nanos())),
         json: common.json,
@@ -164,6 +199,10 @@ fn ports(typed: &Common, kernel: bool, dpdk: bool) -> Result<(), Failure> {
         Some((option, _)) => Err(Failure::wrong(option, "it applies to dpdk: ports, and no port is one", "omit it")),
         None => Ok(()),
     }
+}
+
+fn interface(port: &PortText) -> Option<String> {
+    if let PortText::Interface { name, .. } = port { Some(name.clone()) } else { None }
 }
 
 fn mode(typed: &Common) -> Result<Mode, Failure> {

@@ -27,7 +27,7 @@ use meaning::Meaning;
 
 /// Runs `apus run` until it is asked to stop, and prints its counters.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
-    let meaning = meaning::of(typed.app)?;
+    let mut meaning = meaning::of(typed.app)?;
     // Before any thread is started: they inherit the mask.
     let signals = Signals::hold()?;
     let outputs = Outputs::open(&meaning)?;
@@ -35,7 +35,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if let Some(netns) = &meaning.netns {
         tester::lab::enter(netns)?;
     }
-    let left_behind = if meaning.of_interfaces { ports::take_back_left_behind(COMMAND)? } else { Vec::new() };
+    meaning.fit_slots();
+    let left_behind = if meaning.interfaces.is_empty() { Vec::new() } else { ports::take_back_left_behind(COMMAND)? };
     left_behind.iter().for_each(|line| tell(line));
     let (instance, deferred) = match start(&meaning) {
         Ok(started) => started,

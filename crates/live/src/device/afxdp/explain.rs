@@ -7,6 +7,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::Error;
+use crate::pool::HEADROOM;
 
 use super::config::XdpMode;
 
@@ -144,7 +145,18 @@ pub(super) fn socket(e: Errno) -> Error {
     }
 }
 
-pub(super) fn bind(name: &str, queue: u32, zero_copy_forced: bool, shared: bool, e: Errno) -> Error {
+/// How a socket was to be bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bound {
+    /// Zero copy was forced.
+    pub zero_copy: bool,
+    /// It was to share the UMEM of another socket.
+    pub shared: bool,
+    /// A frame was to take several descriptors.
+    pub multi_buffer: bool,
+}
+
+pub(super) fn bind(name: &str, queue: u32, how: Bound, e: Errno) -> Error {
     let what = format!("bind an AF_XDP socket to queue {queue} of {name}");
     match e {
         Errno::BUSY => Error::Lacking {
@@ -157,10 +169,19 @@ pub(super) fn bind(name: &str, queue: u32, zero_copy_forced: bool, shared: bool,
         Errno::NETDOWN => {
             Error::Lacking { what, why: "the interface is down".into(), fix: format!("ip link set dev {name} up") }
         }
-        Errno::OPNOTSUPP | Errno::INVAL if zero_copy_forced || shared => Error::Lacking {
+        // Before Linux 6.6, xsk_bind (net/xdp/xsk.c) knows no XDP_USE_SG.
+        Errno::INVAL if how.multi_buffer && !how.shared => Error::Lacking {
+            what,
+            why: "a frame larger than a page takes several AF_XDP buffers, which this kernel does not support".into(),
+            fix: format!(
+                "use Linux 6.6 or later; or --frame-size 4096, which loses frames of more than {} bytes",
+                4096 - HEADROOM
+            ),
+        },
+        Errno::OPNOTSUPP | Errno::INVAL if how.zero_copy || how.shared => Error::Lacking {
             what,
             why: format!("its driver does not support AF_XDP zero copy here ({e})"),
-            fix: match shared {
+            fix: match how.shared {
                 true => "ports that share a pool share the copy mode: use --zero-copy off for all of them".into(),
                 false => "use --zero-copy auto or off".into(),
             },
@@ -182,10 +203,13 @@ mod tests {
         says(socket(Errno::AFNOSUPPORT), &["CONFIG_XDP_SOCKETS"]);
         says(socket(Errno::PERM), &["CAP_NET_ADMIN", "CAP_BPF", "root"]);
         says(
-            bind("eth0", 3, false, false, Errno::BUSY),
+            bind("eth0", 3, Bound::default(), Errno::BUSY),
             &["queue 3 of eth0 is in use by another socket (another instance?)"],
         );
-        says(bind("eth0", 0, true, false, Errno::OPNOTSUPP), &["zero-copy"]);
+        let how = Bound { zero_copy: true, ..Bound::default() };
+        says(bind("eth0", 0, how, Errno::OPNOTSUPP), &["zero-copy"]);
+        let how = Bound { multi_buffer: true, ..Bound::default() };
+        says(bind("eth0", 0, how, Errno::INVAL), &["Linux 6.6", "--frame-size 4096"]);
         says(unknown_interface("nosuch0", Errno::NODEV), &["nosuch0", "lo"]);
         let denied = io::Error::from(Errno::PERM);
         says(load(&denied), &["CAP_NET_ADMIN", "CAP_BPF", "root"]);

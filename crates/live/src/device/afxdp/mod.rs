@@ -147,8 +147,12 @@ impl AfXdpDevice {
                 Ok(()) => break,
                 Err(Errno::BUSY) if last > 0 => std::thread::sleep(BIND_PAUSE),
                 Err(e) => {
-                    let forced = zero_copy == ZeroCopy::Force;
-                    return Err(explain::bind(self.name(), queue.id, forced, shared.is_some(), e));
+                    let how = explain::Bound {
+                        zero_copy: zero_copy == ZeroCopy::Force,
+                        shared: shared.is_some(),
+                        multi_buffer: context.multi_buffer(),
+                    };
+                    return Err(explain::bind(self.name(), queue.id, how, e));
                 }
             }
         }
