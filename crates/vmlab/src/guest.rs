@@ -13,7 +13,7 @@ use units::{Hertz, Microwatts};
 use super::folder::Folder;
 use super::power::{self, Power, PstateWrite};
 use super::process::{self, Process};
-use super::wire::Wire;
+use super::wire::{Nic, Wire};
 use super::{Error, Vm};
 
 /// Port through which guest and host signal that there is work or that it is done.
@@ -44,7 +44,7 @@ pub struct Guest {
     pstates_read: Mutex<usize>,
     memory: Option<File>,
     ports: Vec<(String, UnixStream)>,
-    wires: Vec<Wire>,
+    wires: Vec<Option<Wire>>,
     share: PathBuf,
     folder: Folder,
 }
@@ -66,7 +66,9 @@ impl Guest {
         let names: Vec<_> = std::iter::once(AGENT.to_owned()).chain(vm.ports.iter().cloned()).collect();
         let listeners = (0..names.len()).map(|at| listen(&path.join(port_socket(at))));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-        let wires = (0..vm.nics.len()).map(|at| Wire::new(path, at)).collect::<Result<Vec<_>, _>>()?;
+        let wire =
+            |(at, (_, tap)): (usize, &(Nic, Option<String>))| tap.is_none().then(|| Wire::new(path, at)).transpose();
+        let wires = vm.nics.iter().enumerate().map(wire).collect::<Result<Vec<_>, _>>()?;
         let deadline = Instant::now() + vm.patience;
         let mut process = Process::start(&vm.qemu, &vm.words(&share), path)?;
         let mut ports = Vec::new();
@@ -181,9 +183,9 @@ impl Guest {
     /// The host's end of the cable of network card `index`, in the order in which cards were added.
     ///
     /// # Panics
-    /// Panics if there is no such card.
+    /// Panics if there is no such card, or if its cable leads to a tap.
     pub fn wire(&self, index: usize) -> &Wire {
-        &self.wires[index]
+        self.wires[index].as_ref().expect("a card whose cable leads to a tap has no wire")
     }
 
     /// The host's end of the channel `name`.

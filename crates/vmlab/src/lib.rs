@@ -78,7 +78,8 @@ pub struct Vm {
     cpus: usize,
     virtual_time: bool,
     power: Power,
-    nics: Vec<Nic>,
+    /// Each card, with the tap that its cable leads to; `None` leads it to a [`Wire`].
+    nics: Vec<(Nic, Option<String>)>,
     ports: Vec<String>,
     modules: Vec<String>,
     traces: Vec<String>,
@@ -141,7 +142,14 @@ impl Vm {
 
     /// Adds a network card: `eth0`, `eth1` in this order for cards of one kind; see [`Guest::wire`].
     pub fn nic(mut self, nic: Nic) -> Self {
-        self.nics.push(nic);
+        self.nics.push((nic, None));
+        self
+    }
+
+    /// Adds a network card like [`Vm::nic`], whose cable leads to the tap interface `tap` instead of a [`Wire`]: to the
+    /// one in the network namespace of the thread that boots the guest, which must have the right to open it.
+    pub fn nic_on_tap(mut self, nic: Nic, tap: &str) -> Self {
+        self.nics.push((nic, Some(tap.into())));
         self
     }
 
@@ -218,6 +226,10 @@ impl Vm {
         if let Some(name) = self.ports.iter().find(|name| name.is_empty() || name.contains([',', '/', '='])) {
             return Err(Error::invalid(format!("port {name:?}"), "use letters, digits, dots and hyphens"));
         }
+        let taps = self.nics.iter().filter_map(|(_, tap)| tap.as_ref());
+        if let Some(name) = taps.into_iter().find(|name| name.is_empty() || name.contains([',', '/', '='])) {
+            return Err(Error::invalid(format!("tap {name:?}"), "give the name of an interface"));
+        }
         if let Some(folder) = self.share.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(Error::invalid(format!("shared folder {}", folder.display()), "there is no such folder"));
         }
@@ -232,7 +244,7 @@ impl Vm {
         if self.power.firmware.is_some() {
             modules.push("acpi_power_meter".into());
         }
-        modules.extend(self.nics.iter().map(|nic| nic.module().to_owned()));
+        modules.extend(self.nics.iter().map(|(nic, _)| nic.module().to_owned()));
         modules.extend(self.modules.iter().cloned());
         modules
     }
@@ -267,15 +279,18 @@ impl Vm {
             add(&format!("-chardev socket,id=port{at},path={}", guest::port_socket(at)));
             add(&format!("-device virtserialport,chardev=port{at},name={name}"));
         }
-        for (at, nic) in self.nics.iter().enumerate() {
+        for (at, (nic, tap)) in self.nics.iter().enumerate() {
             let (here, there) = (wire::guest_end(at), wire::host_end(at));
-            add(&format!(
-                "-netdev dgram,id=wire{at},local.type=unix,local.path={here},remote.type=unix,remote.path={there}"
-            ));
+            add(&match tap {
+                Some(tap) => format!("-netdev tap,id=wire{at},ifname={tap},script=no,downscript=no"),
+                None => format!(
+                    "-netdev dgram,id=wire{at},local.type=unix,local.path={here},remote.type=unix,remote.path={there}"
+                ),
+            });
             let mac = wire::mac(at).map(|octet| format!("{octet:02x}")).join(":");
             add(&format!("-device {},netdev=wire{at},mac={mac}", nic.device()));
         }
-        if self.nics.contains(&Nic::E1000e) {
+        if self.nics.iter().any(|(nic, tap)| *nic == Nic::E1000e && tap.is_none()) {
             for event in wire::TRACED {
                 add(&format!("-trace enable={event},file=trace.log"));
             }

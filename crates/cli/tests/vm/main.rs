@@ -7,6 +7,8 @@ mod along;
 mod devices;
 /// What `apus audit --fix` writes: applied to the guest it was written for, and rolled back without a trace.
 mod fixes;
+/// A guest that forwards, measured from outside.
+mod forward;
 /// Frequencies: governors, limits, and a firmware that has the last word.
 mod frequency;
 /// Guests that ask for frequencies: a DPDK program in one guest, P-states in another.
@@ -54,8 +56,16 @@ fn main() -> ExitCode {
     .concat();
     // Figures of a machine that does nothing else, and minutes long.
     let figures: &[_] = if std::env::var_os("APUS_LONG_TESTS").is_some() { &modes::ALONE } else { &[] };
-    let alone =
-        [&reboot::TESTS[..], &probe::ALONE, &moderate::ALONE, &guests::ALONE, &power_steer::ALONE, figures].concat();
+    let alone = [
+        &reboot::TESTS[..],
+        &probe::ALONE,
+        &moderate::ALONE,
+        &guests::ALONE,
+        &power_steer::ALONE,
+        &forward::ALONE,
+        figures,
+    ]
+    .concat();
     harness::run(vm, &on_shared, &alone)
 }
 
