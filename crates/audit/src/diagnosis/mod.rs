@@ -163,9 +163,8 @@ impl Experiment {
         Self { text: text.into(), factor: None }
     }
 
-    fn with(mut self, factor: impl Into<String>) -> Self {
-        self.factor = Some(factor.into());
-        self
+    fn with(self, factor: Option<String>) -> Self {
+        Self { factor, ..self }
     }
 }
 

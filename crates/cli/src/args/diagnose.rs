@@ -7,6 +7,8 @@ use clap::Args as Arguments;
 use policy::Goal;
 use units::{BitRate, Nanos};
 
+use super::values::span_with_hours;
+
 /// Arguments of `apus diagnose`.
 #[derive(Arguments, Debug)]
 #[command(after_help = "Examples:\n  apus diagnose --symptom slow --measured 3.4Gbps --expected 10Gbps\n  \
@@ -60,16 +62,17 @@ pub struct Diagnose {
     #[arg(long, value_name = "PREFIX", conflicts_with = "from")]
     pub keep: Option<PathBuf>,
     /// Prove a cause by experiment (see `apus experiment`): take the most likely cause that a setting can remove,
-    /// measure with and without that setting in alternating runs, and roll it back. COMMAND is the measurement; its
-    /// last line of output must be a number.
-    #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1..)]
+    /// measure with and without that setting in alternating runs, and roll it back. COMMAND is the measurement: all
+    /// words after --try; its last line of output must be a number. It runs here (with --netns, there), whichever end
+    /// has the setting.
+    #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1.., allow_hyphen_values = true)]
     pub attempt: Option<Vec<String>>,
     /// With --try: a larger number is better [default: a smaller one is].
     #[arg(long, requires = "attempt")]
     pub more_is_better: bool,
     /// With --try: maximum time for the experiment.
-    #[arg(long, value_name = "DURATION", default_value = "2m")]
-    pub budget: String,
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = span_with_hours)]
+    pub budget: Nanos,
     /// Print one JSON document (schema apus.diagnose/1).
     #[arg(long)]
     pub json: bool,

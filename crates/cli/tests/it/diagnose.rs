@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tester::lab::{Lab, in_namespace};
 
 use crate::schemas::validate;
 use crate::support::{bare, text, turn};
+use crate::tune::OwnJournal;
 
 /// What runs while apus watches, and is ended when this is dropped.
 struct Load<'a> {
@@ -90,6 +92,70 @@ fn one_cause_and_none_are_told_apart_in_the_lab() {
         assert!(!found(id), "{id} in {healthy:#}");
     }
     assert!(code == Some(0) || healthy["verdict"] == "causes_found", "{code:?}");
+}
+
+/// Requests and answers over one connection, one at a time, until the flag is set.
+fn ping_pong(stop: &AtomicBool, listener: TcpListener, client: TcpStream) {
+    let (mut server, _) = listener.accept().unwrap();
+    let mut client = client;
+    for socket in [&client, &server] {
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut piece = [0; 64];
+            while server.read_exact(&mut piece).is_ok() {
+                let _ = server.write_all(&piece);
+            }
+        });
+        while !stop.load(Ordering::Relaxed) {
+            let _ = client.write_all(&[7; 64]);
+            let _ = client.read_exact(&mut [0; 64]);
+        }
+        let _ = client.shutdown(std::net::Shutdown::Both);
+    });
+}
+
+/// The setting of the other end is switched off and on again, and its effect is measured from here.
+#[test]
+fn a_cause_is_tried_at_its_end_and_measured_from_here() {
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("an experiment in a lab needs root: run the tests as root");
+    }
+    let _turn = turn();
+    let own = OwnJournal::new("diagnose");
+    let name = format!("try{}", std::process::id());
+    let lab = Lab::pair(&name).address("tx", "tx0", [10, 77, 9, 1], 24).address("dut", "dut0", [10, 77, 9, 2], 24);
+    let _guard = lab.up().unwrap();
+    let (here, peer) = (lab.namespace("tx"), lab.namespace("dut"));
+    let within = |script: &str| {
+        let output = Command::new("ip").args(["netns", "exec", &peer, "sh", "-ec", script]).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    // 5 ms: more than what a busy machine adds.
+    within("cd /sys/class/net/dut0; echo 100 >napi_defer_hard_irqs; echo 5000000 >gro_flush_timeout");
+    let address = "10.77.9.2:5201";
+    let listener = in_namespace(&peer, || TcpListener::bind(address).unwrap()).unwrap();
+    let client = in_namespace(&here, || TcpStream::connect(address).unwrap()).unwrap();
+    let stop = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        let _load = Load { stop: &stop };
+        scope.spawn(|| ping_pong(&stop, listener, client));
+        let ping = "ping -q -c 10 -i 0.02 10.77.9.2 | awk -F/ '/^rtt/ { print $5 }'";
+        let words = ["diagnose", "--netns", &here, "--peer-netns", &peer, "--symptom", "late", "--watch", "2s"];
+        own.outside(&[&words[..], &["--budget", "60s", "--try", "sh", "-c", ping]].concat())
+    });
+    let said = text(&output.stdout);
+    println!("{said}{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}{}", text(&output.stderr));
+    assert!(said.contains("1. Received packets are held for up to 5000 us"), "{said}");
+    let verdict = said.lines().find(|line| line.contains("no receive moderation on dut0") && line.contains("helps"));
+    assert!(verdict.is_some(), "{said}");
+    assert_eq!(within("cd /sys/class/net/dut0; cat napi_defer_hard_irqs gro_flush_timeout"), "100\n5000000\n");
+    let status = own.outside(&["tune", "status"]);
+    assert!(text(&status.stdout).contains("nothing is applied"), "{}", text(&status.stdout));
 }
 
 /// A recording without the watch is judged by what it has, and says what it lacks; wrong names are refused.

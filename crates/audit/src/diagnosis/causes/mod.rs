@@ -6,7 +6,7 @@ mod path;
 mod receive;
 mod transmit;
 
-use super::PossibleCause;
+use super::{End, PossibleCause};
 
 /// All causes. Equally likely ones are ranked in this order.
 pub const CAUSES: &[&[PossibleCause]] =
@@ -15,6 +15,13 @@ pub const CAUSES: &[&[PossibleCause]] =
 /// The longest round trip that needs no explanation: two hosts on one switch, interrupts without moderation, idle
 /// states up to C1E. The founding documents' hosts take 14 to 120 us.
 const LAN_US: f64 = 500.0;
+
+/// A factor of `apus experiment` that changes `setting` of the end's interface. `None` for an end that was not watched,
+/// such as a recording of FreeBSD.
+fn factor(what: &str, end: &End, setting: &str) -> Option<String> {
+    let text = || format!("summary = \"{what} {0}\"\n[factor.network.\"{0}\"]\n{setting}", end.interface);
+    (end.length_s > 0.0).then(text)
+}
 
 /// `1.2 Mbit/s`.
 fn bits(rate: f64) -> String {

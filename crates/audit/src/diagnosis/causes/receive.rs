@@ -1,7 +1,7 @@
 //! Causes between the wire and the network stack, on the way in.
 
-use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
-use super::{bits, percent, time};
+use super::super::{Case, Drops, End, Experiment, Hit, PossibleCause, grade};
+use super::{bits, factor, percent, time};
 
 pub(super) const CAUSES: &[PossibleCause] = &[
     PossibleCause {
@@ -78,10 +78,10 @@ fn rx_moderation(case: &Case) -> Option<Hit> {
                  delays packets only as long as the goal allows",
                 end.interface, end.interface
             ))
-            .with(format!(
-                "summary = \"no receive moderation on {0}\"\n[factor.network.{0}]\nnapi = {{ defer-hard-irqs = 0, gro-flush-timeout = 0 }}",
-                end.interface
-            )),
+            .with(factor("no receive moderation on", end, match end.rx_hold_by.starts_with("ethtool") {
+                true => "coalesce = { rx-usecs = 0 }",
+                false => "napi = { defer-hard-irqs = 0, gro-flush-timeout = 0 }",
+            })),
         )
         .see(format!("packets may be delayed for {}", time(hold)), end.rx_hold_by.clone());
         if let Some(late) = case.symptom.excess_us() {
@@ -223,13 +223,7 @@ fn ring(case: &Case) -> Option<Hit> {
                 end.interface,
                 percent(lost)
             ),
-            Experiment::text(match end.driver.as_deref() {
-                Some("tun") => format!(
-                    "enlarge the ring (`ip link set {} txqueuelen 1000`), and watch {}",
-                    end.interface, drops.counter
-                ),
-                _ => format!("enlarge the ring (`ethtool -G {}`), and watch {}", end.interface, drops.counter),
-            }),
+            enlarge(end, drops),
         )
         .see(
             format!("{} = {} in {:.1} s", drops.counter, drops.count, end.length_s),
@@ -245,6 +239,22 @@ fn ring(case: &Case) -> Option<Hit> {
         }
         Some(hit)
     })
+}
+
+fn enlarge(end: &End, drops: &Drops) -> Experiment {
+    let (interface, counter) = (&end.interface, &drops.counter);
+    if end.driver.as_deref() == Some("tun") {
+        return Experiment::text(format!(
+            "enlarge the ring (`ip link set {interface} txqueuelen 1000`), and watch {counter}"
+        ));
+    }
+    let text = Experiment::text(format!("enlarge the ring (`ethtool -G {interface}`), and watch {counter}"));
+    match end.rx_slots.zip(end.rx_slots_max) {
+        Some((slots, most)) if slots < most && !drops.sending => {
+            text.with(factor("the largest receive ring of", end, &format!("rings = {{ rx = {most} }}")))
+        }
+        _ => text,
+    }
 }
 
 fn rps(case: &Case) -> Option<Hit> {
@@ -269,7 +279,8 @@ fn rps(case: &Case) -> Option<Hit> {
             Experiment::text(format!(
                 "switch it off (write 0 to /sys/class/net/{}/queues/rx-*/rps_cpus), and measure again",
                 end.interface
-            )),
+            ))
+            .with(factor("no receive packet steering on", end, "rps_cpus = \"none\"")),
         )
         .see(
             format!("{:.0} packets/s were passed on by RPS", steered / end.length_s.max(f64::MIN_POSITIVE)),

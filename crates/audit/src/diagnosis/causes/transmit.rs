@@ -1,7 +1,7 @@
 //! Causes between the socket and the wire, on the way out.
 
 use super::super::{Case, End, Experiment, Hit, PossibleCause, grade};
-use super::{bits, percent, time};
+use super::{bits, factor, percent, time};
 
 pub(super) const CAUSES: &[PossibleCause] = &[
     PossibleCause {
@@ -102,7 +102,8 @@ fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
             Experiment::text(format!(
                 "shorten the transmit moderation of {} to 20 us, and measure the throughput again",
                 end.interface
-            )),
+            ))
+            .with(factor("transmit moderation of 20 us on", end, "coalesce = { tx-usecs = 20 }")),
         )
         .see(
             format!("transmit moderation of {}: at most {:.0} interrupts/s", time(hold), 1e6 / hold),
@@ -157,7 +158,11 @@ fn offloads(case: &Case) -> Option<Hit> {
                 "switch it on (`ethtool -K {} tso on gso on`), one offload at a time, at both ends, and compare the throughput",
                 end.interface
             ))
-            .with(format!("summary = \"segmentation offload on {0}\"\n[factor.network.{0}]\nfeatures = {{ tx-tcp-segmentation = \"on\", tx-generic-segmentation = \"on\" }}", end.interface)),
+            .with(factor(
+                "segmentation offload on",
+                end,
+                "features = { tx-tcp-segmentation = \"on\", tx-generic-segmentation = \"on\" }",
+            )),
         )
         .see(format!("{} is off, but the driver supports it", end.offloads_off.join(" and ")), format!("ethtool -k {}", end.interface))
         .see(format!("frames sent have {size:.0} bytes on average, at {}", bits(sent)), format!("counters of {}", end.interface))

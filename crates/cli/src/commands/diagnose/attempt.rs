@@ -21,24 +21,26 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
         )?;
         return Ok(());
     };
-    let plan = plan(typed, cause.id, factor, command);
+    // Where the setting is, and how the command comes back from there to where the user is.
+    let (place, back) = match case.ends.iter().position(|end| Some(&end.name) == cause.hit.end.as_ref()) {
+        Some(0) => (typed.netns.as_deref(), Vec::new()),
+        Some(_) if typed.peer_netns.is_some() => (typed.peer_netns.as_deref(), way_back(typed)),
+        _ => {
+            writeln!(
+                terminal::err(),
+                "the cause {} is at the other end; run `apus experiment` there with this plan, whose command then measures \
+                 from there:\n{}",
+                cause.id,
+                plan(typed, cause.id, factor, command)
+            )?;
+            return Ok(());
+        }
+    };
+    let plan = plan(typed, cause.id, factor, &[&back, command].concat());
     let path = std::env::temp_dir().join(format!("apus-diagnose-{}.toml", std::process::id()));
     terminal::file(&path, &plan).map_err(|error| {
         Failure::lacking(format!("cannot write {}", path.display()), error, "set TMPDIR to a folder that you may write")
     })?;
-    let place = match case.ends.iter().position(|end| Some(&end.name) == cause.hit.end.as_ref()) {
-        Some(0) => typed.netns.as_deref(),
-        Some(_) if typed.peer_netns.is_some() => typed.peer_netns.as_deref(),
-        _ => {
-            writeln!(
-                terminal::err(),
-                "the cause {} is at the other end; run `apus experiment` there with this plan:\n{plan}",
-                cause.id
-            )?;
-            let _ = std::fs::remove_file(&path);
-            return Ok(());
-        }
-    };
     let program = std::env::current_exe()?;
     let mut experiment = match place {
         Some(name) => {
@@ -71,11 +73,22 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
     }
 }
 
+/// The words that start a command in the user's network namespace from that of the other end.
+fn way_back(typed: &Diagnose) -> Vec<String> {
+    match &typed.netns {
+        Some(name) => ["ip", "netns", "exec", name].map(str::to_owned).to_vec(),
+        // With its mounts, too: `ip netns exec` mounts the /sys of the other end.
+        None => ["nsenter", "--target", &std::process::id().to_string(), "--net", "--mount", "--wd"]
+            .map(str::to_owned)
+            .to_vec(),
+    }
+}
+
 fn plan(typed: &Diagnose, id: &str, factor: &str, command: &[String]) -> String {
     let words: Vec<String> = command.iter().map(|word| toml::Value::String(word.clone()).to_string()).collect();
     format!(
         "name = \"diagnose: {id}\"\nmetric = \"measured\"\nbudget = {}\n[measure]\ncommand = [{}]\nless_is_better = {}\n[[factor]]\n{factor}\n",
-        toml::Value::String(typed.budget.clone()),
+        toml::Value::String(typed.budget.to_string()),
         words.join(", "),
         !typed.more_is_better,
     )
@@ -83,4 +96,70 @@ fn plan(typed: &Diagnose, id: &str, factor: &str, command: &[String]) -> String 
 
 fn list(ids: &[&str]) -> String {
     if ids.is_empty() { "anything".to_owned() } else { ids.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use audit::diagnosis::{Drops, End, Socket, diagnose};
+    use clap::Parser as _;
+    use host::facts::CpuSet;
+
+    use super::*;
+    use crate::commands::experiment::plan::Plan;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        diagnose: Diagnose,
+    }
+
+    fn end() -> End {
+        let socket =
+            Socket { transport: "tcp".into(), rtt_us: Some(1_000.0), sent_bps: Some(1e9), ..Socket::default() };
+        let (packets, sockets) = (Some(4_000.0), vec![socket]);
+        End {
+            interface: "eth0.7".into(),
+            length_s: 1.0,
+            rx_packets: packets,
+            tx_packets: packets,
+            sockets,
+            ..End::default()
+        }
+    }
+
+    #[test]
+    fn each_factor_is_understood_by_the_experiment() {
+        let ends = [
+            ("rx-moderation", "rx-usecs", End { rx_hold_us: Some(900.0), rx_hold_by: "ethtool -c".into(), ..end() }),
+            ("rx-moderation", "gro-flush-timeout", End { rx_hold_us: Some(900.0), rx_hold_by: "/sys".into(), ..end() }),
+            ("rps", "rps_cpus", End { rps_packets: Some(4_000.0), rps_cpus: CpuSet::from([1]), ..end() }),
+            ("ring", "rings", {
+                let drops = vec![Drops { counter: "rx_missed_errors".into(), count: 400, sending: false }];
+                End { drops, rx_slots: Some(64), rx_slots_max: Some(4096), ..end() }
+            }),
+            ("offloads", "features", {
+                let offloads_off = vec!["tx-tcp-segmentation".into()];
+                End { offloads_off, tx_bytes: Some(6e6), busy: [(0, 1.0)].into(), ..end() }
+            }),
+            ("tx-moderation", "tx-usecs", {
+                End { tx_hold_us: Some(250.0), tx_slots: Some(1024), speed_bps: Some(40e9), ..end() }
+            }),
+        ];
+        let words = ["diagnose", "--netns", "a", "--try", "ping", "-c", "3", "a b"];
+        let typed = Line::try_parse_from(words).unwrap().diagnose;
+        for (id, word, end) in ends {
+            let found = diagnose(&Case { ends: vec![end], ..Case::default() });
+            let cause = found.found().find(|cause| cause.id == id).unwrap_or_else(|| panic!("{id}: {found:#?}"));
+            let factor = cause.hit.experiment.factor.as_ref().unwrap_or_else(|| panic!("{id} has no factor"));
+            assert!(factor.contains(word), "{factor}");
+            let words = [way_back(&typed), typed.attempt.clone().unwrap()].concat();
+            let text = plan(&typed, id, factor, &words);
+            let path = std::env::temp_dir().join(format!("apus-attempt-{}.toml", std::process::id()));
+            std::fs::write(&path, &text).unwrap();
+            let read = Plan::load(&path);
+            std::fs::remove_file(&path).unwrap();
+            let read = read.unwrap_or_else(|e| panic!("{e}\n{text}"));
+            assert_eq!((read.factors.len(), read.settings.budget), (1, units::Nanos::from_secs(120)), "{text}");
+        }
+    }
 }

@@ -60,7 +60,7 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
     let verdict = verdict(&case, &found);
     match typed.json {
         true => terminal::print_json(&say::document(&case, &found, verdict))?,
-        false => say::text(&mut terminal::out(), &case, &found, verdict)?,
+        false => say::text(&mut terminal::out(), &case, &found, verdict, typed.from.is_none())?,
     }
     if let Some(command) = &typed.attempt {
         attempt::run(typed, &case, &found, command)?;

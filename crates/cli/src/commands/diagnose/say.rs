@@ -16,7 +16,15 @@ const WIDTH: usize = 100;
 const SUSPECTS: usize = 5;
 
 /// Prints the causes that were found, then what else is worth a look.
-pub(super) fn text(out: &mut impl Write, case: &Case, found: &Diagnosis, verdict: Verdict) -> io::Result<()> {
+///
+/// `live` says that these ends were watched now, so that `--try` is possible.
+pub(super) fn text(
+    out: &mut impl Write,
+    case: &Case,
+    found: &Diagnosis,
+    verdict: Verdict,
+    live: bool,
+) -> io::Result<()> {
     for end in &case.ends {
         writeln!(out, "{}", watched(end))?;
     }
@@ -46,7 +54,7 @@ pub(super) fn text(out: &mut impl Write, case: &Case, found: &Diagnosis, verdict
         }
         wrapped(out, "   why: ", cause.why)?;
         wrapped(out, "   prove it: ", &hit.experiment.text)?;
-        if hit.experiment.factor.is_some() {
+        if live && hit.experiment.factor.is_some() {
             wrapped(
                 out,
                 "   or: ",

@@ -2,7 +2,7 @@
 //! measures, and rolls them back.
 
 mod measure;
-mod plan;
+pub(super) mod plan;
 
 use std::io::Write as _;
 use std::path::Path;
