@@ -2,12 +2,15 @@
 """Does `apus diagnose` find the cause? Two namespaces, a load, one injected cause; apus is not told which. As root.
 
     benches/diagnose.py [--apus target/debug/apus] [--rounds 10] [--causes one-queue,nothing] [--seed N] [--watch 4s]
-                        [--keep DIR] [-o diagnose.json]
+                        [--keep DIR] [-o diagnose.json] [--for SECONDS]
 
 Every round makes its own bed (namespaces `apus-dgA` and `apus-dgB`, in one of them the cause), runs a load, and runs
 `apus diagnose --netns … --peer-netns … --json` while it lasts. Causes and rounds come in random order, and their strength
 varies. A round is right if the first-ranked cause is the injected one; for `nothing`, if apus says that nothing is wrong.
 The table prints the rounds that were lost first.
+
+A machine need not be quiet for all of it at once: with `-o FILE --for 200`, rounds begin for 200 s at most, and each result is
+written as soon as it is there. The same command again goes on where the file ends; it says how many rounds are left.
 
 How each cause is made, without anything that only this bench could see:
 
@@ -388,14 +391,14 @@ def napi_threads():
             pass
 
 
-def one(args, cause, rng):
+def one(args, cause, rng, number):
     bed = BED_OF[cause] if cause != "nothing" else rng.choice(sorted(set(BED_OF.values())))
     with Round(cause, bed, rng) as made:
         time.sleep(1)
         begun = time.monotonic()
         if args.keep:
             os.makedirs(args.keep, exist_ok=True)
-            stem = os.path.join(args.keep, f"{cause}-{bed}-{rng.randrange(10**6):06}")
+            stem = os.path.join(args.keep, f"{number:03}-{cause}-{bed}")
         words = [args.apus, "diagnose", "--netns", A, "--peer-netns", B, "--symptom", SYMPTOM_OF[bed], "--watch", args.watch, "--json"]
         if args.keep:
             words += ["--keep", stem]
@@ -406,7 +409,11 @@ def one(args, cause, rng):
     said = json.loads(done.stdout)
     ranked = [(cause["id"], cause["likelihood_percent"]) for cause in said["causes"]]
     first = "nothing" if said["verdict"] == "nothing_found" else ranked[0][0]
-    return {"cause": cause, "bed": bed, "how": made.how, "first": first, "ranked": ranked[:4], "took_s": round(took, 1)}
+    if args.keep and first == cause:
+        for end in ("here", "peer"):
+            os.remove(f"{stem}.{end}.tar")
+    return {"cause": cause, "bed": bed, "how": made.how, "first": first, "ranked": ranked[:4], "took_s": round(took, 1),
+            "load_average": os.getloadavg()[0]}
 
 
 def main():
@@ -416,28 +423,55 @@ def main():
     parser.add_argument("--causes", default=",".join(CAUSES))
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--watch", default="4s")
-    parser.add_argument("--keep")
-    parser.add_argument("-o", "--output")
+    parser.add_argument("--keep", metavar="DIR", help="keep the recordings of the rounds that were lost")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the results, and go on with those that it has")
+    parser.add_argument("--for", dest="seconds", type=float, default=float("inf"), metavar="SECONDS",
+                        help="begin no round after this time")
     args = parser.parse_args()
     causes = args.causes.split(",")
     if wrong := set(causes) - set(CAUSES):
         parser.error(f"no such cause: {', '.join(sorted(wrong))}; known: {', '.join(CAUSES)}")
     if os.geteuid() or not all(map(shutil.which, ("ip", "ethtool", "taskset", "chrt"))):
         parser.error("needs root, and ip, ethtool, taskset and chrt")
-    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**6)
-    rng = random.Random(seed)
-    plan = [cause for cause in causes for _ in range(args.rounds)]
-    rng.shuffle(plan)
-    results = []
-    for cause in plan:
-        result = one(args, cause, rng)
-        results.append(result)
+    begun = time.monotonic()
+    run = begin_or_go_on(args, causes, parser)
+    plan = planned(run["seed"], causes, args.rounds)
+    for number in range(len(run["results"]), len(plan)):
+        if time.monotonic() - begun > args.seconds:
+            break
+        cause = plan[number]
+        result = one(args, cause, random.Random(f"{run['seed']}/{number}"), number)
+        run["results"].append(result)
         mark = "" if result["first"] == cause else "  <-- LOST"
         print(f"{cause:14} in {result['bed']:12} said {result['first']:14} {result['took_s']:5} s  {result['ranked']}{mark}", file=sys.stderr, flush=True)
-    report(seed, causes, results)
-    if args.output:
-        with open(args.output, "w", encoding="utf-8") as file:
-            json.dump({"seed": seed, "results": results}, file, indent=1)
+        if args.output:
+            with open(args.output + ".new", "w", encoding="utf-8") as file:
+                json.dump(run, file, indent=1)
+            os.replace(args.output + ".new", args.output)
+    if run["results"]:
+        report(run["seed"], causes, run["results"])
+    if left := len(plan) - len(run["results"]):
+        print(f"{left} rounds are left" + ("; the same command goes on" if args.output else ""))
+
+
+def begin_or_go_on(args, causes, parser):
+    """The results so far, which have to be of the same rounds."""
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**6)
+    if not args.output or not os.path.exists(args.output):
+        return {"seed": seed, "causes": causes, "watch": args.watch, "results": []}
+    with open(args.output, encoding="utf-8") as file:
+        run = json.load(file)
+    if (run["causes"], run["watch"]) != (causes, args.watch) or args.seed not in (None, run["seed"]):
+        parser.error(f"{args.output} has other rounds ({run['seed']}, {run['causes']}, {run['watch']}); name another file")
+    return run
+
+
+def planned(seed, causes, rounds):
+    """Each cause once, in random order, then each once more, so that also the first part of it says something of all."""
+    rng, plan = random.Random(seed), []
+    for _ in range(rounds):
+        plan += rng.sample(causes, len(causes))
+    return plan
 
 
 def report(seed, causes, results):
