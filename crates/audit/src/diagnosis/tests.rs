@@ -132,6 +132,13 @@ fn each_cause_has_its_marks() {
             (here.sockets[0].window_limited, here.sockets[0].send_window) = (Some(0.7), Some(4096.0));
             (peer.sockets[0].half_full, peer.sockets[0].receive_limit) = (Some(0.6), Some(8192.0));
         }),
+        ("buffer", SymptomKind::Slow, Some("peer"), |here, peer| {
+            // Two segments in a round trip of 34 us are 681 Mbit/s. The sender is hardly ever seen waiting.
+            let sender = &mut here.sockets[0];
+            (sender.window_limited, sender.send_window) = (Some(0.17), Some(2896.0));
+            (sender.rtt_us, sender.sent_bps, sender.busy) = (Some(34.0), Some(767e6), Some(1.0));
+            (peer.sockets[0].half_full, peer.sockets[0].receive_limit) = (Some(0.02), Some(7532.0));
+        }),
         ("buffer", SymptomKind::Drops, Some("peer"), |_, peer| {
             peer.sockets =
                 vec![Socket { half_full: Some(0.1), receive_limit: Some(16_384.0), drops: 500.0, ..socket("udp") }];
@@ -188,6 +195,20 @@ fn half_of_the_evidence_is_not_enough() {
         }),
     );
     not("buffer", case(SymptomKind::Slow, |_, peer| peer.sockets[0].receive_limit = Some(4096.0)));
+    not(
+        "buffer",
+        case(SymptomKind::Slow, |here, peer| {
+            // A small window that is filled now and then, by a sender that seldom has data; and one that is never full.
+            let sender = &mut here.sockets[0];
+            (sender.send_window, sender.rtt_us, sender.sent_bps) = (Some(2896.0), Some(34.0), Some(600e6));
+            peer.sockets[0].receive_limit = Some(7532.0);
+            let mut other =
+                Socket { busy: Some(1.0), sent_bps: Some(100e6), local_port: 5002, ..here.sockets[0].clone() };
+            other.remote_port = 5002;
+            here.sockets.push(other);
+            peer.sockets.push(Socket { local_port: 5002, remote_port: 5002, ..peer.sockets[0].clone() });
+        }),
+    );
     not(
         "one-queue",
         case(SymptomKind::Slow, |_, peer| {

@@ -124,8 +124,12 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
     let (limited, window) = (sender.window_limited?, sender.send_window?);
     let rtt = sender.rtt_us.filter(|rtt| *rtt > 0.0)?;
     let ceiling = window * 8.0 / rtt * 1e6;
+    // On a short way the window opens again before the sender notices that it waits. That the window is always full shows
+    // in the arithmetic, too: the sender always has data, and sends a window in each round trip.
+    let full_window = sender.sent_bps.unwrap_or(0.0) / ceiling;
+    let filled = grade(full_window, 0.5, 0.8) * grade(sender.busy.unwrap_or(0.0), 0.5, 0.9);
     let hit = Hit::new(
-        97.0 * grade(limited, 0.05, 0.3) * small,
+        97.0 * grade(limited, 0.05, 0.3).max(filled) * small,
         Some(end),
         format!(
             "The receive buffer of port {} ({}) is too small for one round trip of data",
@@ -140,8 +144,14 @@ fn receive_buffer(end: &End, socket: &Socket, sender: Option<&Socket>) -> Option
             "tcp_info, tcpi_rwnd_limited",
         )
         .see(
-            format!("a window of {} per round trip of {} allows at most {}", bytes(window), time(rtt), bits(ceiling)),
-            "tcp_info, tcpi_snd_wnd; arithmetic",
+            format!(
+                "a window of {} per round trip of {} allows about {}; the sender reaches {}",
+                bytes(window),
+                time(rtt),
+                bits(ceiling),
+                bits(sender.sent_bps.unwrap_or(0.0))
+            ),
+            "tcp_info, tcpi_snd_wnd, tcpi_bytes_acked; arithmetic",
         )
         .see(format!("the buffer's limit is {}", bytes(limit)), "sock_diag, SK_MEMINFO_RCVBUF"),
     )
