@@ -282,7 +282,7 @@ fn what_is_lacking_or_wrong_is_said() {
     };
     refused(&Machine::small("steer-none"), &["--cpus", "0", "--policy", "fixed:1GHz"], 3, "no frequency policy");
     refused(&machine, &[], 2, "no CPUs are given");
-    refused(&machine, &["--cpus", "0"], 2, "neither --instance nor --watch is given");
+    refused(&machine, &["--cpus", "0"], 2, "none of --instance, --watch and --branches is given");
     refused(&machine, &["--cpus", "9", "--policy", "fixed:1GHz"], 2, "no frequency policy of this host includes it");
     refused(&machine, &["--cpus", "0", "--policy", "fixed:9GHz"], 2, "CPUs 0 run at 800MHz to 3GHz");
     refused(&machine, &["--cpus", "0", "--watch", "nosuch0"], 3, "cannot watch nosuch0");
