@@ -59,10 +59,10 @@ pub struct Mlr {
     #[arg(long, value_parser = one_of::<Preset>(), default_value_t = Preset::Csit)]
     pub preset: Preset,
     /// Your own goal, instead of the preset; may be given several times. The terms are those of RFC 9971: `final` is
-    /// the duration of a full-length trial [60s], `sum` the total duration of such trials that a verdict needs [60s],
-    /// `loss` the loss ratio that a trial may have [0], `exceed` the share of that duration in which the loss ratio may
-    /// be higher [0], `width` the width of the result relative to it [0.5%], and `initial` the duration of the first
-    /// trials [1s]. Example: `final=1s,sum=21s,loss=0.5%,exceed=50%`.
+    /// the duration of a full-length trial (60s), `sum` the total duration of such trials that a verdict needs (60s),
+    /// `loss` the loss ratio that a trial may have (0), `exceed` the share of that duration in which the loss ratio may
+    /// be higher (0), `width` the width of the result relative to it (0.5%), and `initial` the duration of the first
+    /// trials (1s). The values in parentheses are the defaults. Example: `final=1s,sum=21s,loss=0.5%,exceed=50%`.
     #[arg(long = "goal", value_name = "GOAL", value_parser = goal)]
     pub goals: Vec<Goal>,
     /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.

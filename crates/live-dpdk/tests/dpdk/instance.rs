@@ -212,7 +212,7 @@ fn what_cannot_be_opened_says_what_to_do() {
     let error = start(DpdkPort { burst: 65, ..DpdkPort::new("net_null91") }, sockets);
     assert!(!error.lacks() && error.to_string().contains("1 to 64"), "{error}");
     let error = start(DpdkPort { eal: vec!["-m".into(), "32".into()], ..DpdkPort::new("net_null92") }, sockets);
-    assert!(!error.lacks() && error.to_string().contains("cannot be started anew"), "{error}");
+    assert!(!error.lacks() && error.to_string().contains("cannot be started again"), "{error}");
     let mut small = config("small", vec![dpdk("net_null93")], AppConfig::MacSwap, Mode::Poll);
     small.frame_size = 2048;
     let error = Instance::start(&small).unwrap_err();
