@@ -8,6 +8,7 @@ fn main() {
     println!("cargo::rerun-if-changed=src/shim/shim.c");
     println!("cargo::rerun-if-changed=src/shim/shim.h");
     println!("cargo::rerun-if-changed=src/shim/slots.c");
+    println!("cargo::rerun-if-changed=src/shim/e1000.c");
     // The oldest version that this was built and tested with.
     let found = pkg_config::Config::new().atleast_version("22.11").cargo_metadata(true).probe("libdpdk");
     let libdpdk = match found {
@@ -21,7 +22,11 @@ fn main() {
         }
     };
     let mut build = cc::Build::new();
-    build.files(["src/shim/shim.c", "src/shim/slots.c"]).includes(&libdpdk.include_paths).opt_level(3).debug(true);
+    build
+        .files(["src/shim/shim.c", "src/shim/slots.c", "src/shim/e1000.c"])
+        .includes(&libdpdk.include_paths)
+        .opt_level(3)
+        .debug(true);
     build.define("ALLOW_EXPERIMENTAL_API", None).extra_warnings(true).warnings(true);
     // pkg_config drops what is neither a path nor a definition, but DPDK's inline functions need these two.
     let cflags = std::process::Command::new("pkg-config").args(["--cflags", "libdpdk"]).output();

@@ -90,6 +90,7 @@ struct RawSlots {
 unsafe extern "C" {
     fn apus_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
     fn apus_version() -> *const c_char;
+    fn apus_errno() -> c_int;
     fn apus_thread_begin() -> c_int;
     fn apus_thread_end();
     fn apus_slots_new(base: *mut c_void, len: usize, slot_size: u32, physical: c_int) -> *mut RawSlots;
@@ -175,7 +176,8 @@ impl RawPool {
         let raw = unsafe { apus_slots_new(base.cast(), len, pool.frame_size(), c_int::from(physical)) };
         match NonNull::new(raw) {
             Some(raw) => Ok(Self { raw, lent: AtomicUsize::new(0), memory }),
-            None => Err(io::Error::other("DPDK has too little memory for a mempool")),
+            // SAFETY: returns a number of this thread.
+            None => Err(io::Error::from_raw_os_error(unsafe { apus_errno() })),
         }
     }
 

@@ -77,6 +77,7 @@ pub struct Vm {
     base: Base,
     cpus: usize,
     virtual_time: bool,
+    iommu: bool,
     power: Power,
     /// Each card, with the tap that its cable leads to; `None` leads it to a [`Wire`].
     nics: Vec<(Nic, Option<String>)>,
@@ -103,6 +104,7 @@ impl Vm {
             base: Base::get(cache)?,
             cpus: 1,
             virtual_time: false,
+            iommu: false,
             power: Power::default(),
             nics: Vec::new(),
             ports: Vec::new(),
@@ -153,6 +155,14 @@ impl Vm {
         self
     }
 
+    /// Adds an IOMMU (Intel VT-d), which vfio-pci needs. The modules are `vfio_pci` and `vfio_iommu_type1`; the latter
+    /// needs the kernel argument `vfio_iommu_type1.allow_unsafe_interrupts=1`, because the emulation does not remap
+    /// interrupts.
+    pub fn iommu(mut self) -> Self {
+        self.iommu = true;
+        self
+    }
+
     /// Adds a channel between guest and host (virtio-serial): `/dev/virtio-ports/NAME` in the guest, [`Guest::port`]
     /// on the host.
     pub fn port(mut self, name: &str) -> Self {
@@ -173,7 +183,7 @@ impl Vm {
     }
 
     /// Adds a program of this host with the shared objects that it needs: a path, or a name to search for. In the
-    /// guest it is in the PATH.
+    /// guest it is in `/usr/bin`, which is in the PATH. The path of a shared object does the same for a plug-in.
     pub fn program(mut self, program: impl AsRef<Path>) -> Self {
         self.programs.push(program.as_ref().to_owned());
         self
@@ -255,6 +265,10 @@ impl Vm {
         let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
         add("-nodefaults -no-user-config -display none -no-reboot -serial file:console.log");
         add("-cpu Skylake-Server -machine q35");
+        if self.iommu {
+            // Before the devices that it is to see.
+            add("-device intel-iommu,caching-mode=on");
+        }
         add(if self.virtual_time {
             "-accel tcg,thread=single -icount shift=2,sleep=off"
         } else {
@@ -315,6 +329,9 @@ impl Vm {
         let mut line = KERNEL_ARGUMENTS.to_owned();
         if let Some(address) = self.power.firmware {
             line += &format!(" memmap=64K${address:#x}");
+        }
+        if self.iommu {
+            line += " intel_iommu=on";
         }
         for words in &self.arguments {
             line += " ";

@@ -43,8 +43,13 @@ impl Nic {
 
 /// QEMU's trace events for the interrupts of an 82574, immediate and after the moderation interval;
 /// hw/net/trace-events.
-pub(super) const TRACED: [&str; 3] =
-    ["e1000e_irq_eitr_set", "e1000e_irq_msix_notify_vec", "e1000e_irq_msix_notify_postponed_vec"];
+pub(super) const TRACED: [&str; 5] = [
+    "e1000e_irq_eitr_set",
+    "e1000e_irq_msix_notify_vec",
+    "e1000e_irq_msix_notify_postponed_vec",
+    "e1000e_irq_msi_notify",
+    "e1000e_irq_legacy_notify",
+];
 
 /// A moderation interval that the guest set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +165,10 @@ pub struct Interrupts {
     pub moderation: Vec<Moderation>,
     /// Number of interrupts by MSI-X vector.
     pub raised: [u64; 5],
+    /// Number of MSI interrupts.
+    pub msi: u64,
+    /// How often the interrupt line rose.
+    pub line: u64,
 }
 
 /// Sets the flag even if the work panics; otherwise the scope would wait forever.
@@ -210,17 +219,18 @@ impl Trace {
 /// built so; others are QEMU's own messages.
 fn parse(trace: &str) -> Result<Interrupts, Error> {
     let mut seen = Interrupts::default();
+    let mut high = false;
     for line in trace.lines() {
         let Some((event, text)) = line.split_once("e1000e_irq_").and_then(|(_, event)| event.split_once(' ')) else {
             continue;
         };
-        understand(event, text, &mut seen)
+        understand(event, text, &mut seen, &mut high)
             .ok_or_else(|| Error::invalid("QEMU's trace", format!("this line is not understood: {line}")))?;
     }
     Ok(seen)
 }
 
-fn understand(event: &str, text: &str, seen: &mut Interrupts) -> Option<()> {
+fn understand(event: &str, text: &str, seen: &mut Interrupts, high: &mut bool) -> Option<()> {
     match event {
         "eitr_set" => {
             let (vector, value) = text.strip_prefix("EITR[")?.split_once("] = ")?;
@@ -234,6 +244,13 @@ fn understand(event: &str, text: &str, seen: &mut Interrupts) -> Option<()> {
         "msix_notify_postponed_vec" => {
             let vector = text.strip_prefix("Sending MSI-X postponed by EITR[")?.strip_suffix(']')?;
             *seen.raised.get_mut(vector.parse::<usize>().ok()?)? += 1;
+        }
+        "msi_notify" => seen.msi += 1,
+        "legacy_notify" => {
+            // Also written when the line is set to the state that it has.
+            let now = text.strip_prefix("IRQ line state: ")?.parse::<u8>().ok()? != 0;
+            seen.line += u64::from(now && !*high);
+            *high = now;
         }
         _ => return None,
     }
@@ -249,11 +266,14 @@ mod tests {
         let seen = parse(
             "e1000e_irq_eitr_set EITR[0] = 488\n12@1.6:e1000e_irq_msix_notify_vec MSI-X notify vector 0x0\n\
              12@1.7:e1000e_irq_msix_notify_vec MSI-X notify vector 0x2\n\
-             12@1.8:e1000e_irq_msix_notify_postponed_vec Sending MSI-X postponed by EITR[0]\nqemu: something else\n",
+             12@1.8:e1000e_irq_msix_notify_postponed_vec Sending MSI-X postponed by EITR[0]\nqemu: something else\n\
+             12@1.9:e1000e_irq_msi_notify MSI notify 0x80\n\
+             12@2.1:e1000e_irq_legacy_notify IRQ line state: 1\n\
+             12@2.1:e1000e_irq_legacy_notify IRQ line state: 1\n12@2.2:e1000e_irq_legacy_notify IRQ line state: 0\n",
         )
         .unwrap();
         assert_eq!(seen.moderation, [Moderation { vector: 0, interval: Nanos::from_nanos(124_928) }]);
-        assert_eq!(seen.raised, [2, 0, 1, 0, 0]);
+        assert_eq!((seen.raised, seen.msi, seen.line), ([2, 0, 1, 0, 0], 1, 1));
         for bad in ["eitr_set EITR[0] = many", "eitr_set EITR[", "msix_notify_vec MSI-X notify vector 0x9", "else x"] {
             assert!(parse(&format!("1@2:e1000e_irq_{bad}\n")).is_err(), "{bad}");
         }

@@ -5,6 +5,8 @@
 mod along;
 /// Interrupt moderation and affinity, refusals, an isolated partition, registers.
 mod devices;
+/// Ports of DPDK drivers: receive interrupts of a NIC that is bound to vfio-pci or uio.
+mod dpdk;
 /// What `apus audit --fix` writes: applied to the guest it was written for, and rolled back without a trace.
 mod fixes;
 /// A guest that forwards, measured from outside.
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         &guests::ALONE,
         &power_steer::ALONE,
         &forward::ALONE,
+        &dpdk::ALONE,
         figures,
     ]
     .concat();

@@ -29,6 +29,12 @@ const char *apus_version(void)
 	return rte_version();
 }
 
+/* Why the last call of this thread failed that has no other way to say so. */
+int apus_errno(void)
+{
+	return rte_errno;
+}
+
 /* Gives the calling thread an lcore's number, and with it a cache of the mempool. */
 int apus_thread_begin(void)
 {
@@ -148,9 +154,13 @@ int apus_port_map(uint16_t port, struct apus_slots *slots)
 		return 0; /* addresses come with each buffer */
 	if (rte_extmem_register(slots->base, slots->len, NULL, 0, 4096) < 0 && rte_errno != EEXIST)
 		return -rte_errno;
-	result = rte_dev_dma_map(known.device, slots->base, (uint64_t)(uintptr_t)slots->base, slots->len);
-	/* A bus that has no IOMMU to program says that it does not support this. */
-	return result < 0 && rte_errno != EEXIST && rte_errno != ENOTSUP ? -rte_errno : 0;
+	rte_errno = 0;
+	if (rte_dev_dma_map(known.device, slots->base, slots->iova, slots->len) == 0)
+		return 0;
+	/* A bus that has no IOMMU to program says that it does not support this. A bus that has one may give no reason. */
+	if (rte_errno == EEXIST || rte_errno == ENOTSUP)
+		return 0;
+	return rte_errno != 0 ? -rte_errno : -EIO;
 }
 
 int apus_port_start(uint16_t port)
@@ -222,8 +232,11 @@ static int enable(uint16_t port, uint16_t queue)
  * would miss frames. `epoll` serves to read event descriptors, which is different for each kind of interrupt. */
 int apus_queue_wakes(uint16_t port, uint16_t queue, int epoll)
 {
-	int result = rte_eth_dev_rx_intr_ctl_q(port, queue, epoll, RTE_INTR_EVENT_ADD, NULL);
+	int result = apus_e1000_begin(port);
 
+	if (result < 0)
+		return result;
+	result = rte_eth_dev_rx_intr_ctl_q(port, queue, epoll, RTE_INTR_EVENT_ADD, NULL);
 	if (result < 0)
 		return result;
 	result = enable(port, queue);

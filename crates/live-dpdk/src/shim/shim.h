@@ -39,6 +39,7 @@ struct apus_slots;
 
 int apus_eal_init(int argc, char **argv);
 const char *apus_version(void);
+int apus_errno(void);
 int apus_thread_begin(void);
 void apus_thread_end(void);
 
@@ -62,6 +63,9 @@ void apus_port_close(uint16_t port);
 int apus_port_link(uint16_t port);
 int apus_port_removed(uint16_t port);
 int apus_port_stats(uint16_t port, struct apus_port_stats *stats);
+
+/* Prepares the receive interrupts of a port of net_e1000_em, for shim.c. Fails if they would not come. */
+int apus_e1000_begin(uint16_t port);
 
 int apus_queue_wakes(uint16_t port, uint16_t queue, int epoll);
 int apus_queue_arm(uint16_t port, uint16_t queue, int epoll);

@@ -96,11 +96,43 @@ RTE_MEMPOOL_REGISTER_OPS(ops);
 void apus_slots_format(const struct apus_slots *slots, struct rte_mbuf *mbuf)
 {
 	struct rte_mempool_objhdr *header = (struct rte_mempool_objhdr *)mbuf - 1;
+	size_t at = (uint8_t *)mbuf - slots->base;
 
 	memset(header, 0, sizeof(*header));
 	header->mp = slots->pool;
-	header->iova = slots->physical ? rte_mem_virt2iova(mbuf) : (rte_iova_t)(uintptr_t)mbuf;
+	header->iova = slots->iova + at;
+	if (slots->addresses != NULL)
+		header->iova = slots->addresses[at >> slots->shift] + (at & (((size_t)1 << slots->shift) - 1));
 	rte_pktmbuf_init(slots->pool, NULL, mbuf, 0);
+}
+
+/* Looks up the physical address of each slot. Later it could not be done: workers lack the privilege for it. */
+static int look_up(struct apus_slots *slots)
+{
+	slots->addresses = calloc(slots->size, sizeof(*slots->addresses));
+	if (slots->addresses == NULL)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < slots->size; i++) {
+		volatile uint8_t *slot = slots->base + ((size_t)i << slots->shift);
+
+		(void)*slot; /* a page has an address once it was used */
+		slots->addresses[i] = rte_mem_virt2iova((const void *)slot);
+		if (slots->addresses[i] == RTE_BAD_IOVA)
+			return -EPERM;
+	}
+	return 0;
+}
+
+/* Addresses for DMA through an IOMMU. Below 4 GiB, because an IOMMU may have only 39 bits, and the pool's own address has 47.
+ * DPDK's own memory is above (EAL's base address), and the range for interrupts is not in between (0xfee00000). */
+static rte_iova_t reserve(void *base, size_t len)
+{
+	static const rte_iova_t first = 0x40000000, end = 0xc0000000, alignment = 0x200000;
+	static rte_iova_t used;
+	rte_iova_t all = RTE_ALIGN_CEIL((rte_iova_t)len, alignment);
+	rte_iova_t at = __atomic_fetch_add(&used, all, __ATOMIC_RELAXED);
+
+	return first + at + all <= end ? first + at : (rte_iova_t)(uintptr_t)base;
 }
 
 struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, int physical)
@@ -113,6 +145,7 @@ struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, in
 	};
 	struct apus_slots *slots;
 	char name[RTE_MEMPOOL_NAMESIZE];
+	int result;
 
 	slots = calloc(1, sizeof(*slots) + size * sizeof(void *));
 	if (slots == NULL) {
@@ -123,24 +156,30 @@ struct apus_slots *apus_slots_new(void *base, size_t len, uint32_t slot_size, in
 	slots->len = len;
 	slots->size = size;
 	slots->shift = __builtin_ctz(slot_size);
-	slots->physical = physical;
 	rte_spinlock_init(&slots->lock);
+	slots->iova = rte_eal_iova_mode() == RTE_IOVA_VA ? reserve(base, len) : (rte_iova_t)(uintptr_t)base;
+	result = physical && rte_eal_iova_mode() == RTE_IOVA_PA ? look_up(slots) : 0;
+	if (result < 0)
+		goto failed;
 	snprintf(name, sizeof(name), "apus_%u", __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
 	slots->pool = rte_mempool_create_empty(name, size, object - sizeof(struct rte_mempool_objhdr), CACHE,
 					       sizeof(private), rte_socket_id(), RTE_MEMPOOL_F_NO_SPREAD);
-	if (slots->pool == NULL)
-		goto failed;
-	if (rte_mempool_set_ops_byname(slots->pool, OPS, slots) < 0)
-		goto failed;
-	rte_pktmbuf_pool_init(slots->pool, &private);
-	if (rte_mempool_populate_iova(slots->pool, base, physical ? RTE_BAD_IOVA : (rte_iova_t)(uintptr_t)base, len, NULL,
-				      NULL) != (int)size) {
-		rte_errno = EINVAL;
+	if (slots->pool == NULL) {
+		result = -rte_errno;
 		goto failed;
 	}
-	return slots;
+	result = rte_mempool_set_ops_byname(slots->pool, OPS, slots);
+	if (result < 0)
+		goto failed;
+	rte_pktmbuf_pool_init(slots->pool, &private);
+	result = rte_mempool_populate_iova(slots->pool, base, slots->addresses != NULL ? RTE_BAD_IOVA : slots->iova, len, NULL,
+					   NULL);
+	if (result == (int)size)
+		return slots;
 failed:
+	rte_errno = result < 0 ? -result : EINVAL;
 	rte_mempool_free(slots->pool);
+	free(slots->addresses);
 	free(slots);
 	return NULL;
 }
@@ -196,5 +235,6 @@ uint32_t apus_slots_room(const struct apus_slots *slots)
 void apus_slots_delete(struct apus_slots *slots)
 {
 	rte_mempool_free(slots->pool);
+	free(slots->addresses);
 	free(slots);
 }

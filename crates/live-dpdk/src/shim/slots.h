@@ -18,7 +18,8 @@ struct apus_slots {
 	uint32_t shift; /* log2 of a slot's size */
 	uint32_t count; /* entries of `stack` */
 	uint32_t size;  /* number of slots */
-	int physical;
+	rte_iova_t iova;       /* address of `base` for DMA through an IOMMU */
+	rte_iova_t *addresses; /* physical address of each slot, for DMA without an IOMMU; otherwise NULL */
 	rte_spinlock_t lock;
 	void *stack[];
 };
