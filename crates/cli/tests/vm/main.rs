@@ -57,7 +57,8 @@ fn main() -> ExitCode {
     ]
     .concat();
     // Figures of a machine that does nothing else, and minutes long.
-    let figures: &[_] = if std::env::var_os("APUS_LONG_TESTS").is_some() { &modes::ALONE } else { &[] };
+    let long = std::env::var_os("APUS_LONG_TESTS").is_some();
+    let figures = if long { [&modes::ALONE[..], &dpdk::ALONE].concat() } else { Vec::new() };
     let alone = [
         &reboot::TESTS[..],
         &probe::ALONE,
@@ -65,8 +66,7 @@ fn main() -> ExitCode {
         &guests::ALONE,
         &power_steer::ALONE,
         &forward::ALONE,
-        &dpdk::ALONE,
-        figures,
+        &figures,
     ]
     .concat();
     harness::run(vm, &on_shared, &alone)
