@@ -441,7 +441,7 @@ eth4 = true
         let twice = mistakes("[interface.eth0]\n[interface.eth0]\n");
         assert!(twice[0].starts_with("f:2:"), "{twice:?}");
         for empty in ["", "# nothing\n", "[defaults]\n", "[interface]\n"] {
-            assert!(mistakes(empty)[0].contains("no interface to steer"), "{empty:?}");
+            assert!(mistakes(empty)[0].contains("it lists no interface"), "{empty:?}");
         }
         // A column counts characters, not bytes.
         assert_eq!(mistakes("[interface.\"ü:\"]\n")[0].split(':').nth(2), Some("12"));

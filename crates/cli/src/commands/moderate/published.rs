@@ -432,7 +432,7 @@ mod tests {
         let in_the_way = root.0.join(format!(".{}", name(std::process::id())));
         fs::create_dir(&in_the_way).unwrap();
         let told = published.publish(&document(Vec::new())).unwrap();
-        assert!(told.contains("cannot be written"), "{told}");
+        assert!(told.contains("cannot write"), "{told}");
         assert_eq!(published.publish(&document(Vec::new())), None);
         fs::remove_dir(&in_the_way).unwrap();
         assert_eq!(published.publish(&document(Vec::new())), None);
