@@ -12,31 +12,32 @@ use units::{Nanos, PacketRate};
 use crate::error::{Code, fail};
 use crate::types::{APUS_KEEP_TIMER_SLACK, Config, Wakes};
 
-/// Default maximum length of a block: as in `apus run`.
+/// Default maximum length of a blocking wait, the same as in `apus run`.
 const LONGEST_BLOCK: Nanos = live::worker::HEALTH_INTERVAL;
-/// Longest block that a configuration can set. Longer blocks would save nothing.
+/// Largest value that a configuration can set for the maximum length of a blocking wait. Longer waits would save
+/// nothing.
 const LONGEST_BLOCK_MOST: Nanos = Nanos::from_secs(3600);
 
-/// A checked configuration.
+/// An `apus_config` that has been checked.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The mode with its goal and loss bound.
+    /// The wait policy, with its latency goal and loss bound.
     pub mode: Mode,
-    /// What can end a block.
+    /// What can end a blocking wait early.
     pub wakes: Wakes,
-    /// What waits cost on this platform. `None` without a platform profile.
+    /// What waiting costs on this host, from the platform profile. `None` if the configuration names no profile.
     pub costs: Option<WakeCosts>,
-    /// Maximum length of a block.
+    /// Maximum length of a blocking wait.
     pub longest_block: Nanos,
     /// Maximum number of packets that the loop takes in one poll. 0: no limit.
     pub burst: u32,
-    /// Whether the thread's timer slack stays as it is.
+    /// Whether to leave the thread's timer slack unchanged.
     pub keep_slack: bool,
-    /// Identity of the loop in telemetry. `None`: no telemetry.
+    /// How the loop appears in telemetry. `None` if it publishes no telemetry.
     pub shown: Option<Shown>,
 }
 
-/// Identity of the loop in telemetry.
+/// How the loop appears in telemetry.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // as in `apus_config`
 pub struct Shown {
@@ -48,8 +49,8 @@ pub struct Shown {
 }
 
 impl Settings {
-    /// Creates a policy that knows only the costs of the profile, if there is one. `interrupts`: whether a packet can
-    /// end a block.
+    /// Creates a policy. The only wait costs that it knows are those of the platform profile, if there is one.
+    /// `interrupts` says whether an arriving packet can end a blocking wait.
     pub fn policy<C>(&self, interrupts: bool) -> Policy<C> {
         let mode = match self.mode {
             Mode::Adaptive(config) => Mode::Adaptive(policy::wait::AdaptiveConfig { interrupts, ..config }),
@@ -63,8 +64,8 @@ impl Settings {
     /// Reads and checks a configuration.
     ///
     /// # Safety
-    /// `config` is NULL or points to as many readable bytes as its first field says, and each text in it is NULL or
-    /// ends with a zero.
+    /// `config` is NULL, or points to at least as many readable bytes as its `size` field says. Each string in it is
+    /// NULL or NUL-terminated.
     pub unsafe fn read(config: *const Config) -> Result<Self, Code> {
         // SAFETY: as the caller promises.
         let config = unsafe { copied(config)? };
@@ -124,14 +125,14 @@ impl Settings {
     }
 }
 
-/// Copies the configuration. A caller that was built with a newer header may have set fields that this library lacks,
-/// which is an error unless they are 0.
+/// Copies the configuration. A caller built with a newer header may have set fields that this library lacks; this is an
+/// error unless these fields are 0.
 ///
 /// # Safety
-/// `config` is NULL or points to as many readable bytes as its first field says.
+/// `config` is NULL, or points to at least as many readable bytes as its first field says.
 unsafe fn copied(config: *const Config) -> Result<Config, Code> {
     const OURS: usize = size_of::<Config>();
-    /// No header will ever have a larger one. Of a wrong size no more than this is read.
+    /// Largest accepted `size` in bytes. No version of the header will have a larger structure.
     const MOST: usize = 4096;
     if config.is_null() {
         return Err(fail(Code::Null, "config is NULL"));
@@ -157,7 +158,7 @@ unsafe fn copied(config: *const Config) -> Result<Config, Code> {
 }
 
 /// # Safety
-/// `at` is NULL or a text that ends with a zero.
+/// `at` is NULL or a NUL-terminated string.
 unsafe fn text<'a>(at: *const c_char, field: &str) -> Result<Option<&'a str>, Code> {
     if at.is_null() {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! The low level: a policy that decides from the caller's observations. No clock, no allocation, no system call.
+//! The low level: a policy that decides how to wait from what the caller observed. It reads no clock, allocates no
+//! memory and makes no system call.
 
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, WaitKind, WaitPolicy};
 use units::{Clock, Instant, Nanos};
@@ -9,13 +10,12 @@ use crate::types::{APUS_MAX_QUEUES, APUS_NEVER, APUS_UNKNOWN, DecisionOut, Ended
 
 /// Latest time that callers may pass, in ns: 146 years. Beyond it, sums of times could overflow.
 pub const LATEST: u64 = 1 << 62;
-/// Maximum number of packets of a poll that are reported to the policy. Rings have at most a few thousand.
+/// Maximum number of packets per poll that are reported to the policy. Rings have at most a few thousand entries.
 const MOST_PACKETS: u32 = 1 << 16;
-/// Longer waits are reported to the policy as if they had taken this long: the machine was suspended, or the process
-/// was stopped.
+/// A longer wait is reported to the policy as this long, because the machine was suspended or the process was stopped.
 const LONGEST: Nanos = Nanos::from_secs(3600);
 
-/// The caller's clock: any clock that never goes backwards.
+/// Marker for times of the caller's clock, which can be any clock that never goes backwards.
 #[derive(Debug)]
 pub enum Callers {}
 impl Clock for Callers {}
@@ -28,12 +28,12 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// Creates a policy without observations.
+    /// Creates a policy that has observed nothing yet.
     pub fn new(settings: &Settings) -> Self {
         Self { policy: settings.policy(settings.wakes != Wakes::Nothing), now: Instant::ORIGIN }
     }
 
-    /// Decides after a poll of all queues. An error leaves the policy as it was.
+    /// Decides how to wait after a poll of all queues. If it returns an error, the policy is unchanged.
     pub fn decide(&mut self, now_ns: u64, queues: &[QueueIn], ended: Option<&EndedIn>) -> Result<DecisionOut, Code> {
         let now = instant(now_ns, "now_ns")?;
         if now < self.now {
@@ -55,7 +55,7 @@ impl Decider {
     }
 }
 
-/// The observations of all queues of a poll, in fixed memory.
+/// What one poll observed on all queues, in fixed memory.
 #[derive(Debug)]
 pub struct Seen<C> {
     queues: [Queue<C>; APUS_MAX_QUEUES],
@@ -63,12 +63,12 @@ pub struct Seen<C> {
 }
 
 impl<C> Seen<C> {
-    /// No queue yet.
+    /// Creates an empty set of observations.
     pub fn none() -> Self {
         Self { queues: [Queue { received: 0, fill: 0, arrivals: None }; APUS_MAX_QUEUES], count: 0 }
     }
 
-    /// The queues so far.
+    /// The observations added so far, one per queue.
     pub fn queues(&self) -> &[Queue<C>] {
         &self.queues[..self.count]
     }
@@ -165,7 +165,8 @@ fn wait<C>(ended: &EndedIn, now: Instant<C>) -> Result<Ended<C>, Code> {
     Ok(Ended { action, began, ended: end, spent, idle: Nanos::from_nanos(idle_ns).min(spent.unwrap_or(Nanos::ZERO)) })
 }
 
-/// The action of this kind that began at `began` and was to end at `until`. `None` if it needs an end and has none.
+/// The wait of this kind that began at `began` and was due to end at `until`. `None` if this kind needs an end and
+/// `until` is `None`.
 pub fn action<C>(kind: WaitKind, began: Instant<C>, until: Option<Instant<C>>) -> Option<Action<C>> {
     Some(match kind {
         WaitKind::Poll => Action::Poll,
@@ -175,7 +176,7 @@ pub fn action<C>(kind: WaitKind, began: Instant<C>, until: Option<Instant<C>>) -
     })
 }
 
-/// A decision in C's words.
+/// Converts a decision into its C structure. `now` is the time of the decision.
 pub fn told<C>(decision: &Decision<C>, now: Instant<C>) -> DecisionOut {
     DecisionOut {
         until_ns: decision.action.until(now).map_or(APUS_NEVER, Instant::as_nanos),
@@ -184,7 +185,7 @@ pub fn told<C>(decision: &Decision<C>, now: Instant<C>) -> DecisionOut {
     }
 }
 
-/// The kind of this number.
+/// The kind of wait with this number in `apus.h`. `None` if the number is unknown.
 pub fn kind_of(number: u32) -> Option<WaitKind> {
     WaitKind::ALL.get(number as usize).copied()
 }

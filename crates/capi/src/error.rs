@@ -11,9 +11,9 @@ units::named! {
     pub enum Code {
         /// A pointer that must not be NULL is NULL.
         Null = "null",
-        /// No handle, or a freed one.
+        /// The argument is not a valid handle, or the handle was freed.
         Handle = "handle",
-        /// The handle is in use by another call at this moment.
+        /// Another call is using the handle right now.
         Busy = "busy",
         /// The waiter belongs to another thread or process.
         Thread = "thread",
@@ -23,30 +23,30 @@ units::named! {
         Config = "config",
         /// The platform profile cannot be read or used.
         Profile = "profile",
-        /// What was seen contradicts itself, or has a value out of range.
+        /// The reported observations contradict each other, or a value is out of range.
         Observation = "observation",
         /// Time went backwards, or is out of range.
         Time = "time",
-        /// The two halves of a wait were not called in turn.
+        /// The two halves of a wait, `apus_wait_begin` and `apus_wait_end`, were not called alternately.
         Order = "order",
-        /// No handle, descriptor or queue more is possible.
+        /// The maximum number of handles, descriptors or queues is reached.
         Limit = "limit",
-        /// This CPU or kernel lacks what was asked for.
+        /// This CPU or kernel does not support the requested feature.
         Unsupported = "unsupported",
-        /// The operating system refused.
+        /// A system call failed.
         System = "system",
-        /// A fault of libapus.
+        /// A bug in libapus.
         Internal = "internal",
     }
 }
 
 impl Code {
-    /// The value that functions return: negative.
+    /// The negative number that functions return for this error.
     pub const fn returned(self) -> c_int {
         -1 - (self as c_int)
     }
 
-    /// A sentence about it, for `apus_strerror`.
+    /// A sentence that describes the error, for `apus_strerror`.
     pub const fn text(self) -> &'static CStr {
         match self {
             Self::Null => c"a pointer that must not be NULL is NULL",

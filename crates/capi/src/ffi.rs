@@ -15,9 +15,9 @@ use crate::waiter::Waiter;
 static POLICIES: Table<Decider> = Table::new();
 static WAITERS: Table<Waiter> = Table::new();
 
-/// A handle of a policy.
+/// Handle of a policy.
 pub type PolicyHandle = *mut Place<Decider>;
-/// A handle of a waiter.
+/// Handle of a waiter.
 pub type WaiterHandle = *mut Place<Waiter>;
 
 fn returned(result: Result<c_int, Code>) -> c_int {
@@ -64,7 +64,7 @@ pub extern "C" fn apus_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The number in the soname.
+/// The ABI version: the number in the library's soname.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_abi() -> u32 {
     APUS_ABI
@@ -101,7 +101,7 @@ pub extern "C" fn apus_kind_name(kind: u32) -> *const c_char {
     KINDS.get(kind as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// Returns the name of a reason, or NULL if the number is unknown.
+/// Returns the name of the reason for a decision, or NULL if the number is unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_reason_name(reason: u32) -> *const c_char {
     REASONS.get(reason as usize).map_or(std::ptr::null(), |name| name.as_ptr())
@@ -199,19 +199,19 @@ pub extern "C" fn apus_waiter_free(waiter: WaiterHandle) -> c_int {
     returned(guarded(|| WAITERS.remove(waiter).map(|_| 0)))
 }
 
-/// Adds a descriptor whose readiness ends blocks.
+/// Adds a file descriptor. A blocking wait ends when the descriptor becomes readable.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_watch(waiter: WaiterHandle, fd: c_int) -> c_int {
     returned(WAITERS.with(waiter, |waiter| waiter.watch(fd).map(|()| 0)))
 }
 
-/// Removes a descriptor.
+/// Removes a watched file descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_unwatch(waiter: WaiterHandle, fd: c_int) -> c_int {
     returned(WAITERS.with(waiter, |waiter| waiter.unwatch(fd).map(|()| 0)))
 }
 
-/// Sets what can end a block.
+/// Sets what can end a blocking wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_set_wakes(waiter: WaiterHandle, wakes: u32) -> c_int {
     returned(WAITERS.with(waiter, |waiter| {
@@ -221,7 +221,7 @@ pub extern "C" fn apus_set_wakes(waiter: WaiterHandle, wakes: u32) -> c_int {
     }))
 }
 
-/// Sets or removes the memory whose change ends blocks.
+/// Sets or removes the memory word whose change ends a blocking wait.
 ///
 /// # Safety
 /// As `apus.h` says: `address` stays readable until it is replaced or the waiter is freed.
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn apus_wait_queues(
     }))
 }
 
-/// The first half of a wait.
+/// The first half of a wait: decides how to wait. The caller carries the decision out, and then calls `apus_wait_end`.
 ///
 /// # Safety
 /// As `apus.h` says: `queues` points to `count` queues, `decision` to a decision.
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn apus_wait_begin(
     }))
 }
 
-/// The second half of a wait.
+/// The second half of a wait: records how the caller waited.
 ///
 /// # Safety
 /// As `apus.h` says: `done` is NULL or points to an `apus_done`.
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn apus_wait_end(waiter: WaiterHandle, kind: u32, until_ns
     }))
 }
 
-/// Adds to the counters in telemetry.
+/// Adds to the loop's counters in telemetry.
 #[unsafe(no_mangle)]
 pub extern "C" fn apus_count(
     waiter: WaiterHandle,

@@ -1,13 +1,13 @@
-//! Handles that can be checked: places in a fixed table, never freed memory.
+//! Handles that can be validated: each is the address of a slot in a fixed table whose memory is never freed.
 //!
 //! ```text
 //!   Free ──► Idle ◄──► Busy          Busy ──► Broken ──► Free    (a panic in the call)
 //!    ▲        │
 //!    └────────┘ freed                 a place is used again only after all others
 //! ```
-//! C code can pass anything as a handle. A pointer into the table is checked by its address and by the place's state;
-//! any other pointer is never followed. A freed handle is recognised until its place is used again, which takes as many
-//! new handles as the table has free places.
+//! C code can pass anything as a handle. A pointer into the table is checked by its address and by the state of its
+//! slot; any other pointer is never dereferenced. A freed handle is recognised until its slot is used again. All other
+//! free slots are used before that one.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ const IDLE: u32 = 1;
 const BUSY: u32 = 2;
 const BROKEN: u32 = 3;
 
-/// One slot of a [`Table`]. Its address is the handle.
+/// One slot of a [`Table`]. The handle is the slot's address.
 #[derive(Debug)]
 pub struct Place<T> {
     state: AtomicU32,

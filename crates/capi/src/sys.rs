@@ -1,4 +1,5 @@
-//! Waits that neither `live` nor rustix has: poll(2) on numbers that the caller may have closed, and `umwait`.
+//! Waits that neither the crate `live` nor rustix offers: poll(2) on descriptors that the caller may already have
+//! closed, and `umwait`.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -29,7 +30,7 @@ pub fn process() -> u32 {
     }
 }
 
-/// The clock and the waits, with libc only. Those of the crate `live` do not run under valgrind (see
+/// Reads the clock and waits through libc only. The counterparts in the crate `live` do not run under valgrind (see
 /// `live::telemetry`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LibcCpu;
@@ -42,8 +43,8 @@ impl LibcCpu {
         (read == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// The queue with stamps of `CLOCK_MONOTONIC` instead of `CLOCK_REALTIME`: each is as long ago by the one clock as by
-    /// the other. If the real time was set meanwhile, they are wrong by that much.
+    /// Converts the queue's time stamps from `CLOCK_REALTIME` to `CLOCK_MONOTONIC`: each stamp keeps its age. If the
+    /// real-time clock was set after a packet was stamped, its result is off by that step.
     pub fn monotonic_stamps(mut queue: QueueIn) -> QueueIn {
         if queue.stamped == Stamped::Realtime as u32
             && let Some(real) = Self::clock(libc::CLOCK_REALTIME)
@@ -120,7 +121,7 @@ impl Shared {
     }
 }
 
-/// The descriptors that a waiter watches.
+/// The file descriptors that a waiter watches.
 #[derive(Debug)]
 pub struct Watched {
     set: [libc::pollfd; APUS_MAX_QUEUES],
@@ -133,17 +134,17 @@ impl Watched {
         Self { set: [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; APUS_MAX_QUEUES], count: 0 }
     }
 
-    /// Number of descriptors.
+    /// Number of watched descriptors.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether no descriptor is watched.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Adds an open descriptor.
+    /// Adds an open file descriptor.
     pub fn add(&mut self, fd: i32) -> Result<(), Code> {
         // SAFETY: F_GETFD takes a number and reads no memory.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
@@ -160,7 +161,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Removes a descriptor.
+    /// Removes a file descriptor.
     pub fn remove(&mut self, fd: i32) -> Result<(), Code> {
         let at = self.set[..self.count].iter().position(|at| at.fd == fd);
         let at = at.ok_or_else(|| fail(Code::Config, format_args!("descriptor {fd} is not watched")))?;
@@ -169,7 +170,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Gives up the core until a descriptor is readable, a signal arrives, or `span` is over.
+    /// Blocks the thread until a descriptor is readable, a signal arrives, or `span` has passed.
     pub fn block(&mut self, span: Nanos) -> Woken {
         let time = timespec(span.as_nanos());
         let set = &mut self.set[..self.count];
@@ -199,7 +200,7 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Memory that ends a wait when `(*address & mask) != value`.
+    /// Watches the memory at `address`. A wait ends when `(*address & mask) != value`.
     ///
     /// # Safety
     /// `address` stays readable as long as the waiter uses it.
@@ -227,7 +228,8 @@ pub struct Waitpkg {
 }
 
 impl Waitpkg {
-    /// `None` if this CPU lacks the instructions, or does not report the rate of its counter (CPUID leaf 15h).
+    /// Checks whether this CPU has the instructions. `None` if it lacks them, or does not report the rate of its time
+    /// stamp counter (CPUID leaf 15h).
     #[cfg(target_arch = "x86_64")]
     pub fn here() -> Option<Self> {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -242,7 +244,7 @@ impl Waitpkg {
         (hertz > 0).then_some(Self { hertz })
     }
 
-    /// Other CPUs have no such instructions.
+    /// Always `None`: only x86-64 CPUs have these instructions.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn here() -> Option<Self> {
         None
@@ -289,7 +291,7 @@ impl Waitpkg {
         }
     }
 
-    /// Other CPUs have no such instructions, and no value of this type.
+    /// Never called: the type has no values on CPUs other than x86-64.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn rest(
         self,

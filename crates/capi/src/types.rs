@@ -2,25 +2,25 @@
 
 use std::ffi::c_char;
 
-/// The number in the soname.
+/// The ABI version: the number in the library's soname.
 pub const APUS_ABI: u32 = 0;
-/// A time without end: only an event ends the wait.
+/// A time that never comes: only an event ends the wait.
 pub const APUS_NEVER: u64 = u64::MAX;
-/// A cost that was not measured.
+/// Marks a cost that was not measured.
 pub const APUS_UNKNOWN: u64 = u64::MAX;
-/// Maximum number of queues in a call, and of descriptors that a waiter watches.
+/// Maximum number of queues per call, and of file descriptors that a waiter can watch.
 pub const APUS_MAX_QUEUES: usize = 32;
 /// Flag: do not change the thread's timer slack.
 pub const APUS_KEEP_TIMER_SLACK: u32 = 1;
 
 units::named! {
-    /// What can end a block: `apus_config.wakes`.
+    /// What can end a blocking wait early: the values of `apus_config.wakes`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Wakes {
-        /// What the waiter watches. If it watches nothing, only timed waits are used.
+        /// The descriptors and the memory that the waiter watches. If it watches none, it uses only timed waits.
         Watched = "watched",
-        /// The caller carries out blocks itself.
+        /// The caller carries out blocking waits itself.
         Caller = "caller",
         /// Nothing: only timed waits are used.
         Nothing = "nothing",
@@ -28,7 +28,7 @@ units::named! {
 }
 
 units::named! {
-    /// What ended a wait: `apus_done.woken`.
+    /// What ended a wait: the values of `apus_done.woken`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Woken {
@@ -44,15 +44,15 @@ units::named! {
 }
 
 units::named! {
-    /// What is known of packets' arrivals: `apus_queue.stamped`.
+    /// What is known about the arrival times of packets: the values of `apus_queue.stamped`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u32)]
     pub enum Stamped {
-        /// They arrived after the queue was polled before.
+        /// No time stamps. The packets arrived after the previous poll of the queue.
         Not = "not",
-        /// Stamps of the loop's clock.
+        /// Time stamps of the loop's clock.
         Monotonic = "monotonic",
-        /// Stamps of `CLOCK_REALTIME`.
+        /// Time stamps of `CLOCK_REALTIME`.
         Realtime = "realtime",
     }
 }
@@ -198,7 +198,7 @@ pub const LAYOUTS: [Layout; 5] = [
     layout!("apus_done", Done { began_ns, ended_ns, until_ns, kind, reason, woken, reserved }),
 ];
 
-/// Every constant of the header with its value, for the same comparison.
+/// Every constant of the header with its value, for the comparison with the header.
 pub fn constants() -> Vec<(String, i128)> {
     let upper = |prefix: &str, name: &str| format!("APUS_{prefix}{}", name.to_uppercase());
     let mut all = vec![

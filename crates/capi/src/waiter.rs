@@ -4,9 +4,9 @@
 //!   Ready ──begin: clock, observe, decide──► Begun ──end: clock, cost, telemetry──► Ready
 //!             apus_wait does both, and carries out the decision between them
 //! ```
-//! **Times.** The waiter sees only its own calls. A loop polls right after a wait, so it picks up its packets at that
-//! time; when it waits again, it has processed them. They arrived after the previous poll. Unless the device stamps
-//! packets, this bound is all that is known about their lateness.
+//! **Times.** The waiter sees only its own calls. It assumes that the loop polls right after a wait, picks up its
+//! packets at that time, and has processed them when it waits again. The packets arrived after the previous poll.
+//! Unless the device stamps packets with their arrival time, nothing more is known about how late they were picked up.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,10 +42,10 @@ pub struct Waiter {
     watched: Watched,
     memory: Option<Memory>,
     telemetry: Option<Telemetry>,
-    /// The process that created the waiter, and the first thread that waited with it.
+    /// The process that created the waiter, and the first thread that used it to wait.
     process: u32,
     owner: Option<u64>,
-    /// Times of the last poll but one, and of the last poll.
+    /// Times of the second-to-last poll and of the last poll.
     polls: (At, At),
     ended: Option<Ended<Monotonic>>,
     begun: Option<Begun>,
@@ -87,7 +87,7 @@ impl Waiter {
         })
     }
 
-    /// Sets what can end a block. If that changes, the policy starts anew.
+    /// Sets what can end a blocking wait. A change resets the policy.
     pub fn set_wakes(&mut self, wakes: Wakes) -> Result<(), Code> {
         self.own()?;
         if self.begun.is_some() {
@@ -105,7 +105,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Adds a descriptor that ends blocks.
+    /// Adds a file descriptor. A blocking wait ends when it becomes readable.
     pub fn watch(&mut self, fd: i32) -> Result<(), Code> {
         self.watchable()?;
         self.watched.add(fd)?;
@@ -113,7 +113,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Removes a descriptor.
+    /// Removes a file descriptor.
     pub fn unwatch(&mut self, fd: i32) -> Result<(), Code> {
         self.own()?;
         self.watched.remove(fd)?;
@@ -121,7 +121,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Sets or removes the memory that ends blocks.
+    /// Sets or removes the memory whose change ends a blocking wait.
     pub fn watch_memory(&mut self, memory: Option<Memory>) -> Result<(), Code> {
         self.watchable()?;
         if memory.is_some() && self.waitpkg.is_none() {
@@ -152,7 +152,7 @@ impl Waiter {
         }
     }
 
-    /// Decides after a poll, and carries the decision out.
+    /// Decides how to wait after a poll, and waits.
     pub fn wait(&mut self, queues: &[QueueIn]) -> Result<Done, Code> {
         let decision = self.begin(queues)?;
         let until = Instant::from_nanos(decision.until_ns);
@@ -207,8 +207,8 @@ impl Waiter {
         Ok(told(&decision, now))
     }
 
-    /// Records the wait that was carried out since [`begin`](Self::begin). `until` is the requested end; `None`: the
-    /// end that was decided. If `woken` is `None`, it is derived from the times.
+    /// Records how the caller waited since [`begin`](Self::begin). `until` is the end that the caller requested; `None`
+    /// stands for the end that `begin` decided. `woken` says what ended the wait; `None` derives this from the times.
     pub fn end(&mut self, kind: WaitKind, until: Option<At>, woken: Option<Woken>) -> Result<Done, Code> {
         let begun = self.begun.ok_or_else(|| fail(Code::Order, "apus_wait_end was called without apus_wait_begin"))?;
         self.own()?;
@@ -255,7 +255,7 @@ impl Waiter {
         })
     }
 
-    /// Adds to the counters in telemetry.
+    /// Adds to the loop's counters in telemetry.
     pub fn add(&self, rx_bytes: u64, tx_packets: u64, tx_bytes: u64, dropped: u64) -> Result<(), Code> {
         self.own()?;
         if let Some(telemetry) = &self.telemetry {
@@ -266,7 +266,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Keeps the core until `until`.
+    /// Pauses on the CPU until `until`.
     fn pause(&mut self, until: At) {
         match self.waitpkg {
             Some(waitpkg) => _ = waitpkg.rest(None, until, || LibcCpu.now()),
@@ -274,7 +274,7 @@ impl Waiter {
         }
     }
 
-    /// Gives up the core until a watched descriptor or memory changes, or until `until`.
+    /// Blocks the thread until a watched descriptor or memory changes, or until `until`.
     fn block(&mut self, until: At) -> Woken {
         let nothing = self.watched.is_empty() && self.memory.is_none();
         let longest = if nothing { UNWAKEABLE.min(self.settings.longest_block) } else { self.settings.longest_block };

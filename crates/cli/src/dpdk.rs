@@ -1,4 +1,4 @@
-//! `apus-dpdk`: `apus` with ports of DPDK drivers. See `commands/run/dpdk.rs`.
+//! The program `apus-dpdk`: `apus` with support for ports of DPDK drivers. See `commands/run/dpdk.rs`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

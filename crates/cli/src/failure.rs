@@ -1,4 +1,4 @@
-//! How a command ends, and how it says why.
+//! Exit statuses, and how errors are reported.
 
 use crate::terminal;
 use std::borrow::Cow;
@@ -11,11 +11,11 @@ use std::process::ExitCode;
 pub enum Status {
     /// 0: success, without findings.
     Good,
-    /// 1: done, but with findings or a missed goal.
+    /// 1: the command ran, but there are findings or a missed goal.
     Findings,
     /// 2: wrong usage or invalid input.
     Wrong,
-    /// 3: the environment lacks something that the command needs.
+    /// 3: the host lacks something that the command needs, such as a permission, a file or a device.
     Lacking,
 }
 
@@ -25,26 +25,26 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// An error with its remedy, printed on three lines.
+/// An error with a suggested remedy, printed on three lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// [`Status::Wrong`] or [`Status::Lacking`].
+    /// The exit status: [`Status::Wrong`] or [`Status::Lacking`].
     pub status: Status,
-    /// What failed, with its object: "cannot read the plan x.toml".
+    /// What failed, such as "cannot read the plan x.toml".
     pub what: String,
-    /// The reason.
+    /// The reason for the failure.
     pub why: String,
     /// What the user can do next.
     pub fix: String,
 }
 
 impl Failure {
-    /// An error of wrong usage or invalid input (exit status 2).
+    /// An error because of wrong usage or invalid input (exit status 2).
     pub fn wrong(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> Self {
         Self { status: Status::Wrong, what: what.into(), why: why.to_string(), fix: fix.into() }
     }
 
-    /// An error of the environment: a permission, a file or a device is missing (exit status 3).
+    /// An error because the host lacks a permission, a file or a device (exit status 3).
     pub fn lacking(what: impl Into<String>, why: impl ToString, fix: impl Into<String>) -> Self {
         Self { status: Status::Lacking, what: what.into(), why: why.to_string(), fix: fix.into() }
     }
@@ -69,7 +69,7 @@ fn indented(text: &str) -> Cow<'_, str> {
 
 /// Prints an error to standard error, and returns the exit status.
 ///
-/// A closed pipe is success: the reader may stop when it has enough, as in `apus top --once | head -1`.
+/// A closed pipe counts as success, because the reader may stop early, as in `apus top --once | head -1`.
 pub fn report(error: &anyhow::Error) -> Status {
     if is_broken_pipe(error) {
         return Status::Good;

@@ -1,11 +1,11 @@
-//! The `apus` command: what was typed ([`args`]) → what it means, by the types that the arguments
-//! are parsed into → what to do ([`commands`], one file each) → what is said ([`documents`]).
+//! The `apus` command. [`args`] parses the command line into types that carry its meaning. [`commands`] carries it out,
+//! with one file per command. [`documents`] defines the JSON that is printed.
 //!
-//! **Law:** nothing here knows how anything works; the other crates do. Only this crate uses
-//! `anyhow`: a command returns any error, and [`failure`] turns it into text and exit status.
+//! **Law:** this crate contains no knowledge of hosts, networks or power; the other crates do. Only this crate uses
+//! `anyhow`: a command returns any error, and [`failure`] turns it into text and an exit status.
 //!
-//! A new command is a variant of [`args::Command`], a file in [`commands`], and, if it reports, a
-//! document in [`documents`] with its line in [`documents::SCHEMAS`].
+//! To add a command, add a variant to [`args::Command`] and a file to [`commands`]. If the command prints JSON, also
+//! add a document to [`documents`] and list it in [`documents::SCHEMAS`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

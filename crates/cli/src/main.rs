@@ -1,4 +1,4 @@
-//! `apus`. All of it is in the library, so that tests can use it.
+//! The program `apus`. All code is in the library, so that tests can use it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
-//! The only way out for text: standard output, standard error and the text files that commands write.
+//! All text output goes through this module: standard output, standard error, and the text files that commands write.
 //!
-//! What a host, an archive, a profile or a file name says may hold escape sequences that move the cursor, rename the
-//! window, or type for the user; and bidirectional overrides that show a text in another order than it has. Everything
-//! goes through [`Clean`], which writes such a character as `\u001b`: readable for people, and the same string to
-//! readers of JSON (RFC 8259, 7) and of TOML's basic strings (TOML 1.0). Styles and cursor movements are methods here,
-//! so no text needs an escape sequence of its own. Clippy (clippy.toml, lib.rs) and tests/it/laws.rs keep the other ways
-//! shut.
+//! Text from a host, an archive, a profile or a file name can contain escape sequences that move the cursor, rename the
+//! window, or type for the user. It can also contain bidirectional overrides, which display text in another order. So
+//! all output goes through [`Clean`], which writes such a character as `\u001b`. This is readable for people, and the
+//! same string for parsers of JSON (RFC 8259, 7) and of TOML's basic strings (TOML 1.0). Styles and cursor movements
+//! are methods of this module, so no text needs escape sequences of its own. Clippy (clippy.toml, lib.rs) and
+//! tests/it/laws.rs forbid any other output.
 
 use std::borrow::Cow;
 use std::fs;
@@ -21,11 +21,11 @@ use units::acts;
 pub(crate) struct Clean<W> {
     to: W,
     colours: bool,
-    /// First bytes of a character whose other bytes have not been written yet.
+    /// First bytes of a UTF-8 character whose remaining bytes have not been written yet.
     begun: Vec<u8>,
 }
 
-/// How a text is shown, if the terminal supports it and NO_COLOR is not set.
+/// A text style. It has no effect if the terminal does not support it or NO_COLOR is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
     Plain,
@@ -54,7 +54,7 @@ pub(crate) fn err() -> Clean<io::StderrLock<'static>> {
     Clean::new(to, colours)
 }
 
-/// Prints a document as JSON, or what `say` writes of it for people.
+/// Prints `document` as JSON, or calls `say` to print it as text.
 pub(crate) fn print(
     json: bool,
     document: &impl Serialize,
@@ -101,7 +101,7 @@ pub(crate) fn line(text: &str) -> String {
 }
 
 impl<W: Write> Clean<W> {
-    /// Wraps any writer, with or without colors.
+    /// Wraps the writer `to`. `colours` says whether styles take effect.
     pub(crate) fn new(to: W, colours: bool) -> Self {
         Self { to, colours, begun: Vec::new() }
     }

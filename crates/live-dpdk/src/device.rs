@@ -1,4 +1,4 @@
-//! One queue of a DPDK port, for one worker.
+//! One queue of a DPDK port, used by one worker.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,14 +14,15 @@ use crate::sys::{self, BURST, FRESH, OWN, Packet, RawPool};
 
 /// Maximum number of frames that one poll can take: as many as a worker requests at once (`live::worker::BURST`).
 pub const LONGEST_BURST: u16 = BURST as u16;
-/// Slots that the mempool should have outside of its caches. A refill takes a cache (256) and a driver's own batch
-/// (512 in `net_af_xdp`).
+/// Number of slots that DPDK's mempool should have outside of its caches. A refill takes one cache (256 slots) and a
+/// batch of the driver (512 slots in `net_af_xdp`).
 pub(crate) const IDLE_TARGET: usize = 1024;
-/// If fewer slots than this are idle, more are lent; if more than twice the target are idle, some are reclaimed.
+/// If fewer slots than this are idle, the worker's pool lends more to the mempool. If more than twice the target are
+/// idle, it reclaims some.
 const IDLE_LOW: usize = 512;
 
-/// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without a copy, except frames
-/// that another device received and frames from another pool (`net_ring`).
+/// A queue of a DPDK port. Frames are received into the worker's pool and sent from it without copying. Only frames
+/// that another device received, and frames from another pool (`net_ring`), are copied.
 #[derive(Debug)]
 pub struct DpdkDevice {
     port: Arc<Port>,
@@ -33,7 +34,7 @@ pub struct DpdkDevice {
     epoll: OwnedFd,
     interrupt: OnceCell<Option<sys::Interrupt>>,
     armed: bool,
-    /// Whether the driver can tell the ring's fill level.
+    /// Whether the driver can report how many frames are in the ring.
     counts_backlog: Cell<bool>,
     thread: Thread,
     /// Frames that this device itself lost.
@@ -46,9 +47,9 @@ pub struct DpdkDevice {
 /// Whether the worker's thread is registered with DPDK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
-    /// No poll yet.
+    /// Not known before the first poll.
     Unknown,
-    /// It already had a number, or no number was free.
+    /// Not registered by this device: the thread already had a DPDK number, or no number was free.
     AsIs,
     /// This device registered it.
     Registered,
@@ -75,12 +76,14 @@ impl DpdkDevice {
         })
     }
 
-    /// Number of slots that the pool has lent to the mempool of this worker's devices, and how many of these are idle.
+    /// Number of slots that the worker's pool has lent to DPDK's mempool, and how many of these are idle. The mempool
+    /// is shared by all devices of the worker.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.slots.lent(), self.slots.idle())
     }
 
-    /// Gives the worker's thread a mempool cache. DPDK has caches for 128 threads; other threads work without one.
+    /// Registers the worker's thread with DPDK, which gives it a mempool cache. DPDK has caches for 128 threads; other
+    /// threads work without one.
     #[cold]
     fn begin(&mut self) {
         self.thread = match sys::thread_begin() {
@@ -89,7 +92,7 @@ impl DpdkDevice {
         };
     }
 
-    /// Copies a foreign frame into a slot of the pool.
+    /// Copies a frame that is not in a slot of the pool into one.
     #[cold]
     fn copy_in(&mut self, packet: Packet, pool: &mut Pool, out: &mut Vec<Frame>) {
         let Some(mut frame) = pool.take() else {
@@ -237,7 +240,8 @@ impl Device for DpdkDevice {
         }
     }
 
-    /// DPDK counts per port, not per queue, so only the device of the first queue reports these counters.
+    /// The counters of the port. DPDK counts per port and not per queue, so only the device of the first queue reports
+    /// them.
     fn statistics(&mut self, _queue: usize) -> Statistics {
         if self.queue != 0 {
             return self.own;

@@ -1,8 +1,8 @@
-//! DPDK's main thread. It starts the EAL, opens ports and closes them.
+//! DPDK's main thread. It starts the EAL (DPDK's environment abstraction layer), and opens and closes ports.
 //!
 //! Workers drop their privileges before the first frame, but closing a port can need privileges (`net_af_xdp` detaches
-//! its XDP program from the interface). This thread keeps them. It runs as long as the process, because the EAL cannot
-//! be started a second time.
+//! its XDP program from the interface). This thread keeps its privileges. It runs until the process ends, because the
+//! EAL cannot be started a second time.
 
 use std::any::Any;
 use std::ffi::CString;
@@ -31,14 +31,15 @@ type Failed = (Vec<String>, String);
 
 static EAL: OnceLock<Result<Eal, Failed>> = OnceLock::new();
 
-/// Whether `device` is one of DPDK's virtual devices (`net_af_xdp0,iface=eth0`), which need no huge pages. Names of
-/// hardware contain an address on its bus (`0000:03:00.0`, `auxiliary:mlx5_core.sf.2`).
+/// Whether `device` names one of DPDK's virtual devices (`net_af_xdp0,iface=eth0`), which need no huge pages. Names of
+/// hardware devices contain a bus address (`0000:03:00.0`, `auxiliary:mlx5_core.sf.2`).
 pub fn is_virtual(device: &str) -> bool {
     !device.split(',').next().unwrap_or_default().contains(':')
 }
 
 impl Eal {
-    /// Starts DPDK, unless it is already running. `huge`: whether DPDK's own memory uses huge pages.
+    /// Starts DPDK unless it is already running. `user` are the user's EAL arguments. `huge` says whether DPDK's own
+    /// memory uses huge pages.
     pub(crate) fn start(user: &[String], huge: bool) -> Result<&'static Self, Error> {
         let arguments = arguments(user, huge, &allowed_cpus());
         let lacking = |why: String| {
@@ -85,7 +86,7 @@ impl Eal {
         }
     }
 
-    /// Runs `work` in DPDK's main thread, in the network namespace of the calling thread, and waits for the result.
+    /// Runs `work` in DPDK's main thread, in the network namespace of the calling thread. Waits for the result.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let system = |what: &str, source| Error::System { what: what.into(), source };
         let namespace = File::open("/proc/thread-self/ns/net")
@@ -135,7 +136,7 @@ fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// The EAL's arguments: Apus's own, except those that the user replaced, then the user's.
+/// The EAL's arguments: first those of Apus that the user did not replace, then the user's.
 fn arguments(user: &[String], huge: bool, cpus: &[usize]) -> Vec<String> {
     let given = |options: &[&str]| {
         user.iter().any(|word| {

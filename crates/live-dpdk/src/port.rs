@@ -1,4 +1,4 @@
-//! A DPDK port as a backend: one receive and one transmit queue for each worker.
+//! A DPDK port as a backend of the crate `live`. It has one receive and one transmit queue for each worker.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,11 +18,11 @@ use crate::device::{DpdkDevice, IDLE_TARGET, LONGEST_BURST};
 use crate::eal::{Eal, is_virtual};
 use crate::sys::{self, RawPool};
 
-/// The smallest slot, in bytes. It holds DPDK's headers, an offset that spreads slots over the cache, and the 2048
-/// bytes of data that `net_af_xdp` requires.
+/// The smallest slot, in bytes. It has room for DPDK's headers, an offset that spreads slots over the CPU cache, and
+/// the 2048 bytes of data that `net_af_xdp` requires.
 pub const FRAME_SIZE: u32 = 4096;
 
-/// A port of a DPDK driver, as the user chose it.
+/// Configuration of a port of a DPDK driver.
 #[derive(Clone, Debug)]
 pub struct DpdkPort {
     /// DPDK's device arguments: `0000:03:00.0`, or `net_af_xdp0,iface=eth0`.
@@ -32,14 +32,14 @@ pub struct DpdkPort {
     /// Whether DPDK's own memory uses huge pages, which hardware devices need. Must be the same for all ports of a
     /// process.
     pub huge_pages: bool,
-    /// Whether the frame slots are in huge pages.
+    /// Whether the slots for frames are in huge pages.
     pub huge_slots: bool,
     /// Maximum number of frames that one poll takes, from 1 to [`LONGEST_BURST`].
     pub burst: u16,
 }
 
 impl DpdkPort {
-    /// A port without arguments for the EAL, with full bursts.
+    /// A port for `device` with default settings: no arguments for the EAL, and the largest bursts.
     pub fn new(device: impl Into<String>) -> Self {
         let device = device.into();
         let huge_pages = !is_virtual(&device);
@@ -65,12 +65,12 @@ pub(crate) struct Port {
     /// The network namespace in which the port was opened, and in which it is closed.
     namespace: File,
     started: AtomicBool,
-    /// The pools whose slots the port's driver may hold.
+    /// The pools whose slots the driver of the port may hold.
     pools: Mutex<Vec<Arc<RawPool>>>,
 }
 
 impl Port {
-    /// Whether all queues are set up and the port runs.
+    /// Whether all queues are set up and the port is started.
     pub(crate) fn started(&self) -> bool {
         self.started.load(Ordering::Acquire)
     }

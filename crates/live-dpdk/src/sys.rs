@@ -1,4 +1,4 @@
-//! Calls the C shim; see shim/shim.h.
+//! Calls the C shim (shim/shim.h), which calls DPDK.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -9,30 +9,29 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use live::pool::{Pool, PoolMemory};
 
-/// Number of packets that the shim moves at once (`BURST` in shim.c).
+/// Maximum number of packets that the shim moves in one call (`BURST` in shim.c).
 pub const BURST: usize = 64;
 
-/// `struct apus_packet`.
+/// A packet, passed to and from the shim (`struct apus_packet`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packet {
-    /// Offset of the data from the pool's start. For a foreign packet (one that is in no slot of the pool), the address
-    /// of its mbuf.
+    /// Offset of the data from the start of the pool. For a packet outside of the pool, the address of its mbuf.
     pub at: u64,
     /// Length of the data in bytes.
     pub len: u32,
-    /// Where the packet is: one of the constants below.
+    /// Where the packet is: one of the associated constants.
     pub kind: u32,
 }
 
-/// In the pool, with a valid mbuf header.
+/// The packet is in the pool and has a valid mbuf header.
 pub const OWN: u32 = 0;
-/// In the pool, but another device may have overwritten the header.
+/// The packet is in the pool, but another device may have overwritten its mbuf header.
 pub const FRESH: u32 = 1;
-/// Sent as a copy: its slot is free.
+/// The packet was sent as a copy, so its slot is free.
 pub const COPIED: u32 = 3;
 
-/// `struct apus_port_info`.
+/// Properties of a port (`struct apus_port_info`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PortInfo {
@@ -43,11 +42,11 @@ pub struct PortInfo {
     by_physical: u8,
     /// Line rate in Mbit/s; 0 if unknown.
     pub speed_mbps: u32,
-    /// Index of the kernel's interface behind the port; 0 if there is none.
+    /// Index of the kernel interface behind the port; 0 if there is none.
     pub if_index: u32,
-    /// Largest number of receive queues.
+    /// Maximum number of receive queues.
     pub max_rx_queues: u16,
-    /// Largest number of transmit queues.
+    /// Maximum number of transmit queues.
     pub max_tx_queues: u16,
 }
 
@@ -67,13 +66,13 @@ impl PortInfo {
     }
 }
 
-/// `struct apus_port_stats`: the port's counters since it was started.
+/// A port's counters since it was started (`struct apus_port_stats`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortStats {
-    /// Frames lost because the ring was full.
+    /// Received frames that were lost because the ring was full.
     pub missed: u64,
-    /// Frames lost because no mbuf was free.
+    /// Received frames that were lost because no mbuf was free.
     pub no_mbuf: u64,
     /// Frames received with an error.
     pub rx_errors: u64,
@@ -140,7 +139,8 @@ pub fn version() -> String {
     unsafe { CStr::from_ptr(apus_version()) }.to_string_lossy().into_owned()
 }
 
-/// Registers the calling thread with DPDK. Returns whether [`thread_end`] must undo this.
+/// Registers the calling thread with DPDK. Returns whether [`thread_end`] must be called in the same thread to undo
+/// this.
 pub fn thread_begin() -> io::Result<bool> {
     // SAFETY: has no arguments, and only registers the calling thread.
     result(unsafe { apus_thread_begin() }).map(|registered| registered > 0)
@@ -152,11 +152,11 @@ pub fn thread_end() {
     unsafe { apus_thread_end() }
 }
 
-/// The slots of a pool as packet buffers of DPDK. It keeps the pool's memory mapped.
+/// A DPDK mempool whose packet buffers are the slots of a worker's pool. It keeps the pool's memory mapped.
 #[derive(Debug)]
 pub struct RawPool {
     raw: NonNull<RawSlots>,
-    /// Number of slots that the pool has lent: idle, or in a driver's ring.
+    /// Number of slots that the worker's pool has lent. They are idle or in a driver's ring.
     lent: AtomicUsize,
     memory: PoolMemory,
 }
@@ -167,7 +167,8 @@ unsafe impl Send for RawPool {}
 unsafe impl Sync for RawPool {}
 
 impl RawPool {
-    /// Creates a mempool for the slots of `pool`. It is empty at first.
+    /// Creates an empty mempool for the slots of `pool`. `physical` says whether devices use physical addresses for
+    /// DMA.
     pub fn new(pool: &Pool, physical: bool) -> io::Result<Self> {
         let memory = pool.memory();
         let (base, _) = memory.range();
@@ -181,7 +182,7 @@ impl RawPool {
         }
     }
 
-    /// Panics unless these are the slots of `pool`. A frame of another pool would refer to memory that may not exist in
+    /// Panics unless the mempool belongs to `pool`. A frame of another pool would refer to memory that may not exist in
     /// this one.
     #[inline]
     #[track_caller]
@@ -217,9 +218,9 @@ impl RawPool {
         taken as usize
     }
 
-    /// Adds `change` to the number of lent slots: frames that were sent, less frames that were received.
+    /// Adds `change` to the number of lent slots. Sent frames increase it, received frames decrease it.
     ///
-    /// A plain load and store: only the worker's thread does this.
+    /// It uses a plain load and store, because only the worker's thread calls it.
     #[inline]
     pub fn count(&self, change: isize) {
         self.lent.store(self.lent.load(Relaxed).wrapping_add_signed(change), Relaxed);
@@ -236,13 +237,13 @@ impl RawPool {
         unsafe { apus_slots_idle(self.raw.as_ptr()) as usize }
     }
 
-    /// Empties the calling thread's cache into the mempool.
+    /// Moves the slots in the calling thread's cache to the mempool.
     pub fn flush(&self) {
         // SAFETY: as above.
         unsafe { apus_slots_flush(self.raw.as_ptr()) }
     }
 
-    /// The longest frame that a driver can write into one slot, in bytes.
+    /// Length of the longest frame that a driver can write into one slot, in bytes.
     pub fn room(&self) -> u32 {
         // SAFETY: as above.
         unsafe { apus_slots_room(self.raw.as_ptr()) }
@@ -262,13 +263,13 @@ impl Drop for RawPool {
     }
 }
 
-/// Number of slots that one thread's caches can hold.
+/// Number of slots that the caches of one thread can hold.
 pub fn reserve() -> u32 {
     // SAFETY: returns a constant.
     unsafe { apus_slots_reserve() }
 }
 
-/// Probes the device and returns the number of its port.
+/// Probes the device. Returns DPDK's number of its port.
 pub fn port_open(devargs: &CStr) -> io::Result<u16> {
     let mut port = 0;
     // SAFETY: a string, and a place for the result, that live through the call.
@@ -291,13 +292,14 @@ pub fn port_info(port: u16) -> io::Result<PortInfo> {
     result(unsafe { apus_port_info(port, &raw mut info) }).map(|_| info)
 }
 
-/// Configures the port, and returns the numbers of descriptors that its driver accepts.
+/// Configures the port for `queues` queues in each direction. `(rx, tx)` are the wanted numbers of descriptors. Returns
+/// the numbers that the driver accepts.
 pub fn port_configure(port: u16, queues: u16, (mut rx, mut tx): (u16, u16)) -> io::Result<(u16, u16)> {
     // SAFETY: places that live through the call.
     result(unsafe { apus_port_configure(port, queues, &raw mut rx, &raw mut tx) }).map(|_| (rx, tx))
 }
 
-/// Sets up a receive and a transmit queue that use the mbufs of `slots`.
+/// Sets up a receive and a transmit queue with `(rx, tx)` descriptors. They use the buffers in `slots`.
 pub fn port_queue(port: u16, queue: u16, (rx, tx): (u16, u16), slots: &RawPool) -> io::Result<()> {
     // SAFETY: the mempool outlives the port: `port::Port` keeps it.
     result(unsafe { apus_port_queue(port, queue, rx, tx, slots.raw.as_ptr()) }).map(|_| ())
@@ -321,7 +323,7 @@ pub fn port_close(port: u16) {
     unsafe { apus_port_close(port) }
 }
 
-/// Whether the link is up.
+/// Whether the port's link is up.
 pub fn port_link(port: u16) -> io::Result<bool> {
     // SAFETY: as above.
     result(unsafe { apus_port_link(port) }).map(|up| up > 0)
@@ -340,19 +342,19 @@ pub fn port_stats(port: u16) -> io::Result<PortStats> {
     result(unsafe { apus_port_stats(port, &raw mut stats) }).map(|_| stats)
 }
 
-/// Descriptor of a queue's receive interrupt. It belongs to the driver.
+/// File descriptor of a queue's receive interrupt. It belongs to the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupt(RawFd);
 
 impl Interrupt {
-    /// The descriptor for poll(2), as long as `_port` is open.
+    /// The descriptor for poll(2). It can be used while `_port` is open.
     pub fn fd<T>(self, _port: &T) -> BorrowedFd<'_> {
         // SAFETY: the driver closes it with the port, which the device keeps open.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
-/// Adds the queue's receive interrupt to the epoll descriptor. Fails if the driver has none.
+/// Adds the queue's receive interrupt to the epoll descriptor. Fails if the driver has no receive interrupt.
 pub fn queue_wakes(port: u16, queue: u16, epoll: BorrowedFd<'_>) -> io::Result<Interrupt> {
     // SAFETY: DPDK checks the numbers; the descriptor is open.
     result(unsafe { apus_queue_wakes(port, queue, epoll.as_raw_fd()) }).map(Interrupt)
@@ -370,14 +372,14 @@ pub fn queue_disarm(port: u16, queue: u16, epoll: BorrowedFd<'_>) {
     unsafe { apus_queue_disarm(port, queue, epoll.as_raw_fd()) }
 }
 
-/// Number of frames in the receive ring. An error if the driver cannot tell.
+/// Number of frames in the receive ring. Fails if the driver cannot report it.
 pub fn queue_backlog(port: u16, queue: u16) -> io::Result<usize> {
     // SAFETY: the device calls it for its own started queue.
     result(unsafe { apus_queue_backlog(port, queue) }).map(|count| count as usize)
 }
 
-/// Receives packets into `out`. Returns their number, and the number of slots that the mempool has outside of the
-/// caches.
+/// Receives packets into `out`. Returns the number of packets, and the number of slots that the mempool has outside of
+/// its caches.
 #[inline]
 pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], room: usize) -> (usize, usize) {
     let mut idle = 0;
@@ -388,7 +390,7 @@ pub fn rx(port: u16, queue: u16, slots: &RawPool, out: &mut [Packet; BURST], roo
     (count as usize, idle as usize)
 }
 
-/// Sends packets from the front of `packets`, which are frames of `pool`. Returns the number that the driver accepted.
+/// Sends the packets in `packets`, which are frames of `pool`, in order. Returns how many of them the driver accepted.
 #[inline]
 pub fn tx(port: u16, queue: u16, slots: &RawPool, pool: &Pool, packets: &mut [Packet]) -> usize {
     slots.check(pool);
@@ -398,7 +400,7 @@ pub fn tx(port: u16, queue: u16, slots: &RawPool, pool: &Pool, packets: &mut [Pa
     unsafe { apus_tx(port, queue, slots.raw.as_ptr(), packets.as_mut_ptr(), count) as usize }
 }
 
-/// Copies the data of a foreign packet into `data`, as far as it fits, and frees its mbufs.
+/// Copies the data of a packet outside of the pool into `data`, as far as it fits, and frees its mbufs.
 pub fn foreign_take(packet: Packet, data: &mut [u8]) {
     let len = (packet.len as usize).min(data.len()) as u32;
     // SAFETY: `at` is the address of an mbuf that `rx` returned, and the device calls this once for it; `data` has room

@@ -1,4 +1,4 @@
-//! `apus demo`: runs the tester's demo, ends it when the user asks, and writes the result.
+//! `apus demo`: runs the tester's demo until it ends or the user stops it, and writes the result.
 
 use std::io::Write as _;
 use std::path::Path;

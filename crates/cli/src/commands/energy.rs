@@ -1,7 +1,8 @@
-//! Energy of a run: reads the machine's meters around it, and models what was asked to be modelled.
+//! Energy of a run: reads the machine's energy meters before and after it, and computes the modelled energy if the user
+//! named a machine.
 //!
-//! A meter whose counter may wrap around within minutes, and one that shows power, is read in between too, by a thread of
-//! its own that sleeps most of the time. Without such a meter there is no thread.
+//! During the run, a separate thread also reads each meter whose counter can wrap around within minutes, and each meter
+//! that shows power instead of energy. The thread sleeps most of the time. Without such a meter there is no thread.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ use units::{Nanojoules, Nanos};
 use crate::args::energy::Modelled;
 use crate::commands::sim::machine;
 
-/// The meters of this machine, around one run after another.
+/// The energy meters of this machine, used for one run after another.
 pub struct Wattmeter {
     meters: Arc<Mutex<Meters>>,
     began: Instant,
@@ -30,7 +31,7 @@ pub struct Wattmeter {
 }
 
 impl Wattmeter {
-    /// Opens the meters. `modelled` is the machine that the user named, whose model must have a processor.
+    /// Opens the meters. `modelled` names the machine whose energy to model; its model must have a processor.
     pub fn open(modelled: &Modelled) -> anyhow::Result<Self> {
         let model = match &modelled.machine {
             Some(name) => {
@@ -84,7 +85,7 @@ fn since(began: Instant) -> Nanos {
     Nanos::from_nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The sum of the meters that may be added up.
+/// The sum over the meters that do not overlap.
 pub(super) fn measured(meters: &Meters, account: &Account, frames: Option<u64>) -> Result<MeasuredEnergy, String> {
     let share = meters.sum(account)?;
     let all: Vec<_> = meters.list().collect();
@@ -133,7 +134,7 @@ pub(super) fn each(meters: &Meters, account: &Account) -> Vec<MeterEnergy> {
     meters.list().enumerate().map(one).collect()
 }
 
-/// What one core of the machine's model takes for the measured CPU time, in `span`.
+/// Energy that one core of the machine's model would use for the measured CPU time within `span`.
 fn modelled(
     machine: &Machine,
     span: Nanos,
@@ -159,8 +160,8 @@ fn modelled(
     })
 }
 
-/// The idle state for pauses of the measured mean length: the deepest that saves energy. Without the number of pauses, the
-/// shallowest that sleeps, so that the figure does not promise too much.
+/// The idle state for idle periods of the measured mean length: the deepest one that saves energy. If the number of
+/// idle periods is unknown, it is the shallowest one, so that the result does not look too good.
 fn resting(processor: &Processor, idle: Nanos, wakeups: Option<u64>) -> (String, sim::hw::cstate::Gate) {
     let states = &processor.cstates.states;
     let index = match wakeups {
@@ -203,8 +204,8 @@ impl Drop for Reader {
     }
 }
 
-/// CPU time of this process so far, with that of its threads that have ended (clock_gettime(2),
-/// `CLOCK_PROCESS_CPUTIME_ID`).
+/// CPU time of this process so far, including its ended threads (clock_gettime(2), `CLOCK_PROCESS_CPUTIME_ID`). The
+/// error says why it is unknown.
 pub fn own_work() -> Result<Work, String> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let cpu_ns = u64::try_from(i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec));

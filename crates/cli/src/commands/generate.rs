@@ -1,4 +1,4 @@
-//! `apus generate`: writes shell completions and manual pages, from the definitions that also parse the arguments.
+//! `apus generate`: writes shell completions and manual pages. Both come from the definitions that parse the arguments.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::args::generate::{Generate, Shell};
 use crate::documents::VERSION;
 use crate::{Failure, Status, terminal};
 
-/// Prints, or writes.
+/// Prints the completions, or writes the manual pages to a folder.
 pub(super) fn run(typed: &Generate) -> anyhow::Result<Status> {
     match typed {
         Generate::Completions { shell } => {
@@ -24,7 +24,7 @@ pub(super) fn run(typed: &Generate) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// The completions, as the shell reads them.
+/// The completion script for this shell.
 fn completions(shell: Shell) -> Vec<u8> {
     let shell = match shell {
         Shell::Bash => clap_complete::Shell::Bash,
@@ -36,7 +36,7 @@ fn completions(shell: Shell) -> Vec<u8> {
     text
 }
 
-/// The command without what its help does not show: clap_complete completes hidden commands and options too.
+/// The command without hidden subcommands and options, which clap_complete would complete too.
 fn shown(command: &clap::Command) -> clap::Command {
     let mut shown = clap::Command::new(command.get_name().to_owned());
     if let Some(about) = command.get_about() {
@@ -65,7 +65,7 @@ fn write_pages(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pages with their files' names: `apus.1`, `apus-tune.1`, `apus-tune-apply.1`…
+/// The pages with their file names: `apus.1`, `apus-tune.1`, `apus-tune-apply.1` and so on.
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let mut command = Args::command().disable_help_subcommand(true);
     // Gives each command its whole name.

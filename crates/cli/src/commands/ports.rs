@@ -1,5 +1,6 @@
-//! Settings of the machine that `apus run` and `apus bench` change for their ports. The changes go through the journal.
-//! The crate `live` itself changes nothing that outlasts the process (its XDP program ends with the process).
+//! Machine settings that `apus run` and `apus bench` change for their ports. All changes are recorded in the journal
+//! and rolled back. The crate `live` itself changes nothing that outlasts the process: its XDP program ends with the
+//! process.
 
 use host::knob::Error as KnobError;
 use host::knob::{Access, NapiDeferral};
@@ -9,10 +10,10 @@ use rustix::thread::CapabilitySet;
 
 use crate::documents::VERSION;
 
-/// Rolls back what killed processes of this user left behind, and drops from the journal what a reboot has reset.
-/// Reports both.
+/// Rolls back the changes that killed processes of this user left behind, and removes from the journal the changes that
+/// a reboot has undone. Returns a line about each.
 ///
-/// Changes of other users are in their own journals, which this user may not read.
+/// Each user has a journal. This user cannot read the journals of others.
 pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
     match take_back_abandoned(&Access::live()?, command) {
         Err(Error::Knob(KnobError::NotPermitted { .. })) if !rustix::process::geteuid().is_root() => Ok(Vec::new()),
@@ -20,8 +21,9 @@ pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Drops all capabilities that a run with open ports no longer needs, permanently. CAP_NET_ADMIN is kept, inactive,
-/// for rolling back the deferral in [`end`]; the journal belongs to the user and needs none.
+/// Permanently drops all capabilities that a run with open ports no longer needs. If `restores` is true, CAP_NET_ADMIN
+/// stays permitted but not effective, because [`end`] needs it to roll back the deferral. The journal belongs to the
+/// user and needs no capability.
 pub fn give_up_privileges(restores: bool) -> anyhow::Result<()> {
     let later = if restores { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
     let lasting = live::os::lasting_capabilities();
@@ -36,7 +38,7 @@ pub fn defer(interface: &str, queues: &[u32], wanted: NapiDeferral, command: &st
     Ok(Deferred::new(&Access::live()?, interface, queues, wanted, command, VERSION)?)
 }
 
-/// Rolls a deferral back; returns a warning if something is left.
+/// Rolls a deferral back. Returns a warning if a setting could not be restored.
 pub fn end(deferred: Deferred) -> Option<String> {
     // Where they were not set aside, there is nothing to take up; what is lacking, the release says.
     let _ = privilege::resume();

@@ -1,4 +1,4 @@
-//! `apus replay`: checks a recorded run.
+//! `apus replay`: replays the decisions of a recorded run, and reports the first one that differs.
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};

@@ -1,11 +1,11 @@
-//! Rates and times as `apus top` and `apus moderate status` show them.
+//! Formats rates and times for `apus top` and `apus moderate status`.
 
 use units::{Nanos, PacketRate};
 
 /// Shown for a value that is unknown or has too few samples.
 pub(super) const UNKNOWN: &str = "–";
 
-/// Formats a packet rate, with a fraction below 10.
+/// Formats a packet rate in packets per second, with a fraction below 10.
 pub(super) fn pps(rate: f64) -> String {
     match rate {
         r if r > 0.0 && r < 10.0 => format!("{r:.1}pps"),
@@ -17,7 +17,7 @@ pub(super) fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.0}/s"))
 }
 
-/// Formats nanoseconds with about three digits: `1.23us`, `12.3us`, `123us`.
+/// Formats a time with about three digits: `1.23us`, `12.3us`, `123us`.
 pub(super) fn span(ns: Option<u64>) -> String {
     let Some(ns) = ns else { return UNKNOWN.to_owned() };
     let digits = ns.checked_ilog10().map_or(1, |log| log + 1);

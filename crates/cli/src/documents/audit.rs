@@ -22,7 +22,7 @@ pub struct Document {
     pub schema: String,
     /// The judged host.
     pub host: Host,
-    /// What the host was assumed to be for.
+    /// What the host was assumed to be used for.
     pub intent: Intent,
     /// What to do first: at most five actions, the most useful first.
     pub do_first: Vec<Action>,
@@ -57,21 +57,21 @@ pub struct Host {
     pub notes: Vec<String>,
 }
 
-/// What the host was assumed to be for. Each `*_from` is `given` if the user gave the value; otherwise it says what the
-/// value was inferred from.
+/// What the host was assumed to be used for. Each field with the suffix `_from` is `given` if the user gave the value;
+/// otherwise it says what the value was inferred from.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Intent {
     /// List of CPUs reserved for the application; `null` if there are none.
     pub isolated: Option<String>,
-    /// Where the isolated CPUs come from; `null` if there are none.
+    /// `given` by the user, or what the isolated CPUs were inferred from; `null` if there are none.
     pub isolated_from: Option<String>,
     /// Network interfaces that carry the application's packets.
     pub nics: Vec<String>,
-    /// Where the interfaces come from; `null` if there are none.
+    /// `given` by the user, or what the interfaces were inferred from; `null` if there are none.
     pub nics_from: Option<String>,
     /// The workloads that the host is used for.
     pub workloads: Vec<Name<Workload>>,
-    /// Where the workloads come from; `null` if there are none.
+    /// `given` by the user, or what the workloads were inferred from; `null` if there are none.
     pub workloads_from: Option<String>,
     /// The latency goal, such as `p99.9=50us`; `null` if none was given.
     pub goal: Option<String>,
@@ -92,9 +92,9 @@ pub struct Action {
     pub changes: Vec<String>,
     /// The benefit of the action.
     pub gain: Gain,
-    /// What the action puts at risk, as the `risks` of a fix.
+    /// What the action puts at risk.
     pub risks: Vec<Name<Risk>>,
-    /// What the action costs, once per rule.
+    /// What the action costs, with one text per rule that it fixes.
     pub costs: Vec<String>,
     /// Keys of the findings that the action fixes, the worst first.
     pub findings: Vec<String>,
@@ -110,16 +110,16 @@ units::named! {
         Boot = "boot",
         /// Work that must be done by hand.
         People = "people",
-        /// A question: first say what the host is for.
+        /// A question to the user: what the host is used for.
         Ask = "ask",
     }
 }
 
 units::named! {
-    /// What a finding does to a packet.
+    /// How a finding affects a packet.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum EffectKind {
-        /// The packet waits, for `effect_ns`.
+        /// The packet waits. `effect_ns` says for how long.
         Late = "late",
         /// The packet does not wait, but the work on it takes longer.
         Slower = "slower",
@@ -127,7 +127,7 @@ units::named! {
 }
 
 impl EffectKind {
-    /// The kind of a finding's effect. `None` if the effect has no known size.
+    /// The kind of the finding's effect. `None` if the size of the effect is unknown.
     pub fn of(finding: &audit::Finding) -> Option<Self> {
         let slower = finding.slower.then_some(Self::Slower);
         finding.effect.map(|_| Self::Late).or(slower)
@@ -139,7 +139,7 @@ impl EffectKind {
 pub struct Gain {
     /// The benefit in words.
     pub text: String,
-    /// The largest delay among the findings that the action fixes; `null` if none has a known delay.
+    /// The largest delay among the findings that the action fixes, in ns; `null` if none has a known delay.
     pub effect_ns: Option<u64>,
     /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub of_this_host: bool,
@@ -147,14 +147,14 @@ pub struct Gain {
     pub finding: String,
 }
 
-/// An option of `apus audit` that would let it check more.
+/// An option of `apus audit` that would let it check more rules on this host.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Unlock {
     /// `--isolated`, `--nic` or `--workload`.
     pub option: String,
     /// Value to give to the option.
     pub value: String,
-    /// Number of rules that could then be checked as well.
+    /// Number of further rules that could then be checked.
     pub rules: u64,
 }
 
@@ -167,7 +167,7 @@ pub struct Cause {
     pub problem: String,
     /// The worst verdict of the cause's findings.
     pub verdict: Name<Verdict>,
-    /// What the rules of this cause found; equal findings on several subjects are merged.
+    /// What the rules of this cause found. The same finding on several subjects is listed once.
     pub said: Vec<Said>,
 }
 
@@ -178,7 +178,7 @@ pub struct Said {
     pub id: String,
     /// Verdict: `warn` or `fail`.
     pub verdict: Name<Verdict>,
-    /// The subjects: a list of CPUs, or the first three names of many.
+    /// The subjects: a list of CPUs, or the first three names if there are many.
     pub subject: String,
     /// What was found.
     pub found: String,
@@ -190,7 +190,7 @@ pub struct Said {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[allow(missing_docs)]
 pub struct Group {
-    /// Name of the group.
+    /// Name of the group of rules.
     pub group: Name<audit::Group>,
     pub pass: u32,
     pub warn: u32,
@@ -198,7 +198,7 @@ pub struct Group {
     pub unknown: u32,
     pub not_applicable: u32,
     pub sources_disagree: u32,
-    /// Findings that the baseline accepts; they count only here.
+    /// Number of findings that the baseline accepts. They are not counted under any other verdict.
     pub accepted: u32,
 }
 
@@ -213,11 +213,11 @@ pub struct Finding {
     pub cause: Name<audit::Cause>,
     /// What the rule requires.
     pub title: String,
-    /// What the rule says.
+    /// The rule's verdict on the subject.
     pub verdict: Name<Verdict>,
-    /// Why nothing could be judged; `null` if it was judged.
+    /// Why the rule could not be judged; `null` if it was judged.
     pub reason: Option<String>,
-    /// What was judged.
+    /// Kind of the subject, such as a CPU or an interface.
     pub subject_kind: Name<Subject>,
     /// Name of the subject.
     pub subject: String,
@@ -231,9 +231,9 @@ pub struct Finding {
     pub magnitude: String,
     /// Source of the number in `magnitude`.
     pub magnitude_source: String,
-    /// What the mechanism does to a packet; `null` if no figure is known.
+    /// What the finding does to a packet; `null` if the size of the effect is unknown.
     pub effect: Option<Name<EffectKind>>,
-    /// How long one packet waits; `null` if none waits or the time is unknown.
+    /// How long one packet waits because of the finding, in ns; `null` if it does not wait or the time is unknown.
     pub effect_ns: Option<u64>,
     /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub effect_of_this_host: bool,
@@ -243,11 +243,11 @@ pub struct Finding {
     pub cost: String,
     /// Documents that support the rule.
     pub references: Vec<String>,
-    /// Sources and rules that recommend the opposite.
+    /// Sources and rules that recommend the opposite of this rule.
     pub conflicts: Vec<String>,
     /// Whether the baseline accepts the finding.
     pub accepted: bool,
-    /// Name of the finding in a baseline.
+    /// Identifier of the finding in a baseline file.
     pub key: String,
 }
 
@@ -263,9 +263,9 @@ pub struct Evidence {
 /// How to fix a finding.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Fix {
-    /// Commands that show more and change nothing.
+    /// Commands that show details and change nothing.
     pub look: Vec<String>,
-    /// For the running host: commands or advice.
+    /// Commands or advice that fix the running host, until a reboot.
     pub runtime: Vec<String>,
     /// Commands or advice that make the fix permanent.
     pub persistent: Vec<String>,
@@ -284,7 +284,7 @@ pub struct Step {
     pub text: String,
     /// What the step does, and who can carry it out.
     pub action: Name<audit::Action>,
-    /// What the step puts at risk, as the `risks` of a fix.
+    /// What the step puts at risk.
     pub risks: Vec<Name<Risk>>,
 }
 
@@ -300,7 +300,7 @@ pub struct DiffDocument {
     pub before: Host,
     /// The second host.
     pub after: Host,
-    /// The differences, worse ones first.
+    /// The differences; findings that became worse come first.
     pub differences: Vec<Difference>,
 }
 
@@ -309,7 +309,7 @@ pub struct DiffDocument {
 pub struct Difference {
     /// How the two findings differ.
     pub kind: Name<DifferenceKind>,
-    /// Rule and subject.
+    /// Identifier of the two findings: rule and subject.
     pub key: String,
     /// The finding on the first host; `null` if it has none.
     pub before: Option<Finding>,
@@ -325,22 +325,22 @@ pub struct CmdlineDocument {
     /// Name and version of this schema: `apus.cmdline/1`.
     #[schemars(extend("const" = CMDLINE_SCHEMA))]
     pub schema: String,
-    /// The judged or the suggested line.
+    /// The kernel command line that was judged or suggested.
     pub line: String,
-    /// Problems of the line, the most serious first.
+    /// Problems of the command line, the most serious first.
     pub remarks: Vec<Remark>,
-    /// The words of a suggested line; empty for a judged one.
+    /// The parameters of a suggested command line; empty for a judged one.
     pub suggested: Vec<Suggested>,
-    /// What else to decide or to do for a suggested line.
+    /// What else to decide or to do before using a suggested command line.
     pub notes: Vec<String>,
 }
 
-/// A problem of one or several words, or of a missing word.
+/// A problem of one or several parameters, or a missing parameter.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Remark {
-    /// The kind of the remark.
+    /// Kind of the problem.
     pub kind: Name<audit::cmdline::Kind>,
-    /// The parameters as written; if one is missing, what to add.
+    /// The parameters as written. If a parameter is missing: the one to add.
     pub parameter: String,
     /// The problem in a sentence.
     pub text: String,
@@ -350,10 +350,10 @@ pub struct Remark {
     pub source: String,
 }
 
-/// A suggested word, or several that belong together.
+/// A suggested kernel parameter, or several that belong together.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Suggested {
-    /// The word as written on the line.
+    /// The parameter as written on the command line.
     pub parameter: String,
     /// What the parameter is for, and what it costs.
     pub why: String,

@@ -18,11 +18,11 @@ pub struct Document {
     pub schema: String,
     /// What the user noticed.
     pub symptom: Symptom,
-    /// The ends that were watched: this one first.
+    /// The two ends of the connection that were watched, this host first.
     pub ends: Vec<End>,
     /// The result in one word.
     pub verdict: Verdict,
-    /// Likelihood in percent at or above which a cause counts as found.
+    /// A cause counts as found if its likelihood in percent is at least this.
     pub threshold_percent: u8,
     /// All causes that were examined, the most likely first, including those that do not count as found.
     pub causes: Vec<Cause>,
@@ -49,44 +49,44 @@ pub enum Verdict {
 pub struct Symptom {
     /// Kind of the symptom.
     pub kind: Name<SymptomKind>,
-    /// Throughput that the user measured, in bit/s.
+    /// Throughput that the user measured, in bit/s; `null` if not stated.
     pub measured_bps: Option<u64>,
-    /// Throughput that the user expected, in bit/s.
+    /// Throughput that the user expected, in bit/s; `null` if not stated.
     pub expected_bps: Option<u64>,
-    /// Mean round-trip time that the user measured, in ns.
+    /// Mean round-trip time that the user measured, in ns; `null` if not stated.
     pub ping_ns: Option<u64>,
-    /// Round-trip time that the user expected, in ns.
+    /// Round-trip time that the user expected, in ns; `null` if not stated.
     pub expected_ping_ns: Option<u64>,
     /// Where the expected figures were measured.
     pub reference: Name<Reference>,
 }
 
-/// One end.
+/// One end of the connection.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct End {
     /// Name of the host, the network namespace or the recording.
     pub name: String,
     /// The interface that was examined; empty if no interface carried packets.
     pub interface: String,
-    /// Time between the two readings of the counters; 0 if there was only one.
+    /// Time between the two readings of the counters, in ns; 0 if there was only one reading.
     pub watched_ns: u64,
-    /// Packets received.
+    /// Packets received between the two readings; `null` if unknown.
     pub rx_packets: Option<u64>,
-    /// Packets sent.
+    /// Packets sent between the two readings; `null` if unknown.
     pub tx_packets: Option<u64>,
-    /// Longest time for which the interrupt moderation may hold back received packets, in ns.
+    /// Longest time for which interrupt moderation may delay received packets, in ns; `null` if unknown.
     pub rx_hold_ns: Option<u64>,
-    /// Polls of the interface's NAPI instances.
+    /// Number of polls of the interface's NAPI instances; `null` if unknown.
     pub polls: Option<u64>,
-    /// Packets that its rings dropped, by counter.
+    /// Number of packets that the interface dropped, by counter name.
     pub drops: std::collections::BTreeMap<String, u64>,
-    /// Packets by receive queue.
+    /// Number of received packets, by receive queue.
     pub queues: std::collections::BTreeMap<String, u64>,
-    /// Number of sockets that transferred data.
+    /// Number of TCP or UDP sockets that transferred data.
     pub sockets: u64,
 }
 
-/// A cause.
+/// A possible cause of the symptom.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Cause {
     /// Identifier of the cause, such as `slow-app`.
@@ -95,17 +95,17 @@ pub struct Cause {
     pub likelihood_percent: u8,
     /// Whether the likelihood reaches the threshold.
     pub found: bool,
-    /// The end where the cause is; `null` if it is between the ends.
+    /// The end of the connection where the cause is; `null` if it is between the ends.
     pub end: Option<String>,
     /// The problem in one sentence, with its figure.
     pub headline: String,
     /// How the cause leads to the symptom.
     pub why: String,
-    /// Document that describes this.
+    /// Document that describes this cause.
     pub reference: String,
     /// The observations that point to this cause.
     pub evidence: Vec<Seen>,
-    /// The experiment that would prove it.
+    /// The experiment that would prove the cause.
     pub experiment: Experiment,
 }
 
@@ -118,7 +118,7 @@ pub struct Seen {
     pub source: String,
 }
 
-/// What would prove a cause.
+/// An experiment that would prove a cause.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Experiment {
     /// Instructions: what to change, and what to measure.
@@ -127,10 +127,10 @@ pub struct Experiment {
     pub factor: Option<String>,
 }
 
-/// A finding of the audit.
+/// A finding of `apus audit` that could cause the symptom.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Suspect {
-    /// The end that has it.
+    /// The end of the connection that has the finding.
     pub end: String,
     /// Identifier of the audit rule.
     pub rule: String,

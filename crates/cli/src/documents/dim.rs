@@ -9,7 +9,7 @@ use crate::args::dim::Mode;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.dim-replay/1";
 
-/// The result of a replay of DIM.
+/// The result of replaying recorded samples through DIM, the kernel's dynamic interrupt moderation.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -19,9 +19,9 @@ pub struct Document {
     pub schema: String,
     /// Path of the replayed file.
     pub file: String,
-    /// DIM table and variant to use.
+    /// The profile table and the variant of DIM that were replayed.
     pub mode: Name<Mode>,
-    /// The state after each call, in order. Rows that start an instance are not calls.
+    /// The state after each call, in order. Rows of the file that only start a new instance of DIM are left out.
     pub calls: Vec<Call>,
     /// The counts over all calls.
     pub summary: Summary,
@@ -36,9 +36,9 @@ pub struct Call {
     pub tune_state: u8,
     /// Index of the profile in its table.
     pub profile_ix: u8,
-    /// Steps towards more moderation since the last turn or park.
+    /// Steps towards more moderation since DIM last turned or parked.
     pub steps_right: u8,
-    /// Steps towards less moderation since the last turn or park.
+    /// Steps towards less moderation since DIM last turned or parked.
     pub steps_left: u8,
     /// Steps since DIM last parked on top.
     pub tired: u8,
@@ -49,25 +49,25 @@ pub struct Call {
 pub struct Summary {
     /// Number of calls replayed.
     pub calls: u64,
-    /// Number of instances that the calls belong to.
+    /// Number of DIM instances to which the calls belong.
     pub instances: u64,
-    /// Number of calls that chose another profile.
+    /// Number of calls after which DIM chose another profile.
     pub profile_changes: u64,
-    /// Number of calls whose recorded state is the same; `null` if the file has no states.
+    /// Number of calls after which the replayed state equals the recorded one; `null` if the file records no states.
     pub agreeing: Option<u64>,
-    /// Recorded values that differ from DIM's.
+    /// Recorded values that differ from the replayed ones.
     pub mismatches: Vec<Mismatch>,
 }
 
-/// A recorded value that differs from DIM's.
+/// A recorded value that differs from the replayed one.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Mismatch {
     /// Line number in the file, from 1.
     pub line: u64,
-    /// Name of the column.
+    /// Name of the CSV column.
     pub column: String,
     /// Value in the file.
     pub expected: u8,
-    /// Value computed by DIM.
+    /// Value computed by the replay.
     pub found: u8,
 }

@@ -23,28 +23,29 @@ pub struct Document {
     pub seed: u64,
     /// How many numbers agree.
     pub summary: Summary,
-    /// The figures, in the order of their documents.
+    /// The figures, in the order of the published documents.
     pub figures: Vec<Figure>,
 }
 
-/// How many numbers agree, by the origin of the number.
+/// How many numbers agree, by how the number of Apus was obtained.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
 pub struct Summary {
     /// Simulated numbers.
     pub simulated: Share,
     /// Predictions of the null models, for the same rows.
     pub null_model: Share,
-    /// Numbers that follow from the inputs in one line.
+    /// Numbers that follow from the inputs by simple arithmetic.
     pub arithmetic: Share,
     /// Numbers that depend on an assumed value.
     pub assumption: Share,
     /// Count of numbers to which a parameter was fitted: they agree by construction.
     pub calibrated: usize,
-    /// Count of numbers that only the document or only Apus has.
+    /// Count of numbers without a counterpart: only the document or only Apus has one.
     pub not_compared: usize,
 }
 
-/// How many numbers agree: averages, rates and powers within 15 %, extremes within a factor of 2, bounds as stated.
+/// How many numbers agree. Averages, rates and powers agree within 15 %, extremes within a factor of 2, and bounds if
+/// they hold.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
 pub struct Share {
     /// Count of numbers that agree.
@@ -64,7 +65,7 @@ pub struct Figure {
     pub document: String,
     /// How the figure was computed, with the assumptions.
     pub method: String,
-    /// The one-line rule that the simulator is compared with; `null` if nothing is simulated.
+    /// The one-line rule against which the simulator is compared; `null` if nothing is simulated.
     pub null_model: Option<String>,
     /// How many of the figure's numbers agree.
     pub summary: Summary,
@@ -72,7 +73,7 @@ pub struct Figure {
     pub inputs: Vec<Input>,
     /// The numbers.
     pub rows: Vec<Row>,
-    /// Plotted points, where the document has a plot.
+    /// Plotted points; empty unless the document has a plot.
     pub plots: Vec<Plot>,
     /// How the rows change if a parameter is lowered or raised.
     pub sensitivity: Vec<Sensitivity>,
@@ -85,7 +86,7 @@ pub struct Sensitivity {
     pub parameter: String,
     /// Value with its unit.
     pub value: String,
-    /// How the parameter got its value.
+    /// How the value of the parameter is known.
     pub standing: Name<Standing>,
     /// Percentage by which the parameter is lowered and raised.
     pub percent: u32,
@@ -95,7 +96,7 @@ pub struct Sensitivity {
     pub up: Shift,
 }
 
-/// How the rows change.
+/// How the rows change when a parameter is lowered or raised.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Shift {
     /// The row that changes most: case and quantity.
@@ -120,15 +121,15 @@ pub struct Input {
 /// One compared number.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Row {
-    /// The case within the figure.
+    /// The case within the figure, such as a machine and a load.
     pub case: String,
-    /// The quantity.
+    /// Name of the compared quantity.
     pub quantity: String,
     /// Unit of `theirs` and `modelled`; empty for a ratio.
     pub unit: String,
     /// How closely the two numbers should agree.
     pub kind: Name<Kind>,
-    /// The number in the published document; `null` if the document has none.
+    /// The number in the published document; `null` if the document does not give one.
     pub theirs: Option<Bounds>,
     /// The number that Apus computes; `null` if Apus computes none.
     pub modelled: Option<f64>,
@@ -136,7 +137,8 @@ pub struct Row {
     pub null_model: Option<f64>,
     /// How `modelled` was obtained.
     pub role: Name<Role>,
-    /// Deviation in percent of the document's number; 0 within its range.
+    /// Deviation of `modelled` from the document's number, in percent of that number; 0 if it is within the document's
+    /// range.
     pub deviation_percent: Option<f64>,
     /// The result of the comparison.
     pub verdict: Name<Verdict>,
@@ -158,13 +160,13 @@ pub struct Bounds {
 pub struct Plot {
     /// What the plot shows.
     pub title: String,
-    /// The horizontal axis.
+    /// The quantity on the horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
+    /// The quantity on the vertical axis.
     pub y: Axis,
     /// The points as pairs: horizontal, vertical.
     pub points: Vec<[f64; 2]>,
-    /// Values from the document, as lines across the plot.
+    /// Values from the document, drawn as horizontal lines across the plot.
     pub lines: Vec<Line>,
 }
 

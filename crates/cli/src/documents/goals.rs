@@ -15,7 +15,7 @@ use super::top::Wait as Waits;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.sim.goals/2";
 
-/// Which waiting mode meets a goal with the least power. All numbers are simulated.
+/// Compares wait modes: which one meets a latency goal with the least power. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -27,13 +27,13 @@ pub struct Document {
     pub grid: Name<Grid>,
     /// First random seed of the simulation.
     pub seed: u64,
-    /// Seeds per case, counting up from the first.
+    /// Number of seeds per case: the first seed and those that follow it.
     pub seeds: u64,
     /// Simulated time before the measured window.
     pub warm_up_ns: u64,
     /// How the cases were drawn; `null` if the whole grid was used.
     pub sample: Option<Sample>,
-    /// Number of planned cases; fewer are listed if the run was interrupted.
+    /// Number of planned cases. Fewer are listed if the run was interrupted.
     pub planned: u64,
     /// The results over all cases.
     pub summary: Summary,
@@ -57,12 +57,12 @@ pub struct Summary {
     pub verdicts: BTreeMap<Name<Verdict>, u64>,
     /// Number of cases in which `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: u64,
-    /// Power of `adaptive` relative to the best rival that meets the goal; `null` without such a case.
+    /// Power of `adaptive` divided by the power of the best rival that meets the goal; `null` if there is no such case.
     pub power_multiple: Option<Quartiles>,
-    /// Power of `adaptive` relative to the least possible, where known; `null` without such a case.
+    /// Power of `adaptive` divided by the least possible power; `null` if that is not known in any case.
     pub bound_multiple: Option<Quartiles>,
-    /// Share of late packets in the first second, relative to the allowed share; of each case, the median over its
-    /// seeds.
+    /// Share of late packets in the first second, divided by the allowed share. The value of a case is the median over
+    /// its seeds.
     pub first_second_multiple: Option<Quartiles>,
 }
 
@@ -83,7 +83,7 @@ pub struct Quartiles {
     pub max: f64,
 }
 
-/// A machine, traffic, a load and a goal.
+/// One case: a machine, traffic, a load and a goal.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Case {
     /// Name of the processor.
@@ -92,40 +92,45 @@ pub struct Case {
     pub nic: String,
     /// Kind of traffic, or name of a file.
     pub traffic: String,
-    /// Load in percent of what the core forwards at its base frequency; `null` for traffic from a file.
+    /// Load in percent of the packet rate that the core can forward at its base frequency; `null` for traffic from a
+    /// file.
     pub load_percent: Option<f64>,
-    /// Mean packet rate per second; for `step` the upper rate; `null` for traffic from a file.
+    /// Mean packet rate per second. For the traffic `step` it is the higher of its two rates. `null` for traffic from a
+    /// file.
     pub rate_pps: Option<u64>,
     /// Name of the deepest idle state allowed.
     pub deepest: String,
-    /// Peak packet rate per second that `adaptive` was told; `null` if none.
+    /// Peak packet rate per second that `adaptive` was given; `null` if none.
     pub peak_pps: Option<u64>,
     /// The latency goal, such as `p99.9=50us`.
     pub goal: String,
-    /// Length of the measured window of each run.
+    /// Length of the measured window of each run, in ns.
     pub duration_ns: u64,
-    /// The verdict on the case.
+    /// How `adaptive` compares with its rivals in this case.
     pub verdict: Name<Verdict>,
     /// Whether `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: bool,
-    /// The rival that beats `adaptive`, otherwise the best of those that meet the goal; `null` if none does.
+    /// The mode that beats `adaptive`. If none does, the best mode among those that meet the goal; `null` if no rival
+    /// meets it.
     pub rival: Option<String>,
-    /// Why that rival holds the goal with less power; `null` unless the verdict is `lost` or `lost_to_tuned`. `ring`:
-    /// the rival sleeps longer than the ring lasts at the highest packet rate. `lateness`: it makes more packets late
-    /// than `adaptive` aims at. Otherwise the activity on which `adaptive` spends most more: `polling`, `awake` (longer
-    /// awake), `frequency` (a higher frequency while awake) or `idle` (less deep idle states).
+    /// Why the rival meets the goal with less power; `null` unless the verdict is `lost` or `lost_to_tuned`. `ring`:
+    /// the rival sleeps longer than the ring lasts at the highest packet rate. `lateness`: the rival lets more packets
+    /// be late than `adaptive` aims for. Otherwise the activity that costs `adaptive` the largest extra power:
+    /// `polling`, `awake` (longer awake), `frequency` (a higher frequency while awake) or `idle` (less deep idle
+    /// states).
     pub because: Option<Name<Because>>,
-    /// How long the receive ring lasts at the highest packet rate that `adaptive` assumes. It never sleeps longer.
+    /// Time in which the receive ring fills at the highest packet rate that `adaptive` assumes, in ns. `adaptive` never
+    /// sleeps longer.
     pub ring_ns: u64,
-    /// Power of `adaptive` relative to `rival`.
+    /// Power of `adaptive` divided by the power of `rival`; `null` without a rival.
     pub power_multiple: Option<f64>,
-    /// 95 % interval of the power multiple over the seeds; `null` with one seed.
+    /// 95 % confidence interval of `power_multiple` over the seeds; `null` with one seed.
     pub power_multiple_ci95: Option<(f64, f64)>,
-    /// Least power with which the goal can be met if all arrivals are known; `null` if unknown.
+    /// Least power in uW with which the goal could be met if all arrivals were known in advance; `null` if unknown.
     pub bound_uw: Option<u64>,
-    /// Power of `adaptive` relative to `bound_uw`.
+    /// Power of `adaptive` divided by `bound_uw`; `null` if that is unknown.
     pub bound_multiple: Option<f64>,
-    /// Share of late packets in the first second, relative to the allowed share, for each seed; empty if not
+    /// Share of late packets in the first second divided by the allowed share, one value per seed; empty if not
     /// simulated.
     pub first_second_multiples: Vec<f64>,
     /// The results of each mode; the last is `adaptive`.
@@ -137,41 +142,41 @@ pub struct Case {
 pub struct Way {
     /// Name: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `poll@800MHz` or `adaptive`.
     pub way: String,
-    /// Whether the mode's frequency was chosen in hindsight.
+    /// Whether the mode runs at a frequency that was chosen in hindsight for this case.
     pub tuned: bool,
-    /// Number of seeds simulated. A rival that its first seed rules out is not simulated with the others.
+    /// Number of seeds simulated. A rival that cannot win according to its first seed is not simulated with the others.
     pub seeds: u64,
     /// Packets that arrived, over all seeds.
     pub offered: u64,
-    /// Lost packets.
+    /// Lost packets, over all seeds.
     pub lost: u64,
-    /// Packets later than the goal's bound, including lost ones.
+    /// Packets later than the goal's latency bound, including lost ones, over all seeds.
     pub late: u64,
     /// Share of late packets in parts per million.
     pub late_ppm: f64,
-    /// 95 % interval of the late share over the seeds; `null` with one seed.
+    /// 95 % confidence interval of `late_ppm` over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// Whether the mode held the goal. If a packet is lost, it did not (`no`).
+    /// Whether the mode met the goal. It did not (`no`) if any packet was lost.
     pub held: Name<Held>,
-    /// Delay at the goal's quantile, for the median seed, with lost packets as infinitely late. `null` if the
-    /// quantile falls among lost packets, or if a run had too few packets.
+    /// Delay in ns at the goal's quantile: the median over the seeds. Lost packets count as infinitely late. `null` if
+    /// the quantile falls among lost packets, or if a run had too few packets.
     pub latency_ns: Option<u64>,
-    /// Mean power of the core.
+    /// Mean power of the core in uW.
     pub power_uw: u64,
     /// Share of time in which the core was neither idle nor running another task, in parts per million.
     pub busy_ppm: u64,
     /// Number of wake-ups, over all seeds.
     pub wakeups: u64,
-    /// Number of frequency changes that took effect.
+    /// Number of frequency changes that took effect, over all seeds.
     pub frequency_changes: u64,
-    /// Waits by kind.
+    /// Number and time of the waits, by kind.
     pub waits: BTreeMap<Name<WaitKind>, Waits>,
     /// Decisions by reason; reasons that never occurred are left out.
     pub reasons: BTreeMap<Name<Reason>, u64>,
 }
 
 impl Document {
-    /// Builds the document of these cases, out of `planned` ones.
+    /// Builds the document from the cases that were simulated. `planned` is the number of cases planned.
     pub fn new(grid: Grid, plan: &Plan, planned: usize, cases: &[Judged]) -> Self {
         Self {
             apus: super::VERSION.to_owned(),

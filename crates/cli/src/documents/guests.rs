@@ -1,4 +1,4 @@
-//! `apus power serve` and `apus power request`.
+//! The documents of `apus power serve` and `apus power request`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ use tester::document::Name;
 pub const SCHEMA: &str = "apus.power-serve/1";
 /// Name and version of the schema of `apus power serve status --json`.
 pub const STATUS: &str = "apus.power-serve-status/1";
-/// Name and version of the schema of a line of the log.
+/// Name and version of the schema of a line of the log of `apus power serve`.
 pub const LOG: &str = "apus.power-serve-log/1";
 /// Name and version of the schema of `apus power request --json`.
 pub const REQUEST: &str = "apus.power-request/1";
 
-/// The state of the guests, or their results at the end.
+/// The state of the guests while `apus power serve` runs, or the results when it ends.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
@@ -24,16 +24,16 @@ pub struct Document {
     /// Name and version of this schema: `apus.power-serve/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// Time for which the command has served, in ns.
+    /// Time for which the command has been serving guests, in ns.
     pub duration_ns: u64,
     /// The guests, one for each manifest.
     pub guests: Vec<Guest>,
-    /// Whether all settings were restored to their original values; `null` while the command serves, or if it changed
-    /// nothing.
+    /// Whether all settings were restored to their original values; `null` while the command is running, or if it
+    /// changed nothing.
     pub restored: Option<bool>,
 }
 
-/// A guest.
+/// A guest: a virtual machine that can send power requests.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
@@ -41,23 +41,23 @@ pub struct Guest {
     pub name: String,
     /// Number of its channels that are connected.
     pub connected: usize,
-    /// Its channels, in the order of the manifest.
+    /// The guest's channels, in the order of the manifest.
     pub channels: Vec<Channel>,
     /// Why it is unknown on which CPUs the vCPUs run; `null` if that is known.
     pub pinning_unknown: Option<String>,
     /// The vCPUs that the manifest lists.
     pub vcpus: Vec<Vcpu>,
-    /// Number of messages that it sent.
+    /// Number of messages that the guest sent.
     pub messages: u64,
     /// Number of requests that were granted in full.
     pub granted: u64,
     /// Number of requests that were granted in part, because the manifest or the hardware does not allow more.
     pub limited: u64,
-    /// Number of requests that were accepted but not yet in force when they were answered.
+    /// Number of requests that were accepted, but were not yet in force when the answer was sent.
     pub held: u64,
     /// Number of requests that were refused.
     pub refused: u64,
-    /// Number of messages that exceeded the rate that the manifest allows.
+    /// Number of messages above the rate that the manifest allows.
     pub over_rate: u64,
     /// Number of messages that did not arrive completely within one second.
     pub incomplete: u64,
@@ -65,13 +65,13 @@ pub struct Guest {
     pub unread: u64,
 }
 
-/// A channel.
+/// A channel between a guest and the host.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
     /// Path of the socket.
     pub path: String,
-    /// Whether it is connected.
+    /// Whether the channel is connected.
     pub connected: bool,
     /// Why the channel is not connected; `null` if it is connected, or if no peer has connected yet.
     pub trouble: Option<String>,
@@ -87,13 +87,13 @@ pub struct Vcpu {
     pub cpus: Option<String>,
     /// Frequency that the guest requests for this vCPU, in kHz; `null` if it requests none.
     pub wish_khz: Option<u32>,
-    /// Latency goal that the guest requests, such as `p99=50us`; `null` if it requests none.
+    /// Latency goal that the guest requests for this vCPU, such as `p99=50us`; `null` if it requests none.
     pub goal: Option<String>,
-    /// Longest exit latency of idle states that the guest allows, in ns; `null` if it sets no limit.
+    /// Longest exit latency of idle states that the guest allows for this vCPU, in ns; `null` if it sets no limit.
     pub idle_limit_ns: Option<u64>,
-    /// Frequency at which the core is fixed, in kHz; `null` if it is not fixed.
+    /// Frequency at which the vCPU's core is fixed, in kHz; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
-    /// Why the request is not in force; `null` if it is, or if there is none.
+    /// Why the request is not in force; `null` if it is in force, or if there is no request.
     pub why: Option<String>,
 }
 
@@ -133,7 +133,7 @@ pub struct LogLine {
     pub time_ns: u64,
     /// Kind of the event.
     pub event: Name<Event>,
-    /// The guest.
+    /// Name of the guest.
     pub guest: String,
     /// Number of the channel in the manifest, from 0; `null` if no channel is involved.
     pub channel: Option<usize>,
@@ -146,7 +146,7 @@ pub struct LogLine {
     /// Host CPU to which the vCPU is pinned; `null` if it is not pinned, or pinned to a CPU that the manifest does not
     /// list.
     pub cpu: Option<u32>,
-    /// Frequency at which that CPU is now fixed, in kHz; `null` if it is not fixed.
+    /// Frequency at which the CPU `cpu` is now fixed, in kHz; `null` if it is not fixed.
     pub fixed_khz: Option<u32>,
     /// Outcome of the request; `null` if the event is not a request.
     pub verdict: Option<Name<Verdict>>,
@@ -163,7 +163,7 @@ pub struct RequestDocument {
     /// Name and version of this schema: `apus.power-request/1`.
     #[schemars(extend("const" = REQUEST))]
     pub schema: String,
-    /// Path of the port to the host.
+    /// Path of the virtio-serial port or socket to the host.
     pub port: String,
     /// What was requested.
     pub asked: String,

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.lab/1";
 
-/// The labs of this host.
+/// The labs on this host. A lab is a set of connected network namespaces for tests.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -23,8 +23,8 @@ pub struct Document {
 pub struct Lab {
     /// Name of the lab.
     pub name: String,
-    /// Roles of its namespaces, such as `tx` and `dut`.
+    /// Roles of the lab's namespaces, such as `tx` and `dut`.
     pub roles: Vec<String>,
-    /// Names of the namespaces for `ip netns`, in the same order.
+    /// Names of the namespaces for `ip netns`, in the same order as `roles`.
     pub namespaces: Vec<String>,
 }

@@ -7,7 +7,7 @@ use sim::machine::Machine;
 /// Name and version of the schema.
 pub const MACHINES: &str = "apus.sim.machines/1";
 
-/// The machines that a scenario can name.
+/// The machine models that a scenario can name.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -15,22 +15,22 @@ pub struct Document {
     /// Name and version of this schema: `apus.sim.machines/1`.
     #[schemars(extend("const" = MACHINES))]
     pub schema: String,
-    /// All built-in machines, sorted by name, or the requested one.
+    /// All built-in machine models sorted by name, or only the requested one.
     pub machines: Vec<Shown>,
 }
 
-/// A machine.
+/// A machine model.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Shown {
-    /// Name in scenarios; the file name for a user's own machine.
+    /// Name to use in scenarios. For the user's own model, the file name.
     pub name: String,
-    /// One line about the machine.
+    /// One line that describes the machine.
     pub description: String,
     /// The machine's processor; `null` if the file describes none.
     pub processor: Option<Processor>,
     /// The machine's network controller; `null` if the file describes none.
     pub nic: Option<Nic>,
-    /// Every value with its source; `null` in a list.
+    /// Every value of the model with its source; `null` if several models are listed.
     pub parameters: Option<Vec<Parameter>>,
 }
 
@@ -39,11 +39,11 @@ pub struct Shown {
 pub struct Processor {
     /// Number of cores per package.
     pub cores: u32,
-    /// Lowest frequency.
+    /// Lowest frequency in Hz.
     pub lowest_hz: u64,
-    /// Frequency guaranteed with all cores busy.
+    /// Frequency in Hz that is guaranteed with all cores busy.
     pub base_hz: u64,
-    /// Highest frequency.
+    /// Highest frequency in Hz, including turbo.
     pub highest_hz: u64,
     /// Names of the idle states, the shallowest first.
     pub idle_states: Vec<String>,
@@ -52,18 +52,18 @@ pub struct Processor {
 /// A network controller.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Nic {
-    /// Line rate.
+    /// Line rate in bit/s.
     pub rate_bps: u64,
-    /// Receive descriptors per queue.
+    /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
-    /// Transmit descriptors per queue.
+    /// Number of transmit descriptors per queue.
     pub tx_descriptors: u32,
 }
 
 /// A value and its source.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Parameter {
-    /// Key in the file, such as `processor.pstates.block`.
+    /// Key in the model's file, such as `processor.pstates.block`.
     pub path: String,
     /// The value as written.
     pub value: String,
@@ -72,7 +72,7 @@ pub struct Parameter {
 }
 
 impl Shown {
-    /// Describes a machine, with all its values if it was requested by name.
+    /// Describes a machine model. `whole` adds all values with their sources.
     pub fn new(machine: &Machine, whole: bool) -> Self {
         let parameters = machine.parameters.iter().map(|parameter| Parameter {
             path: parameter.path.clone(),

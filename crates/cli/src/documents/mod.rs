@@ -1,6 +1,6 @@
 //! The JSON documents that the commands print: one file per document, each with a JSON Schema in `schemas/`.
 //!
-//! Keys are in snake case and carry their unit. A value that is not known is `null`.
+//! Keys are in snake case and end with their unit. A value that is not known is `null`.
 
 pub mod audit;
 pub mod diagnose;
@@ -29,7 +29,7 @@ use schemars::Schema;
 use tester::document::schema_of;
 use tester::procedure;
 
-/// A document and its schema.
+/// A JSON document and its schema.
 pub struct Published {
     /// Name and version, as in the document's `schema` field.
     pub name: &'static str,
@@ -89,7 +89,7 @@ pub const SCHEMAS: &[Published] = &[
 /// The version of Apus, written to every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The file in `schemas/` of the schema called `name`: `apus.top/2` is in `apus.top.2.json`.
+/// Name of the file in `schemas/` for the schema `name`: that of `apus.top/2` is `apus.top.2.json`.
 pub fn schema_file(name: &str) -> String {
     format!("{}.json", name.replace('/', "."))
 }

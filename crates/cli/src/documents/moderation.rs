@@ -15,27 +15,29 @@ pub const SCHEMA: &str = "apus.moderate-status/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.moderate-status/1`
+    /// Name and version of this schema: `apus.moderate-status/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The running instances, by process identifier.
+    /// The running instances, by process ID.
     pub instances: Vec<Instance>,
-    /// Files without a running instance: of killed processes, or of other versions of Apus.
+    /// Files in the state folder without a running instance. They belong to killed processes or to other versions of
+    /// Apus.
     pub leftovers: Vec<Leftover>,
 }
 
 /// A running instance of `apus moderate`.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Instance {
-    /// Process identifier.
+    /// Process ID.
     pub pid: u32,
-    /// Inode number of the instance's network namespace (`/proc/PID/ns/net`); `null` if it is that of the reader.
+    /// Inode number of the instance's network namespace (`/proc/PID/ns/net`); `null` if it is the namespace of the
+    /// command that prints this.
     pub network_namespace: Option<u64>,
     /// Whether the instance changes nothing (`--dry-run`).
     pub dry_run: bool,
-    /// How long the instance has been setting timers.
+    /// Time for which the instance has been controlling timers, in ns.
     pub steering_ns: u64,
-    /// Time since the instance last published its state, which it does every second.
+    /// Time since the instance last published its state, in ns. It does so every second.
     pub silent_ns: u64,
     /// The receive queues of the instance.
     pub queues: Vec<Queue>,
@@ -44,17 +46,17 @@ pub struct Instance {
 /// A receive queue whose timer an instance of `apus moderate` sets.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Queue {
-    /// The interface.
+    /// Name of the interface.
     pub interface: String,
-    /// The number of the queue.
+    /// Number of the receive queue.
     pub queue: u32,
     /// The policy that chooses the queue's timer: `goal`, `net-dim` or `static:50us`.
     pub policy: String,
     /// Latency goal of the queue, such as `p99=100us`. The verdict refers to this goal, whatever the policy is.
     pub goal: String,
-    /// Latency bound of the goal.
+    /// Latency bound of the goal, in ns.
     pub goal_latency_ns: u64,
-    /// The queue's timer: the time for which the interrupt may be delayed after a packet. 0: no delay.
+    /// Timer of the queue in ns: the time for which the interrupt may be delayed after a packet. 0 means no delay.
     pub timer_ns: u64,
     /// Why the policy chose this timer.
     pub reason: String,
@@ -64,31 +66,32 @@ pub struct Queue {
     pub packets_pps: Option<f64>,
     /// Number of times per second that the kernel polls the queue; `null` if unknown.
     pub polls_per_second: Option<f64>,
-    /// Delay from reception to the application's read at the goal's quantile, measured; `null` if no packet was
+    /// Measured delay in ns from reception to the application's read, at the goal's quantile. `null` if no packet was
     /// measured.
     pub reception_to_read_ns: Option<u64>,
-    /// Longest delay from arrival to the application's read at the goal's quantile: the bound of the time from arrival
-    /// to reception, plus `reception_to_read_ns`. `null` if no packet was measured, or if there is no bound.
+    /// Upper bound in ns of the delay from arrival to the application's read, at the goal's quantile: the bound of the
+    /// time from arrival to reception, plus `reception_to_read_ns`. `null` if no packet was measured, or if there is no
+    /// bound.
     pub at_most_ns: Option<u64>,
-    /// Number of packets that were measured since the instance began with the queue, while the time from arrival to
-    /// reception had a bound.
+    /// Number of packets whose delay was measured since the instance began to control the queue. Only times in which
+    /// the time from arrival to reception had an upper bound count.
     pub judged: u64,
     /// Number of the `judged` packets that may have been later than the goal. It is estimated, so it may have a
     /// fraction.
     pub late: f64,
     /// Share of the `judged` packets that may have been later than the goal; `null` if none was measured.
     pub late_ratio: Option<f64>,
-    /// Whether the goal was met since the instance began with the queue.
+    /// Whether the goal has been met since the instance began to control the queue.
     pub verdict: Name<Verdict>,
-    /// What the machine did with the requested timer: the value that it uses instead, or why it refused; `null` if it
-    /// uses what was requested.
+    /// What the machine did instead of using the requested timer: the value that it uses, or why it refused. `null` if
+    /// it uses the requested timer.
     pub trouble: Option<String>,
-    /// Why the instance no longer sets the queue's timer; `null` if it does.
+    /// Why the instance no longer sets the queue's timer; `null` if it still does.
     pub lost: Option<String>,
 }
 
 impl Queue {
-    /// Converts what an instance says of one of its queues.
+    /// Converts the published state of one queue.
     pub fn of(queue: &moderate::Queue) -> Self {
         let per_second = |count: Option<u64>| {
             let seconds = queue.span_ns.filter(|span| *span > 0)? as f64 / 1e9;

@@ -16,12 +16,12 @@ pub const WATCH: &str = "apus.power-watch/1";
 pub struct Watch {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.power-watch/1`
+    /// Name and version of this schema: `apus.power-watch/1`.
     #[schemars(extend("const" = WATCH))]
     pub schema: String,
     /// Length of the measurement, in ns.
     pub interval_ns: u64,
-    /// Energy of the host's meters.
+    /// Energy that the host's meters counted.
     pub energy: Energy,
     /// Meters and interfaces that cannot be read, each with the reason.
     pub lacks: Vec<String>,
@@ -38,11 +38,13 @@ pub struct Watch {
 pub struct Core {
     /// The CPU's number.
     pub cpu: u32,
-    /// Mean frequency while the CPU ran; with `scaling_cur_freq`, the frequency at the time of the last reading.
+    /// Mean frequency while the CPU was running, in Hz. If it comes from `scaling_cur_freq`, the frequency at the time
+    /// of the last reading.
     pub frequency_hz: Reading<u64>,
-    /// Source of the frequency; null if the frequency is unknown.
+    /// Source of the frequency; `null` if the frequency is unknown.
     pub frequency_from: Option<Name<FrequencySource>>,
-    /// Share of the time for which the CPU ran, in percent, from MPERF and TSC; null without them.
+    /// Share of time in which the CPU was running, in percent, from the counters MPERF and TSC; `null` if these are not
+    /// available.
     pub running_percent: Option<f64>,
     /// The idle states of the CPU, from shallow to deep.
     pub idle_states: Reading<Vec<IdleState>>,
@@ -53,28 +55,28 @@ pub struct Core {
 pub struct IdleState {
     /// Name of the state, such as `C6`.
     pub name: String,
-    /// Number of times that the state was entered; null if it could not be read.
+    /// Number of times that the state was entered; `null` if it could not be read.
     pub entries: Option<u64>,
-    /// Total time in the state, in ns; null if it could not be read.
+    /// Total time in the state, in ns; `null` if it could not be read.
     pub residency_ns: Option<u64>,
-    /// Time in the state, in percent of the measurement.
+    /// Time in the state, in percent of the measurement; `null` if it could not be read.
     pub residency_percent: Option<f64>,
 }
 
 /// What limits the idle states, and what chooses among them.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Asked {
-    /// The cpuidle driver.
+    /// Name of the cpuidle driver.
     pub idle_driver: Reading<String>,
-    /// The cpuidle governor.
+    /// Name of the cpuidle governor.
     pub idle_governor: Reading<String>,
-    /// The longest exit latency that the limits of all processes allow (`/dev/cpu_dma_latency`).
+    /// Lowest exit latency limit, in ns, among the limits of all processes (`/dev/cpu_dma_latency`).
     pub dma_latency_ns: Reading<u64>,
-    /// Whether this limits anything: the default of 2,000 s does not.
+    /// Whether `dma_latency_ns` limits the idle states. The default of 2,000 s does not.
     pub dma_latency_limits: Reading<bool>,
     /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
     pub dma_latency_holders: Reading<Vec<String>>,
-    /// CPUs with their own limit of the exit latency (`power/pm_qos_resume_latency_us`).
+    /// CPUs with an exit latency limit of their own (`power/pm_qos_resume_latency_us`).
     pub resume_latency: Vec<ResumeLimit>,
 }
 
@@ -83,7 +85,7 @@ pub struct Asked {
 pub struct ResumeLimit {
     /// The CPU's number.
     pub cpu: u32,
-    /// The longest exit latency that is allowed, in ns; 0 means that no idle state is allowed.
+    /// Longest exit latency allowed on this CPU, in ns. 0 means that no idle state is allowed.
     pub limit_ns: u64,
 }
 

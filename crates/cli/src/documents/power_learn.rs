@@ -8,7 +8,7 @@ use tester::document::Name;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.power-learn/1";
 
-/// What was learned of a program.
+/// What `apus power learn` learned about a program from its branch counters.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -20,16 +20,17 @@ pub struct Document {
     pub file: String,
     /// The CPU whose branches were counted.
     pub cpu: u32,
-    /// The phase that was learned now.
+    /// The phase that was recorded by this command: idle, or with packets.
     pub phase: Name<Phase>,
-    /// Spans of 10 ms that were added now.
+    /// Number of time spans of 10 ms that this command added.
     pub spans: u64,
-    /// Usable spans of the idle phase in the file.
+    /// Number of usable time spans of the idle phase in the file.
     pub idle_spans: u32,
-    /// Usable spans of the phase with packets in the file.
+    /// Number of usable time spans of the phase with packets in the file.
     pub load_spans: u32,
-    /// How well one span tells the phases apart, from 0 (not at all) to 1; `null` until enough of both were learned.
+    /// How well a single time span distinguishes the two phases, from 0 (not at all) to 1; `null` until enough spans of
+    /// both were recorded.
     pub confidence_ratio: Option<f64>,
-    /// Whether that suffices for `apus power steer --branches`.
+    /// Whether the file suffices for `apus power steer --branches`.
     pub is_enough: bool,
 }

@@ -47,8 +47,8 @@ pub struct Document {
     pub cpus: Vec<Cpu>,
     /// The frequency domains: sets of CPUs that share one frequency.
     pub domains: Vec<Domain>,
-    /// Whether all settings that were still under control were restored to their original values; `null` if none was
-    /// changed, or none was left to restore.
+    /// Whether all settings that the command still controlled were restored to their original values. `null` if it
+    /// changed none, or if no setting was left to restore.
     pub restored: Option<bool>,
 }
 
@@ -57,64 +57,64 @@ pub struct Document {
 pub struct Cpu {
     /// The number of the CPU.
     pub cpu: u32,
-    /// The number of its frequency domain.
+    /// Number of the CPU's frequency domain.
     pub domain: u32,
-    /// Where its load is read: the names of workers, or an interface with a queue; `null` if the policy does not need
-    /// the load.
+    /// Where the CPU's load is read: the names of workers, or an interface with a queue. `null` if the policy does not
+    /// need the load.
     pub watches: Option<String>,
-    /// The frequency that the policy requests for this CPU.
+    /// Frequency that the policy requests for this CPU, in Hz.
     pub wish_hz: u64,
-    /// The frequency that was last requested for its domain, limited to what the machine granted.
+    /// Frequency in Hz that was last requested for the CPU's domain, or the lower one that the machine granted.
     pub frequency_hz: u64,
-    /// Highest frequency that the firmware allows.
+    /// Highest frequency that the firmware allows, in Hz.
     pub ceiling_hz: u64,
-    /// Mean frequency in force, weighted by time; `null` if no load was read.
+    /// Mean frequency in Hz, weighted by time; `null` if no load was read.
     pub mean_frequency_hz: Option<u64>,
-    /// Load of the CPU, as far as known.
+    /// What the CPU was doing at the last reading, as far as known.
     pub phase: Name<Phase>,
     /// Why the frequency was chosen or kept.
     pub reason: String,
     /// The policy's reason; `null` if the policy did not decide.
     pub policy_reason: Option<Name<outside::Reason>>,
-    /// Why the occupancy is unknown; `null` if it is known, or if the policy does not need it.
+    /// Why the CPU's load is unknown; `null` if it is known, or if the policy does not need it.
     pub unsure: Option<Name<Unsure>>,
-    /// Share of the time that the CPU spent on useful work, over the time in which that was known; `null` if it never
-    /// was.
+    /// Share of time that the CPU spent on useful work, over the times in which this was known; `null` if it was never
+    /// known.
     pub busy_ratio: Option<f64>,
-    /// Number of packets; `null` if they were not counted.
+    /// Number of packets that the CPU received; `null` if they were not counted.
     pub packets: Option<u64>,
     /// Number of packets whose delay was measured; `null` if delays were not measured.
     pub judged: Option<u64>,
-    /// Number of the `judged` packets that were later than the goal.
+    /// Number of the `judged` packets that were later than the goal allows; `null` if delays were not measured.
     pub late: Option<u64>,
     /// Whether the latency goal was met.
     pub verdict: Name<Verdict>,
-    /// Upper bound of the cost of a packet in cycles, as learned; `null` if it was not learned.
+    /// Upper bound of the cost of a packet in cycles, as learned during the run; `null` if it was not learned.
     pub cycles_per_packet: Option<u64>,
-    /// Number of times that the CPU's request changed.
+    /// Number of times that the requested frequency of the CPU changed.
     pub wishes: u64,
-    /// What the machine did with the request: the value that it uses instead, or why it refused; `null` if it uses what
-    /// was requested.
+    /// What the machine did instead of using the requested frequency: the value that it uses, or why it refused. `null`
+    /// if it uses the requested frequency.
     pub trouble: Option<String>,
-    /// Why Apus stopped controlling the CPU; `null` if it did not stop before the end.
+    /// Why Apus stopped controlling the CPU; `null` if it controlled it to the end.
     pub lost: Option<String>,
 }
 
 /// A set of CPUs that share one frequency.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Domain {
-    /// The number of the kernel's frequency policy.
+    /// Number of the kernel's cpufreq policy for these CPUs.
     pub domain: u32,
-    /// Its CPUs, such as `2-3`.
+    /// CPUs of the domain, such as `2-3`.
     pub cpus: String,
     /// The cpufreq driver; `null` if the kernel does not report it.
     pub driver: Option<String>,
-    /// The setting that controls its frequency.
+    /// The setting through which the frequency is controlled.
     pub via: Name<Way>,
     /// Number of frequency changes that were requested.
     pub changes: u64,
-    /// Number of these changes per second.
+    /// Number of requested frequency changes per second.
     pub changes_per_second: f64,
-    /// Predicted share of the time that the cores halt because of these changes.
+    /// Predicted share of time in which the cores halt because of the frequency changes.
     pub stall_ratio: f64,
 }

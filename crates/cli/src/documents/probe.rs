@@ -12,24 +12,24 @@ use tester::host::HostState;
 /// Name and version of the schema of probe results.
 pub const SCHEMA: &str = "apus.probe/2";
 
-/// The previous version, which is read too. In it, the number of samples of a distribution was called `n`.
+/// The previous version of the schema, which Apus still reads. It calls the number of samples of a distribution `n`.
 pub const SCHEMA_1: &str = "apus.probe/1";
 
-/// The JSON document of `apus probe`.
+/// The JSON document of a probe.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// Version of the program.
+    /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.probe/2`
+    /// Name and version of this schema: `apus.probe/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The host on which it was measured. Its scheduling class is that of the observing thread; that of the measuring
-    /// threads is in the conditions of each measurement.
+    /// The host on which the probe ran. Its scheduling class is that of the observing thread; the class of the
+    /// measuring threads is among the conditions of each measurement.
     pub host: HostState,
     /// The measurements, one per variant.
     pub measured: Vec<Measured>,
-    /// Energy of the whole measurement; its CPU time is that of the measuring process.
+    /// Energy of the whole measurement. The CPU time in it is that of the measuring process.
     #[serde(default)]
     pub energy: Energy,
 }
@@ -44,29 +44,30 @@ impl Document {
 /// Name and version of the schema of the platform profile.
 pub const PLATFORM: &str = "apus.platform/2";
 
-/// The previous version, which is read too, as for [`SCHEMA_1`].
+/// The previous version of the profile's schema, which Apus still reads. It calls the number of samples of a
+/// distribution `n`.
 pub const PLATFORM_1: &str = "apus.platform/1";
 
 /// The platform profile that `apus probe all` writes: the cost of waking up on a host, measured in several rounds.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
-    /// Version of the program.
+    /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.platform/2`
+    /// Name and version of this schema: `apus.platform/2`.
     #[schemars(extend("const" = PLATFORM))]
     pub schema: String,
-    /// The host on which it was measured.
+    /// The host on which the probes ran.
     pub host: HostState,
     /// Number of completed rounds.
     pub rounds: u32,
     /// Whether the measurement was interrupted before its last round.
     pub interrupted: bool,
-    /// The variants of each probe over all rounds; their terms hold each round.
+    /// The variants of each probe. Each has the result over all rounds and the results of the single rounds.
     pub measured: Vec<Measured>,
     /// What could not be measured on this host.
     pub missing: Vec<Missing>,
-    /// Energy of the whole measurement; its CPU time is that of the measuring process.
+    /// Energy of the whole measurement. The CPU time in it is that of the measuring process.
     #[serde(default)]
     pub energy: Energy,
 }
@@ -75,7 +76,7 @@ pub struct Platform {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Missing {
-    /// The probe.
+    /// Name of the probe.
     pub probe: Name,
     /// Why the probe could not run.
     pub why: String,
@@ -104,7 +105,7 @@ pub const COMPARISON: &str = "apus.probe-compare/1";
 /// The JSON document of `apus probe compare`.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Comparison {
-    /// Version of the program.
+    /// The version of Apus that wrote this.
     pub apus: String,
     /// Name and version of this schema: `apus.probe-compare/1`.
     #[schemars(extend("const" = COMPARISON))]
@@ -113,7 +114,7 @@ pub struct Comparison {
     pub a: String,
     /// Path of the second file.
     pub b: String,
-    /// Settings and conditions that differ; each may explain differences in the figures.
+    /// Settings and conditions in which the two measurements differ. Each may explain differences between the figures.
     pub differences: Vec<String>,
     /// The compared figures.
     pub terms: Vec<TermComparison>,

@@ -8,7 +8,7 @@ use tester::document::Name;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.replay/1";
 
-/// The result of a replay.
+/// The result of replaying a recorded run: the policy decides again from the recorded observations.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
@@ -18,36 +18,38 @@ pub struct Document {
     pub schema: String,
     /// Path of the recorded file.
     pub file: String,
-    /// The recorded waiting mode.
+    /// The wait mode of the recorded run.
     pub mode: Name<Mode>,
-    /// The goal of the recorded mode; `null` if it has none.
+    /// The latency goal of the recorded mode; `null` if it has none.
     pub goal: Option<String>,
     /// Number of decisions compared.
     pub decisions: u64,
     /// Number of decisions of the recorded run that the file does not contain.
     pub left_out: u64,
-    /// The first decision that differs; `null` if all are the same.
+    /// The first replayed decision that differs from the recorded one; `null` if all are the same.
     pub first_difference: Option<Difference>,
-    /// CPU time of the recorded run, and the least possible.
+    /// CPU time of the recorded run, and the least with which the goal could have been met.
     pub cpu: Cpu,
 }
 
-/// CPU time of the recorded decisions, and the least with which a goal could have been met on the same arrivals.
+/// CPU time of the recorded run, and the least with which a goal could have been met for the same packet arrivals.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Cpu {
     /// Goal for which the least CPU time was computed; `null` if neither the mode nor `--goal` gives one.
     pub goal: Option<String>,
-    /// Time from the first to the last recorded decision.
+    /// Time from the first to the last recorded decision, in ns; `null` if unknown.
     pub window_ns: Option<u64>,
-    /// CPU time: the time outside sleeps and blocks, plus their own cost.
+    /// CPU time of the run in ns: the time outside of sleeps and blocking waits, plus the CPU cost of these waits;
+    /// `null` if unknown.
     pub spent_ns: Option<u64>,
-    /// Least CPU time with which the goal could have been met; `null` if unknown.
+    /// Least CPU time in ns with which the goal could have been met; `null` if unknown.
     pub least_ns: Option<u64>,
-    /// `spent_ns` divided by `least_ns`. It is below 1 only if the run missed the goal.
+    /// `spent_ns` divided by `least_ns`; `null` if one of the two is unknown. It is below 1 only if the run missed the
+    /// goal.
     pub multiple: Option<f64>,
-    /// Cost of a sleep or block: the median of the cheaper kind.
+    /// CPU time of one sleep or blocking wait in ns: the median of the cheaper kind; `null` if unknown.
     pub wake_ns: Option<u64>,
-    /// Cost of a frame, at the batch size where it is cheapest.
+    /// CPU time per frame in ns, at the batch size where it is lowest; `null` if unknown.
     pub frame_ns: Option<u64>,
     /// Why the least CPU time is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
@@ -58,8 +60,8 @@ pub struct Cpu {
 pub struct Difference {
     /// Line number in the file, from 1.
     pub line: u64,
-    /// The recorded decision.
+    /// The recorded decision, as text.
     pub recorded: String,
-    /// The decision of the replayed policy.
+    /// The decision of the replayed policy, as text.
     pub now: String,
 }

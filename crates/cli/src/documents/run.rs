@@ -22,15 +22,15 @@ pub const SCHEMA: &str = "apus.run/2";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.run/2`
+    /// Name and version of this schema: `apus.run/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The options, as they were understood.
+    /// The options of the run, as Apus understood them.
     pub config: Config,
     /// The opened ports; empty if they could not be opened.
     pub ports: Vec<Port>,
-    /// Limit on the waits of a worker, so that no ring overflows; `null` for modes without such a limit, and for
-    /// ports that cannot lose frames.
+    /// Longest wait of a worker at which no ring overflows; `null` for modes without such a limit, and for ports that
+    /// cannot lose frames.
     pub loss_bound: Option<Bound>,
     /// Why the run ended.
     pub ended: Name<Ended>,
@@ -38,7 +38,7 @@ pub struct Document {
     pub ran_ns: Option<u64>,
     /// The workers, by number; empty if they did not start.
     pub workers: Vec<Worker>,
-    /// Energy while the workers ran; its CPU time is that of all workers.
+    /// Energy used while the workers ran. The CPU time in it is that of all workers together.
     pub energy: Energy,
     /// Whether received = sent + dropped, for every worker.
     pub accounted: bool,
@@ -52,7 +52,7 @@ units::named! {
     /// Why an instance ended.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Ended {
-        /// A signal asked the instance to end.
+        /// A signal stopped the instance.
         Asked = "asked",
         /// The time given by `--duration` was over.
         Duration = "duration",
@@ -76,42 +76,42 @@ units::named! {
     }
 }
 
-/// The options of a run, as they were understood.
+/// The options of a run, as Apus understood them.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Config {
     /// Name of the instance.
     pub instance: String,
-    /// What is done to each frame.
+    /// The application: what the instance does with each frame.
     pub app: Name<AppConfig>,
     /// Options of the application, as text.
     pub app_options: BTreeMap<String, String>,
-    /// Name of the waiting mode.
+    /// Name of the wait mode.
     pub mode: Name<Mode>,
     /// Latency goal of the wait mode, given or default; `null` for modes without one.
     pub goal: Option<String>,
     /// Platform profile from which `adaptive` started; `null` if none was given.
     pub platform: Option<String>,
-    /// Longest sleep; `null` except for `backoff`.
+    /// Longest sleep of the mode `backoff`, in ns; `null` for other modes.
     pub sleep_max_ns: Option<u64>,
     /// Where each worker runs.
     pub workers: Vec<Place>,
     /// Whether the process's memory is locked into RAM.
     pub lock_memory: bool,
-    /// Descriptors in each ring.
+    /// Number of descriptors in each ring.
     pub ring_descriptors: u32,
-    /// Memory for each frame in bytes.
+    /// Memory reserved for each frame, in bytes.
     pub frame_size_octets: u32,
     /// Whether frame memory is in huge pages.
     pub huge_pages: bool,
-    /// Most frames that one busy poll receives; `null` without busy polling.
+    /// Maximum number of frames that one busy poll receives; `null` without busy polling.
     pub busy_poll_frames: Option<u16>,
     /// Interrupt deferral of the port; `null` if not requested.
     pub deferral: Option<Deferral>,
-    /// Which frames are taken from the kernel.
+    /// Which frames the port takes from the kernel.
     pub filter: String,
-    /// Network namespace of the ports; `null` for the current one.
+    /// Network namespace of the ports; `null` if it is the current one.
     pub netns: Option<String>,
-    /// Time to run; `null` means until stopped.
+    /// Time to run, in ns; `null` means until stopped.
     pub duration_ns: Option<u64>,
     /// Injected faults; `null` if none.
     pub fault: Option<String>,
@@ -129,9 +129,9 @@ pub struct Place {
 /// Interrupt deferral of a NAPI instance.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Deferral {
-    /// Empty polls before the interrupt is enabled again.
+    /// Number of empty polls before the kernel enables the interrupt again.
     pub defer_hard_irqs: u32,
-    /// Time from one poll to the next.
+    /// Time from one poll to the next while the interrupt is disabled, in ns.
     pub gro_flush_timeout_ns: u64,
 }
 
@@ -142,28 +142,29 @@ pub struct Port {
     pub name: String,
     /// The kind of port.
     pub kind: Name<PortKind>,
-    /// Where the XDP program runs; `null` without one.
+    /// Where the XDP program runs; `null` if the port has none.
     pub xdp_mode: Option<Name<XdpMode>>,
-    /// Whether the driver receives directly into the pool (zero copy); `null` without a driver.
+    /// Whether the driver receives directly into the instance's frame memory (zero copy); `null` for ports without a
+    /// driver.
     pub zero_copy: Option<bool>,
     /// Name of the DPDK driver; `null` for other ports.
     pub dpdk_driver: Option<String>,
-    /// Whether a frame ends a block (receive interrupts); `null` without a driver.
+    /// Whether an arriving frame ends a blocking wait (receive interrupts); `null` for ports without a driver.
     pub wakes: Option<bool>,
-    /// The port's receive queues; empty without a driver.
+    /// The port's receive queues; empty for ports without a driver.
     pub queues: Vec<u32>,
-    /// NAPI instances whose interrupts are deferred.
+    /// IDs of the NAPI instances whose interrupts are deferred.
     pub deferred_napis: Vec<u32>,
-    /// Receive descriptors of each queue.
+    /// Number of receive descriptors per queue.
     pub rx_descriptors: u32,
-    /// Peak rate assumed for the limit on waits; `null` if no frame can be lost.
+    /// Peak packet rate from which the longest wait is computed; `null` if no frame can be lost.
     pub peak_rate_pps: Option<u64>,
-    /// Where the peak rate comes from. An assumed rate is the packet rate of a 10 Gbit/s line.
+    /// Where the peak rate comes from; `null` if there is none. An assumed rate is the packet rate of a 10 Gbit/s line.
     pub peak_rate_from: Option<Name<PeakRateSource>>,
 }
 
 impl Port {
-    /// Describes a port, and its NAPI instances whose interrupts are deferred.
+    /// Describes a port. `deferred_napis` are its NAPI instances whose interrupts are deferred.
     pub fn of(report: &PortReport, deferred_napis: &[u32]) -> Self {
         let driver = report.driver.as_ref();
         Self {
@@ -182,14 +183,14 @@ impl Port {
     }
 }
 
-/// Limit on waits, so that no ring overflows.
+/// The longest wait at which no ring overflows.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Bound {
-    /// Descriptors of the ring that fills first.
+    /// Number of descriptors in the ring that fills first.
     pub descriptors: u32,
     /// Rate at which the ring fills, in packets per second.
     pub peak_rate_pps: u64,
-    /// Longest wait: `descriptors` / `peak_rate_pps`.
+    /// Longest wait in ns: `descriptors` / `peak_rate_pps`.
     pub longest_wait_ns: u64,
 }
 
@@ -221,11 +222,11 @@ pub struct Worker {
 pub struct WorkerCounts {
     /// Thread identifier.
     pub tid: u32,
-    /// The kernel's scheduling class.
+    /// Scheduling class of the worker's thread.
     pub scheduling: Name<SchedulingClass>,
     /// Real-time priority; 0 in other classes.
     pub priority: u64,
-    /// Time from the worker's start to its end.
+    /// Time from the worker's start to its end, in ns.
     pub ran_ns: u64,
     /// Share of `ran_ns` that the worker's thread was on a CPU; `null` if the kernel does not report it.
     pub cpu_ratio: Option<f64>,

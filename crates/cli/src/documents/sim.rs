@@ -28,7 +28,7 @@ pub const SWEEP: &str = "apus.sim.sweep/2";
 pub struct RunDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.run/2`
+    /// Name and version of this schema: `apus.sim.run/2`.
     #[schemars(extend("const" = RUN))]
     pub schema: String,
     /// What was simulated, and the result.
@@ -40,22 +40,22 @@ pub struct RunDocument {
 pub struct CompareDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.compare/2`
+    /// Name and version of this schema: `apus.sim.compare/2`.
     #[schemars(extend("const" = COMPARE))]
     pub schema: String,
-    /// The scenarios, in the order typed.
+    /// The results of the scenarios, in the order in which they were typed.
     pub cases: Vec<Case>,
 }
 
-/// One scenario, simulated with varying values.
+/// One scenario, simulated with varied values.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct SweepDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.sweep/2`
+    /// Name and version of this schema: `apus.sim.sweep/2`.
     #[schemars(extend("const" = SWEEP))]
     pub schema: String,
-    /// All combinations: the last key varies fastest, and seeds faster still.
+    /// The results of all combinations of values. The last key varies fastest, and the seeds faster still.
     pub cases: Vec<Case>,
     /// Statistics over the seeds of each combination.
     pub combinations: Vec<Combination>,
@@ -64,11 +64,11 @@ pub struct SweepDocument {
 /// Statistics of one combination of values over its seeds.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Combination {
-    /// Varied keys and their values.
+    /// The varied keys with their values.
     pub values: BTreeMap<String, String>,
     /// Number of seeds.
     pub seeds: u64,
-    /// Statistics by CSV column; `null` if the number is unknown for any of the seeds.
+    /// Statistics by CSV column; `null` if the column is unknown for any of the seeds.
     pub statistics: BTreeMap<String, Option<Statistics>>,
 }
 
@@ -81,7 +81,7 @@ pub struct Statistics {
     pub mean_ci95: Option<(f64, f64)>,
     /// Median over the seeds.
     pub median: f64,
-    /// The 95 % confidence interval of the median, between order statistics; `null` with fewer than 6 seeds.
+    /// The 95 % confidence interval of the median, from order statistics; `null` with fewer than 6 seeds.
     pub median_ci95: Option<(f64, f64)>,
 }
 
@@ -92,17 +92,17 @@ pub struct Case {
     pub scenario: String,
     /// The description in the file; `null` if it has none.
     pub description: Option<String>,
-    /// Values that replaced those of the file.
+    /// Values given on the command line that replaced those of the file, by key.
     pub instead: BTreeMap<String, String>,
-    /// Name of the machine model from which processor and kernel are taken.
+    /// Name of the machine model that describes the processor and the kernel.
     pub machine: String,
-    /// Name of the machine model from which the NIC is taken.
+    /// Name of the machine model that describes the NIC.
     pub nic: String,
     /// What moves the frames: a loop in user space, or the kernel.
     pub driver: Name<Driver>,
     /// The wait policy; `null` if the kernel moved the frames.
     pub wait: Option<Name<Wait>>,
-    /// The moderation policy.
+    /// The policy of interrupt moderation.
     pub moderation: Name<ModerationPlan>,
     /// The frequency policy.
     pub frequency: Name<FrequencyPlan>,
@@ -110,25 +110,25 @@ pub struct Case {
     pub virtual_machine: bool,
     /// Random seed of the simulation.
     pub seed: u64,
-    /// Simulated time before the measured window.
+    /// Simulated time before the measured window, in ns.
     pub warm_up_ns: u64,
-    /// Length of the measured window.
+    /// Length of the measured window, in ns.
     pub duration_ns: u64,
     /// The frames that arrived within the window.
     pub frames: Frames,
-    /// Latency from the last bit of a frame received to the last bit of its answer sent.
+    /// Latency in ns, from the reception of a frame's last bit to the transmission of the last bit of its answer.
     pub latency: Distribution,
-    /// The parts of the latency, to two digits: for each frame they add up to its latency.
+    /// The components of the latency, with two significant digits. For each frame they add up to its latency.
     pub budget: BTreeMap<Name<Term>, TermDocument>,
-    /// The goal and its result; `null` if there was none.
+    /// The goal and whether it was met; `null` if the scenario has no goal.
     pub goal: Option<GoalDocument>,
     /// Simulated power and energy.
     pub power: Power,
-    /// Least power that could meet the goal; `null` without a goal, and in comparisons and sweeps.
+    /// Least power with which the goal could be met; `null` without a goal, and in comparisons and sweeps.
     pub least: Option<Least>,
-    /// Each queue.
+    /// The results of each queue.
     pub queues: Vec<Queue>,
-    /// Each simulated core.
+    /// The results of each simulated core.
     pub cores: Vec<Core>,
 }
 
@@ -143,35 +143,35 @@ units::named! {
     }
 }
 
-/// Frames: offered = departed + dropped + in flight.
+/// Counts of frames: offered = departed + dropped + in flight.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Frames {
     /// Frames that arrived.
     pub offered: u64,
-    /// Frames whose answer left within the window.
+    /// Frames whose answer was sent within the window.
     pub departed: u64,
     /// Lost frames, by reason.
     pub dropped: BTreeMap<Name<Drop>, u64>,
-    /// Frames still under way at the end of the window.
+    /// Frames that were still in the system at the end of the window.
     pub in_flight: u64,
     /// Bytes sent, including check sequences.
     pub departed_octets: u64,
-    /// Answers per second.
+    /// Answers sent per second.
     pub departed_pps: f64,
 }
 
-/// One part of the latency.
+/// One component of the latency.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct TermDocument {
-    /// Mean of exact values, rounded down.
+    /// Mean of the exact values in ns, rounded down; `null` without samples.
     pub mean_ns: Option<u64>,
-    /// 99th percentile; `null` with fewer than 368 samples.
+    /// 99th percentile in ns; `null` with fewer than 368 samples.
     pub p99_ns: Option<u64>,
-    /// Exact maximum.
+    /// Exact maximum in ns; `null` without samples.
     pub max_ns: Option<u64>,
 }
 
-/// The result of a goal. A lost packet counts as late.
+/// The latency goal and its result. A lost packet counts as late.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct GoalDocument {
     /// The goal, such as `p99.9=50us`.
@@ -188,37 +188,41 @@ pub struct GoalDocument {
     pub held: Option<bool>,
 }
 
-/// Mean power over the window, and energy, both from the machine model.
+/// Mean power over the window, and energy, both computed by the machine model.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Power {
-    /// Power of the simulated cores together.
+    /// Power of all simulated cores together, in uW.
     pub cores_uw: u64,
-    /// Power of all packages: the simulated cores, their `alike` copies, the idle other cores, and the uncore.
+    /// Power of all processor packages in uW: the simulated cores, the cores that the scenario's `alike` adds as copies
+    /// of them, the remaining idle cores, and the uncore.
     pub package_uw: u64,
-    /// Number of packages that the simulated cores and their `alike` copies fill.
+    /// Number of processor packages needed for the simulated cores and their `alike` copies.
     pub packages: u64,
-    /// Energy of the simulated cores together.
+    /// Energy of all simulated cores together, in nJ.
     pub cores_energy_nj: u64,
-    /// Energy of all packages.
+    /// Energy of all processor packages, in nJ.
     pub package_energy_nj: u64,
 }
 
-/// Least mean power of the simulated cores with which any mode could meet the goal on these arrivals: a lower bound
-/// that knows all arrivals in advance and pays the least for each wake-up.
+/// Least mean power of the simulated cores with which any mode could meet the goal for these arrivals. It is a lower
+/// bound: it assumes that all arrivals are known in advance, and that each wake-up costs as little as possible.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Least {
-    /// The bound; `null` if it is unknown.
+    /// The bound in uW; `null` if it is unknown.
     pub cores_uw: Option<u64>,
-    /// Power of the simulated cores relative to the bound. Below 1 only if the goal was missed.
+    /// Power of the simulated cores divided by the bound; `null` if the bound is unknown. Below 1 only if the goal was
+    /// missed.
     pub multiple: Option<f64>,
-    /// What determines the bound: the wake-ups that the deadlines demand, or the cycles of the packets.
+    /// What determines the bound: the wake-ups that the deadlines require, or the cycles of the packets. `null` if the
+    /// bound is unknown.
     pub set_by: Option<Name<By>>,
     /// Why the bound is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
 }
 
 impl Least {
-    /// The bound, or why it is unknown, and the actual power relative to it.
+    /// Builds the entry from the bound, or from the reason why it is unknown. `cores_uw` is the power of the simulated
+    /// cores.
     pub fn new(bound: Result<Bound, Why>, cores_uw: u64) -> Self {
         match bound {
             Ok(bound) => Self {
@@ -235,47 +239,48 @@ impl Least {
 /// A receive queue.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Queue {
-    /// Frames that arrived for the queue.
+    /// Frames that arrived at the queue.
     pub offered: u64,
-    /// Frames whose answer left.
+    /// Frames whose answer was sent.
     pub departed: u64,
     /// Lost frames, by reason.
     pub dropped: BTreeMap<Name<Drop>, u64>,
-    /// Frames under way at the end of the window.
+    /// Frames that were still in the system at the end of the window.
     pub in_flight: u64,
     /// Number of interrupts.
     pub interrupts: u64,
-    /// Number of changes of the queue's moderation; `null` if the kernel does not control the queue.
+    /// Number of times that the queue's interrupt moderation changed; `null` if the kernel does not control the queue.
     pub moderation_changes: Option<u64>,
     /// Time under each moderation profile.
     pub moderation: Vec<Profile>,
-    /// Lock statistics, if threads share the queue (Metronome); otherwise `null`.
+    /// Lock statistics if several threads share the queue, as Metronome's do; otherwise `null`.
     pub shared: Option<Shared>,
 }
 
-/// A queue that threads share (Metronome).
+/// Lock statistics of a queue that several threads share, as Metronome's do.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Shared {
     /// Number of times that a thread took the lock and emptied the queue.
     pub cycles: u64,
-    /// Number of times that a thread found the lock taken.
+    /// Number of times that a thread found the lock held by another.
     pub refused: u64,
-    /// Mean time for which no thread held the lock (Metronome's vacation); `null` without a cycle.
+    /// Mean time in ns for which no thread held the lock (what the Metronome paper calls vacation); `null` if no thread
+    /// ever took the lock.
     pub vacation_mean_ns: Option<u64>,
-    /// Mean time for which a thread held the lock; `null` without a cycle.
+    /// Mean time in ns for which a thread held the lock; `null` if no thread ever took the lock.
     pub busy_mean_ns: Option<u64>,
 }
 
-/// Time under one moderation profile.
+/// How long one moderation profile was in effect.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Profile {
-    /// `rx-usecs` of the profile.
+    /// Delay of the profile in us (ethtool's `rx-usecs`).
     pub usecs: u32,
-    /// `rx-frames` of the profile.
+    /// Frame limit of the profile (ethtool's `rx-frames`).
     pub frames: u32,
-    /// Which event starts the time `usecs`.
+    /// Which event starts the timer of `usecs`.
     pub mode: Name<PeriodMode>,
-    /// How long the profile was in effect.
+    /// Time in ns for which the profile was in effect.
     pub time_ns: u64,
 }
 
@@ -288,7 +293,7 @@ pub struct Core {
     pub empty_polls: u64,
     /// Decisions of the wait policy, by reason.
     pub wait_reasons: BTreeMap<Name<Reason>, u64>,
-    /// Waits by kind.
+    /// Number and time of the waits, by kind.
     pub waits: BTreeMap<Name<WaitKind>, Waits>,
     /// Decisions of the frequency policy, by reason.
     pub frequency_reasons: BTreeMap<Name<frequency::Reason>, u64>,
@@ -300,13 +305,13 @@ pub struct Core {
     pub frequency_requests: u64,
     /// Number of frequency changes that took effect.
     pub frequency_changes: u64,
-    /// Share of time in which the core was neither idle nor running another task, in parts per million.
+    /// Share of time in which the core was neither idle nor running another task, in ppm.
     pub busy_ppm: u64,
-    /// Mean power over the window.
+    /// Mean power over the window, in uW.
     pub power_uw: u64,
     /// Time in each activity and at each frequency; the times add up to the window.
     pub residency: Vec<Residency>,
-    /// What cpuidle would count for each idle state, from the start of the simulation.
+    /// The counters that cpuidle would show for each idle state, from the start of the simulation.
     pub idle_states: Vec<IdleState>,
 }
 
@@ -316,31 +321,31 @@ pub struct Residency {
     /// `working`, `polling`, `pausing`, `stalled` (its frequency changed), `waking`, `other` (another task), or the
     /// name of an idle state.
     pub state: String,
-    /// Frequency of the core; in an idle state, the frequency at which it wakes.
+    /// Frequency of the core in Hz. In an idle state, the frequency at which it will wake up.
     pub frequency_hz: u64,
-    /// Time in this state.
+    /// Time in this state at this frequency, in ns.
     pub time_ns: u64,
-    /// Mean power in this state.
+    /// Mean power in this state, in uW.
     pub power_uw: u64,
 }
 
-/// What cpuidle would count for an idle state.
+/// The counters that cpuidle would show for an idle state.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct IdleState {
     /// Name of the idle state.
     pub name: String,
-    /// Number of times entered.
+    /// Number of times that the state was entered.
     pub usage: u64,
-    /// Time in the state.
+    /// Time in the state, in ns.
     pub time_ns: u64,
-    /// Number of times that the idle period was shorter than its target residency.
+    /// Number of times that the idle period was shorter than the target residency of this state.
     pub above: u64,
     /// Number of times that a deeper state would have saved energy.
     pub below: u64,
 }
 
 impl Case {
-    /// Builds the document of a simulated scenario; `instead` holds the values that replaced its own.
+    /// Builds the document of a simulated scenario. `instead` holds the values that replaced those of its file.
     pub fn new(scenario: &Scenario, instead: BTreeMap<String, String>, outcome: &Outcome) -> Self {
         let (driver, wait) = match scenario.worker {
             Worker::User { wait, .. } => (Driver::User, Some(wait.into())),
@@ -388,7 +393,7 @@ impl Case {
     }
 }
 
-/// The values that came up.
+/// Only the counts above 0.
 fn counted<T: units::Named>(counts: impl IntoIterator<Item = (T, u64)>) -> BTreeMap<Name<T>, u64> {
     by_name(counts.into_iter().filter(|(_, count)| *count > 0))
 }

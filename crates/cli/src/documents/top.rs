@@ -12,33 +12,33 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::moderation;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.top/2";
 
-/// What the running instances do.
+/// What the running instances of Apus are doing.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.top/2`
+    /// Name and version of this schema: `apus.top/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The running instances, sorted by name.
     pub instances: Vec<Instance>,
-    /// The running instances of `apus moderate`, by process identifier, with the queues that they steer. Empty if an
-    /// instance was named on the command line.
+    /// The running instances of `apus moderate` by process ID, with the queues that they control. Empty if an instance
+    /// was named on the command line.
     pub moderation: Vec<moderation::Instance>,
-    /// Files of telemetry, and of `apus moderate`, without a running worker: of killed processes, or of other versions
-    /// of Apus.
+    /// Files of telemetry and of `apus moderate` without a running process. They belong to killed processes or to other
+    /// versions of Apus.
     pub leftovers: Vec<Leftover>,
 }
 
-/// A running instance.
+/// A running instance of `apus run`, or another program that publishes telemetry through libapus.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Instance {
     /// Name of the instance.
     pub instance: String,
-    /// Process identifier.
+    /// Process ID.
     pub pid: u32,
     /// The instance's workers, by number.
     pub workers: Vec<Worker>,
@@ -51,60 +51,61 @@ pub struct Worker {
     pub worker: u32,
     /// Thread identifier.
     pub tid: u32,
-    /// Name of the worker's application.
+    /// Name of the worker's application: what it does with each frame.
     pub app: String,
-    /// Name of the worker's waiting mode.
+    /// Name of the worker's wait mode.
     pub mode: String,
     /// The worker's latency goal, such as `p99.9=50us`; `null` for modes without one.
     pub goal: Option<String>,
     /// CPU that the worker is pinned to; `null` if not pinned.
     pub cpu: Option<u32>,
-    /// The kernel's scheduling class.
+    /// Scheduling class of the worker's thread.
     pub scheduling: Name<SchedulingClass>,
     /// Real-time priority; 0 in other classes.
     pub priority: u64,
-    /// What the worker is doing; `null` if not known.
+    /// What the worker is doing; `null` if unknown.
     pub state: Option<Name<State>>,
-    /// Time since the worker started.
+    /// Time since the worker started, in ns.
     pub uptime_ns: u64,
-    /// Time since the worker's last sign of life; long while it waits.
+    /// Time since the worker last updated its telemetry, in ns. It is long while the worker waits.
     pub silent_ns: u64,
     /// The worker's ports.
     pub ports: Vec<Port>,
-    /// The last published choice of `adaptive`: every wait, and of a polling core the first and every 1,024th choice.
-    /// `null` if the mode compares no waits, if it has not chosen yet, or if the choice could not be read
-    /// consistently.
+    /// The last published choice of the mode `adaptive`. All waits are published; of the choices to keep polling, the
+    /// first and every 1,024th. `null` if the mode compares no waits, if it has not chosen yet, or if the choice could
+    /// not be read consistently.
     pub choice: Option<Choice>,
     /// Counters since the worker started.
     pub total: Total,
-    /// Rates between the two samples; `null` if there is only one, as for a worker that has just started.
+    /// Rates between two samples; `null` if there is only one sample, as for a worker that has just started.
     pub rate: Option<Rate>,
 }
 
-/// A choice of `adaptive`, and what it expected.
+/// A choice of the mode `adaptive`, and what it expected.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Choice {
-    /// Time since the choice. It is long while the core is in the chosen wait, or takes frames without comparing waits.
+    /// Time since the choice, in ns. It is long while the worker is in the chosen wait, or receives frames without
+    /// comparing waits.
     pub age_ns: u64,
     /// The kind of wait.
     pub kind: Name<WaitKind>,
-    /// The reason of the decision.
+    /// The reason for the choice.
     pub reason: Name<Reason>,
-    /// Planned length of the wait; for a block, the expected time until the next frame.
+    /// Planned length of the wait in ns; for a blocking wait, the expected time until the next frame.
     pub wait_ns: u64,
-    /// Expected cost per packet, as time of a polling core, without the price of late packets. `null` before the
-    /// first measured wait, and in an idle core, which compares nothing.
+    /// Expected cost per packet, as the equivalent time of a polling core in ns. The price of late packets is not
+    /// included. `null` before the first measured wait, and while the core is idle, because nothing is compared then.
     pub price_ns_per_packet: Option<u64>,
-    /// The same cost as a share of a polling core.
+    /// The cost `price_ns_per_packet` as a share of a polling core.
     pub core_ratio: Option<f64>,
-    /// Share of packets expected to be late; `null` in an idle core.
+    /// Expected share of late packets; `null` while the core is idle.
     pub expected_late_ratio: Option<f64>,
-    /// Target share of late packets: somewhat less than the goal allows.
+    /// Share of late packets that `adaptive` aims for: somewhat less than the goal allows.
     pub aimed_late_ratio: f64,
-    /// Debt in packets: each late packet adds one, and each packet pays off `aimed_late_ratio`. Never below 0, and
-    /// capped.
+    /// Late packets not yet compensated for: each late packet adds one, and each packet subtracts `aimed_late_ratio`.
+    /// It never falls below 0, and it has an upper limit.
     pub owed_packets: f64,
-    /// Price of the next late packet; 1 is the time in which one late packet is allowed at the target share.
+    /// Price of the next late packet. At 1, it equals the time in which `aimed_late_ratio` allows one late packet.
     pub multiplier: f64,
 }
 
@@ -113,7 +114,7 @@ pub struct Choice {
 pub struct Port {
     /// Name of the port.
     pub name: String,
-    /// Whether the port is up; `null` if not known.
+    /// Whether the port is up; `null` if unknown.
     pub health: Option<Name<Health>>,
     /// Received frames lost because the worker did not empty the ring in time.
     pub rx_ring_full_frames: u64,
@@ -125,7 +126,7 @@ pub struct Port {
     pub tx_invalid_frames: u64,
     /// Sent frames that the driver dropped.
     pub tx_dropped_frames: u64,
-    /// Whether busy polling has an effect; `null` if not requested or not yet known.
+    /// Whether busy polling takes effect; `null` if it was not requested, or if this is not yet known.
     pub busy_poll: Option<bool>,
 }
 
@@ -142,30 +143,30 @@ pub struct Total {
     pub sent_bytes: u64,
     /// Frames received but not sent, by reason.
     pub dropped_frames: BTreeMap<Name<DropReason>, u64>,
-    /// Polls of all queues.
+    /// Number of polls, over all queues of the worker.
     pub polls: u64,
-    /// Polls that found no frame.
+    /// Number of polls that found no frame.
     pub empty_polls: u64,
-    /// Time spent on processing frames.
+    /// Time spent on processing frames, in ns.
     pub busy_ns: u64,
-    /// Time of the polls that found frames: receiving, processing and sending them. Polls that found nothing are not
-    /// part of it.
+    /// Time in ns of the polls that found frames: receiving, processing and sending them. Empty polls are not included.
     pub useful_ns: u64,
-    /// Waits by kind.
+    /// Number and time of the waits, by kind.
     pub waits: BTreeMap<Name<WaitKind>, Wait>,
     /// Decisions of the wait policy, by reason.
     pub decisions: BTreeMap<Name<Reason>, u64>,
-    /// Number of gaps: times when something else had the core although the worker neither slept nor blocked.
+    /// Number of gaps. A gap is a time in which something else had the core although the worker neither slept nor
+    /// blocked.
     pub gaps: u64,
-    /// Total length of the gaps.
+    /// Total length of the gaps, in ns.
     pub gap_time_ns: u64,
-    /// CPU time of the thread; `null` if the kernel does not report it.
+    /// CPU time of the thread in ns; `null` if the kernel does not report it.
     pub cpu_time_ns: Option<u64>,
     /// Wake-ups of the thread; `null` if the kernel does not report them.
     pub wakeups: Option<u64>,
-    /// Time from the arrival of a frame to its pick-up.
+    /// Time from the arrival of a frame to its pick-up by the worker.
     pub pickup_lateness: Distribution,
-    /// Time from the pick-up of a frame to its sending.
+    /// Time from the pick-up of a frame by the worker to its transmission.
     pub service_time: Distribution,
 }
 
@@ -181,7 +182,7 @@ pub struct Wait {
 /// Rates between two samples.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Rate {
-    /// Time between the samples.
+    /// Time between the two samples, in ns.
     pub interval_ns: u64,
     /// Frames received per second.
     pub received_pps: f64,
@@ -193,31 +194,32 @@ pub struct Rate {
     pub sent_bps: f64,
     /// Frames dropped per second, by reason; reasons that did not occur are left out.
     pub dropped_pps: BTreeMap<Name<DropReason>, f64>,
-    /// Frames lost by the devices per second, over all ports and causes.
+    /// Frames per second that the devices lost, over all ports and causes.
     pub device_lost_pps: f64,
     /// Polls per second.
     pub polls_per_second: f64,
-    /// Share of the interval in polls that found frames: what the worker really had to do, however much it polled.
+    /// Share of the interval spent in polls that found frames: the worker's actual load, no matter how often it polls.
     pub occupancy_ratio: f64,
-    /// Where the time went, as shares of 1.
+    /// How the worker spent its time, as shares that add up to 1.
     pub time: TimeShares,
     /// Share of the interval in which the thread was on a CPU; `null` if the kernel does not report it.
     pub cpu_ratio: Option<f64>,
     /// Wake-ups of the thread per second; `null` if the kernel does not report them.
     pub wakeups_per_second: Option<f64>,
-    /// Number of gaps per second: times when something else had the core although the worker neither slept nor blocked.
+    /// Number of gaps per second. A gap is a time in which something else had the core although the worker neither
+    /// slept nor blocked.
     pub gaps_per_second: f64,
-    /// Share of the interval that lies in gaps.
+    /// Share of the interval that is in gaps.
     pub gap_ratio: f64,
-    /// Share of the decisions by reason; reasons that did not occur are left out.
+    /// Share of the decisions for each reason; reasons that did not occur are left out.
     pub decision_ratios: BTreeMap<Name<Reason>, f64>,
-    /// Time from the arrival of a frame to its pick-up.
+    /// Time from the arrival of a frame to its pick-up by the worker.
     pub pickup_lateness: Distribution,
-    /// Time from the pick-up of a frame to its sending.
+    /// Time from the pick-up of a frame by the worker to its transmission.
     pub service_time: Distribution,
 }
 
-/// Where a worker's time went, as shares of 1.
+/// How a worker spent its time, as shares that add up to 1.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct TimeShares {
     /// Share of time spent on processing frames.
@@ -230,7 +232,7 @@ pub struct TimeShares {
     pub sleep_ratio: f64,
     /// Share of time in waits of kind `block`.
     pub block_ratio: f64,
-    /// The rest of the time: the empty polls themselves, and a wait that has not ended yet.
+    /// The rest of the time: empty polls, and a wait that has not ended yet.
     pub rest_ratio: f64,
 }
 
@@ -244,7 +246,8 @@ pub struct Leftover {
 }
 
 impl Total {
-    /// Converts the counters of a worker.
+    /// Converts the counters of a worker. `usage` is the CPU usage of its thread; `None` if the kernel does not report
+    /// it.
     pub fn new(counts: &Counts, usage: Option<Usage>) -> Self {
         let wait = |kind| {
             let wait = counts.wait(kind);
@@ -273,7 +276,7 @@ impl Total {
 }
 
 impl Choice {
-    /// Converts a choice, seen at `now`.
+    /// Converts a choice. `now` is the time at which it was read.
     pub fn new(choice: &telemetry::Choice, now: Instant<Monotonic>) -> Self {
         let belief = &choice.belief;
         let ratio = |ppm: u64| ppm as f64 / 1e6;
@@ -292,7 +295,7 @@ impl Choice {
     }
 }
 
-/// Converts what the devices of a worker report.
+/// Converts the counters of a worker's devices.
 pub fn ports(counts: &Counts) -> Vec<Port> {
     let port = |port: &telemetry::PortCounts| Port {
         name: port.name.clone(),

@@ -25,7 +25,7 @@ pub const STATUS: &str = "apus.tune-status/1";
 /// Name and version of the schema of a recommendation.
 pub const RECOMMEND: &str = "apus.tune-recommend/1";
 
-/// The profile that suits the host.
+/// The profile that `apus tune recommend` recommends for the host.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Recommend {
     /// The version of Apus that wrote this.
@@ -35,11 +35,11 @@ pub struct Recommend {
     pub schema: String,
     /// Name of the recommended profile.
     pub profile: String,
-    /// The CPUs that it would isolate, as a list.
+    /// The CPUs that the profile would isolate, as a list.
     pub isolated: String,
-    /// Reasons for the profile.
+    /// Reasons for recommending the profile.
     pub reasons: Vec<String>,
-    /// Reasons against the other profiles, by their names.
+    /// Reasons against the other profiles, by profile name.
     pub others: BTreeMap<String, String>,
 }
 
@@ -57,11 +57,11 @@ impl Recommend {
     }
 }
 
-/// The value of a setting.
+/// A value of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(untagged)]
 pub enum Value {
-    /// A single text.
+    /// A single string.
     Text(String),
     /// Several fields that belong together, by name.
     Fields(BTreeMap<String, String>),
@@ -100,9 +100,9 @@ pub struct PlanItem {
     pub meets: Name<Meets>,
     /// The current value; `null` if it does not exist or is not readable.
     pub now: Option<Value>,
-    /// Why the setting would be refused; `null` otherwise.
+    /// Why the setting would be refused; `null` if it would not be.
     pub reason: Option<String>,
-    /// Profile file and line that ask for the setting.
+    /// Profile file and line that contain the setting.
     pub from: Option<String>,
 }
 
@@ -114,19 +114,19 @@ pub struct Apply {
     /// Name and version of this schema: `apus.tune-apply/1`.
     #[schemars(extend("const" = APPLY))]
     pub schema: String,
-    /// Name of the profile or command.
+    /// Name of the applied profile or command.
     pub name: String,
     /// Number of the transaction; `null` if nothing had to be changed.
     pub transaction: Option<u32>,
-    /// Unfinished transactions that were rolled back first.
+    /// Numbers of unfinished transactions that were rolled back first.
     pub recovered: Vec<u32>,
-    /// Transactions from before a reboot that reset some of their settings.
+    /// Transactions from before a reboot. The reboot reset some of their settings.
     pub past: Vec<PastTransaction>,
     /// The outcome of each setting.
     pub items: Vec<AppliedItem>,
-    /// Settings that changed together with a requested one; a rollback restores them.
+    /// Settings that changed as a side effect of a requested one. A rollback restores them too.
     pub along: Vec<AlongItem>,
-    /// What changes besides the request, or does not apply to this host, and why.
+    /// Side effects of the changes, and parts of the profile that do not apply to this host, with the reason.
     pub notes: Vec<String>,
 }
 
@@ -137,22 +137,22 @@ pub struct PastTransaction {
     pub transaction: u32,
     /// Number of its settings that the reboot reset.
     pub undone: usize,
-    /// Number of its settings that survive reboots and stay until it is rolled back.
+    /// Number of its settings that survived the reboot. They stay until the transaction is rolled back.
     pub stays: usize,
 }
 
-/// A setting that changed together with another.
+/// A setting that changed as a side effect of another.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct AlongItem {
     /// Name of the setting.
     pub setting: String,
-    /// Name of the requested setting that changed it.
+    /// Name of the requested setting that caused the change.
     pub with: String,
-    /// Value before; `null` if it is not readable.
+    /// Value before the change; `null` if it is not readable.
     pub before: Option<Value>,
-    /// Value now; `null` if the setting no longer exists.
+    /// Value after the change; `null` if the setting no longer exists.
     pub now: Option<Value>,
-    /// Why the setting cannot be read, and so cannot be restored; `null` otherwise.
+    /// Why the setting cannot be read and therefore cannot be restored; `null` if it can be read.
     pub reason: Option<String>,
 }
 
@@ -165,9 +165,9 @@ pub struct AppliedItem {
     pub wanted: Value,
     /// The outcome of the change.
     pub became: Name<Became>,
-    /// Value before; `null` if unknown.
+    /// Value before the change; `null` if unknown.
     pub before: Option<Value>,
-    /// Value now; `null` if unknown.
+    /// Value after the change; `null` if unknown.
     pub now: Option<Value>,
     /// Why the setting does not have the requested value; `null` if it does.
     pub reason: Option<String>,
@@ -190,15 +190,15 @@ pub struct Rollback {
 pub struct RolledBackTransaction {
     /// Number of the transaction.
     pub transaction: u32,
-    /// Name of the transaction; `null` if its journal has none.
+    /// Name of the transaction; `null` if its journal does not contain one.
     pub name: Option<String>,
     /// Whether nothing of the transaction is left: all its changes were rolled back or forgotten.
     pub closed: bool,
-    /// Whether the last record of its journal was incomplete.
+    /// Whether the last record of the transaction's journal was incomplete.
     pub torn: bool,
-    /// Why the transaction was not rolled back at all; `null` if it was.
+    /// Why the rollback was not attempted; `null` if it was.
     pub left_alone: Option<String>,
-    /// The outcome of each change, the last change first.
+    /// The outcome of rolling back each change, the last change first.
     pub items: Vec<RolledBackItem>,
 }
 
@@ -211,15 +211,15 @@ pub struct RolledBackItem {
     pub before: Value,
     /// The outcome of the rollback.
     pub outcome: Name<Outcome>,
-    /// Whether the setting was not requested, but changed together with a requested setting.
+    /// Whether the setting was not requested, but changed as a side effect of a requested one.
     pub along: bool,
-    /// The value that something else set; `null` otherwise.
+    /// The current value, if someone else changed the setting; otherwise `null`.
     pub theirs: Option<Value>,
     /// Why the rollback of the setting failed; `null` if it did not.
     pub reason: Option<String>,
 }
 
-/// What is applied, and its current values.
+/// The open transactions and the current values of their settings.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Status {
     /// The version of Apus that wrote this.
@@ -229,35 +229,35 @@ pub struct Status {
     pub schema: String,
     /// Command that applies a profile at each boot; `null` if none is enabled, or if it was not checked.
     pub at_boot: Option<String>,
-    /// The open transactions, the oldest first.
+    /// The transactions that are not rolled back yet, the oldest first.
     pub transactions: Vec<OpenTransaction>,
 }
 
-/// A transaction that is not rolled back.
+/// A transaction that is not rolled back yet.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct OpenTransaction {
     /// Number of the transaction.
     pub transaction: u32,
-    /// Name of the transaction; `null` if its journal has none.
+    /// Name of the transaction; `null` if its journal does not contain one.
     pub name: Option<String>,
-    /// The command line that made it.
+    /// The command line that made the transaction; `null` if its journal does not contain it.
     pub command: Option<String>,
     /// When the transaction started, in seconds since 1970-01-01 UTC; `null` if its journal does not say.
     pub at_unix_s: Option<u64>,
-    /// Whether the transaction was completed.
+    /// Whether all changes of the transaction were completed.
     pub kept: bool,
-    /// Whether the transaction should be rolled back automatically, but no process is left to do so: it is unfinished,
-    /// or its process has ended.
+    /// Whether the transaction should be rolled back automatically, but no process is left to do so.
     pub abandoned: bool,
     /// Whether the transaction is from before the last reboot.
     pub past: bool,
-    /// Network namespace of the transaction; `null` if it is the current one.
+    /// Network namespace in which the transaction was made; `null` if it is the current one.
     pub network_namespace: Option<String>,
-    /// Whether that namespace no longer exists; its settings of the whole host can be rolled back from anywhere.
+    /// Whether the network namespace of the transaction no longer exists. Its host-wide settings can be rolled back
+    /// from any namespace.
     pub namespace_gone: bool,
-    /// What is wrong with the transaction's journal; `null` if it is intact.
+    /// What is wrong with the transaction's journal; `null` if nothing is wrong.
     pub damage: Option<String>,
-    /// The transaction's changes, and the settings that already had the wanted value.
+    /// The settings that the transaction changed, and those that already had the wanted value.
     pub items: Vec<OpenItem>,
 }
 
@@ -266,13 +266,13 @@ pub struct OpenTransaction {
 pub struct OpenItem {
     /// Name of the setting.
     pub setting: String,
-    /// Value before; `null` if it was not changed.
+    /// Value before the change; `null` if the setting was not changed.
     pub before: Option<Value>,
     /// The wanted value.
     pub wanted: Value,
     /// Value now; `null` if the setting no longer exists or is not readable.
     pub now: Option<Value>,
-    /// State of the setting on the machine now.
+    /// Who determined the current value of the setting.
     pub stands: Name<Standing>,
     /// Whether the setting has the wanted value; `null` if it is not readable.
     pub as_wanted: Option<bool>,
@@ -290,31 +290,31 @@ units::named! {
     pub enum Standing {
         /// The setting has the value that the transaction set.
         Ours = "ours",
-        /// The setting has its previous value.
+        /// The setting has the value that it had before the transaction.
         Before = "before",
-        /// Someone else changed it.
+        /// Someone else changed the setting.
         Theirs = "theirs",
         /// The setting was refused when the transaction was applied.
         Refused = "refused",
-        /// It, or what it belonged to, is gone.
+        /// The setting, or the device or thread to which it belonged, no longer exists.
         Gone = "gone",
-        /// The setting ended with its thread.
+        /// The setting ended when its thread ended.
         Ended = "ended",
-        /// The reboot undid it.
+        /// A reboot reset the setting.
         Past = "past",
         /// The setting belongs to another network namespace.
         Elsewhere = "elsewhere",
-        /// The setting ended with its network namespace.
+        /// The setting ended when its network namespace was deleted.
         NamespaceGone = "namespace_gone",
         /// The setting cannot be read.
         Unknown = "unknown",
     }
 }
 
-/// The observed effect of a setting.
+/// Whether a setting was observed to have its effect.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 pub struct Effect {
-    /// Whether the effect was observed; `null` if nothing happened that would show it.
+    /// Whether the effect was observed; `null` if nothing happened that could show it.
     pub seen: Option<bool>,
     /// What was observed.
     pub text: String,
@@ -546,7 +546,7 @@ impl OpenTransaction {
     }
 }
 
-/// What must happen before `wanted` takes effect; `None` if it is in effect.
+/// What must happen before the value `wanted` takes effect, such as a reboot. `None` if it is in effect.
 pub fn waits_for(access: &host::knob::Access, setting: &AnySetting, wanted: &Set) -> Option<String> {
     let AnySetting::BootFragment(_) = setting else { return None };
     match BootFragment::missing(access, wanted.as_text()?) {
@@ -582,7 +582,8 @@ impl OpenItem {
         [Standing::Elsewhere, Standing::NamespaceGone].map(Name::from).contains(&self.stands)
     }
 
-    /// Whether the transaction can be checked from here, and still has to be.
+    /// Whether the transaction belongs to this network namespace and to the time since the last reboot, so that its
+    /// settings can be checked.
     pub fn is_here(&self) -> bool {
         !self.is_elsewhere() && self.stands != Name::of(&Standing::Ended)
     }
@@ -611,7 +612,7 @@ impl OpenItem {
 }
 
 impl Status {
-    /// Adds the observed effects, in the order of the items.
+    /// Adds the observed effects. `effects` is in the order of the items.
     pub fn with_effects(mut self, effects: impl IntoIterator<Item = Option<host::knob::effect::Effect>>) -> Self {
         let items = self.transactions.iter_mut().flat_map(|one| &mut one.items);
         for (item, effect) in items.zip(effects) {

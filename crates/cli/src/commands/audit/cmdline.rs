@@ -90,7 +90,7 @@ fn write_one(typed: &Cmdline, context: &Context, isolated: &CpuSet) -> anyhow::R
     Ok(Status::Good)
 }
 
-/// Refuses to isolate CPUs that the host does not have, or all of its CPUs.
+/// Fails if `isolated` contains CPUs that the host does not have, or all of its CPUs.
 fn leaves_some(what: &str, isolated: &CpuSet, present: &CpuSet) -> Result<(), Failure> {
     match isolated.is_subset(present) && !present.is_subset(isolated) {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! `apus audit`: judges a host, and shows the result in one of several forms.
+//! `apus audit`: judges a host's settings, and shows the result in one of several forms.
 
 mod cmdline;
 mod diff;

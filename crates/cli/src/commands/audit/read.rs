@@ -1,4 +1,4 @@
-//! Reads what is judged: the host, and what it is for.
+//! Reads the host that the audit judges, and what the host is used for.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, F
     Ok(Facts::read_with(&root, reading))
 }
 
-/// Keeps the calling thread off the isolated CPUs of this host, and off those in `named`, until the result is
-/// dropped, because judging and printing are housekeeping work. `None` for a recording.
+/// Keeps the calling thread off the isolated CPUs of this host and off the CPUs in `named`, until the result is
+/// dropped: judging and printing are housekeeping work. `None` if `facts` come from a recording.
 pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Housekeeping> {
     let isolated = Context::of(facts, &Intent::default()).isolated.value;
     let isolated = named.map_or(isolated.clone(), |named| isolated.union(named));
@@ -39,7 +39,8 @@ pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Houseke
     (facts.origin.kind == Kind::Live).then(|| Housekeeping::enter(&isolated))
 }
 
-/// Combines the typed intent with what is inferred; refuses CPUs and interfaces that the host does not have.
+/// Combines the intended use that the user typed with what is inferred. Fails if it names CPUs or interfaces that the
+/// host does not have.
 pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> {
     has(facts, typed.isolated.as_ref(), &typed.nic)?;
     Ok(Intent {
@@ -50,7 +51,7 @@ pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> 
     })
 }
 
-/// Refuses CPUs and interfaces that the host does not have, and the isolation of all its CPUs.
+/// Fails if the host lacks one of the CPUs or interfaces, or if all of its CPUs would be isolated.
 pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> Result<(), Failure> {
     let name = &facts.origin.name;
     if let Some(isolated) = isolated {

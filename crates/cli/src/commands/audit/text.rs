@@ -183,7 +183,7 @@ fn cause(out: &mut Clean<impl Write>, caused: &Caused<'_>) -> io::Result<()> {
     caused.rules.iter().try_for_each(|by_rule| of_rule(out, by_rule, SAID))
 }
 
-/// Prints what one rule found, with its explanation once.
+/// Prints the findings of one rule, with the rule's explanation once.
 fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io::Result<()> {
     let rule = by_rule.rule;
     for said in by_rule.said.iter().take(most) {
@@ -382,7 +382,7 @@ fn mark(out: &mut Clean<impl Write>, verdict: &Verdict) -> io::Result<()> {
     out.styled(style, mark)
 }
 
-/// The mark of a group: its worst verdict, but no tick if more is unknown than judged.
+/// The mark of a group: its worst verdict, but no tick if more rules are unknown than judged.
 fn worst(tally: &Tally) -> Verdict {
     let judged = tally.pass + tally.accepted + tally.sources_disagree;
     match tally {

@@ -48,8 +48,8 @@ pub(super) fn once(texts: &[impl AsRef<str>]) -> String {
     sentences.join(" ")
 }
 
-/// Names the rules whose findings the steps do not fix, or fix only in part. Each finding comes with its rule and whether
-/// a step fixes it. `None` if every finding has a step.
+/// Names the rules whose findings are not fixed, or only in part, by the recommended steps. Each finding comes with its
+/// rule and whether a step fixes it. `None` if every finding has a step.
 pub(super) fn without_step<'a>(findings: impl Iterator<Item = (&'a str, bool)>) -> Option<String> {
     let mut rules: Vec<(&str, [bool; 2])> = Vec::new();
     for (rule, is_fixed) in findings {

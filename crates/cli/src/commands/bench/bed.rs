@@ -24,10 +24,11 @@ use crate::{Failure, terminal};
 /// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus bench";
 
-/// Bytes of a frame before its payload, and after it (IEEE 802.3, clause 3).
+/// Bytes of a frame before its payload (the Ethernet header) and after it (the check sequence); IEEE 802.3, clause 3.
 const ETHERNET_HEADER: u32 = 14;
 const CHECK_SEQUENCE: u32 = 4;
-/// Time between two fetches of the tested device's gaps; short enough that its ring of gaps does not overrun.
+/// How often the gaps of the device under test are read: times when something else had the core of its worker. Short
+/// enough that no gap is overwritten before it is read.
 const FETCH: Duration = Duration::from_millis(100);
 
 /// Everything that a trial needs besides its plan.
@@ -39,7 +40,7 @@ pub struct Bed {
     pub pool: Pool,
     pub layout: Layout,
     pub tested: Tested,
-    /// Counts the energy of each trial.
+    /// Measures the energy of each trial.
     pub meter: Wattmeter,
     pub signals: Signals,
     /// Set to stop the running trial.
@@ -47,8 +48,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Opens the port and moves to its CPU. If `all` is true, every frame is taken from the kernel, because a capture
-    /// may contain frames of any kind.
+    /// Opens the port and moves the thread to its CPU. If `all` is true, the port takes every frame away from the
+    /// kernel, because a capture may contain frames of any kind.
     pub fn open(typed: &Typed, all: bool) -> anyhow::Result<Self> {
         // Before any thread is started: they inherit the mask.
         let signals = Signals::hold()?;
@@ -96,13 +97,13 @@ impl Bed {
         Ok(Self { _deferred: deferred, device, pool, layout, tested, meter, signals, stop: AtomicBool::new(false) })
     }
 
-    /// Moves the thread to the CPU and priority given on the command line; threads started later inherit them.
+    /// Moves the thread to the CPU and priority given on the command line. Threads started later inherit both.
     pub fn take_place(typed: &Typed) -> Result<(), live::Error> {
         os::place_this_thread(Scheduling { cpu: typed.cpu, fifo: typed.fifo })
     }
 
-    /// Runs `trial` on its own thread, on the tester's CPU, while this thread listens for signals and fetches gaps.
-    /// Returns the result of the trial and what was observed of the device under test.
+    /// Runs `trial` on a thread of its own, on the tester's CPU, while this thread listens for signals and reads the
+    /// gaps of the device under test. Returns the result of the trial, and what was observed of the device under test.
     pub fn watch<T: Send>(
         &mut self,
         typed: &Typed,
@@ -144,7 +145,7 @@ impl Bed {
     }
 }
 
-/// Refuses frames above the MTU: the driver or the kernel would drop them all.
+/// Fails if the frames exceed the MTU: the driver or the kernel would drop them all.
 fn fits(typed: &Typed, mtu: u32) -> Result<(), Failure> {
     let longest = mtu + ETHERNET_HEADER + CHECK_SEQUENCE;
     if typed.frame.octets() <= longest {
@@ -161,13 +162,13 @@ pub struct Seen {
     pub cpu: Result<CpuUse, String>,
 }
 
-/// The device under test, as far as this host can see it.
+/// The device under test, as seen from this host.
 pub enum Tested {
     /// The device is not on this host, or was not named on the command line.
     Unnamed,
-    /// A process or a thread.
+    /// A process or a thread on this host.
     Process { pid: u32, threads: Threads },
-    /// An instance of Apus.
+    /// An instance of Apus on this host.
     Instance { pid: u32, threads: Threads, readers: Vec<Reader> },
 }
 
@@ -226,7 +227,7 @@ impl Tested {
     }
 }
 
-/// The gaps of the device under test, fetched piece by piece.
+/// The gaps of the device under test, read piece by piece: times when something else had the core of its worker.
 struct GapLog {
     since: Instant<Monotonic>,
     gaps: Vec<Gap>,

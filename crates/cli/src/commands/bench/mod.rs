@@ -73,7 +73,8 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Runs one trial, and returns its result with the histogram of the samples outside gaps.
+/// Runs one trial. Returns its result, and the latency histogram without the packets that a gap of the device under
+/// test delayed.
 fn measure(
     bed: &mut Bed,
     typed: &BedArgs,
@@ -158,7 +159,7 @@ fn flood(typed: &Load) -> anyhow::Result<Status> {
     Ok(if flood.received > 0 { Status::Good } else { Status::Findings })
 }
 
-/// The work of the device under test, or why it is unknown.
+/// CPU time of the device under test, or why it is unknown.
 fn work(used: &Result<CpuUse, String>) -> Result<Work, String> {
     used.as_ref().map(Into::into).map_err(Clone::clone)
 }

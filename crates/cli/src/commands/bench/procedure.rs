@@ -1,4 +1,4 @@
-//! `apus bench rfc2544`, `mlr`, `soak` and `compare`: from what was typed to the result.
+//! `apus bench rfc2544`, `mlr`, `soak` and `compare`: runs a procedure as the arguments say, and prints the result.
 
 use std::fs;
 use std::io::Write as _;
@@ -143,7 +143,8 @@ pub fn read(path: &Path) -> Result<Rfc2544Document, Failure> {
     }
 }
 
-/// Throughput of the tester alone at each frame size, from an earlier result with its ports connected to each other.
+/// Throughput of the tester alone at each frame size, from an earlier measurement with the tester's ports connected to
+/// each other.
 fn alone(path: &Path) -> Result<Vec<(String, f64)>, Failure> {
     let document = read(path)?;
     let of = |size: procedure::SizeResult| Some((size.frames, size.throughput_pps.value?.median));

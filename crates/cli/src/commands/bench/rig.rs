@@ -1,4 +1,4 @@
-//! The tester's ports, as the procedures need them: they run trials on the tester's CPU while this thread listens for
+//! The tester's ports for the benchmark procedures. Trials run on the tester's CPU while the calling thread listens for
 //! signals.
 
 use std::io::Write as _;
@@ -29,9 +29,9 @@ const COMMAND: &str = "apus bench";
 const BESIDE: u32 = 14 + 4;
 /// Frames in a pool beyond those that the rings hold.
 const SPARE: u32 = 2048;
-/// Most frames of a trial. Each takes 12 bytes of memory, so all of them take 1.2 GB.
+/// Maximum number of frames per trial. Each takes 12 bytes of memory, so all of them take 1.2 GB.
 const MOST_FRAMES: u64 = 100_000_000;
-/// If the tester is more than this behind the schedule, it skips the frame.
+/// A frame that the tester would send more than this after its scheduled time is skipped.
 const LATEST: Nanos = Nanos::from_millis(20);
 /// Rate and longest duration of the trial that shows how fast the tester can send, if the line rate is unknown.
 const FASTEST_PPS: u64 = 5_000_000;
@@ -48,14 +48,14 @@ struct Opened {
     facts: InterfaceFacts,
 }
 
-/// Limits of the ports that the user stated.
+/// Properties of the ports that the user stated.
 #[derive(Clone, Copy, Default)]
 pub struct Wanted<'a> {
-    /// Highest rate to send at. `None`: the line rate, or what the tester can send.
+    /// Highest rate at which to send. `None`: the line rate or, if that is unknown, the rate that the tester reaches.
     pub max: Option<PacketRate>,
-    /// Speed of the line. `None`: the speed that the driver reports.
+    /// Line rate. `None`: the speed that the driver reports.
     pub line: Option<BitRate>,
-    /// Shell command that resets the device.
+    /// Shell command that resets the device under test. `None` if there is none.
     pub reset_command: Option<&'a str>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Rig<'a> {
         Ok(Self { typed, ports: opened, layouts, line_bits_per_s, wanted, stream: 0, signals, stop })
     }
 
-    /// What is connected, and what is sent.
+    /// Describes what is connected and what is sent.
     pub fn setup(&self) -> Setup {
         let typed = self.typed;
         let traffic = match self.layouts[0].encapsulation {
@@ -122,7 +122,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Speed of the slower link, if known.
+    /// Speed of the slower link in bit/s. `None` if unknown.
     pub fn line_bits_per_s(&self) -> Option<u64> {
         self.line_bits_per_s
     }
@@ -161,7 +161,8 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Runs a trial on the tester's CPU, while this thread listens for signals, and resets the device at `reset_at`.
+    /// Runs a trial on the tester's CPU while this thread listens for signals. Resets the device under test at
+    /// `reset_at`.
     fn run(&mut self, configs: Vec<TrialConfig>, reset_at: Option<Nanos>) -> Result<Vec<Trial>, tester::Error> {
         let one_port = self.ports.len() == 1;
         let mut lanes = Vec::new();
@@ -290,7 +291,7 @@ fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) ->
     Ok(Opened { device, pool, facts })
 }
 
-/// Refuses frames above the MTU: the driver or the kernel would drop them all.
+/// Fails if the frames exceed the MTU: the driver or the kernel would drop them all.
 fn fits(typed: &Typed, sizes: &[Sizes], port: &Opened) -> Result<(), Failure> {
     use live::device::Device as _;
     let longest = port.facts.mtu + BESIDE + if typed.vlan.is_some() { 4 } else { 0 };

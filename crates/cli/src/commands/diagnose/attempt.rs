@@ -1,4 +1,4 @@
-//! `--try`: turns a cause into an experiment that changes one setting, measures, and rolls it back.
+//! `--try`: turns a suspected cause into an experiment that changes one setting, measures, and rolls the setting back.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -8,7 +8,8 @@ use audit::diagnosis::{Case, Diagnosis};
 use crate::args::diagnose::Diagnose;
 use crate::{Failure, terminal};
 
-/// Runs `apus experiment` with the most likely cause that a setting can prove, at the end where the cause is.
+/// Runs `apus experiment` on the most likely cause that a change of a setting can prove, at the end of the connection
+/// where the cause is.
 pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[String]) -> anyhow::Result<()> {
     let tried = found.found().find_map(|cause| Some((cause, cause.hit.experiment.factor.as_ref()?)));
     let Some((cause, factor)) = tried else {
@@ -73,7 +74,8 @@ pub(super) fn run(typed: &Diagnose, case: &Case, found: &Diagnosis, command: &[S
     }
 }
 
-/// The words that start a command in the user's network namespace from that of the other end.
+/// The start of a command line that runs a command in the user's network namespace, from the namespace of the other
+/// end.
 fn way_back(typed: &Diagnose) -> Vec<String> {
     match &typed.netns {
         Some(name) => ["ip", "netns", "exec", name].map(str::to_owned).to_vec(),

@@ -72,7 +72,7 @@ pub fn run(typed: &Diagnose) -> anyhow::Result<Status> {
     })
 }
 
-/// Without traffic, the absence of a cause proves nothing.
+/// The verdict. Without traffic, finding no cause proves nothing.
 fn verdict(case: &Case, found: &Diagnosis) -> Verdict {
     let seen = |packets: Option<f64>| packets.is_some_and(|packets| packets > 0.0);
     let load = case.ends.iter().any(|end| seen(end.rx_packets) || seen(end.tx_packets));

@@ -12,12 +12,12 @@ use crate::documents::diagnose as document;
 use crate::documents::diagnose::{Document, SCHEMA, Verdict};
 
 const WIDTH: usize = 100;
-/// Suspects that the text lists; `--json` has more.
+/// Number of suspects that the text lists; `--json` lists all.
 const SUSPECTS: usize = 5;
 
-/// Prints the causes that were found, then what else is worth a look.
+/// Prints the causes that were found, then what else is worth checking.
 ///
-/// `live` says that these ends were watched now, so that `--try` is possible.
+/// `live` is true if the ends were watched now, so that `--try` is possible.
 pub(super) fn text(
     out: &mut impl Write,
     case: &Case,
@@ -119,7 +119,7 @@ fn wrapped(out: &mut impl Write, first: &str, text: &str) -> io::Result<()> {
     layout::wrapped(first, &rest, text, WIDTH).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// The document.
+/// Builds the JSON document.
 pub(super) fn document(case: &Case, found: &Diagnosis, verdict: Verdict) -> Document {
     let symptom = &case.symptom;
     Document {

@@ -1,5 +1,5 @@
-//! Watches both ends at once: each is a snapshot with `--watch`, taken by a process of its own, in its namespace. So
-//! what is seen live is what a recording of another host would hold.
+//! Watches both ends of a connection at the same time. For each end, a process of its own takes a snapshot with
+//! `--watch` in that end's network namespace. So live watching records the same facts as a recording of another host.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -38,7 +38,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process that takes a snapshot. It ends with this value.
+/// A process that takes a snapshot. It is killed when this value is dropped.
 struct Taking {
     child: Child,
     name: String,
@@ -52,7 +52,7 @@ impl Drop for Taking {
     }
 }
 
-/// What was seen at this end, and at the other if a namespace or a recording of it is given.
+/// What was observed at this end, and at the other end if the user named its namespace or a recording of it.
 pub(super) fn ends(typed: &Diagnose) -> anyhow::Result<Vec<(String, Facts)>> {
     let signals = Signals::hold()?;
     let folder = Folder::new()?;

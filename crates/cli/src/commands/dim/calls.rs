@@ -1,4 +1,4 @@
-//! Reads recorded calls of DIM from CSV.
+//! Reads recorded calls of DIM (the kernel's dynamic interrupt moderation) from CSV.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,9 +15,9 @@ pub const PROFILE_IX: usize = 2;
 pub struct Row {
     /// Line number in the file, from 1.
     pub line: u64,
-    /// The call of DIM; `None` if a new instance starts here.
+    /// The call of DIM. `None` if the line starts a new instance of DIM.
     pub step: Option<Step>,
-    /// The state after the call, as the file gives it; `None` where a column is missing or empty.
+    /// The state after the call according to the file. `None` where a column is missing or empty.
     pub expected: [Option<u8>; STATE_COLUMNS.len()],
 }
 
@@ -26,11 +26,11 @@ pub struct Row {
 pub struct Step {
     /// Whether the driver had programmed the previous profile before this call.
     pub apply: bool,
-    /// Kernel clock at the call, as 64 bits, whether the kernel reads them as signed or not.
+    /// Kernel clock at the call in ns, as 64 raw bits (a negative value in the file is stored as two's complement).
     pub time_ns: u64,
-    /// Kernel clock at the beginning of the next window, if one begins during the call.
+    /// Kernel clock in ns at the beginning of the next measurement window, if one begins during the call.
     pub restart_time_ns: u64,
-    /// The counters at this call: those of a network queue, or of an RDMA completion queue.
+    /// The counters at this call, of a network queue or of an RDMA completion queue.
     pub counters: Counters,
 }
 
@@ -43,7 +43,7 @@ pub enum Counters {
     Rdma { completions: u64 },
 }
 
-/// A line of the file that cannot be used, and why.
+/// A line of the file that cannot be used, with the reason.
 #[derive(Debug)]
 pub struct Invalid {
     line: u64,
@@ -56,14 +56,14 @@ impl Invalid {
         Self { line, why: why.into(), fix: fix.into() }
     }
 
-    /// Adds the file name, and turns it into the error that the user sees.
+    /// Adds the file name to the message, and returns the error that the user sees.
     pub fn in_file(self, file: &str) -> Failure {
         Failure::wrong(format!("{file}:{}", self.line), self.why, self.fix)
     }
 }
 
 impl Row {
-    /// The error for a row that starts an instance at a profile that does not exist.
+    /// The error for a row that starts an instance at a profile that does not exist in `mode`.
     pub fn no_profile(&self, mode: &str) -> Invalid {
         let most = if mode == "rdma" { "0" } else { "0 to 4" };
         let index = self.expected[PROFILE_IX].unwrap_or(0);
@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// Reads a file of calls, for a network queue or for RDMA.
+/// Reads a file of recorded calls. `rdma` says whether they are for RDMA or for a network queue.
 pub fn read(path: &Path, rdma: bool) -> Result<Vec<Row>, Failure> {
     let name = path.display().to_string();
     let file = File::open(path)

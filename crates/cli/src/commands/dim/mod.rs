@@ -1,4 +1,4 @@
-//! `apus dim`: replays recorded samples through DIM.
+//! `apus dim`: replays recorded samples through DIM, the kernel's dynamic interrupt moderation.
 
 mod calls;
 

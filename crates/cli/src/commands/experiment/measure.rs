@@ -1,4 +1,4 @@
-//! One run: starts a command, and takes a number from its output.
+//! One run of an experiment: starts a command, and reads a number from its output.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub enum Measure {
 /// The number by which settings are compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Name with its unit, for tables and figures.
+    /// Name with its unit, for tables and plots.
     pub name: String,
     /// Whether a lower number is better.
     pub less_is_better: bool,
@@ -59,7 +59,7 @@ impl Metric {
         Ok(Self { name: format!("{name}{unit}"), less_is_better, source })
     }
 
-    /// The metric that a user's own command prints.
+    /// The metric that the user's own command prints.
     pub fn own(name: &str, unit: &str, less_is_better: bool) -> Self {
         let name = if unit.is_empty() { name.to_owned() } else { format!("{name}_{unit}") };
         Self { name, less_is_better, source: Source::LastLine }
@@ -69,15 +69,15 @@ impl Metric {
 /// What one run measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// The metric.
+    /// Value of the metric.
     pub value: f64,
-    /// Frames that came back; `None` if the command is not `apus bench`.
+    /// Number of frames that came back. `None` if the command is not `apus bench`.
     pub frames: Option<u64>,
     /// CPU time of the tested program, or why it is unknown.
     pub work: Result<Work, String>,
 }
 
-/// Measures once, and returns the metric with what the energy of the run is divided by.
+/// Measures once. Returns the metric, and the frame count and CPU time by which the energy of the run is divided.
 pub fn run(measure: &Measure, metric: &Metric) -> Result<Measured, String> {
     let mut command = match measure {
         Measure::Bench(words) => {

@@ -1,5 +1,5 @@
-//! `apus experiment`: the tester says which settings to try next; this module changes them, starts the command that
-//! measures, and rolls them back.
+//! `apus experiment`: the crate `tester` chooses the settings to try next. This module changes them, starts the command
+//! that measures, and rolls them back.
 
 mod measure;
 pub(super) mod plan;
@@ -78,7 +78,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(if result.noise_floor_is_sound && result.ended != "failed" { Status::Good } else { Status::Findings })
 }
 
-/// Runs one measurement after another, until the result is decided, the time is used up, or a signal arrives.
+/// Runs one measurement after another until the result is decided, the time budget is used up, or a signal arrives.
 fn conduct(
     access: &Access,
     plan: &Plan,
@@ -124,7 +124,7 @@ fn conduct(
     Ok((experiment, energies, interrupted))
 }
 
-/// Merges the settings of all factors that are on.
+/// Merges the settings of all factors that are switched on in `on`, a bit mask.
 fn together(access: &Access, plan: &Plan, on: u32) -> anyhow::Result<Changes> {
     let mut all = Changes::new("experiment");
     for (place, factor) in plan.factors.iter().enumerate() {

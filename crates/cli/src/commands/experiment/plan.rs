@@ -1,6 +1,6 @@
-//! The plan of an experiment: TOML in which every key must be known.
+//! The plan of an experiment: a TOML file. Unknown keys are errors.
 //!
-//! The baseline and each factor are profiles, as for `apus tune`. The name of a factor is its summary.
+//! The baseline and each factor are profiles as in `apus tune`. The summary of a profile serves as the factor's name.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Writes the counters as OpenMetrics text. All counters are cumulative since their worker started, in base units.
+//! Writes the counters as OpenMetrics text. Each counter counts from the start of its worker, in base units.
 
 use std::fmt;
 use std::path::Path;
@@ -21,14 +21,15 @@ use super::moderation::Moderated;
 use crate::documents::VERSION;
 use crate::terminal::clean;
 
-/// Upper bounds of the exported histograms in us: 1-2-5 from 1 us to 1 s. Buckets of the telemetry are narrower than
-/// 0.8 %; one that straddles a bound counts as above it.
+/// Upper bounds of the exported histograms in us: 1-2-5 from 1 us to 1 s. The buckets in the telemetry are narrower
+/// than 0.8 % of their value. A bucket that contains a bound counts as above it.
 const BOUNDS_US: [u64; 19] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000,
 ];
 
-/// Renders the metrics of the workers that are running now, of the queues that are steered, and of the guests that are served.
+/// Renders the metrics of the running workers, of the queues that `apus moderate` controls, and of the guests of `apus
+/// power serve`.
 pub fn read(root: &Path, moderation: &Path, serve: &Path) -> Result<String, live::Error> {
     let softirqs = || Softirqs::read(&Root::live()).into_value().unwrap_or_default();
     let moderated = Moderated::new(published::all(moderation)?.0, softirqs);

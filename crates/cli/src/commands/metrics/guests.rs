@@ -1,7 +1,7 @@
-//! The guests that running instances of `apus power serve` serve, as metrics.
+//! Exports the guests of all running instances of `apus power serve` as metrics.
 //!
-//! Instances that have been silent for long are left out, because their numbers are of the past. A guest appears once:
-//! of two instances that serve a guest of one name, the one that published last.
+//! Instances that have stopped publishing are left out, because their numbers are outdated. Each guest appears once. If
+//! two instances serve guests of the same name, the one that published last is exported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::Labels;
 use crate::documents::guests::{Guest, Instance, Vcpu};
 use crate::terminal::clean;
 
-/// The guests, by name.
+/// The exported guests, by name.
 #[derive(Debug)]
 pub(super) struct Guests(BTreeMap<String, Guest>);
 

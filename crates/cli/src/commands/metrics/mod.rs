@@ -1,5 +1,5 @@
-//! `apus metrics`: [`exposition`] writes the counters as text, with those of [`moderation`] and [`guests`]; [`server`] answers
-//! requests with it.
+//! `apus metrics`: [`exposition`] writes the counters as text, including those of [`moderation`] and [`guests`].
+//! [`server`] answers HTTP requests with this text.
 
 mod exposition;
 mod guests;
@@ -25,8 +25,8 @@ pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     serve(typed.listen, || Ok(()), move || exposition::read(&root, &moderation, &guests))
 }
 
-/// Serves what `body` returns on this address, until a signal comes. `ready` is called when the port is open, before the
-/// first request is answered.
+/// Serves the text that `body` returns at this address until a signal arrives. Calls `ready` when the port is open,
+/// before it answers the first request.
 pub(super) fn serve(
     address: SocketAddr,
     ready: impl FnOnce() -> anyhow::Result<()>,

@@ -1,8 +1,8 @@
-//! What running instances of `apus moderate` steer, as metrics, and what the CPUs spend on softirqs meanwhile.
+//! Exports as metrics what running instances of `apus moderate` control, and the time that the CPUs spend on softirqs.
 //!
-//! A queue appears once: of two instances in one network namespace that name the same queue, the one that published
-//! last. Dry runs are left out, because they steer nothing, and so are instances that have been silent for long,
-//! because their numbers are of the past.
+//! Each queue appears once. If two instances in one network namespace name the same queue, the one that published last
+//! is exported. Dry runs are left out, because they control nothing. Instances that have stopped publishing are left
+//! out too, because their numbers are outdated.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,13 +1,13 @@
-//! As much HTTP/1.1 (RFC 9112) as a scraper needs: one GET per connection. Everything is bounded: the size of the
-//! request, the time for it, the time to take the answer, and the number of connections.
+//! A minimal HTTP/1.1 server (RFC 9112) for scrapers: one GET per connection. The size of the request, the time to send
+//! it, the time to receive the answer, and the number of connections are all limited.
 //!
 //! ```text
 //!             whole head, or too long, or too slow            all sent            closed, or late
 //!   Reading ─────────────────────────────────────► Sending ─────────────► Ending ─────────────────► gone
 //! ```
-//! One thread serves all connections, and none of them waits for another. If the largest number of connections is
-//! reached, the oldest one is closed for a new one. A scrape takes a millisecond, so the oldest connection is one that
-//! is held open without need.
+//! One thread serves all connections without blocking on any of them. If the maximum number of connections is reached,
+//! a new connection replaces the oldest one. A scrape takes about a millisecond, so the oldest connection is an idle
+//! one.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -25,7 +25,8 @@ const LONGEST_HEAD: usize = 8 << 10;
 const MOST_CONNECTIONS: usize = 16;
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 const RESPONSE_TIME: Duration = Duration::from_secs(5);
-/// Time to keep reading after the answer. Unread data would make close() reset the connection and lose the answer.
+/// How long to keep reading after the answer was sent. Unread data would make close() reset the connection, and the
+/// client would lose the answer.
 const ENDING_TIME: Duration = Duration::from_millis(100);
 
 /// Answers requests until `ended` becomes readable.

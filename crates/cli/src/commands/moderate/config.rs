@@ -1,4 +1,4 @@
-//! What to steer: from the command line, or from the configuration file.
+//! Which interfaces to control and how, from the command line or from the configuration file.
 //!
 //! ```toml
 //! [defaults]              # optional; for interfaces that do not say otherwise
@@ -14,7 +14,7 @@
 //! policy = "net-dim"
 //! place = "nic"
 //! ```
-//! Every key must be known. All mistakes are reported at once, each with its line and column.
+//! Unknown keys are errors. All mistakes are reported at once, each with its line and column.
 
 use std::fmt;
 use std::path::Path;
@@ -29,7 +29,7 @@ use crate::Failure;
 use crate::args::moderate::{GOAL, Moderate, Place, Policy, policy, queue_number};
 use crate::args::values::is_interface_name;
 
-/// What to steer.
+/// The interfaces to control, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// The interfaces, at least one. From the command line, they are in the order in which they were typed; from a
@@ -37,21 +37,21 @@ pub struct Config {
     pub interfaces: Vec<InterfaceConfig>,
 }
 
-/// How to steer an interface.
+/// How to control the interrupt moderation of an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterfaceConfig {
     /// Name of the interface.
     pub name: String,
-    /// Goal of each queue that has none of its own. Policies other than `goal` do not use it; it is what their queues
-    /// are judged by.
+    /// Latency goal of each queue that has none of its own. The policy `goal` controls by it; under other policies it
+    /// only determines the verdict.
     pub goal: Goal,
-    /// How the time is chosen.
+    /// The policy that chooses the interrupt delay.
     pub policy: Policy,
-    /// Where the time is set.
+    /// Where the interrupt delay is set.
     pub place: Place,
-    /// Highest packet rate that one queue may receive. `None`: of 64-byte frames at the line rate.
+    /// Highest packet rate that one queue may receive. `None`: the rate of 64-byte frames at line rate.
     pub peak_rate: Option<PacketRate>,
-    /// Queues with a goal of their own, by number. Empty unless the policy is `goal`.
+    /// Number and goal of each queue with a goal of its own. Empty unless the policy is `goal`.
     pub queues: Vec<(u32, Goal)>,
 }
 
@@ -59,7 +59,7 @@ pub struct InterfaceConfig {
 const LARGEST: u64 = 1 << 20;
 
 impl Config {
-    /// What was typed, or what the file says that was typed.
+    /// The configuration from the command line, or from the file that it names.
     pub fn of(typed: &Moderate) -> Result<Self, Failure> {
         match &typed.config {
             Some(file) => Self::read(file),
@@ -112,7 +112,7 @@ impl Config {
         Ok(Self { interfaces })
     }
 
-    /// Reads the text of a configuration file. Mistakes call it `file`.
+    /// Parses a configuration file. `file` is its name in error messages.
     fn parse(file: &str, text: &str) -> Result<Self, Vec<Mistake>> {
         let mut reader = Reader { file, text, mistakes: Vec::new() };
         let (root, errors) = DeTable::parse_recoverable(text);

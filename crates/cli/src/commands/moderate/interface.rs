@@ -1,4 +1,4 @@
-//! An interface whose receive queues are steered.
+//! An interface whose receive queues are controlled.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,30 +26,30 @@ use crate::Failure;
 use crate::args::moderate::{Place as TypedPlace, Policy};
 use crate::documents::VERSION;
 
-/// DIM begins with the second of its five profiles (Linux, drivers' `dim_init`; lib/dim/net_dim.c).
+/// DIM starts with the second of its five profiles, as the drivers do (Linux, drivers' `dim_init`; lib/dim/net_dim.c).
 pub(super) const DIM_BEGINS: u8 = 1;
-/// A timer that every driver takes that moderates at all, in microseconds: all of the drivers in [`least_usecs`] do,
-/// and it is one of DIM's (lib/dim/net_dim.c, `rx_profile`: 1, 8, 64, 128 and 256).
+/// An interrupt delay in microseconds that every driver with interrupt moderation accepts: all drivers in
+/// [`least_usecs`] do, and it is one of DIM's profiles (lib/dim/net_dim.c, `rx_profile`: 1, 8, 64, 128 and 256).
 const TRIAL_USECS: u32 = 64;
-/// The longest timer that NAPI deferral takes, in microseconds: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml).
+/// Maximum NAPI deferral timer in microseconds: 2^31 - 1 ns (Documentation/netlink/specs/netdev.yaml).
 const LONGEST_USECS: u32 = i32::MAX as u32 / 1_000;
 
-/// How all interfaces are steered.
+/// Options that apply to all interfaces.
 #[derive(Clone, Copy)]
 pub(super) struct Options<'a> {
     pub(super) access: &'a Access,
-    /// Whether nothing is changed.
+    /// Whether to change nothing (`--dry-run`).
     pub(super) dry_run: bool,
-    /// Whether changes are printed as they happen.
+    /// Whether to print changes as they happen.
     pub(super) aloud: bool,
-    /// Where the calls of DIM are recorded. `None`: nowhere.
+    /// Folder in which to record the calls of DIM. `None`: they are not recorded.
     pub(super) record: Option<&'a std::path::Path>,
 }
 
 /// An interface and its queues.
 pub(super) struct Interface {
     pub(super) config: InterfaceConfig,
-    /// Its number, which stays when it is renamed.
+    /// Interface index, which stays the same when the interface is renamed.
     index: Option<u32>,
     pub(super) queues: Vec<Queue>,
     /// `None` if nothing is changed.
@@ -58,8 +58,8 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// Starts to control the interface. The error says why that is impossible: there is no such interface, it is down,
-    /// or another process controls it.
+    /// Starts to control the interface. Fails if the interface does not exist or is down, or if another process
+    /// controls it.
     pub(super) fn begin(
         options: Options<'_>,
         config: InterfaceConfig,
@@ -103,8 +103,8 @@ impl Interface {
         Ok(Self { config, index, queues, steered, watch: watch.clone() })
     }
 
-    /// Goes on with other policies and goals, and keeps the settings. What a queue has shown until now is forgotten: it
-    /// was judged by another goal.
+    /// Switches to other policies and goals without changing the current settings. The statistics of each queue start
+    /// again, because they refer to the previous goal.
     pub(super) fn reconfigure(&mut self, options: Options<'_>, config: InterfaceConfig) -> anyhow::Result<()> {
         let found: Vec<Watch> = self.queues.iter().map(|queue| queue.watch().clone()).collect();
         check_measured(&config, &found, &self.watch)?;
@@ -117,18 +117,18 @@ impl Interface {
         Ok(())
     }
 
-    /// Whether another configuration can take over without letting go of the settings.
+    /// Whether the interface can switch to `config` without restoring its settings first.
     pub(super) fn can_become(&self, config: &InterfaceConfig) -> bool {
         self.config.place == config.place && !self.queues.iter().any(Queue::is_lost)
     }
 
-    /// Whether Apus no longer controls any of its queues.
+    /// Whether Apus no longer controls any queue of the interface.
     pub(super) fn is_lost(&self) -> bool {
         self.queues.iter().all(Queue::is_lost)
     }
 
-    /// Whether the interface is up and its queues differ from the controlled ones, because the number of its channels
-    /// was changed.
+    /// Whether the interface is up and has other queues than the controlled ones, because its number of channels was
+    /// changed.
     pub(super) fn has_others(&self, access: &Access) -> bool {
         let is_it = interface_index(access, &self.config.name) == self.index;
         let Ok(mut now) = receive_queues(access, &self.config.name) else { return false };
@@ -138,14 +138,14 @@ impl Interface {
         is_it && !now.is_empty() && now != steered
     }
 
-    /// Whether the interface itself is gone.
+    /// Whether the interface no longer exists.
     pub(super) fn is_lost_with_device(&self) -> bool {
         !self.queues.is_empty() && self.queues.iter().all(Queue::is_gone)
     }
 
-    /// Ends the control, and restores the settings. `None` if there is nothing to restore, because nothing was changed,
-    /// or because all settings are gone or were changed by somebody else; otherwise whether all settings are restored.
-    /// Waits at most `patience` for another transaction to end.
+    /// Stops controlling the interface, and restores its settings. Returns whether all settings were restored; `None`
+    /// if there was nothing to restore, because nothing was changed, or because all settings are gone or were changed
+    /// by somebody else. Waits at most `patience` for another transaction to end.
     pub(super) fn end(self, patience: Duration) -> Option<bool> {
         let all_lost = self.is_lost();
         for queue in &self.queues {
@@ -158,8 +158,8 @@ impl Interface {
     }
 }
 
-/// The receive queues of an interface that is up. A kernel that does not list the NAPI instances shows at least the
-/// queues.
+/// The receive queues of an interface that is up. If the kernel does not list NAPI instances, the queues in sysfs are
+/// used.
 fn receive_queues(access: &Access, interface: &str) -> Result<Vec<u32>, host::knob::Error> {
     /// Of /sys/class/net/*/flags (include/uapi/linux/if.h).
     const IFF_UP: u32 = 1;
@@ -175,7 +175,7 @@ fn receive_queues(access: &Access, interface: &str) -> Result<Vec<u32>, host::kn
     }
 }
 
-/// The receive queues of an interface, with their NAPI instances where the kernel tells them.
+/// The receive queues of an interface, with their NAPI instances if the kernel reports them.
 fn find(access: &Access, config: &InterfaceConfig, least_usecs: u32) -> anyhow::Result<Vec<Watch>> {
     let interface = &config.name;
     let queues = receive_queues(access, interface)?;
@@ -211,7 +211,7 @@ fn find(access: &Access, config: &InterfaceConfig, least_usecs: u32) -> anyhow::
     Ok(napis.into_iter().map(queue).collect())
 }
 
-/// Refuses a policy that decides by what is measured, if these queues cannot be measured. A fixed timer needs nothing.
+/// Fails if the policy needs measurements that are not possible on these queues. A fixed timer needs none.
 fn check_measured(config: &InterfaceConfig, found: &[Watch], watch: &Mutex<Queues>) -> anyhow::Result<()> {
     let watch = watch.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(why) = found.iter().find_map(|queue| watch.unmeasured(queue)) else { return Ok(()) };
@@ -224,7 +224,7 @@ fn check_measured(config: &InterfaceConfig, found: &[Watch], watch: &Mutex<Queue
     Err(Failure::lacking(what, why, "use a fixed time, which needs no measurement: --policy static:50us").into())
 }
 
-/// The settings that are steered: one for each queue, or one for the device.
+/// The settings to control: one for each queue, or one for the whole device.
 fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usecs: u32) -> anyhow::Result<Vec<Place>> {
     let interface = &config.name;
     if config.place != TypedPlace::Nic {
@@ -276,8 +276,8 @@ fn places(access: &Access, config: &InterfaceConfig, found: &[Watch], least_usec
     }])
 }
 
-/// Records the original settings. While Apus sets NAPI deferral, the NIC's adaptive moderation is off, because the time
-/// for which it delays a packet is unknown.
+/// Records the original settings. While Apus sets NAPI deferral, the adaptive moderation of the NIC is off, because it
+/// would delay packets for an unknown time.
 fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_usecs: u32) -> anyhow::Result<Shared> {
     let mut targets: Vec<Target> = places.iter().map(Place::target).collect();
     let beside: Vec<(AnySetting, Value)> = places.iter().filter_map(Place::beside).collect();
@@ -320,7 +320,7 @@ fn steered(access: &Access, config: &InterfaceConfig, places: &[Place], least_us
     Ok(Arc::new(Mutex::new(steered)))
 }
 
-/// The card's coalescing if it is adaptive.
+/// The coalescing settings of the NIC, if its adaptive moderation is on.
 fn card_that_adapts(access: &Access, interface: &str, least_usecs: u32) -> anyhow::Result<Option<Place>> {
     let Some(value) = Coalesce::new(interface).read(access)? else { return Ok(None) };
     if !adapts(&value, least_usecs) {
@@ -348,7 +348,7 @@ fn goal_of(config: &InterfaceConfig, queue: u32) -> Goal {
     config.queues.iter().find(|(number, _)| *number == queue).map_or(config.goal, |(_, goal)| *goal)
 }
 
-/// The file for the calls of DIM, if they are to be recorded.
+/// The file in which to record the calls of DIM. `None` if they are not recorded.
 fn recorder(options: Options<'_>, config: &InterfaceConfig, queue: u32) -> anyhow::Result<Option<Recorder>> {
     match (options.record, config.policy) {
         (Some(folder), Policy::NetDim) => Ok(Some(Recorder::new(folder, &config.name, queue)?)),
@@ -356,7 +356,7 @@ fn recorder(options: Options<'_>, config: &InterfaceConfig, queue: u32) -> anyho
     }
 }
 
-/// What is in force before anything is changed, of each of `queues` queues.
+/// The profile in force on each of `queues` queues before anything is changed.
 fn in_force(access: &Access, places: &[Place], queues: usize) -> anyhow::Result<Vec<Profile>> {
     let mut all = Vec::with_capacity(queues);
     for place in places {
@@ -394,7 +394,8 @@ fn controller(
     if config.place == TypedPlace::Napi { controller.ending_empty() } else { controller }
 }
 
-/// The ring, and the rate at which it may fill. `None`, and a note that says so, if one of them is unknown.
+/// Limits the interrupt delay so that the receive ring does not overflow, from the size of the ring and the highest
+/// packet rate. `None` if one of the two is unknown, with a note to the user, and for policies other than `goal`.
 fn loss_bound(access: &Access, config: &InterfaceConfig) -> anyhow::Result<Option<LossBound>> {
     /// Size of the shortest Ethernet frame in bytes, with its check sequence (IEEE 802.3-2018, 3.2.7).
     const SHORTEST_FRAME: u64 = 64;

@@ -1,4 +1,4 @@
-//! `apus moderate`.
+//! `apus moderate`: controls the interrupt moderation of receive queues.
 
 mod check;
 pub(super) mod config;
@@ -36,7 +36,7 @@ pub fn run(typed: &Moderate) -> anyhow::Result<Status> {
     }
 }
 
-/// Steers until the end.
+/// Controls the queues until the end.
 fn steer(typed: &Moderate) -> anyhow::Result<Status> {
     let config = Config::of(typed)?;
     if typed.record.is_some() && config.interfaces.iter().all(|interface| interface.policy != Policy::NetDim) {
@@ -55,7 +55,7 @@ fn steer(typed: &Moderate) -> anyhow::Result<Status> {
     say::result(typed.json, session.run(&signals, &manager)?)
 }
 
-/// Tells something that is not part of the result.
+/// Prints a message that is not part of the result.
 fn note(text: &str) {
     let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
 }

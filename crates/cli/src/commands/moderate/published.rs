@@ -1,12 +1,12 @@
-//! What running instances of `apus moderate` say of themselves: a file for each, which everyone can read.
+//! The published state of running instances of `apus moderate`: one world-readable file per instance.
 //!
 //! ```text
 //!   apus moderate ──► Published ──► /run/apus/moderate/PID.json ──► all() ──► apus moderate status, top, metrics
 //! ```
-//! The file is written anew every second, under another name, and then renamed, so that readers never see half of it.
-//! It is removed at the end. A killed instance leaves its file behind; the start time in it tells the process from a
-//! later one with the same PID, and the next instance removes it. Readers believe only files that nobody but their
-//! owner can write, in a folder of root's or of their own.
+//! Every second the instance writes a new file under another name and renames it, so that readers never see an
+//! incomplete file. It removes the file when it ends. A killed instance leaves its file behind, and the next instance
+//! removes it. The start time in the file distinguishes the process from a later one with the same PID. Readers trust
+//! only files that nobody but the owner can write, in a folder that belongs to root or to themselves.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -23,10 +23,10 @@ use crate::documents::moderate::Document;
 use crate::documents::moderation::{Instance, Queue};
 use crate::documents::top::Leftover;
 
-/// The largest file in bytes: some hundreds of bytes for each of thousands of queues.
+/// Maximum size of a file in bytes: a few hundred bytes for each of thousands of queues.
 const LARGEST: u64 = 4 << 20;
 
-/// The contents of a file.
+/// The content of a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Contents {
@@ -35,15 +35,15 @@ struct Contents {
     start_ticks: u64,
     /// Inode number of the network namespace.
     network_namespace: u64,
-    /// When it was written, by CLOCK_MONOTONIC.
+    /// Time of writing, by CLOCK_MONOTONIC.
     published_ns: u64,
     document: Document,
 }
 
-/// Publishes what this process steers, as long as it exists.
+/// Publishes the state of this process, and removes the file when dropped.
 #[derive(Debug)]
 pub(super) struct Published {
-    /// Where, or why not.
+    /// The file, or why it cannot be written.
     to: io::Result<To>,
     path: PathBuf,
     /// Whether the last attempt failed, so that a lasting failure is reported only once.
@@ -58,8 +58,8 @@ struct To {
 }
 
 impl Published {
-    /// Prepares the file, and removes those that killed instances left behind. Nothing is readable before the first
-    /// [`publish`](Self::publish), which also tells if the folder cannot be used.
+    /// Prepares the file, and removes the files of killed instances. The first [`publish`](Self::publish) creates the
+    /// file, and reports if the folder cannot be used.
     pub(super) fn new() -> Self {
         Self::at(Path::new(ROOT))
     }
@@ -74,7 +74,7 @@ impl Published {
         Self { to, path: root.join(name(std::process::id())), has_failed: false }
     }
 
-    /// Writes the file. Returns what to tell the user if this fails, the first time in a row.
+    /// Writes the file. Returns a message for the user if this fails for the first time in a row.
     pub(super) fn publish(&mut self, document: &Document) -> Option<String> {
         let written = match &self.to {
             Ok(to) => to.write(document),
@@ -123,7 +123,7 @@ impl Drop for Published {
     }
 }
 
-/// Reads the files of all running instances, by PID, and says which files belong to none.
+/// Reads the state of all running instances, sorted by PID. Also returns the files that belong to no running instance.
 pub(in crate::commands) fn all(root: &Path) -> Result<(Vec<Instance>, Vec<Leftover>), live::Error> {
     let failed = |source: io::Error| live::Error::System { what: format!("read {}", root.display()), source };
     let folder = match Folder::open(root).map_err(failed)? {
@@ -161,14 +161,14 @@ fn instance(contents: Contents, here: Option<u64>) -> Instance {
     }
 }
 
-/// Why a file says nothing of a running instance.
+/// Why a file is not the state of a running instance.
 #[derive(Debug)]
 enum Unread {
-    /// There is no such file any more.
+    /// The file no longer exists.
     Gone,
-    /// Its process has ended.
+    /// The process has ended.
     Ended(u32),
-    /// It cannot be read, or is not to be believed.
+    /// The file cannot be read, or is not trusted.
     Refused(String),
 }
 
@@ -191,7 +191,7 @@ impl From<io::Error> for Unread {
     }
 }
 
-/// Reads a file of a living process.
+/// Reads the file of a running process.
 fn read(folder: &Folder, file_name: &str) -> Result<Contents, Unread> {
     let refused = |why: String| Err(Unread::Refused(why));
     let file = folder.file(file_name)?;
@@ -218,8 +218,8 @@ fn read(folder: &Folder, file_name: &str) -> Result<Contents, Unread> {
     if process.is_alive() { Ok(contents) } else { Err(Unread::Ended(contents.pid)) }
 }
 
-/// Removes the files of processes that have ended. Others that cannot be read are left to the user, who sees them in
-/// `apus moderate status`.
+/// Removes the files of ended processes. Other files that cannot be read stay; `apus moderate status` lists them for
+/// the user.
 fn remove_left_behind(folder: &Folder) {
     for name in folder.names().unwrap_or_default() {
         if matches!(read(folder, &name), Err(Unread::Ended(_))) {
@@ -233,7 +233,7 @@ fn name(pid: u32) -> String {
     format!("{pid}.json")
 }
 
-/// The inode number of this process's network namespace, by which the kernel tells namespaces apart (namespaces(7)).
+/// Inode number of this process's network namespace, which identifies the namespace (namespaces(7)).
 fn network_namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/self/ns/net")?.ino())
 }

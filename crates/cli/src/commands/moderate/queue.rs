@@ -1,4 +1,4 @@
-//! A receive queue under control, and the messages about it.
+//! A controlled receive queue, and the messages about it.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ use crate::terminal;
 
 pub(super) type Any = Box<dyn Actuator<Monotonic, Setting = Wish, InForce = Profile>>;
 
-/// Applies nothing, and says that it did: what a policy would do.
+/// The actuator of a dry run: applies nothing, and reports every setting as applied.
 #[derive(Debug)]
 pub(super) struct Dry;
 
@@ -42,14 +42,14 @@ impl Actuator<Monotonic> for Dry {
 /// A queue and its loop.
 pub(super) struct Queue {
     watch: Watch,
-    /// Its place in the watch.
+    /// The queue's index in the shared measurements.
     place: usize,
     policy: Policy,
     machine: Machine<Monotonic, Watched, Controller<Monotonic>, Any>,
     aloud: bool,
     dry_run: bool,
     reason: Reason,
-    /// The profile that was asked for last.
+    /// The profile that was requested last.
     asked: Option<Profile>,
     changes: u64,
     trouble: Option<String>,
@@ -96,7 +96,7 @@ impl Queue {
         self.machine.lost().is_some()
     }
 
-    /// Whether it ended because its device is gone.
+    /// Whether control ended because the device is gone.
     pub(super) fn is_gone(&self) -> bool {
         self.machine.lost() == Some(&Lost::Gone)
     }
@@ -110,7 +110,7 @@ impl Queue {
         self.machine.controller().in_force()
     }
 
-    /// Goes on with another policy.
+    /// Switches to another policy.
     pub(super) fn control_by(&mut self, policy: Policy, controller: Controller<Monotonic>, recorder: Option<Recorder>) {
         self.policy = policy;
         self.recorder = recorder;
@@ -182,7 +182,7 @@ impl Queue {
         self.trouble = trouble;
     }
 
-    /// Tells a trouble, once.
+    /// Prints a problem once.
     fn in_trouble(&mut self, why: String) {
         if self.trouble.as_ref() != Some(&why) {
             self.tell(&why);
@@ -198,7 +198,7 @@ fn with(text: String, why: Option<&str>) -> String {
     }
 }
 
-/// How long the interrupt may be delayed after a packet.
+/// How long the interrupt can be delayed after a packet.
 fn timer_of(profile: Profile) -> Nanos {
     profile.timer().unwrap_or(Nanos::ZERO)
 }
@@ -207,7 +207,7 @@ fn timer(profile: Profile) -> String {
     profile.timer().map_or_else(|| "off".to_owned(), |timer| timer.to_string())
 }
 
-/// The reason, for people.
+/// The reason for a decision, in words.
 fn because(reason: Reason) -> &'static str {
     match reason {
         Reason::Begin => "initial setting",

@@ -1,4 +1,4 @@
-//! Records the calls of DIM, in the form that `apus dim replay` reads.
+//! Records the calls of DIM in the format that `apus dim replay` reads.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -20,8 +20,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a new instance of DIM in `INTERFACE-QUEUE.csv` of a folder, which is made if there is none. What the file
-    /// has already stays.
+    /// Starts a new instance of DIM in the file `INTERFACE-QUEUE.csv` in `folder`. Creates the folder if it does not
+    /// exist, and appends to an existing file.
     pub(super) fn new(folder: &Path, interface: &str, queue: u32) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
         let path = folder.join(format!("{interface}-{queue}.csv"));
@@ -36,7 +36,7 @@ impl Recorder {
         Ok(Self { out, path: shown, failed: false })
     }
 
-    /// Adds a call. Returns why that failed, the first time.
+    /// Adds a call. If this fails for the first time, returns the reason.
     pub(super) fn add(&mut self, call: &Call<Monotonic>) -> Option<String> {
         let Call { applied, sample, after } = call;
         let written = writeln!(

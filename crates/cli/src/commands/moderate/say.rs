@@ -1,4 +1,4 @@
-//! What `apus moderate` prints at its end.
+//! The result that `apus moderate` prints when it ends.
 
 use std::io::Write as _;
 
@@ -23,7 +23,7 @@ pub(super) fn document(dry_run: bool, lasted: Nanos, queues: Vec<Queue>, restore
     }
 }
 
-/// Prints the result. The status is that of the goals, of queues that were steered for one.
+/// Prints the result. The exit status says whether the queues controlled by the policy `goal` met their goals.
 pub(super) fn result(as_json: bool, ended: Ended) -> anyhow::Result<Status> {
     let document = document(ended.dry_run, ended.lasted, ended.queues, ended.restored);
     let failed = |queue: &Queue| {

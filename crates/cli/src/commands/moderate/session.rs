@@ -1,4 +1,4 @@
-//! All interfaces while they are steered.
+//! The main loop of `apus moderate`: all interfaces while they are controlled.
 //!
 //! ```text
 //!   begin ──► the queues' loops ──┬── each second: publish, look for changed interfaces ──┐
@@ -33,10 +33,11 @@ use crate::terminal;
 
 /// Time between two publications of the state, and between two looks at the interfaces.
 const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
-/// How long a restore waits for another transaction to end: at the end, and while other queues are steered.
+/// How long restoring settings waits for another transaction to end, both at the end and while other queues are
+/// controlled.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two attempts to begin with an interface that is not there. An attempt costs some requests to the
+/// Time between two attempts to control an interface that is not available. An attempt costs a few requests to the
 /// kernel.
 const RETRY_EVERY: Nanos = Nanos::from_secs(5);
 
@@ -45,11 +46,11 @@ pub(super) struct Ended {
     pub(super) dry_run: bool,
     pub(super) lasted: Nanos,
     pub(super) queues: Vec<Queue>,
-    /// Whether everything is restored. `None` if nothing was changed, or nothing is left to restore.
+    /// Whether all settings were restored. `None` if nothing was changed, or nothing was left to restore.
     pub(super) restored: Option<bool>,
 }
 
-/// What interrupts the loops.
+/// Why the loops of the queues stopped running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wake {
     Upkeep,
@@ -57,7 +58,7 @@ enum Wake {
     End,
 }
 
-/// An interface that is to be steered and is not there.
+/// An interface from the configuration that is not available.
 struct Absent {
     config: InterfaceConfig,
     why: String,
@@ -79,7 +80,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Begins to steer all interfaces.
+    /// Starts to control all interfaces.
     pub(super) fn begin(typed: &'a Moderate, options: Options<'a>, config: Config) -> anyhow::Result<Self> {
         let watch = Queues::new(options.access);
         if let Ok(Err(why)) = watch.watch().map(|watch| watch.measures_datagrams()) {
@@ -104,7 +105,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Begins with an interface. A service tries again later if that fails.
+    /// Starts to control an interface. A service tries again later if this fails.
     fn add(&mut self, config: InterfaceConfig) -> anyhow::Result<()> {
         match Interface::begin(self.options, config.clone(), &self.watch) {
             Ok(interface) => self.interfaces.push(interface),
@@ -114,7 +115,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Tries again later, and says why, unless that was said before.
+    /// Schedules another attempt for an unavailable interface, and prints why unless that was printed before.
     fn wait_for(&mut self, config: InterfaceConfig, why: &str, said: Option<&str>) {
         let why = why.replace('\n', "; ");
         if said != Some(&why) {
@@ -124,7 +125,7 @@ impl<'a> Session<'a> {
         self.absent.push(Absent { config, why, retry });
     }
 
-    /// Ends an interface, and keeps its results.
+    /// Stops controlling an interface, and keeps its results.
     fn end_one(&mut self, interface: Interface, patience: Duration) {
         self.ended.retain(|queue| queue.interface != interface.config.name);
         self.ended.extend(self.documents_of(&interface));
@@ -135,7 +136,7 @@ impl<'a> Session<'a> {
         };
     }
 
-    /// Steers until a signal, or the end.
+    /// Controls the interfaces until a signal arrives, the duration is over, or nothing is left to control.
     pub(super) fn run(mut self, signals: &Signals, manager: &ServiceManager) -> anyhow::Result<Ended> {
         let clock = MonotonicClock;
         let end = self.typed.duration.map(|duration| self.began + duration);
@@ -179,7 +180,7 @@ impl<'a> Session<'a> {
         Ok(Ended { dry_run: self.options.dry_run, lasted, queues: self.ended, restored: self.restored })
     }
 
-    /// Runs the queues' loops until something else is to be done.
+    /// Runs the loops of the queues until other work is due.
     fn steer(&mut self, signals: &Signals, upkeep: Instant<Monotonic>, end: Option<Instant<Monotonic>>) -> Wake {
         let clock = MonotonicClock;
         let until = end.map_or(upkeep, |end| end.min(upkeep));
@@ -205,7 +206,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Looks for interfaces that have changed, and for those that are back.
+    /// Checks for interfaces that have changed or come back.
     fn look(&mut self) {
         let access = self.options.access;
         let (changed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.interfaces)
@@ -237,8 +238,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reads the configuration file again. Interfaces that stay keep their settings meanwhile. A file that is wrong
-    /// changes nothing.
+    /// Reads the configuration file again. Interfaces that are still in it keep their settings meanwhile. An invalid
+    /// file changes nothing.
     fn reload(&mut self) {
         let config = match Config::of(self.typed) {
             Ok(config) => config,
@@ -289,14 +290,14 @@ impl<'a> Session<'a> {
         interface.queues.iter().map(document).collect()
     }
 
-    /// What goes on now.
+    /// The current state, as a document.
     fn document(&self) -> Document {
         let now = self.interfaces.iter().flat_map(|interface| self.documents_of(interface));
         let lasted = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO);
         say::document(self.options.dry_run, lasted, now.collect(), None)
     }
 
-    /// A line for people.
+    /// The current state in one line of text.
     fn status(&self) -> String {
         let queues = self.interfaces.iter().flat_map(|interface| &interface.queues);
         let steered = queues.filter(|queue| !queue.is_lost()).count();

@@ -1,4 +1,4 @@
-//! `apus moderate status`: what running instances steer.
+//! `apus moderate status`: shows what running instances control.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! The queues that running instances steer, as a table: for `apus moderate status` and `apus top`.
+//! A table of the queues that running instances control, for `apus moderate status` and `apus top`.
 
 use tester::layout::aligned;
 
@@ -7,11 +7,11 @@ use crate::documents::moderation::{Instance, Queue};
 use crate::documents::top::Leftover;
 use crate::terminal::line;
 
-/// An instance that has not updated its state for this time, in ns, is reported. Normally it publishes its state every
-/// second.
+/// An instance that has not published its state for this long, in ns, is reported as silent. Normally it publishes
+/// every second.
 pub(in crate::commands) const SILENT: u64 = 5_000_000_000;
 
-/// A row for each queue, and below the table what is special about a queue or an instance.
+/// Renders one row per queue. Lines below the table show peculiarities of queues and instances.
 pub(in crate::commands) fn lines(instances: &[Instance]) -> Vec<String> {
     let head =
         ["INTERFACE", "QUEUE", "GOAL", "TIMER", "RX", "POLLS", "TO READ", "AT MOST", "LATE", "VERDICT", "REASON"];

@@ -5,20 +5,20 @@ use units::{Monotonic, Quantile};
 
 use crate::documents::moderate::Verdict;
 
-/// One-sided significance level: half of the usual two-sided 5 %. A goal counts as met only after enough packets: if
-/// the true share of late packets equalled the goal's, at most this probability would remain that none of them was
-/// late.
+/// One-sided significance level, half of the usual two-sided 5 %. A goal counts as met only after enough packets. If
+/// the true share of late packets equalled the share that the goal allows, the probability that none of them was late
+/// would be at most this.
 const BY_CHANCE: f64 = 0.025;
 
-/// A verdict, and why there is none.
+/// A verdict, with the reason if there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Verdicts {
     pub(super) verdict: Verdict,
-    /// `Some` if it is [`Verdict::Unmeasured`].
+    /// Why nothing could be judged. `None` unless the verdict is [`Verdict::Unmeasured`].
     pub(super) why: Option<String>,
 }
 
-/// Judges all packets since the beginning.
+/// Judges all packets since control began.
 pub(super) fn judge(controller: &Controller<Monotonic>, is_lost: bool, dry_run: bool) -> Verdicts {
     if is_lost {
         return unmeasured("Apus stopped controlling it before the end");

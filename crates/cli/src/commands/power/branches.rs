@@ -1,4 +1,4 @@
-//! Files of branch counts: what `apus power learn` writes, one span a line.
+//! Files of branch counts, as `apus power learn` writes them: one time span per line.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -12,7 +12,7 @@ use units::Nanos;
 
 use crate::Failure;
 
-/// A span of a file.
+/// A line of the file: the counts of one time span.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -24,7 +24,7 @@ struct Line {
     counted_ns: u64,
 }
 
-/// The spans of a file, in its order.
+/// Reads all time spans of a file, in order.
 pub(super) fn spans(path: &Path) -> Result<Vec<(Phase, Branches)>, Failure> {
     let what = || format!("cannot read the branch counts {}", path.display());
     let fix = "make the file with apus power learn";
@@ -42,7 +42,7 @@ pub(super) fn spans(path: &Path) -> Result<Vec<(Phase, Branches)>, Failure> {
     Ok(spans)
 }
 
-/// Adds spans of a phase to a file, which may not exist yet.
+/// Appends time spans of a phase to a file, and creates the file if it does not exist.
 pub(super) fn add(path: &Path, phase: Phase, spans: &[Branches]) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         let fix = "name a file in a folder that you may write to";
@@ -65,12 +65,12 @@ pub(super) fn add(path: &Path, phase: Phase, spans: &[Branches]) -> Result<(), F
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| failed(&error))
 }
 
-/// The spans of a file, one after the other.
+/// A sensor that returns the time spans of a file one after the other.
 pub(super) fn recorded(path: &Path) -> Result<CounterSensor, Failure> {
     Ok(CounterSensor::recorded(spans(path)?.into_iter().map(|(_, span)| span).collect()))
 }
 
-/// What was learned from these spans.
+/// Computes the signature of a program from these time spans.
 pub(super) fn signature(spans: &[(Phase, Branches)]) -> Signature {
     let mut signature = Signature::default();
     for (phase, span) in spans {
@@ -79,7 +79,7 @@ pub(super) fn signature(spans: &[(Phase, Branches)]) -> Signature {
     signature
 }
 
-/// The counters of a CPU.
+/// Opens the branch counters of a CPU.
 pub(super) fn counters(cpu: u32) -> Result<CounterSensor, Failure> {
     let counters = BranchCounters::open(cpu).map_err(|error| {
         let fix = match error.kind() {

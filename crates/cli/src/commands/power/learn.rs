@@ -1,4 +1,4 @@
-//! `apus power learn`: how a polling program's branch counters look when it is idle, and when it has load.
+//! `apus power learn`: records the branch counters of a polling program while it is idle and while it has load.
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `apus power`: one file for each of its commands, but for `set`, which is a transaction as `apus tune apply` is one.
+//! `apus power`: one file per subcommand. Only `set` is elsewhere, because it is a transaction like `apus tune apply`.
 
 mod branches;
 mod learn;

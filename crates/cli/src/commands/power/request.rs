@@ -1,4 +1,5 @@
-//! `apus power request`: asks the host, through a virtio-serial port or a UNIX socket, and shows its answer.
+//! `apus power request`: sends a power request from a guest to its host, through a virtio-serial port or a UNIX socket,
+//! and prints the answer.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,7 +17,7 @@ use crate::documents::VERSION;
 use crate::documents::guests::{REQUEST, RequestDocument};
 use crate::{Failure, Status, terminal};
 
-/// The port of Apus's own, and the one that DPDK uses for a vCPU.
+/// The virtio-serial port of Apus.
 const PORT: &str = "/dev/virtio-ports/apus.power";
 const DPDK_PORT: &str = "/dev/virtio-ports/virtio.serial.port.poweragent";
 
@@ -72,7 +73,7 @@ fn found(vcpu: u16) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Opens a port: a device, or a socket.
+/// Opens a port, which is a device or a socket.
 fn open(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| {
         let fix = match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -87,7 +88,7 @@ fn open(path: &Path) -> Result<File, Failure> {
     host::guests::open_channel(path).map_err(failed)
 }
 
-/// A number for this exchange that answers to other programs do not have.
+/// A random number for this exchange, which distinguishes its answer from answers to other programs.
 fn id() -> Result<Id, Failure> {
     let mut bytes = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
@@ -118,8 +119,8 @@ fn say(port: &mut File, path: &Path, line: &str, until: Instant<Monotonic>) -> R
     Ok(())
 }
 
-/// Waits for the answer with our number. What comes before it is to others: to programs that did not read their
-/// answers.
+/// Waits for the answer with the number `id`. Earlier answers are skipped: they belong to programs that did not read
+/// them.
 fn hear(port: &mut File, path: &Path, id: Id, until: Instant<Monotonic>, timeout: Nanos) -> Result<Answer, Failure> {
     let begin = format!("apus/{} {id} ", protocol::VERSION).into_bytes();
     let what = || format!("no answer through {}", path.display());
@@ -156,7 +157,7 @@ fn hear(port: &mut File, path: &Path, id: Id, until: Instant<Monotonic>, timeout
     }
 }
 
-/// Waits until the port is ready; `false` if it is not by then.
+/// Waits until the port is ready. Returns `false` if it is not ready by `until`.
 fn ready(port: &File, flags: PollFlags, until: Instant<Monotonic>) -> bool {
     let Some(left) = until.since(MonotonicClock.now()).filter(|left| *left > Nanos::ZERO) else { return false };
     // In pieces: a port whose host is not connected hangs up at once, and would be asked again without a pause.

@@ -1,4 +1,4 @@
-//! `apus probe compare`: compares two profiles, term by term.
+//! `apus probe compare`: compares the measurements in two platform profiles.
 
 use std::fs;
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ pub fn run(typed: &Compare) -> anyhow::Result<Status> {
     Ok(if longer { Status::Findings } else { Status::Good })
 }
 
-/// Lists in what the hosts differ, as far as both are known.
+/// Lists the properties in which the two hosts differ, as far as they are known for both.
 fn hosts(a: &HostState, b: &HostState) -> Vec<String> {
     let differs = |what: &str, a: &Reading<String>, b: &Reading<String>| {
         let (a, b) = (a.value.as_ref()?, b.value.as_ref()?);
@@ -67,13 +67,13 @@ fn joined(all: &Reading<Vec<String>>) -> Reading<String> {
     Reading { value: all.value.as_ref().map(|all| all.join("; ")), unknown_because: all.unknown_because.clone() }
 }
 
-/// A file with measurements.
+/// A file with measurements of probes.
 pub struct File {
     pub host: HostState,
     pub measured: Vec<Measured>,
 }
 
-/// Reads a profile or the result of a probe.
+/// Reads a platform profile or the result of a probe.
 pub fn read(path: &Path) -> Result<File, Failure> {
     let fix = "give a file that apus probe wrote with -o or --json";
     let wrong = |why: String| Failure::wrong(format!("cannot read {}", path.display()), why, fix);

@@ -1,4 +1,4 @@
-//! `apus probe import`: converts what other tools measured into probe results.
+//! `apus probe import`: converts the output of other measuring tools into probe results.
 
 use std::fs;
 

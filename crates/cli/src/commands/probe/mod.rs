@@ -156,7 +156,8 @@ fn alone(named: Option<usize>, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// For probes that a load would disturb too much: a CPU that must sleep, or work undisturbed.
+/// Conditions for probes that an artificial load would disturb too much, because their CPU must sleep or work
+/// undisturbed.
 const NO_LOAD: Conditions = Conditions { priority: None, load: Load::None, fail_over: None };
 
 /// The CPU given by the user, or the last one of this process, because CPU 0 usually has the most other work.
@@ -184,7 +185,7 @@ fn one(
     finish(measured, energy, outputs)
 }
 
-/// The energy of a measurement, and the CPU time of this process meanwhile.
+/// Energy and CPU time of this process during a measurement.
 struct Watched {
     meter: Wattmeter,
     before: Result<Work, String>,

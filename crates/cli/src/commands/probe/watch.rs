@@ -17,8 +17,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Length of the longest bar, in characters.
 const WIDTH: u64 = 48;
 
-/// Runs `probes` one after another, each on its own thread; `display` draws progress if standard error is a terminal.
-/// If some probes cannot run here, the others carry a note; if none can, that is the error.
+/// Runs `probes` one after another, each on a thread of its own. `display` draws the progress if standard error is a
+/// terminal. If some probes cannot run here, the results of the others carry a note; if none can run, this is an error.
 pub fn run(
     probes: &[&(dyn Probe + Sync)],
     fail_over: Option<Nanos>,
@@ -51,7 +51,7 @@ pub fn run(
     }
 }
 
-/// Runs `work` on its own thread; a signal stops it.
+/// Runs `work` on a thread of its own, and stops it if a signal arrives.
 pub fn follow<T: Send>(
     control: Control,
     signals: &Signals,

@@ -1,15 +1,16 @@
-//! Ports of DPDK drivers. The crate `live-dpdk` needs DPDK's libraries, which the program `apus` does without: it leaves
-//! such ports to `apus-dpdk`, the same program built with the feature `dpdk`, if that is installed beside it.
+//! Ports of DPDK drivers. They need the crate `live-dpdk` and DPDK's libraries, which the program `apus` does not link.
+//! So `apus` starts `apus-dpdk` for such ports, the same program built with the feature `dpdk`, if it is installed in
+//! the same folder.
 
 use live::port::PortConfig;
 
 use crate::args::run::Common;
 
-/// Size of a slot unless the user states one. A slot below 4096 bytes has no room for a full frame behind DPDK's packet
-/// header and the headroom that its AF_XDP driver and the kernel each keep.
+/// Slot size in bytes unless the user states one. A smaller slot has no room for a full-sized frame behind DPDK's
+/// packet header and the headroom that DPDK's AF_XDP driver and the kernel each reserve.
 pub const FRAME_SIZE: u32 = 4096;
 
-/// A backend for `device`, which is written as DPDK's device arguments.
+/// A port for `device`, which has the form of DPDK's device arguments.
 #[cfg(feature = "dpdk")]
 pub fn port(device: &str, common: &Common) -> Result<PortConfig, anyhow::Error> {
     use std::sync::Arc;
@@ -28,7 +29,7 @@ pub fn port(device: &str, common: &Common) -> Result<PortConfig, anyhow::Error> 
     }))
 }
 
-/// Starts `apus-dpdk` in the place of this process; returns only if that fails.
+/// Replaces this process by `apus-dpdk`. Returns only if that fails.
 #[cfg(not(feature = "dpdk"))]
 pub fn port(device: &str, _common: &Common) -> Result<PortConfig, anyhow::Error> {
     use std::os::unix::process::CommandExt as _;

@@ -1,5 +1,5 @@
-//! Converts the arguments of `apus run` into an instance's configuration. Arguments that do not fit together are errors
-//! here.
+//! Converts the arguments of `apus run` into the configuration of an instance. Arguments that contradict each other are
+//! reported here.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::args::run::{App, Common};
 use crate::args::values::PortText;
 use crate::documents::run::{Config, Deferral, Place};
 
-/// Calls of each device that `--trace` keeps.
+/// Number of calls of each device that `--trace` keeps.
 const TRACED_CALLS: usize = 100_000;
 /// The largest slot that is chosen unasked, in bytes. It holds the jumbo frames of Ethernet cards; the loopback
 /// interface's frames of 64 KiB would take four times the memory.
@@ -34,14 +34,14 @@ const LARGEST_CHOSEN: u32 = 16_384;
 /// Everything that a run needs.
 pub struct Meaning {
     pub instance: InstanceConfig,
-    /// The configuration in the form of the JSON document.
+    /// The options, in the form of the JSON document.
     pub config: Config,
     pub netns: Option<String>,
-    /// The network interfaces that AF_XDP opens.
+    /// The network interfaces that the run opens with AF_XDP.
     pub interfaces: Vec<String>,
     /// Whether the user stated the size of a slot.
     frame_size_stated: bool,
-    /// Interrupt deferral of the interfaces' NAPI instances; None leaves it unchanged.
+    /// Interrupt deferral of the interfaces' NAPI instances. `None` leaves it unchanged.
     pub defer: Option<NapiDeferral>,
     pub duration: Option<Duration>,
     pub json: bool,
@@ -54,8 +54,8 @@ pub struct Meaning {
 }
 
 impl Meaning {
-    /// Makes slots large enough for the longest frames of the interfaces, unless the user stated their size, and warns of
-    /// each interface whose longest frames do not fit. Call it in the network namespace of the ports.
+    /// Makes slots large enough for the longest frames of the interfaces, unless the user stated the slot size. Warns
+    /// of each interface whose longest frames do not fit. Must be called in the network namespace of the ports.
     pub fn fit_slots(&mut self) {
         // What cannot be opened is reported when it is.
         let facts: Vec<_> =
@@ -166,7 +166,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     })
 }
 
-/// Refuses ports that cannot be used together, and options that apply to none of them.
+/// Fails if the ports cannot be used together, or if options apply to none of them.
 fn ports(typed: &Common, kernel: bool, dpdk: bool) -> Result<(), Failure> {
     let mut names: Vec<&str> = Vec::new();
     for port in &typed.ports {

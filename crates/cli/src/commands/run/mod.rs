@@ -1,4 +1,4 @@
-//! `apus run`: [`meaning`] makes an instance from the arguments, [`say`] prints its results.
+//! `apus run`: [`meaning`] builds an instance from the arguments, and [`say`] prints its results.
 
 mod dpdk;
 mod meaning;
@@ -92,7 +92,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
 /// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus run";
 
-/// Starts the instance, and applies the settings of its ports; the result has one entry per port.
+/// Starts the instance, and applies the interrupt deferral of its ports. Returns one entry per port, `None` if the port
+/// has no deferral.
 fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)> {
     let instance = Instance::start(&meaning.instance)?;
     let mut deferred = Vec::new();

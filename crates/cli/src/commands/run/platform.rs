@@ -1,4 +1,5 @@
-//! `--platform`: reads what `apus probe all` measured, as the costs from which `adaptive` starts.
+//! `--platform`: reads a platform profile of `apus probe all`, from which the mode `adaptive` takes its initial wait
+//! costs.
 
 use std::path::Path;
 
@@ -14,14 +15,14 @@ use units::Nanos;
 use crate::Failure;
 use crate::commands::probe::{File, read_measurements};
 
-/// Wait costs from a profile, and warnings about how this run differs from it.
+/// Wait costs from a platform profile, and warnings about differences between the profile and this run.
 #[derive(Debug)]
 pub struct Platform {
     pub costs: WakeCosts,
     pub warnings: Vec<String>,
 }
 
-/// Reads a profile, for workers at the real-time priority `fifo` (None: the normal scheduling class).
+/// Reads a platform profile. `fifo` is the real-time priority of the workers; `None` is the normal scheduling class.
 pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     let File { host, measured } = read_measurements(path)?;
     let name = path.display().to_string();
@@ -44,8 +45,8 @@ pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     Ok(Platform { costs, warnings })
 }
 
-/// Extracts the wait costs from a profile: timers by clock_nanosleep, by their interval, and frames picked up after
-/// poll(2), which is how a worker waits.
+/// Extracts the wait costs from a profile: the lateness of clock_nanosleep timers by their interval, and of frames
+/// after poll(2), because workers wait with these calls.
 fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     let mut timed: Vec<TimedCost> = Vec::new();
     for of in measured {
@@ -76,7 +77,8 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     Ok(costs)
 }
 
-/// Quantiles of a series; `None` if it has too few samples for a p99, so that the cost is learned instead.
+/// Quantiles of a series of lateness values. `None` if it has too few samples for a p99; the cost is then learned while
+/// running.
 fn lateness(series: &Distribution) -> Result<Option<Lateness>, String> {
     if series.p99_ns.is_none() {
         return Ok(None);

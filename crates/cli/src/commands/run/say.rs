@@ -1,4 +1,4 @@
-//! Shows the properties and the results of an instance, for people and as a document.
+//! Formats the properties and the results of an instance, as text and as a document.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ use crate::documents::run::{Document, Ended, Port, SCHEMA, Worker, WorkerCounts,
 use crate::documents::top::Total;
 use crate::failure::describe;
 
-/// Prints one line per port, and the limit on sleeps.
+/// Returns one line of text per port, and one about the longest wait at which no ring overflows.
 ///
 /// `deferred` holds, for each port, the NAPI instances whose interrupts are deferred.
 pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<String> {
@@ -146,7 +146,7 @@ pub fn document(
     }
 }
 
-/// The frames that the workers received, and their CPU time, or why that is unknown.
+/// The number of frames that the workers received, and their CPU time or why it is unknown.
 pub fn work(outcome: &Outcome) -> (u64, Result<Work, String>) {
     let counts = outcome.workers.iter().filter_map(|worker| worker.counts.as_ref());
     let frames = counts.map(|snapshot| snapshot.counts.received_frames).sum();

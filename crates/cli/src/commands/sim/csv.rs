@@ -1,8 +1,8 @@
-//! The CSV file that keeps a sweep's finished cases, and the file next to it with the statistics over their seeds.
+//! The CSV file with the finished cases of a sweep, and the file next to it with statistics over the seeds.
 //!
-//! Each row begins with the number of its case: a digest of everything on which the outcome of the case depends. A case
-//! whose row exists is not simulated again. A file with rows of any other sweep is not touched. The text follows RFC
-//! 4180. What is not known is empty.
+//! Each row begins with an identifier of its case: a hash of everything that determines the result. A case that already
+//! has a row is not simulated again. A file with rows of another sweep is not changed. The format follows RFC 4180.
+//! Unknown values are empty.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -44,7 +44,7 @@ pub fn head(keys: &[&str]) -> Vec<String> {
     head
 }
 
-/// Formats the row of a case.
+/// Formats the row of a case. `number` is the identifier of the case.
 pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     let known = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     let of_cores = |count: fn(&crate::documents::sim::Core) -> u64| case.cores.iter().map(count).sum::<u64>();
@@ -78,7 +78,7 @@ pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     row
 }
 
-/// Mean time for which no thread served a shared queue, over all such queues; empty without one.
+/// Mean time for which no thread served a shared queue, averaged over all shared queues. `None` if there are none.
 fn vacation(case: &Case) -> Option<u64> {
     let shared = || case.queues.iter().filter_map(|queue| queue.shared);
     let all: u64 = shared().map(|shared| shared.cycles).sum();
@@ -108,13 +108,13 @@ pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<
 pub struct Kept {
     file: File,
     name: String,
-    /// The rows already in the file, by case number.
+    /// The rows that the file already has, by case identifier.
     pub rows: BTreeMap<String, Vec<String>>,
 }
 
 impl Kept {
-    /// Opens the CSV file of a sweep to continue it, or creates it. Fails if the file has another head line than
-    /// `head`, or rows of cases that are not in `cases`.
+    /// Opens the CSV file of a sweep to continue it, or creates it. Fails if the header line of the file differs from
+    /// `head`, or if it has rows of cases that are not in `cases`.
     pub fn open(path: &Path, head: &[String], cases: &[String]) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let lacking =

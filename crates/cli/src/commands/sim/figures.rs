@@ -1,4 +1,4 @@
-//! `apus sim figures`: shows the figures as a table, a document or a report.
+//! `apus sim figures`: shows published figures and the simulated values, as a table, a document or a report.
 
 use std::io::{self, Write};
 
@@ -138,8 +138,8 @@ fn line(row: &Row, note: Option<usize>) -> [String; 8] {
     ]
 }
 
-/// Counts how many simulated numbers of a figure agree, and how many of its null model; `None` if there is nothing to
-/// compare.
+/// Says how many simulated numbers of a figure agree with the published ones, and how many predictions of the null
+/// model. `None` if there is nothing to compare.
 fn agreement(figure: &Figure) -> Option<String> {
     let Tally { simulated, null, .. } = Tally::of([figure]);
     let rule = figure.null_model.filter(|_| simulated.compared > 0)?;

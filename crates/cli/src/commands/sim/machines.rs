@@ -35,7 +35,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Reads a machine: a known name, or FILE.toml.
+/// Reads a machine model: a built-in one by its name, or FILE.toml.
 pub fn machine(name: &str) -> Result<Machine, Failure> {
     read(name).map(|(machine, _)| machine)
 }

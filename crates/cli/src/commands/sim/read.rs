@@ -28,8 +28,8 @@ impl Source {
         Ok(Self { path: path.into(), text })
     }
 
-    /// Parses the scenario, with the values of `instead` replacing its own. Files that it names are looked up next to
-    /// it, and their bytes pass through `seen`.
+    /// Parses the scenario. The values in `instead` replace those in the file. Files that the scenario names are looked
+    /// up in the same folder, and the bytes of each are passed to `seen`.
     pub fn scenario(&self, instead: &[Override], seen: &mut dyn FnMut(&[u8])) -> Result<Scenario, Failure> {
         seen(self.text.as_bytes());
         let folder = self.path.parent().unwrap_or(Path::new(""));
@@ -52,7 +52,8 @@ fn of_scenario(name: &str, error: &strict::Error) -> Failure {
     Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix.clone())
 }
 
-/// Simulates `scenario`; `instead` is kept for the document only.
+/// Simulates `scenario`. `instead` lists the values that replaced those of the scenario; it is only copied into the
+/// document.
 pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) -> Result<Case, Failure> {
     let outcome = world::run(scenario, seed).map_err(|error: ModelError| {
         Failure::wrong(
@@ -72,7 +73,7 @@ pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) ->
     Ok(Case::new(scenario, pairs(instead), &outcome))
 }
 
-/// Overrides by key; a later one wins, as in the scenario.
+/// The replaced values by key. If a key occurs twice, the later one counts, as in the scenario.
 pub fn pairs(instead: &[Override]) -> BTreeMap<String, String> {
     instead.iter().map(|replaced| (replaced.key.clone(), replaced.value.clone())).collect()
 }

@@ -119,7 +119,7 @@ fn line(case: &Case) -> [String; 10] {
     ]
 }
 
-/// Label of a case: file name without folder and ending, and the replaced values.
+/// Label of a case: the file name without folder and extension, and the replaced values.
 pub fn name(case: &Case) -> String {
     let file = case.scenario.rsplit('/').next().unwrap_or_default();
     let stem = file.strip_suffix(".toml").unwrap_or(file);
@@ -127,7 +127,7 @@ pub fn name(case: &Case) -> String {
     format!("{stem}{instead}")
 }
 
-/// Names the policies in use.
+/// Names the policies that the case uses.
 pub fn policies(case: &Case) -> String {
     let wait = case.wait.as_deref().unwrap_or(case.driver.as_str());
     let place = if case.virtual_machine { ", in a virtual machine" } else { "" };

@@ -1,7 +1,8 @@
-//! Statistics over the seeds of a combination: mean and median of each number, with their intervals.
+//! Statistics over the seeds of a combination of values: mean and median of each column of the sweep, with confidence
+//! intervals.
 //!
-//! Each seed is one independent replication, and the intervals are over seeds. The packets of one seed are not
-//! independent of each other. The numbers are the columns of a sweep's table.
+//! Each seed is one independent replication, so the intervals are over seeds. The packets of one seed are not
+//! independent of each other.
 
 use std::collections::BTreeMap;
 
@@ -25,15 +26,15 @@ fn columns() -> Vec<String> {
 
 /// One combination of values, with the rows of its seeds.
 pub struct Group<'a> {
-    /// Varied keys and their values.
+    /// The varied keys with their values.
     pub values: Vec<(&'a str, &'a str)>,
     /// One row per seed, with the columns of `head`.
     pub rows: Vec<&'a [String]>,
 }
 
 impl Group<'_> {
-    /// Computes the statistics of one combination. If any seed lacks a number, the statistic is unknown: the
-    /// remaining seeds would be a biased choice.
+    /// Computes the statistics of one combination. If a column is unknown for any seed, its statistic is unknown,
+    /// because the remaining seeds would be a biased sample.
     pub fn combination(&self, head: &[String]) -> Combination {
         let statistics = columns().into_iter().map(|name| {
             let at = head.iter().position(|column| *column == name);
@@ -213,7 +214,7 @@ fn numeric(key: &str, combinations: &[Combination]) -> Option<(&'static str, Vec
     })
 }
 
-/// Groups rows, in the order of the plan, by their values.
+/// Groups rows with the same values, in the order of the rows.
 pub fn groups<'a>(keys: &[&'a str], rows: &[(BTreeMap<&'a str, &'a str>, &'a [String])]) -> Vec<Group<'a>> {
     rows.chunk_by(|(a, _), (b, _)| a == b)
         .map(|rows| Group {

@@ -1,4 +1,4 @@
-//! `apus sim sweep`: simulates all combinations of values, each independently, on all cores.
+//! `apus sim sweep`: simulates all combinations of values on all cores, each case independently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// One combination of values to simulate.
 struct Planned {
-    /// Digest of everything that determines the outcome; identifies the case in the CSV file.
+    /// Hash of everything that determines the result. It identifies the case in the CSV file.
     number: String,
     scenario: Scenario,
     instead: Vec<Override>,
@@ -33,7 +33,7 @@ struct Planned {
 /// A message from a simulating thread.
 type Said = (usize, Result<Case, Failure>);
 
-/// Runs `apus sim sweep`: simulates the missing cases and keeps them.
+/// Runs `apus sim sweep`: simulates the cases that are not yet in the CSV file, and adds them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
@@ -135,7 +135,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(if interrupted { Status::Findings } else { Status::Good })
 }
 
-/// The combinations with all seeds done.
+/// The combinations of which all seeds are simulated.
 fn combinations(
     keys: &[&str],
     head: &[String],
@@ -265,7 +265,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Starts at `kept` of `total` cases.
+    /// Creates a progress bar that starts at `kept` of `total` cases.
     pub(super) fn new(total: usize, kept: usize) -> Self {
         Self { terminal: terminal::err_is_terminal(), total, kept, shown: None }
     }

@@ -1,4 +1,4 @@
-//! Converts telemetry to a [`Document`]. Two samples give a rate.
+//! Converts telemetry to a [`Document`]. Rates are computed from two samples.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Sampler {
         &self.root
     }
 
-    /// Reads the running instances. Workers that the last call also saw get rates.
+    /// Reads the running instances. A worker that the previous call saw too gets rates.
     pub fn sample(&mut self) -> Result<Document, live::Error> {
         let (readers, leftovers) = telemetry::instances(&self.root)?;
         let mut now = BTreeMap::new();
@@ -92,7 +92,7 @@ fn instances(now: &Samples, before: &Samples) -> Vec<Instance> {
     instances
 }
 
-/// Builds one worker; `before` gives it rates if it is the same run of the same worker.
+/// Builds the document of one worker. It has rates if `before` is an earlier sample of the same run of this worker.
 pub fn worker(now: &Sample, before: Option<&Sample>) -> Worker {
     let (snapshot, id) = (&now.snapshot, &now.snapshot.identity);
     let same =
@@ -153,8 +153,8 @@ fn rate(now: &Sample, before: &Sample) -> Option<Rate> {
     })
 }
 
-/// Shares of the time. A wait counts when it ends, so the times can add up to more than the interval; then they are
-/// shares of their sum.
+/// Shares of the interval by activity. A wait is counted when it ends, so the times can add up to more than the
+/// interval. In this case the result is their shares of the sum.
 fn time_shares(counts: &Counts, interval: Nanos) -> TimeShares {
     let waits: Nanos = counts.waits.iter().fold(Nanos::ZERO, |sum, wait| sum + wait.time);
     let accounted = counts.busy + waits;

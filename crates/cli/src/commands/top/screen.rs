@@ -15,11 +15,11 @@ use super::super::shown::{per_second, pps};
 use super::table::{choice, drops, lateness, megabits, mode, parts, percent, state, time, why};
 use crate::documents::top::{Document, Instance, Rate, Worker};
 
-/// Whether to use colors. The marks of the time bar are also distinct without them.
+/// Whether the view uses colors. The marks of the time bar differ without colors too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Palette {
     Colours,
-    /// No colors, as NO_COLOR asks.
+    /// No colors, as requested by the environment variable NO_COLOR.
     Plain,
 }
 
@@ -41,7 +41,7 @@ impl Screen {
         Self { palette, filter: filter.map(str::to_owned), root: root.to_owned(), first: 0 }
     }
 
-    /// Handles a key: scrolls by whole workers.
+    /// Handles a key: scrolls by one worker at a time.
     pub fn key(&mut self, code: KeyCode, document: &Document) {
         let last = workers(document).count().saturating_sub(1);
         self.first = match code {
@@ -134,7 +134,7 @@ impl Screen {
         Paragraph::new(Text::from_iter(lines.into_iter().map(Line::from))).wrap(Wrap { trim: false })
     }
 
-    /// The queues that are steered, in as many lines as fit.
+    /// The queues that `apus moderate` controls, in at most `height` lines.
     fn moderated(&self, mut lines: Vec<String>, height: u16) -> Paragraph<'static> {
         let fitting = usize::from(height).saturating_sub(BORDERS);
         if lines.len() > fitting {

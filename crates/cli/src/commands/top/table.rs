@@ -1,4 +1,4 @@
-//! Prints `apus top --once`, and the texts that the live view uses too.
+//! Prints `apus top --once`. The live view uses the same texts.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
     ]
 }
 
-/// Renders one table row per worker, and longer texts below the table; then the queues that `apus moderate` steers.
+/// Formats one table row per worker, longer texts below the table, and the queues that `apus moderate` controls.
 pub fn render(document: &Document) -> String {
     let mut rows = vec![
         ["WORKER", "APP", "MODE", "STATE", "RX", "TX", "DROPS", "P50", "P99", "P99.9", "MAX", "CPU", "WAKE-UPS"]
@@ -94,18 +94,18 @@ pub fn time(rate: &Rate) -> String {
     listed(parts(&rate.time).into_iter().filter(|part| part.1 >= 0.0005).map(|part| (part.0, percent(Some(part.1)))))
 }
 
-/// The reasons of the wait policy, the most frequent first.
+/// The wait policy's reasons for its decisions, the most frequent first.
 pub fn why(rate: &Rate) -> String {
     let mut reasons: Vec<_> = rate.decision_ratios.iter().collect();
     reasons.sort_by(|a, b| b.1.total_cmp(a.1));
     listed(reasons.into_iter().map(|(name, share)| (name.as_str(), percent(Some(*share)))))
 }
 
-/// Age in ns above which the age of a choice is shown.
+/// A choice older than this, in ns, is shown with its age.
 const OLD: u64 = 100_000_000;
 
-/// The last choice, `chose block`, and its expectation: `4.2us per packet (21.0 % CPU), expected late 0.3 %,
-/// owed 1.2 packets`.
+/// The last choice of the mode `adaptive`, such as `chose block`, and what it expected: `4.2us per packet (21.0 % CPU),
+/// expected late 0.3 %, owed 1.2 packets`.
 pub fn choice(choice: &Choice) -> (String, String) {
     let length = || span(Some(choice.wait_ns));
     let what = match (choice.kind.as_str(), choice.reason.as_str()) {
@@ -126,7 +126,7 @@ pub fn choice(choice: &Choice) -> (String, String) {
     (chose, format!("{price}, expected late {}, {owed}", small_percent(late)))
 }
 
-/// Lost frames, by the worker's reasons and by the devices.
+/// Lost frames, by the workers' drop reasons and by the devices' counters.
 pub fn drops(rate: &Rate) -> String {
     let own = rate.dropped_pps.iter().map(|(name, n)| (name.as_str(), *n));
     let device = Some(("lost by the device", rate.device_lost_pps)).filter(|(_, n)| *n > 0.0);

@@ -1,4 +1,4 @@
-//! `apus tune enable` and `disable`: a unit that applies a profile again at each boot.
+//! `apus tune enable` and `disable`: installs or removes a systemd unit that applies a profile at each boot.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -142,8 +142,8 @@ fn options(manner: &Manner) -> ApplyOptions {
     }
 }
 
-/// Drops the privileges that the settings of `plan`, and those of the transactions to roll back, do not need. Only on
-/// the running host, whose files belong to root.
+/// Drops the privileges that neither the settings of `plan` nor the transactions to roll back need. Only on the running
+/// host, where the files belong to root.
 fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()> {
     if !access.is_live() {
         return Ok(());
@@ -165,20 +165,20 @@ fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()
     Ok(privilege::keep_only(needed)?)
 }
 
-/// After a Ctrl-C during the changes: rolls them back, and returns the number of the transaction.
+/// If Ctrl-C was pressed during the changes, rolls them back and returns the number of the transaction.
 fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow::Result<Option<u32>> {
     let Some(id) = applied.id.filter(|_| signals.wait(Duration::ZERO).is_some()) else { return Ok(None) };
     take_back_one(access, id)?;
     Ok(Some(id))
 }
 
-/// Rolls back the transaction just made; returns whether nothing of it is left.
+/// Rolls back the transaction that was just made. Returns whether all of its changes are undone.
 fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
     let back = rollback_ours(access, Which::One(id), &command_line(), Duration::from_secs(10))?;
     Ok(back.iter().all(|one| one.closed))
 }
 
-/// Turns a failed output (a full disk, a closed pipe) into an error that says what was changed all the same.
+/// Turns a failed output (a full disk, a closed pipe) into an error that also says what was changed.
 fn unless_said(said: anyhow::Result<()>, stands: &str) -> anyhow::Result<()> {
     match said {
         // Whoever reads may stop when it has enough: `| head -1`.
@@ -210,7 +210,7 @@ fn finish(access: &Access, plan: &Plan, applied: &Applied, json: bool, notes: &[
     Ok(if good { Status::Good } else { Status::Findings })
 }
 
-/// Asks on the terminal; fails without a terminal rather than guess.
+/// Asks the user on the terminal. Fails if there is no terminal.
 fn asked(what: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Failure::wrong(

@@ -1,8 +1,8 @@
 //! `apus tune follow`: applies a profile to existing devices and threads, and to those that appear later.
 //!
-//! Each pass resolves the profile again. What it newly matches (a device, a thread, an interrupt) is applied as a
-//! separate transaction. A setting that someone else has changed is not set again; only new settings and refused ones
-//! are.
+//! Each pass resolves the profile again. Settings of devices, threads or interrupts that match for the first time are
+//! applied as a separate transaction. Refused settings are tried again. A setting that someone else has changed is not
+//! set again.
 //!
 //! ```text
 //!   resolve ─► new settings? ─► apply ─► refused before, and due? ─► apply, device by device ─► wait ─┐
@@ -25,7 +25,7 @@ use crate::args::tune::Follow;
 use crate::documents::VERSION;
 use crate::{Failure, Status, terminal};
 
-/// A setting and the device behind its name. A device that returns under the same name counts as new.
+/// A setting and the device behind its name. A device that disappears and returns under the same name counts as new.
 type Key = (AnySetting, Option<String>);
 
 /// Runs `apus tune follow`.
@@ -70,7 +70,7 @@ struct Follower<'a> {
     tried: Tried,
     /// Transactions to roll back at the end, the oldest first.
     ours: Vec<u32>,
-    /// Number of searches done before this one.
+    /// Number of passes before this one.
     look: u64,
 }
 
@@ -142,7 +142,7 @@ impl Follower<'_> {
     }
 }
 
-/// The outcome of the last attempt to change a setting.
+/// The outcome of the last attempt to change a setting. A look is one pass over the profile.
 ///
 /// ```text
 ///   new ─► settled
@@ -151,13 +151,13 @@ impl Follower<'_> {
 ///             ▲──────────────────────────────┘
 /// ```
 enum Standing {
-    /// Applied once. It is not set again, whoever changes it.
+    /// Applied once. The setting is not applied again, even if someone changes it.
     Settled,
-    /// Refused, or not available.
+    /// Refused, or not available; to be tried again.
     Refused {
-        /// Search in which to try it again.
+        /// Number of the pass in which to try again.
         due: u64,
-        /// Searches between this attempt and the previous one.
+        /// Number of passes between this attempt and the previous one.
         pause: u64,
         /// Reason of the refusal.
         why: String,
@@ -169,11 +169,12 @@ enum Standing {
 struct Tried(HashMap<Key, Standing>);
 
 impl Tried {
-    /// Longest pause, in searches: about five minutes with the default interval. A busy or restarting device is ready
-    /// much sooner; one that never will be costs almost nothing.
+    /// Longest pause between two attempts, in passes: about five minutes with the default interval. A busy or
+    /// restarting device is ready much sooner. For a device that never becomes ready, these attempts cost almost
+    /// nothing.
     const LONGEST: u64 = 64;
 
-    /// Whether to try a setting again; `None` if it was never tried.
+    /// Whether to try a setting in pass number `look`. `None` if it was never tried.
     fn is_due(&self, key: &Key, look: u64) -> Option<bool> {
         self.0.get(key).map(|standing| matches!(standing, Standing::Refused { due, .. } if *due <= look))
     }
@@ -197,7 +198,7 @@ fn roll_back(access: &Access, id: u32) -> anyhow::Result<Vec<RolledBack>> {
     Ok(rollback_ours(access, Which::One(id), &command_line(), Duration::from_secs(10))?)
 }
 
-/// Rolls back everything applied. A failure does not keep the rest from being rolled back.
+/// Rolls back all transactions of this command. If one fails, the others are still rolled back.
 fn end(access: &Access, ours: &[u32]) -> anyhow::Result<Status> {
     let mut all_closed = true;
     let mut failed = None;

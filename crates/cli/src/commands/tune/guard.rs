@@ -1,9 +1,9 @@
-//! The guardian: a small process that rolls a transaction back at the right time.
+//! The guardian: a small process that rolls a transaction back when its time is up or when a given process ends.
 //!
-//! It is started before anything is changed, and reads from its standard input the number of the transaction that it
-//! guards. If the input ends without a number, the process that applied the transaction died or did not succeed; then
-//! the guardian rolls unfinished changes back at once. If the guardian itself is killed, the transaction counts as
-//! abandoned, and the next apply or rollback rolls it back.
+//! It is started before anything is changed. From its standard input it reads the number of the transaction that it
+//! guards. If the input ends without a number, the process that applied the transaction died or failed; the guardian
+//! then rolls unfinished changes back at once. If the guardian itself is killed, the transaction counts as abandoned,
+//! and the next apply or rollback rolls it back.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -21,14 +21,14 @@ use super::{command_line, machine_to_change};
 use crate::args::tune::Guard as Typed;
 use crate::{Failure, Status};
 
-/// A guardian process that still waits for the number of its transaction.
+/// A running guardian process that has not yet been told the number of its transaction.
 pub struct Guard {
     child: Child,
     started: u64,
 }
 
 impl Guard {
-    /// Starts a guardian.
+    /// Starts a guardian. It rolls the transaction back after `duration`, or when the process `pid` ends.
     pub fn start(root: &Path, duration: Option<Nanos>, pid: Option<u32>) -> anyhow::Result<Self> {
         let live = Access::live()?;
         let started_of = |pid: u32| process_started(&live, pid);
@@ -61,7 +61,7 @@ impl Guard {
         Ok(Self { child, started })
     }
 
-    /// The lease to store with the guarded transaction.
+    /// The lease to store with the transaction. It records which guardian will roll the transaction back, and when.
     pub fn lease(&self) -> Lease {
         Lease::Process { pid: self.child.id(), started: self.started }
     }
@@ -75,7 +75,7 @@ impl Guard {
     }
 }
 
-/// Runs `apus tune guard`: waits, then rolls the transaction back.
+/// Runs `apus tune guard`: waits, and then rolls the transaction back.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.root, false)?;
     let signals = Signals::hold()?;
@@ -100,7 +100,7 @@ fn take_back(access: &Access, which: Which) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Waits until the time is up, the process has ended, or a signal asks for it.
+/// Waits until the time is up, the process has ended, or a signal arrives.
 fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
     /// Time between two checks of the process.
     const PAUSE: Duration = Duration::from_millis(100);

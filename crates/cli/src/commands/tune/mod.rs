@@ -1,4 +1,4 @@
-//! `apus tune`, and `apus power set`: one file per kind of subcommand.
+//! `apus tune` and `apus power set`: one file per group of subcommands.
 
 mod at_boot;
 mod change;
@@ -43,12 +43,12 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
 }
 
-/// The host, opened for reading.
+/// Opens the host for reading.
 fn machine(root: &Path) -> anyhow::Result<Access> {
     Ok(Access::below(root)?)
 }
 
-/// The host, opened for changes: able to start holders, and printing each operation with `--trace`.
+/// Opens the host for changes. `trace` prints each operation.
 fn machine_to_change(root: &Path, trace: bool) -> anyhow::Result<Access> {
     let access = Access::below(root)?;
     if access.is_live() && !rustix::process::geteuid().is_root() {
@@ -86,7 +86,8 @@ fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(P
     Ok((profile, resolved))
 }
 
-/// Refuses an interface that the host does not have. A recording may not list its interfaces; then any is allowed.
+/// Fails if the host does not have one of the interfaces. If a recording does not list its interfaces, any name is
+/// accepted.
 fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
     let Some(known) =
         host::knob::interfaces(access).map_err(|e| Failure::lacking("cannot list the interfaces", e, "run as root"))?
@@ -103,7 +104,7 @@ fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// The typed command line, for the journal.
+/// The command line as typed, for the journal.
 fn command_line() -> String {
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     format!("apus {}", words.join(" "))

@@ -1,4 +1,4 @@
-//! Prints plans, changes and states for people.
+//! Prints plans, changes and the current state as text.
 
 use std::io::{self, Write};
 
@@ -109,7 +109,7 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
     out.flush()
 }
 
-/// Says what happened to an earlier transaction.
+/// Says what was done about an unfinished transaction of an earlier command.
 pub fn recovered(one: &Recovered) -> String {
     match one {
         Recovered::TakenBack { id } => {
@@ -155,7 +155,7 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
     out.flush()
 }
 
-/// Prints what is applied, and its current values.
+/// Prints the open transactions and the current values of their settings.
 pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
     if document.transactions.is_empty() {
         writeln!(out, "nothing is applied")?;
@@ -209,7 +209,7 @@ fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "transaction {} {name}{marks}\n  {}", one.transaction, line(one.command.as_deref().unwrap_or("")))
 }
 
-/// Prints the settings that differ from what was applied.
+/// Prints the settings that no longer have the value that was applied.
 pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
     if document.transactions.is_empty() {
         writeln!(out, "nothing is applied, so there is nothing to verify")?;
@@ -260,7 +260,7 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Prints the settings that differ from a profile.
+/// Prints the settings that do not have the value that the profile wants.
 pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
     let (mut good, mut absent) = (0, Vec::new());
     for Preview { item, meets } in previews {
@@ -284,7 +284,7 @@ pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl 
     out.flush()
 }
 
-/// Prints the recommended profile, and the reasons.
+/// Prints the recommended profile, and the reasons for it.
 pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", found.profile)?;
     for reason in &found.reasons {
@@ -297,7 +297,7 @@ pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Resul
     out.flush()
 }
 
-/// Prints what was changed.
+/// Prints the changes of the open transactions: each setting with its previous value and the new one.
 pub fn diff(document: &Status, out: &mut impl Write) -> io::Result<()> {
     for one in &document.transactions {
         heading(one, out)?;
@@ -320,7 +320,7 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// Shortens a value to one line: the features of a device would fill a screen.
+/// Shortens a value to one line: the feature list of a network device would fill a screen.
 fn shorten(text: &str) -> String {
     const MOST: usize = 100;
     let text = &line(text);

@@ -76,7 +76,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     Ok(if good { Status::Good } else { Status::Findings })
 }
 
-/// Compares the host with a profile, no matter who set it.
+/// Compares the host with a profile. It does not matter who set the values.
 fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Result<Status> {
     let (_, resolved) = resolve(access, profile, &typed.target)?;
     let mut previews = resolved.plan.preview(access);
@@ -105,7 +105,8 @@ pub fn recommend(typed: &RecommendArgs) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Takes two readings of all effects, in the order in which the document lists the settings.
+/// Observes the effects of all settings: takes two readings `span` apart. The result is in the order in which the
+/// document lists the settings.
 fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<Vec<Option<Effect>>> {
     let settings: Vec<(&AnySetting, &Value)> = known
         .iter()

@@ -1,4 +1,4 @@
-//! A guest's channels and its monitor: connects, listens, reads and writes without waiting.
+//! The channels and the monitor connection of a guest. It connects, listens, reads and writes without blocking.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,17 +18,17 @@ use super::manifest::{GuestFile, Pinning, Way};
 /// Time between two attempts to connect.
 const RETRY: Nanos = Nanos::from_secs(1);
 
-/// A guest with what belongs to it outside of the server.
+/// A guest with its connections.
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) file: GuestFile,
     pub(super) channels: Vec<Channel>,
     qmp: Option<Qmp>,
-    /// The last answer of the monitor.
+    /// The last answer of the guest's QEMU monitor.
     threads: Option<VcpuThreads>,
-    /// Why the places of the vCPUs are unknown.
+    /// Why it is unknown where the vCPUs run. `None` if that is known.
     pub(super) unknown: Option<String>,
-    /// When its last channel was closed. `None` if one is connected, or if that was taken in.
+    /// When the last channel was closed. `None` if a channel is connected, or if the closing was already handled.
     closed: Option<Instant<Monotonic>>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Attached {
 pub(super) struct Channel {
     pub(super) way: Way,
     pub(super) listener: Option<UnixListener>,
-    /// A socket or a device.
+    /// The connected socket or device. `None` if the channel is not connected.
     pub(super) stream: Option<File>,
     pub(super) trouble: Option<String>,
     retry: Instant<Monotonic>,
@@ -48,7 +48,7 @@ impl Channel {
         Self { way, listener: None, stream: None, trouble: None, retry: Instant::ORIGIN }
     }
 
-    /// Connects or listens, if it does not.
+    /// Connects to or listens at the path of the channel, unless that is already done.
     fn open(&mut self, now: Instant<Monotonic>) {
         if now < self.retry || self.stream.is_some() || self.listener.is_some() {
             return;
@@ -61,7 +61,7 @@ impl Channel {
         self.trouble = opened.err().map(|error| error.to_string());
     }
 
-    /// Accepts a connection, if one is waiting and none is open. Returns whether it did.
+    /// Accepts a waiting connection unless the channel is already connected. Returns whether it accepted one.
     fn accept(&mut self) -> bool {
         let Some(listener) = self.listener.as_ref().filter(|_| self.stream.is_none()) else { return false };
         match listener.accept() {
@@ -75,7 +75,7 @@ impl Channel {
     }
 }
 
-/// Listens at a path, unless another process does. Removes a socket that an ended process left behind.
+/// Listens at a path, unless another process listens there. Removes a socket file that an ended process left behind.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
@@ -97,7 +97,7 @@ impl Attached {
         Self { file, channels, qmp: None, threads: None, unknown: None, closed: None }
     }
 
-    /// Goes on with another manifest. Channels that stay keep their connections.
+    /// Switches to another manifest. Channels that are in both keep their connections.
     pub(super) fn becomes(mut self, file: GuestFile) -> Self {
         let mut channels = Vec::new();
         for way in &file.channels {
@@ -112,7 +112,7 @@ impl Attached {
         Self { file, channels, qmp, threads, unknown: None, closed: None }
     }
 
-    /// Ends: sockets of our own are removed.
+    /// Closes all channels, and removes the socket files that Apus created.
     pub(super) fn end(self) {
         self.channels.into_iter().for_each(Channel::remove);
     }
@@ -125,7 +125,7 @@ impl Attached {
         self.qmp.as_ref()
     }
 
-    /// Opens what is not open, and finds out where the vCPUs run. Called about once a second.
+    /// Opens the channels that are not open, and finds out where the vCPUs run. Called about once a second.
     pub(super) fn upkeep(
         &mut self,
         now: Instant<Monotonic>,
@@ -183,7 +183,7 @@ impl Attached {
         Ok(threads.allowed(access).into_iter().map(place).collect())
     }
 
-    /// Reads and writes at the monitor. Returns whether where the vCPUs run should be looked up now.
+    /// Exchanges data with QEMU's monitor. Returns whether the places of the vCPUs should be looked up again now.
     pub(super) fn monitor(
         &mut self,
         now: Instant<Monotonic>,
@@ -215,7 +215,7 @@ impl Attached {
         }
     }
 
-    /// Takes a connection, reads once, and writes what is possible.
+    /// Accepts a connection, reads once, and writes as much as possible.
     pub(super) fn serve(
         &mut self,
         now: Instant<Monotonic>,
@@ -251,7 +251,7 @@ impl Attached {
         }
     }
 
-    /// Writes what is possible. Returns whether the channel is still open.
+    /// Writes as much as possible. Returns whether the channel is still open.
     fn write(&mut self, number: usize, place: usize, server: &mut Server) -> bool {
         let Some(stream) = &mut self.channels[place].stream else { return true };
         while !server.outgoing(number, place).is_empty() {

@@ -1,4 +1,4 @@
-//! The log of requests: a line of JSON each in a file, and a line for people on standard output.
+//! The log of requests: one JSON line each in a file, and one line of text each on standard output.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,18 +10,18 @@ use tester::document::Name;
 use crate::documents::guests::{LOG, LogLine};
 use crate::terminal::{self, Clean};
 
-/// The log.
+/// The log of requests.
 #[derive(Debug)]
 pub(super) struct Log {
     path: Option<PathBuf>,
     file: Option<Clean<File>>,
     aloud: bool,
-    /// Why the last line was not written, so that a full disk is reported only once.
+    /// Why the last line could not be written, so that a full disk is reported only once.
     trouble: Option<String>,
 }
 
 impl Log {
-    /// Opens the file, if one is named.
+    /// Opens the log. `path`: the file to append to, if any. `aloud`: whether to print text lines too.
     pub(super) fn open(path: Option<&Path>, aloud: bool) -> io::Result<Self> {
         let file = path.map(append).transpose()?;
         Ok(Self { path: path.map(Path::to_owned), file, aloud, trouble: None })
@@ -33,7 +33,7 @@ impl Log {
         Ok(())
     }
 
-    /// Why lines are missing, once.
+    /// Why lines are missing. Each problem is returned only once.
     pub(super) fn trouble(&mut self) -> Option<String> {
         self.trouble.take()
     }

@@ -1,4 +1,4 @@
-//! The manifests of guests: one file of TOML each, named after the guest.
+//! The manifests of guests: one TOML file per guest, named after the guest.
 //!
 //! ```toml
 //! connect = ["/run/vm1/poweragent.0", "/run/vm1/poweragent.1"]   # sockets at which QEMU listens
@@ -15,7 +15,7 @@
 //! 0 = "2"                            # the CPUs to which vCPU 0 may be pinned
 //! 1 = "3-5"
 //! ```
-//! Every key must be known.
+//! Unknown keys are errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,35 +30,35 @@ use units::{Hertz, Nanos};
 
 use crate::Failure;
 
-/// The largest manifest in bytes.
+/// Maximum size of a manifest in bytes.
 const LARGEST: u64 = 1 << 20;
-/// The most channels of a guest: DPDK has one for each lcore (`RTE_MAX_LCORE` is 128).
+/// Maximum number of channels per guest: DPDK has one for each lcore (`RTE_MAX_LCORE` is 128).
 const MOST_CHANNELS: usize = 128;
-/// The most requests per second: more than a frequency change is worth (a request takes some 500 us, S0.4 of the
-/// documents).
+/// Maximum number of requests per second. A higher rate makes no sense, because one request takes some 500 us (S0.4 of
+/// the documents).
 const MOST_REQUESTS: u32 = 10_000;
 const REQUESTS: u32 = 50;
 const FORGET_AFTER: Nanos = Nanos::from_secs(10);
 
-/// A guest as its file says.
+/// A guest as its manifest describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct GuestFile {
-    /// What it may do.
+    /// What the guest may request.
     pub(super) manifest: Manifest,
-    /// Its channels.
+    /// The guest's channels.
     pub(super) channels: Vec<Way>,
-    /// How to find out where its vCPUs run.
+    /// How to find out where the guest's vCPUs run.
     pub(super) pinning: Pinning,
-    /// After this time without a connected channel, its wishes are dropped.
+    /// Time without a connected channel after which the guest's requests are dropped.
     pub(super) forget_after: Nanos,
 }
 
-/// The way to a channel.
+/// How to reach a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// QEMU listens.
+    /// QEMU listens at this socket, and Apus connects to it.
     Connect(PathBuf),
-    /// Apus listens.
+    /// Apus listens at this socket.
     Listen(PathBuf),
 }
 
@@ -70,16 +70,16 @@ impl Way {
     }
 }
 
-/// How to find out where vCPUs run.
+/// How to find out on which CPUs the vCPUs run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Pinning {
-    /// Ask QEMU's monitor.
+    /// Ask QEMU's monitor at this socket.
     Qmp(PathBuf),
-    /// Read libvirt's state of this domain.
+    /// Read libvirt's state of the domain with this name.
     Libvirt(String),
-    /// Look at the threads of the process whose number is in this file.
+    /// Read the threads of the process whose PID is in this file.
     PidFile(String),
-    /// As the manifest says; it is not looked up.
+    /// Trust the manifest, which lists the CPU of each vCPU.
     Manifest,
 }
 
@@ -135,7 +135,7 @@ struct Keys {
     vcpus: BTreeMap<String, Cpus>,
 }
 
-/// A list of CPUs in quotes, or the number of one without.
+/// A list of CPUs in quotes, or a single CPU as a number.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a CPU such as 2, or a list of CPUs such as \"2-5\"")]
 enum Cpus {
@@ -152,7 +152,7 @@ fn some_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(from: D) 
 }
 
 impl GuestFile {
-    /// Reads a manifest.
+    /// Reads a manifest file.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let what = format!("cannot use the manifest {}", path.display());
         let fix =
@@ -167,7 +167,7 @@ impl GuestFile {
         Self::parse(name, &text).map_err(|why| Failure::wrong(&what, why, fix))
     }
 
-    /// Reads the text of a manifest.
+    /// Parses a manifest. `name` is the name of the guest.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, String> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name) {
@@ -232,13 +232,13 @@ impl GuestFile {
         Ok(Self { manifest, channels, pinning: keys.pinning, forget_after })
     }
 
-    /// Where the vCPUs are, if the manifest alone says so.
+    /// Where the vCPUs run according to the manifest. Empty unless it is the manifest that says so.
     pub(super) fn written(&self) -> BTreeMap<u16, steer::guests::Place> {
         self.manifest.vcpus.iter().map(|(vcpu, cpus)| (*vcpu, steer::guests::Place::of(cpus.clone()))).collect()
     }
 }
 
-/// A line for people.
+/// Describes the guest in one line.
 impl fmt::Display for GuestFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Manifest { name, vcpus, min_frequency, max_frequency, requests_per_second, .. } = &self.manifest;
@@ -263,8 +263,8 @@ impl fmt::Display for GuestFile {
     }
 }
 
-/// The manifests in a folder, by name, and the failures of those that cannot be used. A failure of the whole if the
-/// folder cannot be read.
+/// Reads the manifests in a folder, sorted by name. Returns them together with the errors of those that cannot be used.
+/// Fails if the folder cannot be read.
 pub(super) fn all(folder: &Path) -> Result<(Vec<GuestFile>, Vec<Failure>), Failure> {
     let failed = |e: std::io::Error| {
         let fix = "create the folder with a file NAME.toml for each guest (docs/guests.md), or choose another folder";

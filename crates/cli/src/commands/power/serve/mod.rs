@@ -1,4 +1,4 @@
-//! `apus power serve`: the host's end of guests' power requests.
+//! `apus power serve`: answers the power requests of guests on the host.
 
 mod attached;
 mod log;
@@ -127,7 +127,7 @@ fn totals(guest: &Guest) -> String {
     )
 }
 
-/// The lines below a guest's totals: troubles, and the state of each vCPU.
+/// The lines below a guest's totals: problems, and the state of each vCPU.
 fn lines(guest: &Guest) -> Vec<String> {
     let mut lines = Vec::new();
     for channel in &guest.channels {
@@ -150,7 +150,7 @@ fn lines(guest: &Guest) -> Vec<String> {
     lines
 }
 
-/// Tells something that is not part of the result.
+/// Prints a message that is not part of the result.
 fn note(text: &str) {
     let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
 }

@@ -11,22 +11,22 @@ use units::{Instant, Monotonic, Nanos};
 use crate::args::power::serve::ROOT;
 use crate::documents::guests::{Document, Instance};
 
-/// The largest file in bytes: some hundreds of bytes for each of thousands of vCPUs.
+/// Maximum size of a file in bytes: a few hundred bytes for each of thousands of vCPUs.
 const LARGEST: u64 = 4 << 20;
 
-/// The contents of a file.
+/// The content of a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Contents {
     pid: u32,
     /// Field 22 of /proc/PID/stat (proc_pid_stat(5)).
     start_ticks: u64,
-    /// When it was written, by CLOCK_MONOTONIC.
+    /// Time of writing, by CLOCK_MONOTONIC.
     published_ns: u64,
     document: Document,
 }
 
-/// Publishes what this process serves, as long as it exists.
+/// Publishes the state of this process, and removes the file when dropped.
 pub(super) struct Published {
     to: io::Result<(Folder, Process)>,
     /// Whether the last attempt failed, so that a lasting failure is reported only once.
@@ -34,7 +34,7 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// Prepares the file below the root of a host, and removes those that killed instances left behind.
+    /// Prepares the file under `root`, and removes the files of killed instances.
     pub(super) fn below(root: &Path) -> Self {
         let to = Folder::create(&root.join(ROOT.trim_start_matches('/')));
         let to = to.and_then(|folder| Ok((folder, Process::current()?)));
@@ -48,7 +48,7 @@ impl Published {
         Self { to, has_failed: false }
     }
 
-    /// Writes the file. Returns what to tell the user if this fails, the first time in a row.
+    /// Writes the file. Returns a message for the user if this fails for the first time in a row.
     pub(super) fn publish(&mut self, document: &Document) -> Option<String> {
         let written = match &self.to {
             Ok((folder, process)) => write(folder, process, document),
@@ -92,7 +92,7 @@ fn write(folder: &Folder, process: &Process, document: &Document) -> io::Result<
     named
 }
 
-/// The instances that run, by PID. Files of others are left out.
+/// The running instances, sorted by PID. Files of ended processes and untrusted files are left out.
 pub(in crate::commands) fn all(root: &Path) -> io::Result<Vec<Instance>> {
     let Some(folder) = Folder::open(root)? else { return Ok(Vec::new()) };
     let folder = folder.believable()?;
@@ -118,7 +118,7 @@ fn read(folder: &Folder, name: &str) -> io::Result<Contents> {
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
-/// Whether the process that wrote this still runs.
+/// Whether the process that wrote this file is still running.
 fn runs(contents: &Contents) -> bool {
     Process { pid: contents.pid, start_ticks: contents.start_ticks }.is_alive()
 }

@@ -1,4 +1,4 @@
-//! All guests while they are served, on one thread that waits for no guest.
+//! The main loop of `apus power serve`. One thread serves all guests and never blocks on one of them.
 //!
 //! ```text
 //!   begin ──► poll: channels, monitors ──┬── ready: read, decide, set, answer ────────────────────────┐
@@ -32,11 +32,11 @@ use crate::documents::VERSION;
 use crate::documents::guests::{Channel, Document, Guest, SCHEMA, Vcpu};
 use crate::{Failure, terminal};
 
-/// Time between two looks at pinning, channels and what failed.
+/// Time between two checks of pinning, channels and failed settings.
 const UPKEEP_EVERY: Nanos = Nanos::from_secs(1);
-/// The longest wait: signals are looked at between waits.
+/// Longest wait. Signals are checked between waits.
 const LONGEST_WAIT: Nanos = Nanos::from_millis(100);
-/// How long a restore waits for another transaction to end: at the end, and while guests are served.
+/// How long restoring settings waits for another transaction to end, both at the end and while guests are served.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -61,7 +61,7 @@ impl Outside for World {
     }
 }
 
-/// The guests, and what goes on around them.
+/// The guests, and everything needed to serve them.
 pub(super) struct Session<'a> {
     typed: &'a Serve,
     access: &'a Access,
@@ -72,7 +72,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Begins with the manifests of a folder. A wrong manifest is an error at the beginning.
+    /// Starts with the manifests of a folder. At the start, an invalid manifest is an error.
     pub(super) fn begin(typed: &'a Serve, access: &'a Access) -> anyhow::Result<Self> {
         let (files, failures) = manifest::all(&typed.guests)?;
         if let Some(failure) = failures.into_iter().next() {
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
         Ok(Self { typed, access, server, world: World { settings, log }, guests, began })
     }
 
-    /// Serves until a signal, or the end.
+    /// Serves the guests until a signal arrives or the duration is over.
     pub(super) fn run(mut self, signals: &Signals, manager: &ServiceManager) -> anyhow::Result<Document> {
         let clock = MonotonicClock;
         let end = self.typed.duration.map(|duration| self.began + duration);
@@ -157,7 +157,7 @@ impl<'a> Session<'a> {
         self.world.log.trouble().into_iter().for_each(|why| note(&why));
     }
 
-    /// Waits until a channel or a monitor is ready, or until then, and serves what is ready.
+    /// Waits until a channel or a monitor is ready, at most until `until`, and serves what is ready.
     fn wait(&mut self, until: Instant<Monotonic>) -> anyhow::Result<()> {
         enum Ready {
             Monitor(usize),
@@ -221,7 +221,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Reads the manifests again. A guest whose manifest is wrong keeps the one it had.
+    /// Reads the manifests again. A guest whose new manifest is invalid keeps the previous one.
     fn reload(&mut self) -> anyhow::Result<()> {
         if let Err(error) = self.world.log.reopen() {
             note(&format!("cannot reopen the log: {error}"));
@@ -324,14 +324,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A line for people.
+    /// The current state in one line of text.
     fn status(&self) -> String {
         let connected = self.guests.iter().filter(|guest| guest.connected() > 0).count();
         terminal::line(&format!("{connected} of {} guests are connected", self.guests.len()))
     }
 }
 
-/// The settings that these guests may cause, recorded, and a server for them.
+/// Records the original values of all settings that these guests may change, and creates a server for the guests.
 fn prepared(access: &Access, files: &[GuestFile], now: Instant<Monotonic>) -> anyhow::Result<(Settings, Server)> {
     let manifests: Vec<_> = files.iter().map(|file| file.manifest.clone()).collect();
     let (settings, domains) = Settings::new(access, &manifests, super::COMMAND, VERSION)?;

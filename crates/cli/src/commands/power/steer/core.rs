@@ -1,4 +1,4 @@
-//! A CPU under control, and the messages about it.
+//! A controlled CPU, and the messages about it.
 
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,13 +15,13 @@ use crate::terminal;
 
 pub(super) type AnySensor = Box<dyn Sensor<Monotonic, Seen = CoreSeen>>;
 
-/// Time since midnight, UTC. None if the clock is set before 1970.
+/// Time since midnight, UTC. `None` if the clock is set before 1970.
 pub(super) fn time_of_day() -> Option<Nanos> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     Some(Nanos::from_secs(since.as_secs() % 86_400))
 }
 
-/// Sees only the clock.
+/// An empty sensor that sees only the clock.
 pub(super) struct Clock;
 
 impl Sensor<Monotonic> for Clock {
@@ -32,7 +32,7 @@ impl Sensor<Monotonic> for Clock {
     }
 }
 
-/// A CPU and its loop.
+/// A controlled CPU and its control loop.
 pub(super) struct Core {
     pub(super) cpu: u32,
     watches: Option<String>,
@@ -65,7 +65,7 @@ impl Core {
         self.machine.actuator()
     }
 
-    /// The results so far. `allowed_ppm`: the share of late packets that the goal allows.
+    /// The results so far. `allowed_ppm` is the share of late packets that the goal allows, in ppm.
     pub(super) fn document(&self, allowed_ppm: Option<u32>) -> Document {
         let pace = self.machine.controller();
         let (figures, in_force) = (pace.figures(), self.hand().in_force());
@@ -165,7 +165,7 @@ impl Core {
         self.trouble = trouble;
     }
 
-    /// Prints a trouble, unless it was printed last time.
+    /// Prints a problem, unless it was the last one printed.
     fn in_trouble(&mut self, why: String) {
         if self.trouble.as_ref() != Some(&why) {
             self.tell(&why);
@@ -188,7 +188,7 @@ fn verdict(judged: u64, late: u64, allowed_ppm: u32) -> Verdict {
     }
 }
 
-/// The reason, for people.
+/// The reason for a decision, in words.
 pub(super) fn because(reason: Reason) -> &'static str {
     match reason {
         Reason::Begin => "initial setting",

@@ -1,4 +1,4 @@
-//! What the telemetry of Apus's own workers says of their CPU.
+//! Reads what Apus workers on a CPU publish in telemetry.
 
 use live::telemetry::{Reader, Snapshot};
 use policy::Goal;
@@ -7,11 +7,11 @@ use steer::frequency::CoreSeen;
 use steer::{Blind, Reading, Sensor};
 use units::{Instant, Monotonic, Nanos};
 
-/// Sees the workers that share a CPU.
+/// Reads the telemetry of all workers that share a CPU.
 pub(super) struct Workers {
     readers: Vec<Reader>,
     goal: Option<Goal>,
-    /// Packets whose delay was measured, and those that were late, since the sensor began; and the last snapshots.
+    /// Number of packets whose delay was measured, and number of late ones among them, since the sensor began.
     late: (u64, u64),
     before: Vec<Snapshot>,
 }
@@ -22,8 +22,9 @@ impl Workers {
     }
 }
 
-/// Packets of a span that were measured, and those that were later than the goal. Pick-up and service are measured apart:
-/// the service at the goal's quantile is added to each pick-up. That errs towards late.
+/// Number of packets whose delay was measured between two snapshots, and number of those that were later than the goal.
+/// Telemetry measures pick-up and service separately. Here the service time at the goal's quantile is added to each
+/// pick-up delay, which overestimates the number of late packets.
 fn late(goal: Goal, now: &Snapshot, then: &Snapshot) -> (u64, u64) {
     let pickup = now.counts.lateness.since(&then.counts.lateness);
     let service = now.counts.service.since(&then.counts.service);

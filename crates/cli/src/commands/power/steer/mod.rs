@@ -1,4 +1,4 @@
-//! `apus power steer`.
+//! `apus power steer`: controls the frequency of CPUs.
 
 mod core;
 mod instance;
@@ -35,7 +35,7 @@ pub fn run(typed: &PowerSteer) -> anyhow::Result<Status> {
     say::result(typed.json, &session.run(&signals))
 }
 
-/// Tells something that is not part of the result.
+/// Prints a message that is not part of the result.
 fn note(text: &str) {
     let _ = writeln!(terminal::err(), "{}", terminal::line(&text.replace('\n', "; ")));
 }

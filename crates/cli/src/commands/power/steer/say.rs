@@ -1,4 +1,4 @@
-//! What `apus power steer` prints at its end.
+//! The result that `apus power steer` prints when it ends.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use units::{Hertz, Nanos};
 use crate::documents::power_steer::{Document, Verdict};
 use crate::{Status, terminal};
 
-/// Prints the result. The status is that of the goals.
+/// Prints the result. The exit status says whether the goals were met.
 pub(super) fn result(as_json: bool, document: &Document) -> anyhow::Result<Status> {
     let mut out = terminal::out();
     match as_json {

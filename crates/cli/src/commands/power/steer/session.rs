@@ -1,4 +1,4 @@
-//! All steered CPUs, from the first request until everything is restored.
+//! The controlled CPUs, from the first frequency request until all settings are restored.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -28,10 +28,10 @@ use crate::args::power::steer::{Goal, Policy, PowerSteer};
 use crate::documents::VERSION;
 use crate::documents::power_steer::{Cpu, Document, Domain, SCHEMA};
 
-/// How long the restore waits for another transaction to end.
+/// How long restoring settings waits for another transaction to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The CPUs, and what is restored at the end.
+/// The controlled CPUs, and the settings to restore at the end.
 pub(super) struct Session<'a> {
     typed: &'a PowerSteer,
     goal: Goal,
@@ -41,7 +41,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Records the original settings, and begins to steer.
+    /// Records the original settings, and starts to control the CPUs.
     pub(super) fn begin(typed: &'a PowerSteer, access: &Access) -> anyhow::Result<Self> {
         let targets = Targets::find(typed, access)?;
         let goal = targets.goal;
@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
         ));
     }
 
-    /// Steers until a signal, or the end.
+    /// Controls the CPUs until a signal arrives or the duration is over.
     pub(super) fn run(mut self, signals: &Signals) -> Document {
         let clock = MonotonicClock;
         let began = clock.now();
@@ -219,7 +219,7 @@ fn hands(targets: &Targets, access: &Access, steered: Option<&Shared>) -> Vec<Ve
     targets.places.iter().enumerate().map(each).collect()
 }
 
-/// The policy of a CPU.
+/// Creates the policy of a CPU.
 fn policy(
     typed: &PowerSteer,
     goal: Goal,
@@ -253,7 +253,7 @@ fn policy(
     })
 }
 
-/// Refuses a frequency that the domain does not have.
+/// Fails if the frequency domain cannot run at this frequency.
 fn within(frequency: Hertz, pstates: &PStates, place: &Place) -> Result<Hertz, Failure> {
     if (pstates.lowest()..=pstates.highest()).contains(&frequency) {
         return Ok(frequency);

@@ -1,4 +1,4 @@
-//! The CPUs to control, their frequency domains, and the source of each one's load.
+//! The CPUs to control, their frequency domains, and where the load of each CPU is read.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use super::note;
 use crate::Failure;
 use crate::args::power::steer::{Branches, Goal, Policy, PowerSteer};
 
-/// What is to be steered.
+/// The CPUs to control, and how.
 pub(super) struct Targets {
     pub(super) places: Vec<Place>,
     pub(super) cpus: Vec<Cpu>,
     pub(super) goal: Goal,
 }
 
-/// A CPU that is to be steered.
+/// A CPU to control.
 pub(super) struct Cpu {
     pub(super) cpu: u32,
-    /// The number of its domain in the list of places.
+    /// Index of its frequency domain in the list of domains.
     pub(super) place: usize,
     pub(super) source: Source,
 }
@@ -39,7 +39,8 @@ pub(super) enum Source {
     Nothing,
 }
 
-/// The goal if neither the user nor a worker states one. The spare fifth of the time keeps the queues of bursts short.
+/// Share of busy time, in ppm, to aim at if neither the user nor a worker states a goal. The spare fifth of the time
+/// keeps queues short during bursts.
 const BUSY_PPM: u32 = 800_000;
 
 impl Targets {
@@ -96,7 +97,7 @@ impl Targets {
     }
 }
 
-/// The source of each CPU's load, and the goal.
+/// Where the load of each CPU is read, and the goal.
 fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
     let wrong = |why: &str, fix: &str| Failure::wrong("cannot tell how busy the CPUs are", why, fix);
     let busy = Goal::Busy(BUSY_PPM);
@@ -154,7 +155,7 @@ fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> 
     Ok((sources, typed.goal.unwrap_or(busy)))
 }
 
-/// The branch counters of each CPU.
+/// Opens the branch counters of each CPU.
 fn branches(typed: &PowerSteer, cpus: &CpuSet, judged: &Branches) -> Result<BTreeMap<u32, Source>, Failure> {
     if matches!(typed.policy, Policy::TwoLevel | Policy::L3fwdPower) {
         let why = format!("{} counts packets, which branch counters do not tell", typed.policy);
@@ -182,7 +183,7 @@ fn branches(typed: &PowerSteer, cpus: &CpuSet, judged: &Branches) -> Result<BTre
     cpus.iter().map(each).collect()
 }
 
-/// The workers of an instance by their CPUs.
+/// The workers of an instance of Apus, by the CPUs on which they run.
 fn workers(typed: &PowerSteer, name: &str) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
     let (readers, _) = instances(&typed.telemetry.root)?;
     let mut of_cpu: BTreeMap<u32, Vec<Reader>> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The frequency limits of one policy, moved again and again, and restored at the end through the journal.
+//! Changes the frequency limits of one cpufreq policy again and again, and restores them at the end through the
+//! journal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -13,10 +14,11 @@ use super::COMMAND;
 use crate::Failure;
 use crate::documents::VERSION;
 
-/// SCHED_FIFO priority of the thread that changes the frequency: above both loops, which never sleep.
+/// SCHED_FIFO priority of the thread that changes the frequency. It is above that of the tester and of the forwarder,
+/// which never sleep.
 const PRIORITY: u8 = 60;
 
-/// Numbers of changes, by outcome.
+/// Number of frequency changes: requested, carried out as requested, and carried out otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     pub asked: u64,
@@ -30,12 +32,13 @@ pub struct Changer {
     original: host::knob::Value,
     levels: Vec<Hertz>,
     next: usize,
-    /// CPU of the thread that changes the frequency: never that of the forwarder.
+    /// CPU of the thread that changes the frequency. It is never the forwarder's CPU.
     cpu: usize,
 }
 
 impl Changer {
-    /// Announces the change in the journal. `cpu` is where the thread that changes the frequency runs.
+    /// Records the original limits of cpufreq policy number `policy` in the journal. `levels` are the frequencies to
+    /// set, and `cpu` is where the thread that changes the frequency will run.
     pub fn new(access: &Access, policy: u32, levels: &[Hertz], cpu: usize) -> anyhow::Result<Self> {
         let targets = [Target::from(Limits::new(policy))];
         let steered = Steered::new(access, "power sweep", &targets, COMMAND, VERSION)?;
@@ -51,12 +54,12 @@ impl Changer {
         &self.levels
     }
 
-    /// Sets a frequency, and returns whether the machine has it then.
+    /// Sets a frequency. Returns whether the machine then reports this frequency.
     pub fn set(&mut self, level: Hertz) -> bool {
         matches!(self.steered.steer(0, &Limits::value(level, level)), Ok(Moved::AsWanted { .. }))
     }
 
-    /// Changes the frequency every `period` while `work` runs, and restores the original limits when it has ended.
+    /// Changes the frequency every `period` while `work` runs, and restores the original limits afterwards.
     pub fn during<T>(&mut self, period: Nanos, work: impl FnOnce() -> T) -> (T, Tally) {
         let ended = AtomicBool::new(false);
         let (done, tally) = std::thread::scope(|scope| {
@@ -103,7 +106,7 @@ impl Changer {
         tally
     }
 
-    /// Restores the limits.
+    /// Restores the original limits.
     pub fn release(self) -> anyhow::Result<()> {
         match self.steered.release()? {
             Some(back) if !back.closed => Err(Failure::lacking(

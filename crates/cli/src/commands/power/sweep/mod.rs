@@ -1,11 +1,12 @@
-//! `apus power sweep`: forwards frames while the frequency of the forwarder's core changes, and while it does not, and
-//! then at each frequency. One dot a second (figures 6 and 7 of Intel's P-state guide 637284-001US), and the power of
-//! each frequency (its section 4.3).
+//! `apus power sweep`: forwards frames while the frequency of the forwarder's core changes, while it does not change,
+//! and then at each frequency. The report plots one dot per second, as figures 6 and 7 of Intel's P-state guide
+//! (637284-001US), and shows the power at each frequency, as section 4.3 of the guide.
 //!
 //! ```text
 //!   steady │ changing │ changing │ steady │ level 1 │ level 2 │ …      each part is one trial of the lab's forwarder
 //! ```
-//! The series without changes surrounds the one with them, so that a slow drift of the machine shows in both.
+//! The series without changes is split around the series with changes, so that a slow drift of the machine affects
+//! both.
 
 mod changes;
 mod report;
@@ -87,7 +88,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// The policy of the CPU, and the frequencies to set, or what the host lacks.
+/// The cpufreq policy of the CPU and the frequencies to set. Fails if the host lacks them.
 fn levels(access: &Access, cpu: u32, asked: &[Hertz]) -> anyhow::Result<(u32, Vec<Hertz>)> {
     let mut policy = None;
     for number in policies(access)? {
@@ -123,7 +124,7 @@ fn levels(access: &Access, cpu: u32, asked: &[Hertz]) -> anyhow::Result<(u32, Ve
 
 type Measured = (tester::host::HostState, Vec<Block>, Vec<Level>);
 
-/// The four blocks of the two series, then each frequency.
+/// Measures the four blocks with and without frequency changes, then each frequency.
 fn measure(
     session: &mut Session,
     typed: &Typed,

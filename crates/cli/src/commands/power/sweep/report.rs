@@ -1,4 +1,4 @@
-//! The table and the report of a sweep: one dot a second.
+//! The table and the HTML report of `apus power sweep`.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use tester::report::model::{
 
 use crate::documents::sweep::{Level, Sweep};
 
-/// The table for a terminal.
+/// Formats the results as a table for a terminal.
 pub fn table(document: &Sweep) -> String {
     let mut text = String::new();
     let us = |reading: &Reading<u64>| match (reading.value, &reading.unknown_because) {
@@ -41,7 +41,8 @@ pub fn table(document: &Sweep) -> String {
     text
 }
 
-/// The report: figures 6 and 7 of the guide, and a table of the frequencies.
+/// Builds the report: plots like figures 6 and 7 of Intel's P-state guide (637284-001US), with one dot per second, and
+/// a table of the frequencies.
 pub fn report(document: &Sweep) -> anyhow::Result<Report> {
     let panel = |title: &str, changing: bool| {
         let blocks = document.blocks.iter().filter(|block| block.changing == changing);

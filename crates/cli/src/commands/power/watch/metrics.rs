@@ -1,5 +1,5 @@
-//! `apus power watch --listen`: counters of energy and idle states as OpenMetrics text, since the command started.
-//! Everything is read when it is asked for; the meters also in between, as often as they need it.
+//! `apus power watch --listen`: serves energy and idle-state counters as OpenMetrics text. They count from the start of
+//! the command. Everything is read at each request. Meters that need more frequent readings are also read in between.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use crate::Status;
 use crate::commands::metrics::serve as serve_metrics;
 use crate::documents::power::{Core, Watch};
 
-/// Serves the counters until a signal comes. All files are open before the first request: then the command gives up its
-/// capabilities, and every thread that it starts has none.
+/// Serves the counters until a signal arrives. All files are opened before the first request. The command then drops
+/// its capabilities, so that no thread it starts has any.
 pub fn serve(root: Root, interrupt_isolated: bool, address: SocketAddr) -> anyhow::Result<Status> {
     let mut sampler = Sampler::open(root, interrupt_isolated);
     let within = sampler.meters.poll_within();
@@ -40,7 +40,7 @@ pub fn serve(root: Root, interrupt_isolated: bool, address: SocketAddr) -> anyho
     serve_metrics(address, ready, move || Ok(scrape(&mut last.lock().unwrap_or_else(PoisonError::into_inner), &first)))
 }
 
-/// One answer: counters since the start, and frequencies since the answer before.
+/// One answer: counters since the start, and frequencies since the previous answer.
 fn scrape((sampler, last): &mut (Sampler, Sample), first: &Sample) -> String {
     let now = sampler.sample();
     let metrics = Metrics { total: sampler.document(first, &now), recent: sampler.document(last, &now).cores };

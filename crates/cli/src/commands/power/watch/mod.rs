@@ -1,4 +1,5 @@
-//! `apus power watch`: [`table`] shows what the meters and the cores did, [`metrics`] serves it to Prometheus.
+//! `apus power watch`: shows power, frequencies and idle states. [`table`] prints them, [`metrics`] serves them to
+//! Prometheus.
 
 mod metrics;
 mod table;
@@ -22,7 +23,7 @@ use crate::documents::power::{Asked as AskedDocument, Core, WATCH, Watch};
 use crate::terminal::print_json;
 use crate::{Failure, Status, terminal};
 
-/// Time between two looks for those who limit idle states: a walk through all processes.
+/// Time between two searches for processes that limit idle states. A search walks through all processes.
 const ASK_AGAIN: Nanos = Nanos::from_secs(10);
 
 /// Runs `apus power watch`.
@@ -64,7 +65,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Waits until `due`, and reads the meters in between as often as they need it. Returns whether a signal came.
+/// Waits until `due`. Meanwhile reads the meters as often as they need it. Returns whether a signal arrived.
 fn wait(signals: &Signals, sampler: &mut Sampler, due: Nanos) -> bool {
     loop {
         let left = due.saturating_sub(sampler.now());
@@ -81,7 +82,7 @@ fn wait(signals: &Signals, sampler: &mut Sampler, due: Nanos) -> bool {
     }
 }
 
-/// Prints a table: on a terminal in place of the last one, elsewhere after it.
+/// Prints a table. On a terminal it replaces the previous one; elsewhere it follows it.
 fn show(document: &Watch, lines: &mut usize) -> anyhow::Result<()> {
     let text = table::render(document);
     let mut out = terminal::out();
@@ -94,7 +95,7 @@ fn show(document: &Watch, lines: &mut usize) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the table")
 }
 
-/// The meters and the cores, and the clock by which they are read.
+/// The meters, the cores, and the clock for their readings.
 pub(super) struct Sampler {
     root: Root,
     pub meters: Meters,
@@ -104,7 +105,7 @@ pub(super) struct Sampler {
     began: Instant,
 }
 
-/// A reading of everything.
+/// One reading of all meters and cores.
 #[derive(Clone)]
 pub(super) struct Sample {
     at: Nanos,

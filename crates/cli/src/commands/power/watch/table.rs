@@ -7,7 +7,7 @@ use tester::host::Reading;
 
 use crate::documents::power::{Core, IdleState, Watch};
 
-/// The table of what happened in an interval. Lines that would repeat one reason for every CPU are written once.
+/// Formats what happened in an interval as a table. A reason that applies to every CPU is printed only once.
 pub fn render(document: &Watch) -> String {
     let mut text = String::new();
     let _ =
@@ -91,7 +91,7 @@ fn cores(cores: &[Core], text: &mut String) {
     }
 }
 
-/// The names of all states, in the order in which CPUs have them.
+/// The names of all idle states, in the order in which the CPUs list them.
 fn names(cores: &[Core]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let states = cores.iter().flat_map(|core| core.idle_states.value.iter().flatten());

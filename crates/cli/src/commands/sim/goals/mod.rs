@@ -1,5 +1,5 @@
-//! `apus sim goals`: which waiting mode meets a goal with the least power? [`plan`] makes the grid from the arguments,
-//! [`say`] and [`report`] show the results, [`rows`] writes them as CSV.
+//! `apus sim goals`: finds the wait mode that meets a goal with the least power. [`plan`] builds the grid of cases from
+//! the arguments, [`say`] and [`report`] show the results, [`rows`] writes them as CSV.
 
 mod plan;
 mod report;
@@ -137,8 +137,8 @@ fn simulate(
     Ok((done.into_iter().flatten().collect(), left > 0))
 }
 
-/// Orders the numbers below `n` so that any prefix is spread over the whole grid, for interrupted runs. Multiples of
-/// the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
+/// Orders the numbers below `n` so that any first part of them is spread over the whole grid, which keeps interrupted
+/// runs representative. Method: multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
 fn spread(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by_key(|number| (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));

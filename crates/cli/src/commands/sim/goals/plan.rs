@@ -1,4 +1,4 @@
-//! The requested grid: a named one, in which the arguments replace parts.
+//! The grid of cases: a named grid, parts of which the arguments can replace.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sim::goals::{Files, Idle, MACHINES, Pattern, Plan};
 use crate::Failure;
 use crate::args::sim::Goals as Typed;
 
-/// Builds the plan, and reads the files that it names.
+/// Builds the grid, and reads the files that it names.
 pub fn plan(typed: &Typed) -> Result<Plan, Failure> {
     let mut plan = typed.grid.plan();
     let mut files = Files::new();
@@ -55,12 +55,12 @@ fn put<T: Clone>(into: &mut Vec<T>, typed: &[T]) {
     }
 }
 
-/// The name of a machine; reads the file if it names one.
+/// The name of a machine. If it names a file, the file is read.
 fn named(machine: &str, files: &mut Files) -> Result<String, Failure> {
     if machine.ends_with(".toml") { read(machine, files) } else { Ok(machine.to_owned()) }
 }
 
-/// Reads a file. Scenarios refer to it by its name without its folder.
+/// Reads a file. Scenarios refer to it by its file name, without the folder.
 fn read(path: &str, files: &mut Files) -> Result<String, Failure> {
     let failed = |why: String, fix: &str| Failure::wrong(format!("cannot read {path}"), why, fix);
     let octets = fs::read(path).map_err(|error| failed(error.to_string(), "give a readable file"))?;

@@ -1,5 +1,5 @@
-//! Shows cases as a report: a plot of power (as a multiple of the best rival's) against lateness (as a multiple of the
-//! allowed lateness), and a list of the lost cases.
+//! Shows cases as a report: a plot of power against lateness, and a list of the cases that `adaptive` loses. Power is
+//! relative to the best rival, and lateness to what the goal allows.
 
 use tester::report::model::{
     Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter, ScatterPanel,

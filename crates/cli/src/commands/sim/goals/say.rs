@@ -1,4 +1,4 @@
-//! Prints cases as text: those that `adaptive` loses, then the number of cases of each verdict.
+//! Prints cases as text: first those that `adaptive` loses, then the number of cases per verdict.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,8 @@ use units::Nanos;
 use super::super::say::{micros, watts};
 use crate::documents::goals::{Case, Document, Quartiles, Way};
 
-/// Renders the results as text; `all` lists every case, `ways` also each mode's result in it.
+/// Formats the results as text. `all` lists every case, not only the lost ones. `ways` adds the result of each mode in
+/// each case.
 pub fn text(document: &Document, all: bool, ways: bool) -> String {
     let cases: Vec<&Case> = document.cases.iter().collect();
     let (beaten, others): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| is_beaten(case));
@@ -35,7 +36,7 @@ fn is_beaten(case: &Case) -> bool {
     matches!(case.verdict.as_str(), "missed" | "lost" | "lost_to_tuned")
 }
 
-/// The settings in which cases differ. Those that all cases share are printed once, above them.
+/// The settings in which the cases differ. Settings that all cases share are printed once, above the list.
 struct Places {
     varies: Vec<bool>,
     common: String,
@@ -138,13 +139,13 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
     format!("{}\n{note}", aligned(&lines, left).join("\n"))
 }
 
-/// The share of late packets, as a multiple of what the goal allows.
+/// The share of late packets of a mode, as a multiple of what the goal of the case allows.
 pub fn of_allowed(case: &Case, way: &Way) -> f64 {
     let goal: Option<policy::Goal> = case.goal.parse().ok();
     way.late_ppm / goal.map_or(1.0, |goal| f64::from(goal.quantile.above_ppm()))
 }
 
-/// Says why the rival needs less power.
+/// Says why the rival needs less power than `adaptive`.
 pub fn why(case: &Case) -> String {
     let ring = Nanos::from_nanos(case.ring_ns).as_micros_floor();
     match Because::ALL.into_iter().find(|because| case.because == Some(Name::of(because))) {
