@@ -29,8 +29,7 @@ pub enum Probe {
     Jitter(Jitter),
     /// Measures the time to hand over from one thread to another: context switches, and wake-ups across CPUs.
     Switch(Switch),
-    /// Measures how long a frame takes to reach user space, over a veth pair, or through a port whose frames come back
-    /// (--port).
+    /// Measures how long a frame takes to reach user space, over a veth pair, or through a looped-back port (--port).
     Interrupt(Interrupt),
     /// Measures the time to wake from each idle state, by a timer and by other sources. Changes idle states while it
     /// runs, and rolls them back afterwards.
@@ -40,12 +39,13 @@ pub enum Probe {
     Frequency(Frequency),
     /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
-    /// Runs all probes in several short rounds, and records in a file (-o) what waiting costs on this host, for `apus
-    /// run --platform`.
+    /// Runs all probes in several short rounds. Writes the latency and CPU time of each way of waiting on this host to
+    /// a file (-o), for `apus run --platform`.
     All(All),
-    /// Compares two platform profiles or two probe results, figure by figure, and tells differences from chance.
+    /// Compares two platform profiles or two probe results, figure by figure: which differences are real, and which may
+    /// be chance?
     ///
-    /// Exit status 1 if a figure is higher (slower) in B, the second set, than in A.
+    /// Exit status 1 if a figure of B, the second file, is higher (slower) than that of A by more than chance explains.
     Compare(Compare),
     /// Converts results of cyclictest and oslat (their --json output) and of rtla hist (text) into probe results.
     Import(Import),
@@ -77,8 +77,9 @@ pub struct Conditions {
     /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Fail if a sample is over DURATION: stop at the first such sample, explain it, and exit with status 1. A sample
-    /// is one measured time; for `probe clock`, it is the mean cost of a clock reading over one batch of readings.
+    /// Stop at the first sample longer than DURATION, explain it, and exit with status 1. A sample is the lateness of
+    /// one timer expiry (timer), one gap (jitter), one handover (switch), the delay of one frame (interrupt), or the
+    /// mean cost of a clock reading over a batch of readings (clock).
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub fail_over: Option<Nanos>,
 }
@@ -132,7 +133,7 @@ pub struct Jitter {
     /// Estimate how many packets would have been lost at this packet rate.
     #[arg(long, value_name = "RATE", help_heading = "Packets")]
     pub rate: Option<PacketRate>,
-    /// Descriptors in the receive ring in which the packets of --rate wait.
+    /// Size of the receive ring that the estimate for --rate assumes, in descriptors.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Packets")]
     pub ring: u32,
     /// Packets per second that the reader can process after a gap [default: unlimited].
@@ -183,7 +184,7 @@ pub struct Interrupt {
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
     /// CPU of the sender; may be the CPU of the receiver [default: the first other CPU that this process may run on;
-    /// `block` is then measured a second time, with the sender on the receiver's CPU].
+    /// `--wait block` is also measured with the sender on the receiver's CPU].
     #[arg(long, value_name = "CPU", conflicts_with = "port")]
     pub sender: Option<usize>,
     /// Time from one frame to the next.
@@ -192,11 +193,11 @@ pub struct Interrupt {
     /// Time to measure each case.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "2s")]
     pub duration: Nanos,
-    /// Interface whose frames come back, by a loopback plug or a reflector [default: a veth pair made for the
-    /// measurement].
+    /// Interface to send and receive on. It must get its frames back, through a loopback plug or from a reflector
+    /// [default: a veth pair made for the measurement].
     #[arg(long, value_name = "IF", help_heading = "Port")]
     pub port: Option<String>,
-    /// Receive queue on which the frames come back.
+    /// Receive queue at which the returned frames arrive.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "port", help_heading = "Port")]
     pub queue: u32,
     /// Network namespace of the interface, as `ip netns list` shows it [default: the current one].
@@ -256,7 +257,7 @@ pub struct Frequency {
     /// Frequencies to request in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
     #[arg(long, value_name = "FREQUENCIES", value_delimiter = ',')]
     pub levels: Vec<Hertz>,
-    /// Length of the piece of work (a work item): the time that it takes at the frequency that the CPU has when the measurement starts.
+    /// Duration of one repetition of the work (a work item) at the CPU's frequency at the start of the measurement.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub work: Nanos,
     /// Time from one request to the next, at least 4ms.
@@ -279,8 +280,8 @@ pub struct Frequency {
 /// Arguments of `apus probe clock`.
 #[derive(Args, Debug)]
 pub struct Clock {
-    /// CPUs whose time stamp counters to compare, each with that of the first CPU [default: all CPUs that this process
-    /// may run on].
+    /// CPUs to check: the time stamp counter of each is compared with that of the first CPU in the list [default: all
+    /// CPUs that this process may run on].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
     /// Time from the first comparison of the counters to the second.
@@ -333,14 +334,14 @@ pub struct All {
 /// Arguments of `apus probe compare`.
 #[derive(Args, Debug)]
 pub struct Compare {
-    /// First set: a platform profile written by `apus probe all`, or the JSON result of one probe.
+    /// First file: a platform profile written by `apus probe all`, or the JSON result of one probe.
     pub a: PathBuf,
-    /// Second set, of the same kind.
+    /// Second file, of the same kind as the first.
     pub b: PathBuf,
     /// Print the comparison as JSON (schema apus.probe-compare/1).
     #[arg(long)]
     pub json: bool,
-    /// Write a report with both sets, one self-contained HTML file, to FILE.
+    /// Write a report on both files, one self-contained HTML file, to FILE.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

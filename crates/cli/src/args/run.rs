@@ -91,8 +91,10 @@ impl App {
 pub struct Common {
     /// Ports to receive from and send to. A network interface: eth0 (queue 0), eth0:0-3 or eth0:0,2. A source in
     /// memory, which repeats one frame of SIZE bytes (60 to 9000, without the check sequence) and needs no privilege:
-    /// memory:SIZE[,frames=N]. A capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`. A port of a DPDK driver: dpdk:0000:03:00.0 or
-    /// dpdk:net_af_xdp0,iface=eth0, with DPDK's own device options; docs/dpdk.md describes them.
+    /// memory:SIZE[,frames=N]. A capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`; out= names the file
+    /// for sent frames, timing=recorded keeps the recorded gaps between frames, and repeat starts again at the end of
+    /// the file. A port of a DPDK driver: dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth0, with DPDK's own device
+    /// options; docs/dpdk.md describes them.
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 
@@ -109,8 +111,8 @@ pub struct Common {
     /// Longest sleep, from 0 to 10ms [backoff only; default: 100us].
     #[arg(long, value_name = "DURATION", help_heading = "Waiting")]
     pub sleep_max: Option<Nanos>,
-    /// Highest packet rate that one queue may receive. `adaptive` never sets a timer for longer than the receive ring
-    /// takes to fill at this rate [adaptive only; default: the rate of 64-byte frames at the port's line rate].
+    /// Highest packet rate to expect on one queue. `adaptive` never sets a timer for longer than the receive ring takes
+    /// to fill at this rate [adaptive only; default: the rate of 64-byte frames at the port's line rate].
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
 
@@ -165,7 +167,7 @@ pub struct Common {
     /// Arguments for DPDK's EAL, separated by spaces: "-l 2 --huge-dir /mnt/huge" [dpdk: ports only].
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Ports")]
     pub eal: Option<String>,
-    /// Most frames to take from a queue at once, 1 to 64 [dpdk: ports only; default: 64].
+    /// Maximum number of frames to take from a queue at once, 1 to 64 [dpdk: ports only; default: 64].
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = "Ports")]
     pub burst: Option<u16>,
     /// Network namespace of the ports, as `ip netns list` shows it [default: the current one].

@@ -29,7 +29,7 @@ pub enum Tune {
     /// Compares the host's present settings with those that were applied, or with a profile. Exit status 1 if a setting
     /// differs.
     ///
-    /// The comparison with a profile needs no root, and the profile need not be applied.
+    /// The comparison with a profile needs no root privilege, and works whether or not the profile is applied.
     Verify(Verify),
     /// Recommends the profile that suits this host, with the reasons.
     Recommend(RecommendArgs),
@@ -50,8 +50,9 @@ pub enum Tune {
     /// Removes what `apus tune enable` installed. Applied settings stay applied until `apus tune rollback`.
     Disable {
         /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a
-        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below
-        /// this folder are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads
+        /// and changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
+        /// threads).
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
     },
@@ -59,8 +60,9 @@ pub enum Tune {
     #[command(hide = true)]
     Hold {
         /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a
-        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below
-        /// this folder are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads
+        /// and changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
+        /// threads).
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
         /// Exit latency to request, in us.
@@ -75,8 +77,8 @@ pub enum Tune {
 #[derive(Args, Clone, Debug)]
 pub struct Target {
     /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
-    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
+    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
@@ -164,13 +166,13 @@ pub struct Rollback {
     /// Number of the transaction, as `apus tune status` shows it [default: all, the newest first].
     pub transaction: Option<u32>,
     /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
-    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
+    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Roll back only abandoned transactions: those whose apply was cut short, and those whose apus process has
-    /// ended without rolling them back: `apus tune follow`, or the background process that `apus tune apply` starts
-    /// with --for or --while-pid.
+    /// Roll back only abandoned transactions: those whose `apply` was interrupted, and those whose owner ended without
+    /// rolling them back. The owner is `apus tune follow`, or the background process of `apus tune apply --for` or
+    /// `--while-pid`.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
     /// Also roll back settings that someone else has changed since Apus set them.
@@ -233,8 +235,8 @@ pub struct Follow {
 #[derive(Args, Debug)]
 pub struct Show {
     /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
-    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
+    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-status/1).
@@ -246,8 +248,8 @@ pub struct Show {
 #[derive(Args, Debug)]
 pub struct RecommendArgs {
     /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
-    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
+    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-recommend/1).
@@ -263,7 +265,8 @@ pub struct Export {
     /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// Tool to convert the profile for: tuned, systemd, cmdline, openshift, openshift-tuned or ansible.
+    /// What to convert the profile into: tuned (a profile), systemd (a unit), cmdline (kernel arguments), openshift (a
+    /// PerformanceProfile), openshift-tuned (a Tuned object) or ansible (a playbook).
     #[arg(long, value_name = "ENGINE")]
     pub format: Format,
     /// Write the files to the folder DIR [default: print them].
@@ -275,8 +278,8 @@ pub struct Export {
 #[derive(Args, Debug)]
 pub struct Guard {
     /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
-    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
+    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Roll back after DURATION.

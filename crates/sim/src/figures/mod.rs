@@ -238,6 +238,11 @@ pub fn ids() -> impl Iterator<Item = &'static str> {
     PLANS.iter().map(|plan| plan.id)
 }
 
+/// The identifiers of all figures, each with its title.
+pub fn titles() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PLANS.iter().map(|plan| (plan.id, plan.title))
+}
+
 impl Plan {
     fn figure(&self, seed: u64) -> Result<Figure, FigureError> {
         let Made { method, inputs, rows, plots } = (self.make)(seed, &Tuning::NONE)?;

@@ -31,10 +31,11 @@ units::named! {
     pub enum Grid {
         /// Two machines, four kinds of traffic at three loads, three goals, five seeds. Takes a few minutes.
         Quick = "quick",
-        /// Four machines, Poisson traffic at four loads, three goals, one seed: the cases of row S3 in SPEC.md.
+        /// Four machines, Poisson traffic at four loads, three goals, one seed.
         Classic = "classic",
-        /// Four machines, seven kinds of traffic at seven loads, C1 at all loads and C6 up to 10 % load, fifteen goals,
-        /// five seeds; each with and without telling `adaptive` the traffic's peak rate. Takes days, so draw a sample.
+        /// Four machines, seven kinds of traffic at seven loads, deepest idle state C1 (at all loads) or C6 (loads up
+        /// to 10 %), fifteen goals, five seeds; each with and without telling `adaptive` the traffic's peak rate. Takes
+        /// days, so draw a sample.
         Full = "full",
     }
 }

@@ -25,9 +25,9 @@ pub struct Goals {
     /// xeon-gold-6338n+x540. May be given several times [default: the machines of the grid].
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
-    /// Kind of traffic (comma-separated): poisson, constant, on-off, self-similar, slots, step or replay (a built-in
-    /// recording); FILE.toml (the traffic of a scenario); FILE.pcap or FILE.csv (your own recording). A file keeps its
-    /// own rate and ignores --load [default: the kinds of the grid].
+    /// Kind of traffic (comma-separated): poisson, constant, on-off, self-similar, slots (a burst in each 500 us slot
+    /// of a 5G cell), step or replay (a built-in recording); FILE.toml (the traffic of a scenario); FILE.pcap or
+    /// FILE.csv (your own recording). A file keeps its own rate and ignores --load [default: the kinds of the grid].
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub traffic: Vec<Pattern>,
     /// Loads (comma-separated), in percent of the packet rate that a core forwards at its base frequency, such as
@@ -42,9 +42,9 @@ pub struct Goals {
     /// [default: the states of the grid].
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
-    /// Peak packet rates to give to `adaptive`, as goal.peak does in a scenario (comma-separated): `told` (the
-    /// traffic's true peak; left out for traffic from a file), `untold` (none: `adaptive` assumes the line rate), or a
-    /// rate, such as 1Mpps [default: that of the grid].
+    /// Peak packet rate that `adaptive` knows from the start, like goal.peak in a scenario (comma-separated): `told`
+    /// (the true peak rate of the traffic; not for traffic from a file), `untold` (`adaptive` does not know it, and
+    /// assumes the line rate), or a rate, such as 1Mpps [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
     /// Rivals (comma-separated): poll, hybrid300, l3fwd-power (hybrid300 with DPDK's own frequency scaling), interrupt
@@ -74,7 +74,7 @@ pub struct Goals {
     /// List all cases, not only those that adaptive loses or misses.
     #[arg(long)]
     pub all: bool,
-    /// List all cases, with the result of each mode.
+    /// List all cases, each with the result of every mode, frequency and sleep length.
     #[arg(long)]
     pub ways: bool,
     /// Write the scenario of each run into FOLDER, for `apus sim run`.

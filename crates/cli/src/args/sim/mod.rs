@@ -5,6 +5,7 @@ mod goals;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use sim::strict::Override;
 
@@ -21,7 +22,7 @@ pub enum Sim {
     ///
     /// Exit status 1 if any scenario misses its goal.
     Compare(Compare),
-    /// Simulates a scenario once for each combination of values, on all cores.
+    /// Simulates a scenario once for each combination of values, in parallel on all cores of this host.
     ///
     /// With -o, the sweep writes one row per finished case to a CSV file. If the file exists, the command simulates
     /// only the cases that the file lacks. An empty cell means that the value is unknown. The exit status is 0 even if
@@ -29,8 +30,8 @@ pub enum Sim {
     ///
     /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: the mean and the
     /// median, each with its 95 % confidence interval. The mean's interval is by Student's t and needs at least 2
-    /// seeds; the median's is by order statistics and needs at least 6. These statistics go to FILE.seeds.csv next to FILE.csv, or to standard output without -o, and
-    /// into the plots of --report.
+    /// seeds; the median's is by order statistics and needs at least 6. With -o FILE.csv, these statistics are written
+    /// to FILE.seeds.csv, otherwise to standard output. The plots of --report show them too.
     Sweep(Sweep),
     /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the results with them.
     ///
@@ -49,9 +50,9 @@ pub enum Sim {
     /// Simulates `adaptive` and its rivals, the other modes, on the same frames, for every combination of machine,
     /// traffic, load, deepest idle state and goal. The rivals are l3fwd-power with DPDK's own frequency scaling, and
     /// poll, backoff and interrupt at the base frequency. The latter three also run at lower fixed frequencies
-    /// (--frequencies); the best of these is chosen in hindsight. The command lists every case in which `adaptive`
-    /// misses the goal while a rival meets it, or in which a rival meets the goal with less power. Exit status 1 if
-    /// there is any such case. At the end, the command counts wins, ties and losses.
+    /// (--frequencies); for each case, only the frequency that turned out best for the rival counts. The command lists
+    /// every case in which `adaptive` misses the goal while a rival meets it, or in which a rival meets the goal with
+    /// less power. Exit status 1 if there is any such case. At the end, the command counts wins, ties and losses.
     ///
     /// --grid selects what to compare: quick (72 cases; takes a few minutes), classic (48 cases, all with Poisson
     /// traffic; takes a few minutes) or full (9,240 cases; takes days, so use --sample to draw some of them). A case is
@@ -180,9 +181,8 @@ fn csv_file(text: &str) -> Result<PathBuf, String> {
 /// Arguments of `apus sim figures`.
 #[derive(Args, Debug)]
 pub struct Figures {
-    /// Figures to show: s0.4, s0.5, s0.6, s0.7, s1-idle, s1-latency, s2.4, s3.5-native, s3.5-vm, s4.1 or s4.3 [default:
-    /// all].
-    #[arg(value_name = "FIGURE", value_parser = figure)]
+    /// Figures to show [default: all].
+    #[arg(value_name = "FIGURE", value_parser = figure())]
     pub figures: Vec<&'static str>,
     /// Random seed. The same seed gives byte-identical output.
     #[arg(long, default_value_t = 1)]
@@ -198,14 +198,17 @@ pub struct Figures {
     pub output: Option<PathBuf>,
 }
 
-/// Parses the identifier of a figure.
-fn figure(text: &str) -> Result<&'static str, String> {
-    let known = || sim::figures::ids().collect::<Vec<_>>().join(", ");
-    sim::figures::ids().find(|id| *id == text).ok_or_else(|| format!("expected one of {}", known()))
+/// Parses the identifier of a figure; the help lists each with its title.
+fn figure() -> impl TypedValueParser<Value = &'static str> {
+    let known = sim::figures::titles().map(|(id, title)| PossibleValue::new(id).help(title));
+    PossibleValuesParser::new(known)
+        .try_map(|text| sim::figures::ids().find(|id| *id == text).ok_or("there is no such figure"))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
@@ -221,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_wrong_figure_is_told_the_right_ones() {
-        assert_eq!(figure("s0.4"), Ok("s0.4"));
-        assert!(figure("s0.9").unwrap_err().contains("s3.5-native"));
+        let figures = |id| crate::args::Args::try_parse_from(["apus", "sim", "figures", id]).map(|_| ());
+        assert!(figures("s0.4").is_ok());
+        assert!(figures("s0.9").unwrap_err().to_string().contains("s3.5-native"));
     }
 }
