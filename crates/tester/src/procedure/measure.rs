@@ -42,6 +42,8 @@ pub struct Bench<'m, M: Measurer + ?Sized> {
     pub anomalies: Anomalies,
     pub tester: TesterSide,
     pub trials: Vec<TrialRow>,
+    /// Warnings of single tests.
+    pub notes: Vec<String>,
     sent: u64,
     unsent: u64,
 }
@@ -49,7 +51,7 @@ pub struct Bench<'m, M: Measurer + ?Sized> {
 impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
     pub fn new(measurer: &'m mut M, effort: Effort, sizes: Sizes) -> Self {
         let (anomalies, tester) = (Anomalies::default(), TesterSide::default());
-        Self { measurer, effort, sizes, anomalies, tester, trials: Vec::new(), sent: 0, unsent: 0 }
+        Self { measurer, effort, sizes, anomalies, tester, trials: Vec::new(), notes: Vec::new(), sent: 0, unsent: 0 }
     }
 
     /// An offer at a constant rate.
@@ -107,7 +109,9 @@ impl<'m, M: Measurer + ?Sized> Bench<'m, M> {
 
     /// Problems of the trials so far, each with its remedy.
     pub fn warnings(&self) -> Vec<String> {
-        warnings(&self.anomalies, &self.tester, self.sent, self.unsent)
+        let mut found = warnings(&self.anomalies, &self.tester, self.sent, self.unsent);
+        found.extend(self.notes.iter().cloned());
+        found
     }
 }
 

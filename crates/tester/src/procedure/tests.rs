@@ -116,7 +116,7 @@ fn what_cannot_be_claimed_is_refused() {
     let result = measure(&mut device, &plan(&Test::ALL, Effort { streams: 2, ..Effort::FULL }));
     let size = &result.sizes[0];
     assert!(size.at_least && size.throughput_pps.value.as_ref().unwrap().median == 2_000.0);
-    assert!(size.back_to_back.unknown_because.as_ref().unwrap().contains("no burst fills a buffer"));
+    assert!(size.back_to_back.unknown_because.as_ref().unwrap().contains("no burst can fill a buffer"));
     assert!(size.recovery_ns.unknown_because.as_ref().unwrap().contains("cannot be overloaded"));
     assert!(!result.conforms && result.deviations[0].contains("2 streams"), "{:?}", result.deviations);
     // Too few frames for a 99.9th percentile.
@@ -131,12 +131,23 @@ fn what_cannot_be_claimed_is_refused() {
     let result = measure(&mut device, &plan(&Test::ALL, Effort::QUICK));
     let size = &result.sizes[0];
     assert!(size.throughput_pps.unknown_because.as_ref().unwrap().contains("no rate passed"));
-    assert!(size.warnings[0].contains("loops"), "{:?}", size.warnings);
+    assert!(size.warnings[0].contains("sends them back"), "{:?}", size.warnings);
+}
+
+#[test]
+fn losses_of_latency_streams_are_told() {
+    // The 100,000th frame of a trial: in a stream of 120 s, but in no trial of 60 s.
+    let mut device = Simulated { each: 100_000, tamper: Tamper::Loop, ..Simulated::new(5) };
+    let result = measure(&mut device, &plan(&[Test::Latency], Effort { streams: 2, ..Effort::FULL }));
+    let size = &result.sizes[0];
+    assert!(size.throughput_pps.value.as_ref().unwrap().median > 900.0);
+    let told = size.warnings.iter().find(|warning| warning.contains("latency streams lost"));
+    assert!(told.unwrap().starts_with("2 of the 2 latency streams lost frames, 2 of 2"), "{:?}", size.warnings);
 }
 
 #[test]
 fn what_comes_back_wrongly_is_named_and_is_no_throughput() {
-    for (tamper, word) in [(Tamper::Reorder, "reorders"), (Tamper::Corrupt, "corrupts"), (Tamper::Loop, "loops")] {
+    for (tamper, word) in [(Tamper::Reorder, "reorders"), (Tamper::Corrupt, "corrupts"), (Tamper::Loop, "sends them back")] {
         let mut device = Simulated { each: 50, tamper, ..Simulated::new(4) };
         let result = measure(&mut device, &plan(&[Test::Throughput], Effort::QUICK));
         let size = &result.sizes[0];

@@ -20,10 +20,15 @@ pub fn latency<M: Measurer + ?Sized>(
     let offer = Offer { latency_from: effort.stream / 2, ..bench.constant(rate_pps, effort.stream) };
     let mut all = Histogram::new();
     let [mut tagged, mut mean, mut typical, mut worst, mut pdv] = [const { Vec::new() }; 5];
-    let mut lost = 0;
+    let (mut lost, mut unsent, mut due) = (0, 0, 0);
+    let [mut losing, mut unfinished] = [0; 2];
     for _ in 0..effort.streams {
         let seen = bench.run(Test::Latency, &offer)?;
         lost += seen.outcome.lost;
+        unsent += seen.outcome.unsent;
+        due += seen.outcome.sent + seen.outcome.unsent;
+        losing += u32::from(seen.outcome.lost > 0);
+        unfinished += u32::from(seen.outcome.unsent > 0);
         all.add(&seen.latency);
         tagged.extend(seen.tagged.map(|latency: Nanos| latency.as_nanos() as f64));
         mean.extend(seen.latency.mean_ns());
@@ -32,6 +37,20 @@ pub fn latency<M: Measurer + ?Sized>(
             worst.push(high);
             pdv.extend(seen.latency.min_ns().map(|min| high - min as f64));
         }
+    }
+    let streams = effort.streams;
+    if losing > 0 {
+        bench.notes.push(format!(
+            "{losing} of the {streams} latency streams lost frames, {lost} of {due} in all: the device does not hold \
+             the throughput for {}; the latencies are those of the other frames",
+            effort.stream
+        ));
+    }
+    if unfinished > 0 {
+        bench.notes.push(format!(
+            "in {unfinished} of the {streams} latency streams the tester did not send all frames, {unsent} of {due} in \
+             all: it was late by more than it may be"
+        ));
     }
     let Some(mean) = Repeated::of(&mean) else {
         return Ok(Err("no frame came back in the streams".into()));

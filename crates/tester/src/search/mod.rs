@@ -12,9 +12,10 @@
 //! | [`BurstSearch`] | the longest burst without loss | RFC 9004, 5.3 |
 //! | [`mlr::MlrSearch`] | bounds and conditional throughput for several goals | RFC 9971 |
 //!
-//! [`WarmedUp`] runs a warm-up trial before the search, and ignores its outcome.
+//! [`Climb`] finds what the tester can send. [`WarmedUp`] runs a warm-up trial before the search, and ignores its outcome.
 
 mod burst;
+mod climb;
 #[cfg(test)]
 pub(crate) mod devices;
 mod loss_free;
@@ -23,6 +24,7 @@ mod stepped;
 mod warm;
 
 pub use burst::{BurstBounds, BurstSearch};
+pub use climb::Climb;
 pub use loss_free::{BinarySearch, End, Found, SearchConfig, SearchTrial};
 pub use stepped::{LossCurve, LossPoint, StepDown};
 pub use warm::WarmedUp;

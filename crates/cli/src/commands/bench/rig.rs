@@ -15,6 +15,7 @@ use tester::frame::{Encapsulation, LOCAL_EXPERIMENTAL, Layout};
 use tester::host::Reading;
 use tester::procedure::{Measurer, Observed, Offer, Phase, Setup};
 use tester::schedule::Schedule;
+use tester::search::Climb;
 use tester::sizes::Sizes;
 use tester::trial::{Lane, Port, Trial, TrialConfig, run_lanes};
 use units::{BitRate, Nanos, PacketRate};
@@ -33,9 +34,10 @@ const SPARE: u32 = 2048;
 const MOST_FRAMES: u64 = 100_000_000;
 /// A frame that the tester would send more than this after its scheduled time is skipped.
 const LATEST: Nanos = Nanos::from_millis(20);
-/// Rate and longest duration of the trial that shows how fast the tester can send, if the line rate is unknown.
+/// Highest rate to try, if the line rate is unknown.
 const FASTEST_PPS: u64 = 5_000_000;
-const CEILING_SPAN: Nanos = Nanos::from_millis(500);
+/// Longest duration of each trial that shows how fast the tester can send.
+const CEILING_SPAN: Nanos = Nanos::from_millis(200);
 /// Destination of a single port: dut0 of `apus lab up pair`.
 const LAB_DUT: [u8; 6] = [0x02, 0x61, 0x70, 0x75, 0x00, 0x01];
 /// Time between two looks for a signal.
@@ -231,19 +233,21 @@ impl Measurer for Rig<'_> {
         let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
         let wanted = self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS);
         let duration = span.min(CEILING_SPAN);
-        let phases = [Phase { rate_pps: wanted, duration }];
-        let config = |layout: &Layout| {
-            let config = self.config(*layout, sizes, &phases, Nanos::ZERO);
-            TrialConfig { max_lateness: Nanos::from_millis(1), ..config }
-        };
-        let configs: Vec<TrialConfig> = self.layouts.iter().map(config).collect();
-        let trials = self.run(configs, None)?;
-        let reached = trials.iter().filter_map(Trial::offered_pps).fold(f64::INFINITY, f64::min);
-        if !reached.is_finite() {
-            return Ok(0);
+        let mut climb = Climb::new(wanted);
+        while let Some(rate_pps) = climb.next_rate()
+            && !self.stopped()
+        {
+            let phases = [Phase { rate_pps, duration }];
+            let config = |layout: &Layout| {
+                let config = self.config(*layout, sizes, &phases, Nanos::ZERO);
+                TrialConfig { max_lateness: Nanos::from_millis(1), ..config }
+            };
+            let configs: Vec<TrialConfig> = self.layouts.iter().map(config).collect();
+            let trials = self.run(configs, None)?;
+            let sent = trials.iter().filter_map(Trial::offered_pps).fold(f64::INFINITY, f64::min);
+            climb.record(if sent.is_finite() { sent } else { 0.0 });
         }
-        // What is sent of nearly all is meant to be all.
-        Ok(if reached >= 0.999 * wanted as f64 { wanted } else { reached as u64 })
+        Ok(climb.found())
     }
 
     fn wait(&mut self, span: Nanos) {
