@@ -27,7 +27,7 @@ pub struct Advice<'a> {
 pub struct Advised<'a> {
     /// The change to make, and who makes it.
     pub step: Doing,
-    /// The findings that it fixes, the worst first. Never empty.
+    /// The findings that the step fixes, the worst first. Never empty.
     pub from: Vec<&'a Finding>,
 }
 
@@ -255,7 +255,7 @@ impl<'a> Advised<'a> {
         Gain { finding, effect: finding.effect, alike, of_this_host: largest.is_some() }
     }
 
-    /// Whether `apus tune` applies it and can roll it back.
+    /// Whether `apus tune` can apply the step and roll it back.
     pub fn is_rolled_back(&self) -> bool {
         matches!(self.step, Doing::Set(..))
     }
@@ -301,8 +301,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The costs of its findings, each once: first the cost of the worst finding of each cause, then the other costs.
-    /// So every cause is represented even if only the first costs are shown.
+    /// The costs of the findings that the step fixes, each once: first the cost of the worst finding of each cause,
+    /// then the other costs. So every cause is represented even if only the first costs are shown.
     pub fn costs(&self) -> Vec<&'a str> {
         if self.is_ask() {
             return Vec::new();
@@ -362,7 +362,7 @@ impl<'a> Caused<'a> {
         self.rules.iter().flat_map(|by_rule| by_rule.said.iter()).flat_map(|said| said.findings.iter().copied())
     }
 
-    /// The worst of its verdicts.
+    /// The worst verdict among the findings that the step fixes.
     pub fn verdict(&self) -> Option<&'a Verdict> {
         self.findings().map(|finding| &finding.judgement.verdict).max_by_key(|verdict| verdict.weight())
     }

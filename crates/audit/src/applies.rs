@@ -11,7 +11,7 @@ use crate::{Context, Skip, Workload};
 pub struct Applies {
     /// The operating system.
     pub os: Os,
-    /// The workloads to which it applies. Empty means all.
+    /// The workloads to which the rule applies. Empty means all.
     pub workloads: &'static [Workload],
     /// The CPU makers to which it applies. Empty means all.
     pub vendors: &'static [Vendor],

@@ -70,8 +70,8 @@ impl Cause {
         self.texts().1
     }
 
-    /// Whether its fix trades power, safety or a feature for latency. Such a fix waits until someone says that latency
-    /// matters ([`crate::Context::has_intent`]). Single rules can trade too: [`crate::Fix::traded`].
+    /// Whether fixing this cause trades power, safety or a feature for latency. Such a fix waits until someone says
+    /// that latency matters ([`crate::Context::has_intent`]). Single rules can trade too: [`crate::Fix::traded`].
     pub const fn trades(self) -> bool {
         matches!(
             self,

@@ -31,7 +31,7 @@ pub struct Intended<T> {
 /// How an intention is known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum How {
-    /// The user stated it.
+    /// The user stated the use.
     Given,
     /// The value was inferred from what the host shows; the text names the evidence.
     Inferred(String),

@@ -24,7 +24,7 @@ pub struct Finding {
     pub effect: Option<Nanos>,
     /// Whether the work on a packet takes longer, although no packet waits.
     pub slower: bool,
-    /// Whether a baseline accepts it.
+    /// Whether a baseline accepts the finding.
     pub accepted: bool,
 }
 
@@ -85,7 +85,7 @@ impl Finding {
         self.rule.fix.conflicts.iter().copied().chain(self.judgement.against)
     }
 
-    /// The key that identifies it across audits: rule and subject, as in a line of a baseline.
+    /// The key that identifies the finding across audits: rule and subject, as in a line of a baseline.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
             .replace(|c: char| c == '\n' || units::acts(c), "\u{fffd}")

@@ -71,9 +71,10 @@ pub struct Judgement {
     pub evidence: Vec<Evidence>,
     /// Commands that show more, with concrete values. If empty, those of the rule.
     pub look: Vec<String>,
-    /// Commands that fix it now, with concrete values. If empty, those of the rule.
+    /// Commands that fix the problem until the next boot, with concrete values. If empty, the commands of the rule
+    /// apply.
     pub now: Vec<String>,
-    /// Settings that fix it permanently, with concrete values. If empty, those of the rule.
+    /// Settings that fix the problem permanently, with concrete values. If empty, the settings of the rule apply.
     pub for_good: Vec<String>,
     /// The effect on one packet on this host. `None` means that of the rule.
     pub effect: Option<Effect>,
@@ -109,7 +110,7 @@ impl Judgement {
         Self::disagree_for(Subject::Host, found)
     }
 
-    /// The subject is as it should be.
+    /// The subject has no problem.
     pub fn pass_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Pass, subject, found)
     }
@@ -243,7 +244,7 @@ impl Judgement {
         self
     }
 
-    /// Returns it as the only judgement of its rule.
+    /// Returns this judgement as the only one of the rule.
     pub fn alone(self) -> Judged {
         Ok(vec![self])
     }

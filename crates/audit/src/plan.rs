@@ -30,7 +30,7 @@ pub struct Plan<'a> {
 pub struct Planned<'a, T> {
     /// The setting or kernel parameter to change.
     pub what: T,
-    /// The findings that require it. Never empty.
+    /// The findings that require the operation. Never empty.
     pub from: Vec<&'a Finding>,
 }
 

@@ -10,12 +10,12 @@ use crate::{Applies, Cause, Context, Judged};
 pub struct Rule {
     /// A stable name of the form `group-prefix.words`: `cmd.isolcpus`.
     pub id: &'static str,
-    /// The root cause of its findings. Other rules may share it.
+    /// The root cause of the rule's findings. Other rules may have the same.
     pub cause: Cause,
     /// What should hold, in a few words: "Application CPUs are outside the scheduler's domains".
     pub title: &'static str,
-    /// The hosts to which it applies. For all others the verdict is [`crate::Verdict::NotApplicable`], and the judge is
-    /// not called.
+    /// The hosts to which the rule applies. For all others the verdict is [`crate::Verdict::NotApplicable`], and the
+    /// judge is not called.
     pub applies: Applies,
     /// Checks the facts. Returns one judgement per subject, or [`crate::Skip`] if there is nothing to judge.
     pub judge: fn(&Facts, &Context) -> Judged,
@@ -23,7 +23,7 @@ pub struct Rule {
     pub why: &'static str,
     /// How much delay the mechanism adds.
     pub magnitude: Magnitude,
-    /// How to fix it.
+    /// How to fix what the rule finds.
     pub fix: Fix,
     /// What the fix costs and risks: power, throughput, safety, other users of the host.
     pub cost: &'static str,
@@ -35,7 +35,7 @@ pub struct Rule {
 /// much longer slower work takes ([`Slower`](Self::Slower)) cannot be read from any setting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
-    /// No document gives its size, or it has no size in time.
+    /// No document states how large the delay is, or the effect is not a delay.
     Unsized,
     /// No packet waits, but the work on each packet takes longer: a lower frequency, a cache miss, a slower clock.
     Slower,
@@ -76,7 +76,7 @@ impl Magnitude {
         Self { text, effect: Effect::Slower, source }
     }
 
-    /// No document gives its size, or it has no size in time.
+    /// No document states how large the delay is, or the effect is not a delay.
     pub const fn untimed(text: &'static str, source: &'static str) -> Self {
         Self { text, effect: Effect::Unsized, source }
     }
@@ -106,8 +106,8 @@ pub struct Fix {
     pub reboot: bool,
     /// Whether a person must decide or check something, so that `apus audit --fix` must not write it.
     pub decision: bool,
-    /// Whether it trades power, safety or a feature for latency. Such a fix is among the first things to do only if the
-    /// host's purpose is known ([`Context::has_intent`]). If a cause always trades, see [`Cause::trades`].
+    /// Whether the fix trades power, safety or a feature for latency. Such a fix is among the first things to do only
+    /// if the host's purpose is known ([`Context::has_intent`]). If a cause always trades, see [`Cause::trades`].
     pub trade: bool,
     /// Sources, or rules by their id, that recommend the opposite. Empty for most fixes.
     pub conflicts: &'static [&'static str],

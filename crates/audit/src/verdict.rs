@@ -6,7 +6,7 @@ units::named! {
     /// A verdict. Unknown is neither good nor bad.
     #[derive(Clone, PartialEq, Eq, Hash, Debug)]
     pub enum Verdict {
-        /// The subject is as it should be.
+        /// The subject has no problem.
         Pass = "pass",
         /// The subject has a cost, or may have one.
         Warn = "warn",

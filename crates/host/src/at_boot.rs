@@ -64,7 +64,7 @@ impl AtBoot {
         )
     }
 
-    /// Writes the unit and its link, if they are missing or different.
+    /// Writes the unit file and the symbolic link that enables it, unless both already exist with the right content.
     pub fn enable(&self, access: &Access) -> Result<Changed, Error> {
         if !access.exists(FOLDER) {
             let why = format!("{} does not exist: this host has no systemd", access.show(FOLDER));

@@ -23,13 +23,14 @@ const FORMAT: u64 = 1 | 2 | 8;
 pub struct Counts {
     /// Branches that were retired.
     pub branches: u64,
-    /// Those that were predicted wrongly.
+    /// Branches that were predicted wrongly.
     pub misses: u64,
     /// Cycles in which the CPU was not halted. `None` if the processor cannot count them too.
     pub cycles: Option<u64>,
     /// Time for which the counters were requested.
     pub enabled: Nanos,
-    /// The part of it in which they were running.
+    /// Time for which the counters were running. It is shorter than the time since they were opened if perf shares them
+    /// with other users.
     pub counted: Nanos,
 }
 
@@ -43,7 +44,8 @@ pub struct BranchCounters {
 }
 
 impl BranchCounters {
-    /// Opens them. Needs CAP_PERFMON, or root. `NotFound` if the processor has none, as in most virtual machines.
+    /// Opens the counters of a CPU. Needs CAP_PERFMON, or root. `NotFound` if the processor has none, as in most
+    /// virtual machines.
     pub fn open(cpu: u32) -> io::Result<Self> {
         let leader = sys::open_in(HARDWARE, BRANCHES, cpu, None, FORMAT)?;
         let mut members = vec![sys::open_in(HARDWARE, MISSES, cpu, Some(&leader), FORMAT)?];
@@ -54,7 +56,7 @@ impl BranchCounters {
         Ok(Self { leader, _members: members, has_cycles })
     }
 
-    /// Reads them.
+    /// Reads the counters.
     pub fn read(&self) -> io::Result<Counts> {
         let mut octets = [0; 6 * 8];
         let length = rustix::io::read(&self.leader, &mut octets)?;

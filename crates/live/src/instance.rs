@@ -89,7 +89,7 @@ pub struct Outcome {
 /// The reason why an instance ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// The user asked for it: a termination signal arrived, or the program called [`Instance::finish`].
+    /// The user asked the instance to stop: a termination signal arrived, or the program called [`Instance::finish`].
     Asked,
     /// The requested duration was over.
     Duration,

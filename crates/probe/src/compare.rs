@@ -26,7 +26,7 @@ const SEED: u64 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TermComparison {
-    /// The probe that measured it.
+    /// The probe that measured the term.
     pub probe: Name,
     /// Variant of the probe.
     pub variant: String,

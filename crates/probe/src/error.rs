@@ -8,7 +8,7 @@ pub enum Error {
     /// The host, the kernel or a permission lacks something.
     #[error("cannot {what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, as it follows "cannot": "measure on CPU 3".
+        /// What was tried, worded to follow "cannot", such as "measure on CPU 3".
         what: String,
         /// The reason.
         why: String,
@@ -20,7 +20,7 @@ pub enum Error {
     Invalid {
         /// What is wrong, with its place.
         what: String,
-        /// What is wrong with it, and what is expected.
+        /// What is wrong with the value, and what is expected.
         why: String,
     },
     /// An error of a thread's placement, a socket or the lab.

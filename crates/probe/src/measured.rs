@@ -17,7 +17,7 @@ use crate::record::Recorder;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// The probe that measured it.
+    /// The probe that measured this result.
     pub probe: Name,
     /// Variant of the probe, such as `clock_nanosleep`.
     pub variant: String,
@@ -89,9 +89,9 @@ pub struct Overhead {
     pub what: String,
     /// Median cost.
     pub median_ns: u64,
-    /// Whether every sample includes it.
+    /// Whether every sample includes this cost.
     pub in_samples: bool,
-    /// Number of times that it was measured.
+    /// Number of times that the cost was measured.
     pub n: u64,
 }
 
@@ -220,7 +220,7 @@ pub struct Exceeded {
     pub threshold_ns: u64,
     /// The sample.
     pub sample_ns: u64,
-    /// When it began, from the start of the run.
+    /// Time from the start of the run to the beginning of the event.
     pub at_ns: u64,
     /// What happened during the sample, in words.
     pub explained: String,

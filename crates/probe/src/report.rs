@@ -25,7 +25,7 @@ const LINES: usize = 8;
 pub struct Set<'a> {
     /// Name of the set; empty if there is only one.
     pub name: &'a str,
-    /// The host on which it was measured.
+    /// The host on which the set was measured.
     pub host: &'a HostState,
     /// The measurements of the set.
     pub measured: &'a [Measured],

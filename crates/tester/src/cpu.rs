@@ -29,9 +29,9 @@ pub struct ThreadCpu {
     pub cpu: Nanos,
     /// Time in which the thread was ready to run and waited for a CPU.
     pub run_delay: Nanos,
-    /// Context switches because it blocked; each is followed by a wake-up.
+    /// Number of context switches because the thread blocked; a wake-up follows each.
     pub voluntary_switches: u64,
-    /// Context switches because it was preempted.
+    /// Number of context switches because the thread was preempted.
     pub involuntary_switches: u64,
 }
 

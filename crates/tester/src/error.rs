@@ -27,7 +27,7 @@ pub enum Error {
     Malformed {
         /// Path of the file.
         path: PathBuf,
-        /// Where it is wrong, and what is expected.
+        /// Where the value is wrong, and what is expected.
         why: String,
     },
     /// A capture that cannot be read.

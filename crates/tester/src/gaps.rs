@@ -16,7 +16,7 @@ use crate::ledger::{Fate, HIGHEST_LATENCY_NS, Ledger};
 pub struct Gap {
     /// Last time that the loop was seen running.
     pub start: Instant<Monotonic>,
-    /// First time that it ran again.
+    /// Time at which the thread ran again.
     pub end: Instant<Monotonic>,
 }
 
@@ -191,7 +191,7 @@ pub struct Second {
     pub second: u64,
     /// Frames that were due.
     pub frames: u64,
-    /// Those that did not come back.
+    /// Number of frames that did not come back.
     pub lost: u64,
     /// The longest latency; `None` if no frame came back.
     pub longest: Option<Nanos>,

@@ -11,7 +11,7 @@ const MISSING: u32 = u32::MAX;
 /// What happened to one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Received this long after its due send time.
+    /// The frame was received this long after the time at which it was due to be sent.
     Received(Nanos),
     /// Received, but more than [`HIGHEST_LATENCY_NS`] after its due send time.
     ReceivedTooLate,

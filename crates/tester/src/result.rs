@@ -30,7 +30,7 @@ pub struct Document {
     /// `apus.bench/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The host on which it was measured.
+    /// The host on which the result was measured.
     pub host: HostState,
     /// What was measured.
     pub result: Measured,
@@ -94,7 +94,7 @@ pub struct LatencyResult {
     /// Energy during the measurement.
     #[serde(default)]
     pub energy: Energy,
-    /// The goal and whether it was met; null if none was set.
+    /// The goal, and whether it was met; null without a goal.
     pub goal: Option<GoalVerdict>,
 }
 

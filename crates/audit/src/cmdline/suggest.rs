@@ -18,7 +18,7 @@ pub struct Suggestion {
 /// One parameter of a suggested line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suggested {
-    /// The parameter as it is written on the line; `hugepagesz=1G hugepages=16` belong together.
+    /// The parameter as written on the kernel command line; `hugepagesz=1G hugepages=16` belong together.
     pub parameter: String,
     /// What the parameter is for, and what it costs.
     pub why: &'static str,

@@ -16,7 +16,7 @@ pub struct Known {
     pub name: &'static str,
     /// The values that are allowed after `=`.
     pub values: Values,
-    /// Whether it may be given more than once, each time with a meaning.
+    /// Whether the parameter may be given more than once, and each occurrence takes effect.
     pub repeats: bool,
 }
 

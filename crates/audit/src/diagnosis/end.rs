@@ -116,11 +116,11 @@ pub struct QueueShare {
 pub struct Hog {
     /// Name and number of the thread.
     pub name: String,
-    /// The CPU on which it last ran.
+    /// The CPU on which the thread last ran.
     pub cpu: u32,
     /// Share of a CPU.
     pub share: f64,
-    /// Its priority.
+    /// Real-time priority of the thread, 1 to 99.
     pub priority: u32,
 }
 

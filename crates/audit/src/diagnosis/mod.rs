@@ -130,7 +130,7 @@ pub struct Suspect {
     pub rule: &'static str,
     /// What the rule found.
     pub found: String,
-    /// Delay that it can add to a packet. `None` if the rule has no figure.
+    /// Delay that the finding can add to a packet. `None` if the rule states no delay.
     pub adds: Option<Nanos>,
 }
 

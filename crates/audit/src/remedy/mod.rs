@@ -137,7 +137,7 @@ impl Remedy {
         })
     }
 
-    /// The words that it adds to the kernel's command line.
+    /// The words that the remedy adds to the kernel command line.
     pub fn adds(&self) -> impl Iterator<Item = &Parameter> {
         self.persistent.iter().flat_map(|step| match &step.action {
             Action::Arguments { add, .. } => add.as_slice(),
@@ -145,7 +145,7 @@ impl Remedy {
         })
     }
 
-    /// The words that it removes from the kernel's command line.
+    /// The words that the remedy removes from the kernel command line.
     pub fn removes(&self) -> impl Iterator<Item = &Parameter> {
         self.persistent.iter().flat_map(|step| match &step.action {
             Action::Arguments { remove, .. } => remove.as_slice(),
@@ -183,7 +183,7 @@ impl Step {
 }
 
 impl Step {
-    /// Does it say that there is nothing to do here?
+    /// Whether there is nothing to do on this host.
     pub fn is_nothing(&self) -> bool {
         matches!(&self.action, Action::Advise(text) if text.starts_with("nothing"))
     }

@@ -141,7 +141,7 @@ pub struct Bed {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's port")]
     pub zero_copy: ZeroCopy,
-    /// Descriptors in each ring, a power of two.
+    /// Number of descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's port")]
     pub ring: u32,
     /// Frames to take from the kernel: all, ethertype=0x88b5 or udp=7-9 [default: ethertype=0x88b5; with --udp or

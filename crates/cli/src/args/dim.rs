@@ -14,8 +14,8 @@ pub enum Dim {
     /// The file is CSV with a header; its columns may be in any order. A network queue needs the columns apply,
     /// time_ns, events, packets and bytes; RDMA needs apply, time_ns and completions.
     ///
-    /// Each row is a call of DIM at time_ns. In the column apply, `reset` starts a new instance of DIM; 1 means that by
-    /// this call the driver had programmed the profile that DIM chose last, and 0 that it had not. A new instance
+    /// Each row is a call of DIM at time_ns. In the column apply, `reset` starts a new instance of DIM, 1 means that
+    /// the driver has programmed the profile that DIM chose last, and 0 that it has not done so yet. A new instance
     /// starts at the profile of the column profile_ix, or at profile 0 if the file has no such column. If a call ends a
     /// measuring window, DIM reads the clock once more to begin the next window; the optional column restart_time_ns
     /// holds that reading [default: time_ns]. A column named `run` is allowed, and ignored.

@@ -177,7 +177,7 @@ pub struct Ports {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Tester's ports")]
     pub zero_copy: ZeroCopy,
-    /// Descriptors in each ring, a power of two.
+    /// Number of descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's ports")]
     pub ring: u32,
 

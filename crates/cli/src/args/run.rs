@@ -141,7 +141,7 @@ pub struct Common {
     /// Whether the driver receives directly into Apus's memory.
     #[arg(long, value_parser = one_of::<ZeroCopy>(), default_value_t = ZeroCopy::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopy,
-    /// Descriptors in each ring, a power of two.
+    /// Number of descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
     /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time. Apus warns if the driver
@@ -149,16 +149,16 @@ pub struct Common {
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
     /// Defer the queues' interrupts during the run. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its
-    /// gro_flush_timeout: `2,200us` (COUNT 2, TIMEOUT 200us) means 2 empty polls, then a timer of 200 us [default: keep
-    /// the interface's setting].
+    /// gro_flush_timeout. With `2,200us`, the kernel polls the queue every 200 us while frames come, and enables its
+    /// interrupt again after 2 polls in a row that found none [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
     /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
-    /// Memory for each frame in bytes, a power of two from 2048 to 65536, of which 256 stay free in front of the frame.
-    /// Above 4096, AF_XDP needs Linux 6.6 [default: what the largest MTU of the ports needs, from 2048 to 16384; at least
-    /// 4096 with a dpdk: port].
+    /// Memory for each frame in bytes, a power of two from 2048 to 65536; 256 of them stay free in front of the frame.
+    /// Above 4096, AF_XDP needs Linux 6.6 [default: what the largest MTU of the ports needs, from 2048 to 16384; at
+    /// least 4096 with a dpdk: port].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.

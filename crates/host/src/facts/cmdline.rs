@@ -11,7 +11,7 @@ use super::{CpuSet, CpuSetError};
 pub struct CommandLine {
     /// The text as it was read, without the final newline.
     pub raw: String,
-    /// The words before `--`. Words after it belong to the init process.
+    /// The words before `--`. Words after `--` are passed to the init process.
     pub parameters: Vec<Parameter>,
 }
 

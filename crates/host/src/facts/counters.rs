@@ -6,7 +6,7 @@ use units::Nanos;
 
 use super::Fact;
 
-/// All counters at one time. The difference to an earlier reading has the same type.
+/// All counters at one time, or their increase between two readings.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Counters {
     /// Interrupts per source and CPU, from `/proc/interrupts`.
@@ -125,7 +125,8 @@ pub struct Softirqs {
     /// Time in softirqs of all kinds, from `/proc/stat`, at the resolution of USER_HZ. Without
     /// CONFIG_IRQ_TIME_ACCOUNTING, the kernel estimates it at its timer's ticks.
     pub time: Nanos,
-    /// How often it ran the softirq in which packets are received, from `/proc/softirqs`. `None` if unknown.
+    /// Number of times that the CPU ran NET_RX, the softirq that receives packets, from `/proc/softirqs`. `None` if
+    /// unknown.
     pub net_rx: Option<u64>,
 }
 

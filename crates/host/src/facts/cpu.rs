@@ -32,7 +32,7 @@ pub struct Cpus {
     pub model: Fact<u32>,
     /// The stepping: the revision of the CPU model.
     pub stepping: Fact<u32>,
-    /// The model name, for people.
+    /// The model name, such as `Intel(R) Xeon(R) Gold 6338N CPU @ 2.20GHz`.
     pub model_name: Fact<String>,
     /// The server generation, if family and model are known ones.
     pub generation: Fact<Generation>,
@@ -104,19 +104,20 @@ pub enum Generation {
 /// One CPU (a hardware thread).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cpu {
-    /// The number that Linux gives it.
+    /// CPU number in Linux.
     pub id: u32,
     /// Whether the CPU is online (`cpuN/online`). CPU 0 often has no such file, and then it is online.
     pub online: Fact<bool>,
     /// The CPU's socket (`topology/physical_package_id`, or /proc/cpuinfo).
     pub package: Fact<u32>,
-    /// The number of its die within the socket.
+    /// Number of the CPU's die within the socket.
     pub die: Fact<u32>,
-    /// The number of its core within the socket.
+    /// Number of the CPU's core within the socket.
     pub core: Fact<u32>,
-    /// The hardware threads of its core, including itself (`topology/thread_siblings_list` or /proc/cpuinfo).
+    /// The hardware threads of the CPU's core, the CPU itself included (`topology/thread_siblings_list` or
+    /// /proc/cpuinfo).
     pub siblings: Fact<CpuSet>,
-    /// The CPUs that share its last-level cache (`cache/index3/shared_cpu_list`).
+    /// The CPUs that share a last-level cache with this CPU (`cache/index3/shared_cpu_list`).
     pub l3: Fact<CpuSet>,
     /// The CPU's microcode revision (/proc/cpuinfo).
     pub microcode: Fact<u64>,

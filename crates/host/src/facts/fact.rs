@@ -43,17 +43,19 @@ impl From<&str> for Source {
 /// Why a fact has no value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Why {
-    /// The host does not have it. Only this reason is knowledge: the reader looked, and found nothing there.
+    /// The host does not have the thing that the fact is about. Unlike the other reasons, this one is certain: the
+    /// reader looked, and found nothing.
     Absent,
-    /// The host may have it, but this user may not read it.
+    /// The user may not read the source.
     NotPermitted,
-    /// The recording does not contain it. This says nothing about the host.
+    /// The recording does not contain the source. Whether the host has it is unknown.
     NotRecorded,
-    /// Reading it disturbs the host (reading a model-specific register interrupts its CPU), and nobody requested it.
+    /// Reading the source disturbs the host (reading a model-specific register interrupts a CPU), and the user did not
+    /// request it.
     NotAsked,
     /// The source was read, but its text makes no sense. The text here says what was found.
     Malformed(Box<str>),
-    /// The host answered that it cannot tell. The text is its answer.
+    /// The host answered that it does not support the query. The text is the answer.
     Unsupported(Box<str>),
 }
 
@@ -70,7 +72,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// One fact about a host, or the reason why it is not known; always with its source.
+/// One fact about a host, or the reason why it is unknown. Both come with the source that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact<T> {
     /// The fact is known.
@@ -159,17 +161,17 @@ impl<T> Fact<T> {
         matches!(self, Self::Known { .. })
     }
 
-    /// Whether the host certainly does not have it.
+    /// Whether the host certainly lacks the thing that the fact is about.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing { why: Why::Absent, .. })
     }
 
-    /// Whether it is unknown if the host has the thing, or which value it has.
+    /// Whether the fact is unknown: neither known nor certainly absent.
     pub fn is_unknown(&self) -> bool {
         !self.is_known() && !self.is_absent()
     }
 
-    /// Whether the host has it. `None` if that is not known.
+    /// Whether the host has the thing that the fact is about. `None` if that is unknown.
     pub fn is_present(&self) -> Option<bool> {
         match self {
             Self::Known { .. } => Some(true),
@@ -227,8 +229,8 @@ impl<T> Fact<T> {
         }
     }
 
-    /// This fact if it is known, or else the other one. If both are missing, the one with the more informative reason
-    /// (not permitted before absent, absent before not recorded).
+    /// This fact if it is known, or else the other one. If both are missing, returns the one with the more informative
+    /// reason (not permitted before absent, absent before not recorded).
     pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
         let Self::Missing { why, .. } = &self else { return self };
         let mine = weight(why);

@@ -83,7 +83,7 @@ pub struct BsdInterrupt {
 pub struct BsdThread {
     /// Name of the thread, for example `intr{irq293: ixl1:q2}`.
     pub name: String,
-    /// The CPU on which it runs.
+    /// The CPU on which the thread runs.
     pub cpu: Option<u32>,
     /// Share of one CPU, in hundredths of a percent (50.98 % is 5098).
     pub cpu_permyriad: u32,

@@ -1,11 +1,11 @@
-//! Interrupts: the CPUs to which they may go, and those to which they do go.
+//! Interrupts: the CPUs that may serve each, and the CPUs that do.
 
 use super::{CpuSet, Fact};
 
 /// The host's interrupts. Their counts are in [`super::Counters::interrupts`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Irqs {
-    /// The CPUs to which new interrupts may go (`/proc/irq/default_smp_affinity`).
+    /// The CPUs that may serve newly requested interrupts (`/proc/irq/default_smp_affinity`).
     pub default_affinity: Fact<CpuSet>,
     /// Each device interrupt, by number. Known and empty if there are none.
     pub list: Fact<Vec<Irq>>,
@@ -33,15 +33,16 @@ pub struct Irq {
     pub chip: Fact<String>,
     /// Names under which drivers registered the interrupt: `ens1f0-TxRx-3`, `nvme0q1`. Several names if it is shared.
     pub actions: Fact<Vec<String>>,
-    /// The CPUs to which it may go (`smp_affinity_list`).
+    /// The CPUs that may serve the interrupt (`smp_affinity_list`).
     pub affinity: Fact<CpuSet>,
-    /// The CPUs to which it goes (`effective_affinity_list`).
+    /// The CPUs that serve the interrupt (`effective_affinity_list`).
     pub effective: Fact<CpuSet>,
-    /// The NUMA node of its device (`node`). Known and `None` if the kernel says -1.
+    /// NUMA node of the device that raises the interrupt (`node`). Known and `None` if the kernel says -1.
     pub node: Fact<Option<u32>>,
-    /// The address of its PCI device, from the chip's name or the device's `msi_irqs`. `None` if it has none.
+    /// PCI address of the device that raises the interrupt, from the chip's name or the device's `msi_irqs`. `None` if
+    /// it is no PCI device.
     pub pci: Option<String>,
-    /// Whether the kernel manages its affinity, so that nobody can move it. From debugfs (`irq/irqs/N`,
+    /// Whether the kernel manages the interrupt's affinity, so that users cannot change it. From debugfs (`irq/irqs/N`,
     /// `IRQD_AFFINITY_MANAGED`), or else by users that are known to be managed.
     pub managed: Fact<bool>,
 }

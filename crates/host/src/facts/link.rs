@@ -17,7 +17,7 @@ pub struct Link {
     pub driver_version: Fact<String>,
     /// The firmware's version, as the driver reports it.
     pub firmware: Fact<String>,
-    /// The address of the PCI device under it. Absent for virtual interfaces.
+    /// PCI address of the interface's device. Absent for virtual interfaces.
     pub pci: Fact<String>,
     /// The kind of link as an ARPHRD number (`type`): 1 Ethernet, 772 loopback.
     pub kind: Fact<u32>,
@@ -56,7 +56,7 @@ pub struct Link {
     pub pause: Fact<Pause>,
     /// The driver's private flags (`ethtool --show-priv-flags`).
     pub private_flags: Fact<BTreeMap<String, bool>>,
-    /// Which timestamps it can make (`ethtool -T`).
+    /// Which timestamps the interface can take (`ethtool -T`).
     pub time_stamping: Fact<TimeStamping>,
     /// Forward error correction in use (`ethtool --show-fec`).
     pub fec: Fact<String>,
@@ -72,7 +72,8 @@ pub struct Link {
     pub rx_queues: Vec<RxQueue>,
     /// Transmit queues (`queues/tx-N`).
     pub tx_queues: Vec<TxQueue>,
-    /// The interrupts of its queues, by names that are known or from the kernel (`netdev` netlink family).
+    /// The interrupt of each queue, known from the names of the interrupts or from the kernel (`netdev` netlink
+    /// family).
     pub queue_irqs: Vec<QueueIrq>,
     /// NAPI instances (`netdev` netlink family, from Linux 6.8 on).
     pub napi: Fact<Vec<Napi>>,
@@ -85,7 +86,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether the interface has a device under it. `None` if that is not known.
+    /// Whether the interface belongs to a hardware device. `None` if that is not known.
     pub fn is_physical(&self) -> Option<bool> {
         self.pci.is_present()
     }
@@ -133,7 +134,7 @@ pub struct QueueIrq {
     pub rx: bool,
     /// Whether the queue transmits.
     pub tx: bool,
-    /// The number of its interrupt.
+    /// Number of the queue's interrupt.
     pub irq: u32,
 }
 

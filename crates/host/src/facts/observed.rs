@@ -38,7 +38,7 @@ pub struct SocketSeen {
     pub remote_port: u16,
     /// Process that has the socket open. `None` if it was not found.
     pub pid: Option<u32>,
-    /// Number of samples in which it was seen.
+    /// Number of samples that contain the socket.
     pub samples: u32,
     /// Mean number of bytes that were received but not yet read.
     pub rx_queue_mean_bytes: f64,
@@ -65,7 +65,7 @@ pub struct TcpSeen {
     pub rtt_mean_us: Option<f64>,
     /// The shortest round-trip time that the kernel has stored.
     pub min_rtt_us: Option<u64>,
-    /// The largest segment that it sends.
+    /// Maximum segment size when sending, in bytes.
     pub send_mss_bytes: Option<u64>,
     /// Segments sent, with and without data.
     pub segments_out: Option<u64>,
@@ -97,13 +97,13 @@ pub struct TcpSeen {
 pub struct QdiscSeen {
     /// Kind, such as `fq_codel`, `netem` or `tbf`.
     pub kind: String,
-    /// Packets that it passed on.
+    /// Number of packets that the queueing discipline sent.
     pub packets: Option<u64>,
-    /// Packets that it dropped.
+    /// Number of packets that the queueing discipline dropped.
     pub drops: Option<u64>,
-    /// Number of times that it delayed packets.
+    /// Number of times that the queueing discipline delayed packets.
     pub overlimits: Option<u64>,
-    /// Mean number of bytes that were queued in it.
+    /// Mean length of the queue in bytes.
     pub backlog_mean_bytes: Option<f64>,
     /// The delay that `netem` adds.
     pub netem_delay_ns: Option<u64>,
@@ -121,9 +121,9 @@ pub struct NapiSeen {
     pub interface: String,
     /// Index among the instances of the interface, from 0.
     pub place: u32,
-    /// The number of its interrupt. `None` if it has none.
+    /// Number of the interrupt that schedules the NAPI instance. `None` if there is none.
     pub irq: Option<u32>,
-    /// The number of its thread. `None` if softirqs poll it.
+    /// Number of the thread that polls the NAPI instance. `None` if softirqs do.
     pub thread: Option<u32>,
     /// Packets received.
     pub packets: u64,
@@ -135,7 +135,7 @@ pub struct NapiSeen {
     pub delay_p50_ns: Option<u64>,
     /// 99th percentile of that time. `None` with fewer than 368 measured packets.
     pub delay_p99_ns: Option<u64>,
-    /// NAPI deferral in force: its timer in ns.
+    /// Timer of the NAPI deferral in force, gro_flush_timeout, in ns.
     pub gro_flush_timeout_ns: Option<u64>,
     /// NAPI deferral in force: number of empty polls; 0 means off.
     pub defer_hard_irqs: Option<u32>,

@@ -16,19 +16,19 @@ pub struct PciDevice {
     pub device: Fact<u16>,
     /// Class, subclass and interface: `0x020000` is an Ethernet controller.
     pub class: Fact<u32>,
-    /// The driver bound to it. Absent if there is none.
+    /// The driver bound to the device. Absent if no driver is bound.
     pub driver: Fact<String>,
     /// The device's NUMA node. Known and `None` if the firmware does not report it (-1).
     pub node: Fact<Option<u32>>,
-    /// The CPUs close to it.
+    /// The CPUs on the device's NUMA node.
     pub local_cpus: Fact<CpuSet>,
     /// The current link speed, in megatransfers per second (8 GT/s = 8000).
     pub speed_mts: Fact<u32>,
-    /// The highest link speed that it supports, in megatransfers per second.
+    /// Highest link speed that the device supports, in megatransfers per second.
     pub max_speed_mts: Fact<u32>,
     /// Number of lanes that the device's link uses now.
     pub width: Fact<u32>,
-    /// The largest number of lanes that it supports.
+    /// Largest number of lanes that the device supports.
     pub max_width: Fact<u32>,
     /// Active-state power management that is enabled (Link Control, PCI Express Base Specification 7.5.3.7).
     pub aspm: Fact<Aspm>,
@@ -36,7 +36,7 @@ pub struct PciDevice {
     pub link_states: BTreeMap<String, Fact<bool>>,
     /// The largest payload in use, in bytes (Device Control, 7.5.3.4).
     pub max_payload: Fact<u32>,
-    /// The largest payload that it supports, in bytes (Device Capabilities, 7.5.3.3).
+    /// Largest payload that the device supports, in bytes (Device Capabilities, 7.5.3.3).
     pub max_payload_capable: Fact<u32>,
     /// The largest read request, in bytes.
     pub max_read_request: Fact<u32>,
@@ -48,17 +48,18 @@ pub struct PciDevice {
     pub power_control: Fact<String>,
     /// Whether the device may enter D3cold (`d3cold_allowed`).
     pub d3cold_allowed: Fact<bool>,
-    /// The numbers of its MSI and MSI-X interrupts.
+    /// Numbers of the device's MSI and MSI-X interrupts.
     pub msi_irqs: Fact<Vec<u32>>,
     /// Number of virtual functions that are enabled.
     pub sriov_numvfs: Fact<u32>,
-    /// Number of virtual functions that it supports.
+    /// Number of virtual functions that the device supports.
     pub sriov_totalvfs: Fact<u32>,
-    /// The address of its physical function. `None` if it is not a virtual function.
+    /// PCI address of the physical function to which this virtual function belongs. `None` for all other devices.
     pub physical_function: Option<String>,
-    /// The address of the port above it. `None` if there is none or it is not known.
+    /// PCI address of the bridge or root port to which the device is connected. `None` if there is none, or if it is
+    /// unknown.
     pub upstream: Option<String>,
-    /// The number of its IOMMU group.
+    /// Number of the device's IOMMU group.
     pub iommu_group: Fact<u32>,
     /// Number of corrected errors (`aer_dev_correctable`, total).
     pub aer_correctable: Fact<u64>,
@@ -91,7 +92,7 @@ impl PciDevice {
 pub struct Pci {
     /// The devices, sorted by address.
     pub devices: Fact<Vec<PciDevice>>,
-    /// The chosen one of `default performance powersave powersupersave`
+    /// The policy in force: `default`, `performance`, `powersave` or `powersupersave`
     /// (`/sys/module/pcie_aspm/parameters/policy`).
     pub aspm_policy: Fact<String>,
     /// The mapping mode of each IOMMU group (`identity`, `DMA`, `DMA-FQ`), by number.

@@ -58,9 +58,9 @@ impl Scaling {
 pub struct Uncore {
     /// Name of the uncore domain: `package_00_die_00` or `uncore00`.
     pub name: String,
-    /// The number of its socket.
+    /// Number of the domain's socket.
     pub package: Fact<u32>,
-    /// The number of its die (`domain_id` on processors with TPMI).
+    /// Number of the domain's die (`domain_id` on processors with TPMI).
     pub die: Fact<u32>,
     /// The lowest frequency allowed now.
     pub min: Fact<Hertz>,

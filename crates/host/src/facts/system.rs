@@ -19,7 +19,7 @@ pub struct Dmi {
     pub chassis_type: Fact<String>,
 }
 
-/// Services and their settings.
+/// Services that affect latency, and the contents of their configuration files.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Services {
     /// systemd units that are running, with their suffix: `irqbalance.service`.
@@ -58,9 +58,9 @@ pub struct Virtualisation {
 /// A guest on this host: a process whose threads are called `CPU N/KVM`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Guest {
-    /// The number of its process.
+    /// Number of the process that runs the guest, such as QEMU.
     pub pid: u32,
-    /// The name of its process.
+    /// Name of the process that runs the guest, such as `qemu-system-x86`.
     pub process: String,
     /// The thread of each virtual CPU, by the number of the virtual CPU.
     pub vcpus: BTreeMap<u32, u32>,

@@ -7,21 +7,21 @@ use super::{CpuSet, Fact};
 /// One thread. Names come from `comm`. Arguments are never read, because they can contain secrets.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Task {
-    /// The number of its process.
+    /// Number of the thread's process.
     pub pid: u32,
     /// The number of the thread.
     pub tid: u32,
     /// Name of the thread, at most 15 bytes (longer for kernel workers).
     pub comm: String,
-    /// The name of its process.
+    /// Name of the thread's process.
     pub process: String,
     /// Whether the thread is a kernel thread (`PF_KTHREAD`, include/linux/sched.h).
     pub kernel: bool,
     /// Whether the thread is bound to its CPU and cannot be moved (`PF_NO_SETAFFINITY`).
     pub no_setaffinity: bool,
-    /// The CPUs on which it may run (`Cpus_allowed_list` of its status).
+    /// The CPUs on which the thread may run (`Cpus_allowed_list` in `status`).
     pub affinity: Fact<CpuSet>,
-    /// The CPU on which it last ran. `None` if it is not known.
+    /// The CPU on which the thread last ran. `None` if that is unknown.
     pub last_cpu: Option<u32>,
     /// The thread's scheduling class.
     pub class: SchedClass,
@@ -31,11 +31,11 @@ pub struct Task {
     pub nice: i32,
     /// State of the thread: `R`, `S`, `D`, `I`, …
     pub state: char,
-    /// Locked memory of its process, in bytes (`VmLck`).
+    /// Locked memory of the thread's process, in bytes (`VmLck`).
     pub locked_bytes: Fact<u64>,
-    /// Memory of its process in huge pages of hugetlbfs, in bytes (`HugetlbPages`).
+    /// Memory of the thread's process in huge pages of hugetlbfs, in bytes (`HugetlbPages`).
     pub huge_bytes: Fact<u64>,
-    /// The control group of its process.
+    /// Control group of the thread's process.
     pub cgroup: Fact<String>,
 }
 
@@ -85,7 +85,7 @@ pub struct Workqueues {
     pub requested: Fact<CpuSet>,
     /// The CPUs that isolation removed from the mask (`cpumask_isolated`).
     pub isolated: Fact<CpuSet>,
-    /// Masks of unbound workqueues that have their own, such as `writeback` and `efi_runtime`.
+    /// CPU masks of the unbound workqueues that have a mask of their own, such as `writeback` and `efi_runtime`.
     pub each: BTreeMap<String, Fact<CpuSet>>,
 }
 

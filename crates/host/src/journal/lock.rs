@@ -22,9 +22,9 @@ pub struct Lock {
 /// The holder of the lock, as recorded in the lock file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// The number of its process.
+    /// Number of the process that holds the lock.
     pub pid: u32,
-    /// The command that it runs.
+    /// The command that this process runs.
     pub command: String,
 }
 

@@ -82,8 +82,8 @@ pub struct Begin {
     /// The ID of the boot in which it began (`/proc/sys/kernel/random/boot_id`). `None` if the
     /// root directory is not `/` and lacks this file.
     pub boot: Option<String>,
-    /// The network namespace in which it began (`net:[4026531840]`). `None` if the root directory is
-    /// not `/`.
+    /// The network namespace in which the transaction began (`net:[4026531840]`). `None` if the root directory is not
+    /// `/`.
     pub network: Option<String>,
     /// The cookie of that namespace. Unlike its number, it is not reused before the next boot. `None` before Linux
     /// 5.14, or if the root directory is not `/`.
@@ -101,7 +101,7 @@ pub struct Begin {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Lease {
-    /// Until a user rolls it back.
+    /// The changes stay until a user rolls them back.
     Open,
     /// As long as a process lives. The process rolls it back when it ends; if it was killed, the next transaction of
     /// any process does.

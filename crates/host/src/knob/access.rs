@@ -35,7 +35,7 @@ pub struct Access {
 pub struct Act {
     /// The kind of operation: `write`, `fsync`, `rename`, `netlink`.
     pub operation: &'static str,
-    /// The object that it changes.
+    /// The object that the operation changes.
     pub object: String,
 }
 

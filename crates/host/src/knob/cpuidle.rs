@@ -27,15 +27,15 @@ pub struct IdleState {
 /// An idle state as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Number of the state on its CPU. Higher numbers are deeper states.
+    /// Number of the state, N in `stateN`. Higher numbers are deeper states.
     pub number: u32,
     /// Name of the state: POLL, C1, C6. `None` if the driver gives none.
     pub name: Option<String>,
     /// The exit latency that the kernel assumes. `None` if the driver gives none.
     pub latency: Option<Nanos>,
-    /// Number of times that it was requested since boot.
+    /// Number of times that the kernel requested the state since boot.
     pub usage: Option<u64>,
-    /// Time since boot for which it was requested. The hardware may have spent less time in it.
+    /// Time since boot for which the kernel requested the state. The hardware may have spent less time in it.
     pub time: Option<Nanos>,
     /// Whether the state is disabled. `None` if that is not known.
     pub disabled: Option<bool>,

@@ -72,12 +72,13 @@ impl IrqAffinity {
         format!("{FOLDER}/{}/{name}", self.irq)
     }
 
-    /// The CPUs that serve it now. Empty if it is not in use; `None` if the kernel does not report it.
+    /// The CPUs that serve the interrupt now. Empty if the interrupt is not in use; `None` if the kernel does not
+    /// report the CPUs.
     pub fn effective(&self, access: &Access) -> Result<Option<CpuSet>, Error> {
         Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
     }
 
-    /// Why it cannot be moved, if the machine shows that before a write is tried. `None` otherwise.
+    /// Why the interrupt cannot be moved, if that is known before a write is tried. `None` otherwise.
     ///
     /// From Linux 6.11 on, the files of such interrupts are read-only (kernel/irq/proc.c, `register_irq_proc`). Before
     /// that, two interrupts of every PC are known by number and name: the timer (arch/x86/kernel/time.c,
@@ -98,7 +99,7 @@ impl IrqAffinity {
         Ok(read_only.then_some("it is a managed interrupt, whose CPUs its driver chooses, or a platform interrupt"))
     }
 
-    /// Whether only `cpus` serve it, or no CPU does.
+    /// Whether no CPU outside `cpus` serves the interrupt.
     pub fn is_within(&self, access: &Access, cpus: &CpuSet) -> Result<bool, Error> {
         Ok(self.effective(access)?.is_some_and(|effective| effective.is_subset(cpus)))
     }

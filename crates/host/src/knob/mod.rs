@@ -310,7 +310,7 @@ impl<P: Deref<Target: Setting>> Setting for P {
 /// How long a change lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lasts {
-    /// The kernel keeps it until the next boot.
+    /// The setting lasts until the next boot.
     UntilReboot,
     /// The change is stored on disk.
     AcrossReboots,
@@ -371,7 +371,7 @@ pub enum Restored {
     Restored,
     /// The setting already had its previous value.
     Already,
-    /// Someone else has changed it since Apus set it. That value was kept.
+    /// Someone else has changed the setting since Apus set it. Their value was kept.
     Theirs {
         /// The current value.
         now: Value,
@@ -388,10 +388,10 @@ pub enum Restored {
 /// What to do with values that someone else has set after Apus.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Theirs {
-    /// Keep them, and report them.
+    /// Keep the values that someone else has set, and report them.
     #[default]
     Keep,
-    /// Overwrite them with the previous values.
+    /// Overwrite the values that someone else has set with those from before the transaction.
     Overwrite,
 }
 

@@ -70,7 +70,7 @@ pub fn napi_queues(access: &Access, interface: &str) -> Result<Vec<u32>, Error> 
     Ok(asked(access, interface)?.instances.into_iter().map(|(queue, _)| queue).collect())
 }
 
-/// Whether the kernel lists its NAPI instances, as Linux does from 6.8 on.
+/// Whether the kernel lists NAPI instances over netlink, as Linux does from 6.8 on.
 pub fn lists_napis(access: &Access) -> bool {
     // No instance has the number 0 (include/linux/netdevice.h, MIN_NAPI_ID): a kernel that knows the request says so.
     access.is_live() && !matches!(access.nic(|client| client.napi(0)), Err(NicError::UnknownToKernel { .. }))
@@ -114,7 +114,7 @@ impl DeviceDeferral {
 struct Instances {
     /// Whether the driver says which instance belongs to which queue; if not, they are numbered.
     named: bool,
-    /// Each with its receive queue.
+    /// The NAPI instances, each with the number of its receive queue.
     instances: Vec<(u32, Instance)>,
 }
 

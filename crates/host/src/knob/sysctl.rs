@@ -28,7 +28,7 @@ impl Sysctl {
         Self { name: swapped(path) }
     }
 
-    /// The path of its file.
+    /// Path of the file below `/proc/sys` that holds the value.
     pub fn path(&self) -> String {
         format!("/proc/sys/{}", swapped(&self.name))
     }

@@ -28,7 +28,7 @@ pub struct UncoreLimits {
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreMsr {
-    /// The CPU through which it is read and written.
+    /// The CPU through which the register is read and written.
     pub cpu: u32,
 }
 

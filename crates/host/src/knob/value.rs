@@ -43,7 +43,7 @@ impl Value {
         }
     }
 
-    /// The part of it that names the fields of `other`.
+    /// This value, reduced to the fields that `other` has.
     #[must_use]
     pub fn fields_of(&self, other: &Self) -> Self {
         match (self, other) {

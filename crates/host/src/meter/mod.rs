@@ -130,13 +130,13 @@ impl Part {
 /// An energy meter of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meter {
-    /// The part whose energy it counts.
+    /// The part whose energy the meter counts.
     pub part: Part,
-    /// The interface through which it is read.
+    /// The interface through which the meter is read.
     pub by: Interface,
     /// Source of the values: a path, or the name of an event or a register.
     pub place: String,
-    /// Whether it counts energy or shows power.
+    /// Whether the meter counts energy or shows power.
     pub quantity: Quantity,
     /// Time between two updates by the hardware or the firmware; `None` if unknown.
     pub update: Option<Nanos>,

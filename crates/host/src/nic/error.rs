@@ -41,7 +41,7 @@ pub struct Said {
     pub number: i32,
     /// The kernel's or the driver's explanation (`NLMSGERR_ATTR_MSG`).
     pub message: Option<String>,
-    /// The field that it refuses (`NLMSGERR_ATTR_OFFS`), named as in [`super::Field`].
+    /// The field that the kernel refuses (`NLMSGERR_ATTR_OFFS`), named as in [`super::Field`].
     pub field: Option<String>,
     /// The required field that is missing (`NLMSGERR_ATTR_MISS_TYPE`).
     pub missing: Option<String>,

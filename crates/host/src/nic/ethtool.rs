@@ -117,7 +117,7 @@ pub struct TimeStamping {
     pub hardware_tx: bool,
     /// Whether hardware timestamps received packets.
     pub hardware_rx: bool,
-    /// Number N of its PTP clock `/dev/ptpN`. `None` if it has no clock.
+    /// Number N of the interface's PTP clock `/dev/ptpN`. `None` if it has no PTP clock.
     pub phc: Option<u32>,
 }
 

@@ -64,12 +64,12 @@ impl Interface {
         Self { name: name.into(), index }
     }
 
-    /// Its name when it was found.
+    /// Name of the interface at the time when it was found.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number. No other interface of the namespace ever gets it.
+    /// Interface index. No other interface of the namespace ever gets the same index.
     pub fn index(&self) -> u32 {
         self.index
     }

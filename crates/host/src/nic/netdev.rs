@@ -34,7 +34,7 @@ const SCOPE_QUEUE: u32 = 1;
 pub struct Napi {
     /// The number of the instance.
     pub id: u32,
-    /// Number of its interrupt. `None` if it has none, or if the driver does not report it.
+    /// Number of the instance's interrupt. `None` if it has none, or if the driver does not report it.
     pub irq: Option<u32>,
     /// ID of the kernel thread that polls it. `None` if softirqs poll it.
     pub pid: Option<u32>,

@@ -12,7 +12,7 @@ pub struct Field {
     pub(crate) attribute: u16,
     /// The attribute with the largest value that the driver accepts.
     pub(crate) most: Option<u16>,
-    /// Its size on the wire, in bytes.
+    /// Size of the number in a netlink attribute, in bytes.
     octets: usize,
 }
 
@@ -313,7 +313,7 @@ numbers! {
         rx_alloc_fail: u64 = 12,
         /// Packets that reached the device but not the kernel's stack, for any reason.
         rx_hw_drops: u64 = 13,
-        /// Those packets of `rx_hw_drops` that were lost because no descriptor was free.
+        /// Number of packets in `rx_hw_drops` that were dropped because no descriptor was free.
         rx_hw_drop_overruns: u64 = 14,
         rx_csum_complete: u64 = 15,
         rx_csum_unnecessary: u64 = 16,

@@ -26,17 +26,17 @@ const TCA_TBF_RATE64: u16 = 4;
 pub struct Qdisc {
     /// Kind, such as `fq_codel`, `netem` or `tbf`.
     pub kind: String,
-    /// Whether it is the root discipline of the interface.
+    /// Whether the queueing discipline is the root of the interface.
     pub root: bool,
-    /// Bytes that it passed on.
+    /// Number of bytes that the queueing discipline sent.
     pub bytes: Option<u64>,
-    /// Packets that it passed on.
+    /// Number of packets that the queueing discipline sent.
     pub packets: Option<u64>,
     /// Bytes that are queued in it.
     pub backlog_bytes: Option<u32>,
-    /// Packets that it dropped.
+    /// Number of packets that the queueing discipline dropped.
     pub drops: Option<u32>,
-    /// Number of times that it delayed packets.
+    /// Number of times that the queueing discipline delayed packets.
     pub overlimits: Option<u32>,
     /// Settings of `netem`: delay and jitter in nanoseconds, loss in parts per million.
     pub netem: Option<Netem>,
@@ -51,7 +51,7 @@ pub struct Netem {
     pub delay_ns: Option<u64>,
     /// Variation of the delay, in ns.
     pub jitter_ns: Option<u64>,
-    /// Share of packets that it drops, in parts per million.
+    /// Share of packets to drop (netem `loss`), in parts per million.
     pub loss_ppm: u32,
 }
 

@@ -34,11 +34,11 @@ units::named! {
 /// One socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketState {
-    /// Its protocol.
+    /// Transport protocol of the socket.
     pub transport: Transport,
     /// A number that is unique among all sockets until the next boot.
     pub cookie: u64,
-    /// Its inode, which `/proc/PID/fd` shows as `socket:[INODE]`. 0 if no process has the socket open.
+    /// Inode of the socket, which `/proc/PID/fd` shows as `socket:[INODE]`. 0 if no process has the socket open.
     pub inode: u32,
     /// Local port.
     pub local_port: u16,

@@ -10,7 +10,7 @@ pub struct Recommendation {
     pub profile: &'static str,
     /// The CPUs that the profile would treat as isolated.
     pub isolated: CpuSet,
-    /// The observations that support it, each with its file.
+    /// The observations that support the recommendation, each with the file that shows it.
     pub reasons: Vec<String>,
     /// The other profiles, each with the reason against it.
     pub others: Vec<(&'static str, String)>,

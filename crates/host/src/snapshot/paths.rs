@@ -8,7 +8,7 @@ const LIST: &str = include_str!("paths.txt");
 /// One line of the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wanted {
-    /// Whether it is in both readings.
+    /// Whether both readings of the snapshot contain the file.
     pub twice: bool,
     pub how: How,
     /// The path from the host's root. `*` stands for any part of a name, `RELEASE` for the release of the running kernel.
@@ -20,7 +20,7 @@ pub(super) struct Wanted {
 pub(super) enum How {
     /// The file is a text of some lines.
     Lines,
-    /// The file is recorded as it is, even if it is long or not text.
+    /// The file is recorded unchanged, even if it is long or binary.
     Whole,
     /// The same, of the unified hierarchy of control groups, if that is mounted.
     Unified,
@@ -30,7 +30,7 @@ pub(super) enum How {
     CpuInfo,
     /// A command line: values that can hold a secret are masked.
     CommandLine,
-    /// A boot loader's settings: its command lines alone, masked.
+    /// Settings of a boot loader. Only the kernel command lines in it are recorded, masked.
     Loader,
     /// Mounts of kinds that matter.
     Mounts,

@@ -46,11 +46,11 @@ pub struct Transaction {
     pub refused: Vec<(AnySetting, Value, String)>,
     /// Whether the transaction was completed.
     pub kept: bool,
-    /// What follows its intact records.
+    /// What follows the intact records of the journal.
     pub rest: Rest,
     /// Whether the transaction is from an earlier boot.
     pub is_past: bool,
-    /// Whether the process that it was bound to has ended.
+    /// Whether the process to which the transaction was bound has ended.
     pub lost_process: bool,
 }
 
@@ -67,7 +67,7 @@ pub enum Stands {
         /// The current value.
         now: Value,
     },
-    /// Someone else changed it.
+    /// Someone else changed the setting.
     Theirs {
         /// The current value.
         now: Value,
@@ -178,8 +178,8 @@ impl Transaction {
         self.entries.iter_mut().find(|entry| entry.intent.number == number)
     }
 
-    /// Whether nothing rolls it back automatically any more: it was not completed, or the process that it was bound to
-    /// has ended.
+    /// Whether nothing will roll the transaction back automatically: it was not completed, or the process to which it
+    /// was bound has ended.
     pub fn is_abandoned(&self) -> bool {
         !self.kept || self.lost_process
     }
@@ -197,7 +197,7 @@ impl Transaction {
         self.entries.iter().filter(|entry| entry.state != State::Undone)
     }
 
-    /// The requested changes among them, without side effects.
+    /// The changes that were requested; side effects are left out.
     pub fn wanted_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.open_entries().filter(|entry| entry.intent.along.is_none())
     }

@@ -68,7 +68,7 @@ impl Held {
         &self.applied
     }
 
-    /// Rolls it back and returns the result. `None` if nothing had been changed.
+    /// Rolls the transaction back and returns the result. `None` if nothing had been changed.
     pub fn release(mut self) -> Result<Option<RolledBack>, Error> {
         self.take_back(PATIENCE)
     }
@@ -158,7 +158,7 @@ impl Deferred {
         &self.napis
     }
 
-    /// Rolls it back and returns the result. `None` if nothing had been changed.
+    /// Rolls the transaction back and returns the result. `None` if nothing had been changed.
     pub fn release(self) -> Result<Option<RolledBack>, Error> {
         self.held.release()
     }

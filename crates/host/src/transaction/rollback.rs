@@ -19,8 +19,7 @@ pub enum Which {
     All,
     /// The transaction with this number.
     One(u32),
-    /// Those that should be rolled back automatically, but no process is left to do so: they are unfinished, or their
-    /// process has ended.
+    /// Abandoned transactions, which no process will roll back: they are unfinished, or their process has ended.
     Abandoned,
 }
 
@@ -63,11 +62,11 @@ units::named! {
     pub enum Outcome {
         /// The setting has its previous value again; it was written.
         Restored = "restored",
-        /// The setting had its previous value already.
+        /// The setting already had its previous value.
         Already = "already",
-        /// The reboot had undone it.
+        /// A reboot had undone the change.
         Past = "past",
-        /// Someone else has changed it since. That value was kept.
+        /// Someone else has changed the setting since Apus set it. Their value was kept.
         Theirs {
             /// The current value.
             now: Value,
@@ -80,7 +79,7 @@ units::named! {
         Ended = "ended",
         /// The name now belongs to another device, which has its own settings; nothing is restored.
         Another = "another",
-        /// What caused it is restored, and the effect is not: the interrupt stays on its CPU.
+        /// The setting that had this effect is restored, but the effect remains: the interrupt stays on its CPU.
         Stayed {
             /// The current value.
             now: Value,
@@ -196,7 +195,7 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
 /// What the changes of a transaction took along, while it is taken back.
 struct Companions<'a> {
     transaction: &'a Transaction,
-    /// By their numbers, those that someone else set since, and to what.
+    /// Settings that someone else has set since, by number, with the values.
     theirs: BTreeMap<u32, Value>,
 }
 
@@ -248,14 +247,14 @@ fn name_of(transaction: &Transaction) -> Option<String> {
 pub enum Recovered {
     /// The transaction was unfinished, or its process has ended: it was rolled back.
     TakenBack {
-        /// Its number.
+        /// Number of the transaction.
         id: u32,
     },
     /// The transaction is of an earlier boot.
     Past {
-        /// Its number.
+        /// Number of the transaction.
         id: u32,
-        /// How many of its changes the reboot undid.
+        /// Number of changes of the transaction that a reboot undid.
         undone: usize,
         /// How many last across reboots, and stay until it is taken back.
         stays: usize,

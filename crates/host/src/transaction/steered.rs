@@ -88,12 +88,12 @@ struct Slot {
     target: Target,
     setting: AnySetting,
     identity: Option<String>,
-    /// The number of its intent in the journal.
+    /// Number of the setting's intent record in the journal.
     number: u32,
     original: Value,
     /// The value that belongs to Apus: the original value, or the result of the last move.
     ours: Value,
-    /// Whether it was moved. Before the first move, there is nothing to restore.
+    /// Whether the setting was moved. Before the first move, there is nothing to restore.
     is_moved: bool,
     /// Which instance of the setting has that value ([`crate::knob::Setting::read_instance`]).
     instance: Option<u64>,
@@ -103,7 +103,7 @@ struct Slot {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Hold {
     Ours,
-    /// Somebody else set it to this value.
+    /// Somebody else set the setting to this value.
     Theirs(Value),
     Gone,
 }
@@ -130,9 +130,10 @@ pub enum Moved {
         /// The reason. `None` if the machine does not report it.
         why: Option<String>,
     },
-    /// Somebody else has set it since the last move. Nothing was written, and Apus no longer controls the setting.
+    /// Somebody else has changed the setting since the last move. Nothing was written, and Apus no longer controls the
+    /// setting.
     LetGo {
-        /// The value that they set.
+        /// The value that somebody else set.
         now: Value,
     },
     /// The setting does not exist now, although its device does: the interface is down. It can be moved again when the
@@ -154,7 +155,7 @@ pub enum Look {
     Away,
     /// Somebody else has set the setting. The controller gives it up.
     LetGo {
-        /// The value that they set.
+        /// The value that somebody else set.
         now: Value,
     },
     /// The device to which the setting belonged is gone. The controller gives the setting up.

@@ -85,7 +85,7 @@ pub struct NapiCounters {
     pub bytes: u64,
     /// Number of polls of the instance by the kernel, after an interrupt or the deferral's timer.
     pub polls: u64,
-    /// Polls that used up their budget, so that more packets were waiting.
+    /// Number of NAPI polls that used up their budget, which means that more packets were waiting.
     pub full_polls: u64,
 }
 
@@ -98,7 +98,7 @@ pub struct NapiCounts {
     pub bytes: u64,
     /// Number of polls of the instance by the kernel, after an interrupt or the deferral's timer.
     pub polls: u64,
-    /// Polls that used up their budget, so that more packets were waiting.
+    /// Number of NAPI polls that used up their budget, which means that more packets were waiting.
     pub full_polls: u64,
     /// Number of packets by the time from the beginning of the poll that took them to the application's read, less the
     /// time that GRO held them; [`bounds`] has the buckets.

@@ -31,8 +31,8 @@ pub trait App: Send {
 /// What happens to a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Send it out of the port with this number, from 0.
+    /// Send the frame out of the port with this number, counted from 0.
     Send(usize),
-    /// Drop it, for this reason.
+    /// Drop the frame, for this reason.
     Drop(DropReason),
 }

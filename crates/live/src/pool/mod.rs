@@ -35,7 +35,7 @@ const SPREAD: u64 = 15 * CACHE_LINE;
 pub struct Frame {
     addr: u64,
     len: u32,
-    /// Whether it was made by [`Pool::receive`]. (It fills what alignment leaves free.)
+    /// Whether the frame was made by [`Pool::receive`].
     was_lent: bool,
     arrived: u64,
 }

@@ -199,7 +199,7 @@ units::named! {
     /// How a peak rate was determined.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum PeakRateSource {
-        /// The user stated it.
+        /// The user stated the rate.
         Given = "given",
         /// The shortest frames at the line rate that the driver reports.
         LineRate = "line_rate",

@@ -22,7 +22,7 @@ pub const SUB_BUCKETS: usize = 1 << SUB_BUCKET_BITS;
 /// The smallest value that is counted as overflow, in nanoseconds: 2^36, about 68 s.
 pub const OVERFLOW_NS: u64 = 1 << OVERFLOW_BITS;
 const OVERFLOW_BITS: u32 = 36;
-/// Number of buckets: those below 128 ns, and 128 for each octave from there to 2^36 ns.
+/// Number of buckets: 128 of 1 ns below 128 ns, and 128 for each octave from there to 2^36 ns.
 pub const BUCKETS: usize = (OVERFLOW_BITS - SUB_BUCKET_BITS + 1) as usize * SUB_BUCKETS;
 
 /// The bucket of a value in nanoseconds. `None` from [`OVERFLOW_NS`] on.

@@ -42,13 +42,13 @@ pub struct Identity {
     pub instance: String,
     /// The worker's number within the instance, from 0.
     pub worker: u32,
-    /// The name of its application, for example `macswap`.
+    /// Name of the instance's application, for example `macswap`.
     pub app: String,
-    /// The name of its mode, for example `adaptive`.
+    /// Name of the instance's waiting mode, for example `adaptive`.
     pub mode: String,
     /// The latency goal as the user wrote it. `None` if the mode has none.
     pub goal: Option<String>,
-    /// The names of its ports, at most [`MOST_PORTS`], in the order of their numbers.
+    /// Names of the instance's ports, at most [`MOST_PORTS`], by port number.
     pub ports: Vec<String>,
     /// The CPU to which the worker is pinned. `None` if it is not pinned.
     pub cpu: Option<u32>,

@@ -113,11 +113,11 @@ pub struct Counts {
     pub empty_polls: u64,
     /// Number of frames received from devices.
     pub received_frames: u64,
-    /// Number of bytes in those frames.
+    /// Number of bytes in the received frames.
     pub received_bytes: u64,
     /// Number of frames passed to devices for sending.
     pub sent_frames: u64,
-    /// Number of bytes in those frames.
+    /// Number of bytes in the sent frames.
     pub sent_bytes: u64,
     /// Time spent processing frames.
     pub busy: Nanos,

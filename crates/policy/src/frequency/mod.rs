@@ -76,7 +76,7 @@ units::named! {
         QueueFill = "queue_fill",
         /// The policy has seen too little since the last decision, or the last request has not taken effect yet.
         Measuring = "measuring",
-        /// The running frequency is the one that is needed.
+        /// The core already runs at the frequency that it needs.
         Steady = "steady",
         /// The load needs a higher frequency.
         Load = "load",

@@ -110,7 +110,8 @@ pub struct Platform {
     /// timer. About 500 us on 2nd Gen Intel Xeon Scalable; 500, 50 or 0 us on the 3rd, by BIOS setting (Intel
     /// 637284-001US, section 4).
     pub sequencing: Nanos,
-    /// How long the core then halts: about 12 us on the 2nd Gen, some hundred nanoseconds on the 3rd (same source).
+    /// Time for which the core halts during a frequency change: about 12 us on the 2nd Gen, some hundred nanoseconds on
+    /// the 3rd (same source).
     pub stall: Nanos,
 }
 

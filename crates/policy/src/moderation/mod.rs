@@ -91,7 +91,7 @@ pub struct Sample<C> {
     pub events: u64,
     /// Total number of packets received (or sent).
     pub packets: u64,
-    /// Total number of bytes in those packets.
+    /// Total number of bytes in these packets (`packets`).
     pub bytes: u64,
     /// Total number of completions (RDMA). 0 if the queue has none.
     pub completions: u64,

@@ -59,7 +59,7 @@ impl<C> Observation<'_, C> {
 pub struct Queue<C> {
     /// Number of frames received in this poll.
     pub received: u32,
-    /// The ring's fill when it was polled: all frames that waited there, including those received.
+    /// Number of frames in the receive ring when it was polled, those received by this poll included.
     pub fill: u32,
     /// When the frames arrived and were picked up. `None` if there were none.
     pub arrivals: Option<Arrivals<C>>,

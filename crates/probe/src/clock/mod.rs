@@ -195,7 +195,7 @@ fn reading_cost() -> Overhead {
 struct Over {
     from: Instant<Monotonic>,
     to: Instant<Monotonic>,
-    /// Mean cost of its readings.
+    /// Mean cost of a reading.
     sample: Nanos,
 }
 

@@ -45,7 +45,7 @@ pub struct TscPair {
     pub ahead_ns: Reading<f64>,
     /// Error bound of `ahead_ns`.
     pub bound_ns: Reading<f64>,
-    /// How much further ahead it has moved during the run.
+    /// How much further ahead the counter has moved during the run.
     pub drift_ns: Reading<f64>,
     /// Number of readings in the wrong order; 0 if the counters agree.
     pub warps: u64,

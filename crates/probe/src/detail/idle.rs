@@ -37,7 +37,7 @@ pub struct IdleFacts {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleCase {
-    /// Name of its term.
+    /// Name of the term with the case's distribution.
     pub term: String,
     /// Number of the state; null if the CPU halted.
     pub state: Option<u32>,

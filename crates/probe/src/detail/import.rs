@@ -11,6 +11,6 @@ pub struct ImportDetail {
     pub tool: String,
     /// The command line; null if not in the file.
     pub command: Option<String>,
-    /// Width of a bucket of its histogram.
+    /// Width of a bucket of the tool's histogram.
     pub bucket_ns: u64,
 }

@@ -29,7 +29,7 @@ pub struct JitterCpu {
     pub rounds: u64,
     /// Time in these passes.
     pub work_ns: u64,
-    /// Their median, which is the resolution of the measurement; null without any.
+    /// Median duration of the passes, which is the resolution of the measurement; null if there are no passes.
     pub round_median_ns: Option<u64>,
     /// Number of gaps.
     pub gaps: u64,
@@ -61,9 +61,9 @@ pub struct CauseTotal {
     pub cause: Cause,
     /// Number of disturbances with this main cause.
     pub disturbances: u64,
-    /// Total length of their gaps.
+    /// Total length of the gaps with this cause.
     pub away_ns: u64,
-    /// Longest of them, without the time that the loop ran in between.
+    /// Longest disturbance with this cause, without the time that the loop ran between its gaps.
     pub largest_ns: u64,
 }
 
@@ -73,7 +73,8 @@ pub struct CauseTotal {
 pub struct Explained {
     /// When the span began, in nanoseconds from the start of the run.
     pub at_ns: u64,
-    /// Time from its beginning to its end; the length of the explanation is the sum of its gaps.
+    /// Time from the beginning of the first gap to the end of the last one. The length in `explanation` is the sum of
+    /// the gaps alone.
     pub span_ns: u64,
     /// Number of gaps.
     pub gaps: u64,

@@ -36,9 +36,9 @@ pub struct Request {
 /// The effect of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transition {
-    /// Median duration of a work item before it.
+    /// Median duration of a work item before the change.
     pub before: Nanos,
-    /// Median duration of a work item after it.
+    /// Median duration of a work item after the change.
     pub after: Nanos,
     /// Time from the request to the start of the first item at the new speed; `None` if the speed did not change.
     pub effect: Option<Nanos>,

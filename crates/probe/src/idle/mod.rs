@@ -60,7 +60,7 @@ const SHORTEST: Nanos = Nanos::from_micros(200);
 pub struct Idle {
     /// CPU that sleeps.
     pub cpu: usize,
-    /// CPU that wakes it; `None` allows timers only.
+    /// CPU that wakes the sleeping one; `None` allows timers only.
     pub peer: Option<usize>,
     /// How to enter each idle state.
     pub how: How,

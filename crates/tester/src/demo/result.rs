@@ -23,7 +23,7 @@ pub struct DemoResult {
     /// `apus.demo/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The host on which it was measured.
+    /// The host on which the demo ran.
     pub host: Reading<HostState>,
     /// The plan of the demo.
     pub plan: PlanDocument,

@@ -20,9 +20,9 @@ pub trait EnergyMeter: Send {
 /// What the tested threads did during a run, for the modelled figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
-    /// Their time on a CPU.
+    /// CPU time of the measured threads.
     pub cpu_ns: u64,
-    /// How often they slept and woke; `None` if that is not known.
+    /// Number of times that these threads woke up; `None` if unknown.
     pub wakeups: Option<u64>,
 }
 
@@ -73,13 +73,13 @@ pub struct MeasuredEnergy {
 pub struct MeterEnergy {
     /// Name of the meter: `package-0`.
     pub meter: String,
-    /// The interface through which it was read: `powercap`, `perf`, `msr`, `acpi` or `hwmon`.
+    /// The interface through which the meter was read: `powercap`, `perf`, `msr`, `acpi` or `hwmon`.
     pub interface: String,
     /// Path, event or register.
     pub place: String,
-    /// What it includes.
+    /// What the meter includes.
     pub includes: String,
-    /// Whether it is part of the sum in `measured`.
+    /// Whether the sum in `measured` includes this meter.
     pub counted: bool,
     /// The energy, or why it is unknown.
     pub energy_uj: Reading<u64>,
@@ -89,7 +89,7 @@ pub struct MeterEnergy {
     pub resolution_nj: Option<u64>,
     /// How often the meter is updated; null if that is not known.
     pub update_interval_ns: Option<u64>,
-    /// The accuracy that its maker claims, in ppm; null if none is claimed.
+    /// The accuracy that the meter's maker claims, in ppm; null if none is claimed.
     pub accuracy_ppm: Option<u32>,
 }
 

@@ -22,7 +22,7 @@ pub struct ExperimentResult {
     /// `apus.experiment/1`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The host on which it was done.
+    /// The host on which the experiment was done.
     pub host: Reading<HostState>,
     /// Name of the experiment.
     pub name: String,
@@ -64,7 +64,7 @@ units::named! {
         Replicates = "replicates",
         /// Too many runs in a row failed.
         Failed = "failed",
-        /// It was stopped before its end.
+        /// The experiment was stopped before its end.
         Interrupted = "interrupted",
     }
 }

@@ -82,7 +82,7 @@ pub struct Address {
     pub end: End,
     /// The IP address.
     pub ip: IpAddr,
-    /// Prefix length of its subnet.
+    /// Prefix length of the address's subnet.
     pub prefix: u8,
 }
 
@@ -448,7 +448,7 @@ pub fn down(name: &str) -> Result<Removed, Error> {
 pub struct Found {
     /// Name of the lab.
     pub name: String,
-    /// Roles of its namespaces, sorted.
+    /// Roles of the lab's namespaces, sorted.
     pub namespaces: Vec<String>,
 }
 

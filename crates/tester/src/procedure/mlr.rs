@@ -119,7 +119,7 @@ pub struct MlrPlan {
     pub line_bits_per_s: Option<u64>,
     /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
     pub warm_up: Nanos,
-    /// A search ends when its trials have taken this long in total.
+    /// Maximum total duration of the trials of a search, after which it ends.
     pub longest: Nanos,
     /// Pauses between trials.
     pub effort: Effort,

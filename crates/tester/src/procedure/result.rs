@@ -75,7 +75,7 @@ pub struct Rfc2544Result {
 pub struct Ended {
     /// Whether everything that was requested was run.
     pub complete: bool,
-    /// What ended them early; null if they are complete.
+    /// Why the measurements ended early; null if they are complete.
     pub because: Option<String>,
 }
 
@@ -262,7 +262,7 @@ pub struct TesterQuality {
 pub struct TrialRow {
     /// The test to which the trial belongs.
     pub test: Name<Test>,
-    /// Load of its first phase, in frames per second and direction.
+    /// Load in the first phase of the trial, in frames per second and direction.
     pub load_pps: u64,
     /// Length of all phases.
     pub duration_ns: u64,

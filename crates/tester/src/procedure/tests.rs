@@ -147,7 +147,9 @@ fn losses_of_latency_streams_are_told() {
 
 #[test]
 fn what_comes_back_wrongly_is_named_and_is_no_throughput() {
-    for (tamper, word) in [(Tamper::Reorder, "reorders"), (Tamper::Corrupt, "corrupts"), (Tamper::Loop, "sends them back")] {
+    for (tamper, word) in
+        [(Tamper::Reorder, "reorders"), (Tamper::Corrupt, "corrupts"), (Tamper::Loop, "sends them back")]
+    {
         let mut device = Simulated { each: 50, tamper, ..Simulated::new(4) };
         let result = measure(&mut device, &plan(&[Test::Throughput], Effort::QUICK));
         let size = &result.sizes[0];

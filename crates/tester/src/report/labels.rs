@@ -23,9 +23,10 @@ pub(super) fn width(text: &str) -> f64 {
 /// A label to be placed.
 pub(super) struct Wanted<'a> {
     pub text: &'a str,
-    /// Points that it may stand next to, the best first.
+    /// Points next to which the label may be placed, the best first.
     pub beside: Vec<At>,
-    /// How far away it may be placed: 1 is next to the point; [`FAR`] is as far as a line can still join them.
+    /// How far from its point the label may be placed: 1 is next to the point; [`FAR`] is as far as a line can still
+    /// join them.
     pub rings: usize,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Placed {
     pub at: At,
     pub anchor: Anchor,
     pub bounds: Rect,
-    /// The point that it names; a distant label is joined to it by a line.
+    /// The point that the label names. A line joins the two if they are far apart.
     pub of: At,
     pub far: bool,
 }

@@ -81,7 +81,7 @@ impl Fact {
 pub enum Known {
     /// A known value.
     Value(String),
-    /// The reason why it is unknown.
+    /// The reason why the value is unknown.
     Unknown(String),
 }
 
@@ -167,7 +167,7 @@ pub struct Goal {
 pub struct Scatter {
     /// What the figure shows.
     pub title: String,
-    /// How to read it.
+    /// Caption that explains how to read the plot or table.
     pub caption: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -204,7 +204,7 @@ pub struct ScatterPoint {
 pub struct Distribution {
     /// What the figure shows.
     pub title: String,
-    /// How to read it.
+    /// Caption that explains how to read the plot or table.
     pub caption: String,
     /// The quantity.
     pub x: Axis,
@@ -248,7 +248,7 @@ pub struct TailPoint {
 pub struct Trace {
     /// What the figure shows.
     pub title: String,
-    /// How to read it.
+    /// Caption that explains how to read the plot or table.
     pub caption: String,
     /// The horizontal axis, usually time.
     pub x: Axis,
@@ -292,7 +292,7 @@ pub struct TraceEvent {
 pub struct Bars {
     /// What the figure shows.
     pub title: String,
-    /// How to read it.
+    /// Caption that explains how to read the plot or table.
     pub caption: String,
     /// The quantity; the length of a bar is its value.
     pub quantity: String,
@@ -316,7 +316,7 @@ pub struct Bar {
 pub struct Table {
     /// What the table shows.
     pub title: String,
-    /// How to read it.
+    /// Caption that explains how to read the plot or table.
     pub caption: String,
     /// The columns, from left to right.
     pub columns: Vec<Column>,

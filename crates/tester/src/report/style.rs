@@ -48,7 +48,7 @@ fn series_of(section: &Section) -> Vec<&str> {
 pub(super) struct Look(usize);
 
 impl Look {
-    /// CSS class of its color. After eight series, colors repeat with other marks.
+    /// CSS class of the series' color. After eight series, colors repeat with other marks.
     pub fn colour(self) -> String {
         format!("c{}", self.0 % COLOURS)
     }
@@ -57,7 +57,7 @@ impl Look {
         DASHES[(self.0 + self.0 / COLOURS) % DASHES.len()]
     }
 
-    /// Draws its mark at `at`; hovering over it shows `hover`.
+    /// Draws the series' mark at `at`. Hovering over the mark shows `hover`.
     pub fn mark(self, markup: &mut Markup, at: At, size: f64, hover: &str) {
         let class = format!("mark {}", self.colour());
         markup.element("path", &[("class", &class), ("d", &self.outline(at, size))], |m| m.leaf("title", &[], hover));

@@ -75,7 +75,7 @@ impl Search for StepDown {
 pub struct LossPoint {
     /// The load.
     pub step: Step,
-    /// Its outcome.
+    /// Outcome of the trial.
     pub outcome: Outcome,
 }
 

@@ -23,7 +23,7 @@ const SMI: Nanos = Nanos::from_micros(50);
 pub(super) struct Term {
     /// For people: `idle state C6`.
     pub name: String,
-    /// At its worst.
+    /// The term's longest time.
     pub time: Nanos,
     /// The file or command that the term is known from.
     pub source: String,

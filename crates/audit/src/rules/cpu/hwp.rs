@@ -349,7 +349,7 @@ enum Promotion {
     /// The state is C1E if the bit is set and C1 if it is clear: the two cannot be enabled at the same time
     /// (intel_idle.c, above adl_cstates; commit eeae55e, intel_idle: Add Meteorlake support).
     OfBoth,
-    /// It is not known which of the two holds: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
+    /// Unknown which of the two applies: on Sapphire Rapids it changed with the firmware (commit 1548fac47a11).
     Unknown,
 }
 

@@ -22,10 +22,10 @@ pub enum Power {
     /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a goal was
     /// missed, or if Apus had to stop controlling a CPU; 3 if the host offers no control of frequencies.
     Steer(Box<steer::PowerSteer>),
-    /// Learns how the branch counters of a CPU look while a program polls on it, idle and with load.
+    /// Records the branch counts of a CPU on which a program polls: once without traffic, once with load.
     ///
-    /// `apus power steer --branches FILE` then tells from the counters alone whether the program has work. Needs a processor
-    /// with branch counters, and root or CAP_PERFMON. Exit status 1 if the two phases look alike.
+    /// With this record, `apus power steer --branches FILE` tells from the counters alone whether the program has work.
+    /// Needs a processor with branch counters, and root or CAP_PERFMON. Exit status 1 if the two phases look alike.
     Learn(learn::Learn),
     /// Shows power, frequencies and idle states, and what limits them.
     ///

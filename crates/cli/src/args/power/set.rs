@@ -27,8 +27,8 @@ pub struct PowerSet {
     #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
     /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. Then only files below this folder
-    /// are read and changed; settings without a file (ethtool, netlink, threads) are left out.
+    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
+    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// How to make the changes.

@@ -36,9 +36,10 @@ pub enum Sim {
     /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the results with them.
     ///
     /// Each number is marked as simulated, arithmetic, assumption or calibrated. A simulated average agrees with the
-    /// published one if it is within 15 %, and an extreme if it is within a factor of 2. A published bound holds if the
-    /// simulation keeps it. Every disagreement is explained. Each prediction is compared with a one-line rule of thumb
-    /// (the null model). Below each table, the command shows how the rows change if a parameter changes by 20 %.
+    /// published one if it is within 15 %, and a minimum or maximum if it is within a factor of 2. A published bound
+    /// holds if the simulation keeps it. Every disagreement is explained. Each prediction is compared with a one-line
+    /// rule of thumb (the null model). Below each table, the command shows how the rows change if a parameter changes
+    /// by 20 %.
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///

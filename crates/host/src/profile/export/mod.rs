@@ -46,7 +46,7 @@ pub struct Export {
 pub struct ExportedFile {
     /// Name of the file, below the folder that the user chooses.
     pub name: String,
-    /// Where to install it on the machine.
+    /// Path at which to install the file on the host.
     pub place: String,
     /// The content of the file.
     pub text: String,

@@ -7,16 +7,16 @@ use crate::knob::{Access, AnySetting, Error, Setting, Value};
 pub(super) enum Step {
     /// A kernel parameter is set.
     Sysctl {
-        /// Its name.
+        /// Name of the setting.
         name: String,
-        /// Its value.
+        /// Value to set.
         value: String,
-        /// Its file.
+        /// Path of the file.
         path: String,
     },
     /// A file is written.
     Write {
-        /// Its path.
+        /// Path of the file.
         path: String,
         /// The text to write.
         text: String,

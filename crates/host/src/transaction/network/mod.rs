@@ -41,14 +41,14 @@ pub enum Whereabouts {
     Here,
     /// The transaction's network namespace is another, which exists, or may exist.
     Elsewhere {
-        /// Its name: `net:[4026532287]`.
+        /// Name of the network namespace, such as `net:[4026532287]`.
         name: String,
-        /// Why it may exist although it is not found; `None` if it was found.
+        /// Why the namespace may exist although it was not found; `None` if it was found.
         doubt: Option<String>,
     },
     /// The transaction's network namespace is gone; its interfaces and sysctls ended with it.
     Gone {
-        /// Its name.
+        /// Name of the network namespace, such as `net:[4026532287]`.
         name: String,
     },
 }

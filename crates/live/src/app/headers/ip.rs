@@ -114,7 +114,7 @@ pub struct Upper {
     pub protocol: u8,
     /// Offset of the header in the packet, in bytes.
     pub at: usize,
-    /// Whether a fragment header precedes it. Atomic fragments, which RFC 8021 deprecates, count too.
+    /// Whether a fragment header precedes the payload. Atomic fragments, which RFC 8021 deprecates, count too.
     pub fragment: bool,
     /// Whether a routing header that still has segments left precedes it. Such a packet is not for this node.
     pub routed: bool,

@@ -11,7 +11,7 @@ impl Mac {
     /// The address of all stations, ff:ff:ff:ff:ff:ff.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Makes an address from its bytes, in the order in which they are sent.
+    /// Makes an address from its bytes, in transmission order.
     pub const fn new(octets: [u8; 6]) -> Self {
         Self(octets)
     }

@@ -72,7 +72,7 @@ pub enum Filter {
     },
 }
 
-/// How a device creates its sockets.
+/// Settings with which a device creates its AF_XDP sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketConfig {
     /// Number of descriptors in each queue's rings.

@@ -150,7 +150,7 @@ pub(super) fn socket(e: Errno) -> Error {
 pub(super) struct Bound {
     /// Zero copy was forced.
     pub zero_copy: bool,
-    /// It was to share the UMEM of another socket.
+    /// The socket was to share the UMEM of another one.
     pub shared: bool,
     /// A frame was to take several descriptors.
     pub multi_buffer: bool,

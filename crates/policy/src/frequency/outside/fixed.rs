@@ -23,7 +23,7 @@ impl<C> OutsidePolicy<C> for Fixed {
 pub struct Slot {
     /// Time since midnight, less than 24 h.
     pub from: Nanos,
-    /// The frequency from then on.
+    /// Frequency from this time of day on.
     pub frequency: Hertz,
 }
 

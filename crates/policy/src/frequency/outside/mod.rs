@@ -72,7 +72,7 @@ units::named! {
 pub struct Polls {
     /// All polls.
     pub all: u64,
-    /// Those that found no packet.
+    /// Number of polls that found no packet.
     pub empty: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct Polls {
 pub struct Late {
     /// Packets whose delay was measured.
     pub judged: u64,
-    /// Those of them that were later than the goal allows.
+    /// Number of packets that were later than the goal allows.
     pub late: u64,
 }
 
@@ -114,7 +114,7 @@ units::named! {
     pub enum Reason {
         /// The policy has only one frequency.
         Fixed = "fixed",
-        /// It is the frequency for this time of day.
+        /// The policy sets this frequency at this time of day.
         TimeOfDay = "time_of_day",
         /// Packets arrived.
         Traffic = "traffic",

@@ -9,7 +9,7 @@ use super::{ONE, scale};
 pub struct Transition {
     /// The longest time from a request until the hardware begins the change.
     pub sequencing: Nanos,
-    /// How long the core then halts.
+    /// Time for which the core halts during a frequency change.
     pub stall: Nanos,
 }
 

@@ -106,11 +106,11 @@ impl<C> Rate<C> {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Recent {
     packets: u64,
-    /// Those that are later than the goal, and would not be with a shorter timer.
+    /// Packets that are later than the goal, and would be in time with a shorter timer.
     late: u64,
     /// Interrupts that brought such packets.
     interrupts: u32,
-    /// Those that would be late even with a shorter timer.
+    /// Packets that would be late even with a shorter timer.
     unavoidable: u64,
 }
 

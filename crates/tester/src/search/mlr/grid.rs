@@ -1,6 +1,6 @@
 //! Loads as whole numbers of steps of equal ratio, so that widths add up and halve exactly.
 
-/// A load as its number of steps above the lowest one.
+/// A load, as the number of steps above the lowest load.
 pub type Load = i64;
 /// A width as a number of steps.
 pub type Width = i64;

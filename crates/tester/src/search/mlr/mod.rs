@@ -66,7 +66,7 @@ pub struct GoalResult {
 pub struct MlrTrial {
     /// The step.
     pub step: Step,
-    /// Its outcome.
+    /// Outcome of the trial.
     pub outcome: Outcome,
 }
 

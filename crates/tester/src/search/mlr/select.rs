@@ -105,7 +105,7 @@ impl Selector {
         }
     }
 
-    /// Learns that its candidate was run. Returns the new common width if the step is to be widened.
+    /// Records that the candidate of this selector was run. Returns the new common width if the step is to be widened.
     pub fn ran(&mut self, load: Load, trials: &Trials) -> Option<Width> {
         let bounds = trials.bounds(&self.target);
         let (is_lower, is_upper) = (bounds.lower == Some(load), bounds.upper == Some(load));
