@@ -4,7 +4,7 @@
     sudo benches/rfc2544.py -o FOLDER [--devices l2fwd,l3fwd,testpmd,guest] [--frame 64,…] [--no-build] [-- OPTIONS OF apus bench]
     benches/rfc2544.py --table FOLDER/l2fwd.json FOLDER/guest.json
 
-Each device is between the same two veth ports (`apus lab up wire`, MTU 9000), on CPU 1; the tester is on CPU 0, and sends in both
+Each device is between the same two veth ports (`apus lab up wire`), on CPU 1; the tester is on CPU 0, and sends in both
 directions. It runs `apus bench rfc2544 --quick --test latency`, which is not RFC 2544 and says so. Other options come after `--`.
 
     l2fwd     apus run l2fwd --mode poll
@@ -31,8 +31,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TESTER_CPU, DEVICE_CPU = "0", "1"
 SIZES = "64,128,256,512,1024,1280,1518,2000,4000,6000,9000"
 MTU = 9000
-# XDP in virtio's driver takes frames of at most a page; Linux 6.1 has no AF_XDP of several buffers.
-GUEST_MTU, GUEST_SIZES = 2200, 2000
+# Devices that do not take frames of several buffers, and the largest frame that they forward. XDP in virtio's driver takes frames
+# of at most a page, and Linux 6.1 has no AF_XDP of several buffers. DPDK's net_af_xdp has buffers of 2048 bytes, 256 of them in
+# front of the frame. Above an MTU of about a page, veth refuses XDP programs such as its own.
+SHORT_MTU = 2200
+SHORT = {"guest": 2000, "testpmd": 1518}
 DEVICES = {
     "l2fwd": "apus run l2fwd --mode poll, native",
     "l3fwd": "apus run l3fwd --mode poll, native, 256 flows of UDP over IPv4",
@@ -44,12 +47,12 @@ DEVICES = {
 class Lab:
     """`left0` ═ `dutl` the device `dutr` ═ `right0`."""
 
-    def __init__(self, apus):
-        self.apus, self.name = apus, f"rfc{os.getpid()}"
+    def __init__(self, apus, mtu):
+        self.apus, self.name, self.mtu = apus, f"rfc{os.getpid()}", mtu
         self.left, self.dut, self.right = (f"apus-{self.name}-{role}" for role in ("left", "dut", "right"))
 
     def __enter__(self):
-        run(self.apus, "lab", "up", "wire", "--name", self.name, "--mtu", MTU)
+        run(self.apus, "lab", "up", "wire", "--name", self.name, "--mtu", self.mtu)
         return self
 
     def __exit__(self, *_):
@@ -73,10 +76,11 @@ class Bench:
             subprocess.run([*cargo, "-p", "vmlab", "--example", "forwarder"], cwd=ROOT, check=True)
 
     def measure(self, device):
-        with Lab(self.apus) as lab:
+        short = device in SHORT
+        with Lab(self.apus, SHORT_MTU if short else MTU) as lab:
             sizes, more = self.args.frame, []
-            if device == "guest":
-                sizes = [size for size in sizes if size <= GUEST_SIZES]
+            if short:
+                sizes = [size for size in sizes if size <= SHORT[device]]
             if device == "l3fwd":
                 more = ["--ip", "ipv4", "--flows", "256", "--mac", lab.mac(lab.dut, "dutl"), "--back-mac", lab.mac(lab.dut, "dutr")]
             if not sizes:
@@ -111,8 +115,7 @@ class Bench:
                    for n, port in enumerate(("dutl", "dutr"))]
         command = [*inside(lab.dut), "stdbuf", "-oL", "dpdk-testpmd", "-l", f"{TESTER_CPU},{DEVICE_CPU}", "--no-pci", "--in-memory",
                    "-m", "128", "--file-prefix", f"apus{os.getpid()}", "--vdev", devices[0], "--vdev", devices[1], "--",
-                   "--interactive", "--forward-mode=io", "--auto-start", "--nb-cores=1", "--burst=64", "--total-num-mbufs=16384",
-                   "--mbuf-size=4096"]
+                   "--interactive", "--forward-mode=io", "--auto-start", "--nb-cores=1", "--burst=64", "--total-num-mbufs=16384"]
         return Program(command, "testpmd> ", "quit\n", self.log)
 
     def guest(self, lab):
@@ -128,10 +131,10 @@ class Guest:
             run(*ip, "tuntap", "add", tap, "mode", "tap")
             run(*ip, "link", "add", bridge, "type", "bridge")
             for interface in (port, tap):
-                run(*ip, "link", "set", interface, "mtu", MTU, "master", bridge, "up")
+                run(*ip, "link", "set", interface, "mtu", SHORT_MTU, "master", bridge, "up")
             run(*ip, "link", "set", bridge, "up")
         words = ["ip", "netns", "exec", lab.dut, "taskset", "-c", DEVICE_CPU, bench.forwarder, bench.apus, "virtio", "1",
-                 str(GUEST_MTU), "tapl", "tapr", "l2fwd", "--mode", "interrupt"]
+                 str(SHORT_MTU), "tapl", "tapr", "l2fwd", "--mode", "interrupt"]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):

@@ -232,7 +232,7 @@ mod tests {
         tally.feed(at(0), 1);
         let start = tally.clone();
         tally.feed(at(0), 1_000);
-        assert!(energy(&tally, &start).unwrap_err().contains("beyond its range"));
+        assert!(energy(&tally, &start).unwrap_err().contains("outside its range"));
         // 1 kW turns 1000 J around in a second.
         let mut tally = microjoules(Some(1_000_000_000));
         tally.feed(at(0), 1);
