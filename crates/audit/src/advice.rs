@@ -133,7 +133,7 @@ fn settings<'a>(plan: &Plan<'a>) -> Vec<Advised<'a>> {
     all.into_iter().map(|(cause, settings, from)| Advised::new(Doing::Set(cause, settings), from)).collect()
 }
 
-/// The change of the kernel's command line, if there is one.
+/// The step that changes the kernel command line. `None` if no change is needed.
 fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
     let kernel = &plan.kernel;
     let mut from = Vec::new();

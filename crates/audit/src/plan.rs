@@ -17,9 +17,9 @@ use crate::{Finding, Level, Report, Setting, Subject};
 pub struct Plan<'a> {
     /// Settings that `apus tune` applies to the running host and can roll back. No setting occurs twice.
     pub settings: Vec<Planned<'a, Setting>>,
-    /// The change of the kernel's command line.
+    /// Words to add to the kernel command line and to remove from it.
     pub kernel: KernelLine<'a>,
-    /// Findings for which neither contains a fix.
+    /// Findings for which neither `settings` nor `kernel` contains a fix.
     pub left: Vec<&'a Finding>,
     /// Number of findings that have a fix in [`Self::settings`] or among the words that [`Self::kernel`] adds.
     pub mends: usize,

@@ -8,7 +8,7 @@ pub enum Error {
     /// The machine, the kernel or the permissions lack something.
     #[error("cannot {what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, as it follows "cannot": "attach XDP to veth0".
+        /// What was tried, worded to follow "cannot", such as "attach XDP to veth0".
         what: String,
         /// The answer of the system.
         why: String,

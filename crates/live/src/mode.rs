@@ -93,7 +93,7 @@ struct LatenessText {
     p75_ns: u64,
     p90_ns: u64,
     p99_ns: u64,
-    /// The 99.9th percentile. Old files lack it; then it is p99.
+    /// The 99.9th percentile. If the file lacks this field, because it was written by an older version, p99 is used.
     #[serde(default)]
     p999_ns: u64,
 }

@@ -60,11 +60,11 @@ pub struct TermComparison {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// B is longer than A.
+    /// The figure is higher in B than in A, by more than chance explains.
     Longer,
-    /// B is shorter than A.
+    /// The figure is lower in B than in A, by more than chance explains.
     Shorter,
-    /// No difference is shown, although there may be one.
+    /// The samples show no difference, although there may be one.
     NotShown,
     /// There are too few rounds to show any difference.
     TooFewRounds,

@@ -9,7 +9,7 @@ pub enum Error {
     /// This host lacks what a guest needs: QEMU, a tool or the packages. Tests are then skipped.
     #[error("{what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, as it follows "cannot": "open trace.pcap".
+        /// What was tried, worded to follow "cannot", such as "open trace.pcap".
         what: String,
         /// The reason.
         why: String,
@@ -27,7 +27,7 @@ pub enum Error {
     /// A failed operation of the system without a specific remedy.
     #[error("{what}: {source}")]
     System {
-        /// What was tried, as it follows "cannot": "open trace.pcap".
+        /// What was tried, worded to follow "cannot", such as "open trace.pcap".
         what: String,
         /// The error of the operating system.
         source: io::Error,

@@ -235,7 +235,7 @@ impl End {
         Some(self.tx_packets? / self.length_s).filter(|rate| rate.is_finite())
     }
 
-    /// Longest known delay of received packets by moderation, in us; 0 if unknown.
+    /// Longest time for which moderation may hold a received packet, in us; 0 if unknown.
     pub(super) fn hold_us(&self) -> f64 {
         self.rx_hold_us.unwrap_or(0.0)
     }

@@ -19,7 +19,7 @@ pub enum Record {
     Intent(Intent),
     /// The setting was changed.
     Done {
-        /// The number of the intent.
+        /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
         /// The value that was read back.
         now: Value,
@@ -27,17 +27,18 @@ pub enum Record {
     /// A controller changes this setting repeatedly from now on. The file beside the journal says which value it set
     /// last ([`moves`](super::moves)).
     Steered {
-        /// The number of the intent.
+        /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
     /// The setting disappeared with the change that affects it, as a governor's tunables disappear with the governor.
     Vanished {
-        /// The number of the intent.
+        /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
-    /// The change that affects this setting is about to be undone. From now on, its value does not show who set it.
+    /// Another change, of which this setting is a side effect, is about to be undone. From now on, the value of the
+    /// setting does not show who set it.
     InDoubt {
-        /// The number of the intent.
+        /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
     /// A setting was refused, or the machine set another value, and the transaction continued.
@@ -60,7 +61,7 @@ pub enum Record {
     Kept,
     /// A change was rolled back, or there is nothing left to roll back.
     Undone {
-        /// The number of the intent.
+        /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
 }

@@ -22,7 +22,7 @@ pub(super) enum How {
     Lines,
     /// The file is recorded unchanged, even if it is long or binary.
     Whole,
-    /// The same, of the unified hierarchy of control groups, if that is mounted.
+    /// A file of the unified control group hierarchy (v2), recorded unchanged if that hierarchy is mounted.
     Unified,
     /// A text that the kernel reads from a CPU's register, which interrupts that CPU.
     Register,
@@ -32,9 +32,9 @@ pub(super) enum How {
     CommandLine,
     /// Settings of a boot loader. Only the kernel command lines in it are recorded, masked.
     Loader,
-    /// Mounts of kinds that matter.
+    /// Mounted file systems of the types that rules need.
     Mounts,
-    /// The first 256 bytes of a PCI configuration space: behind them are serial numbers.
+    /// The first 256 bytes of a PCI configuration space. The rest can contain serial numbers.
     PciConfig,
     /// The kernel's configuration, packed or not: switches and numbers.
     Config,
@@ -42,7 +42,7 @@ pub(super) enum How {
     Modules,
     /// A text for people, without addresses and keys.
     Prose,
-    /// Only the number of the file's lines is recorded.
+    /// Only the number of lines of the file is recorded, not its content.
     Count,
     /// Swap areas, without paths.
     Swaps,

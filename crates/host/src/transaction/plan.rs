@@ -50,7 +50,7 @@ pub struct Preview {
 }
 
 units::named! {
-    /// What an item meets on the machine.
+    /// State of a setting on the machine, compared with the value that an item of the plan requests.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Meets {
         /// The setting would be changed.

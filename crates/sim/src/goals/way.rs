@@ -23,9 +23,9 @@ pub enum Speed {
     Base,
     /// Always this frequency, which was chosen in hindsight.
     At(Hertz),
-    /// By the policy [`L3fwdPower`](policy::frequency::L3fwdPower).
+    /// As the policy [`L3fwdPower`](policy::frequency::L3fwdPower) decides.
     L3fwdPower,
-    /// By the policy of Apus, [`GoalFrequency`](policy::frequency::GoalFrequency).
+    /// As Apus's own policy [`GoalFrequency`](policy::frequency::GoalFrequency) decides.
     Goal,
 }
 

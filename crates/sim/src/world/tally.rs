@@ -52,7 +52,7 @@ impl Tally {
         arrival >= self.window.0 && arrival < self.window.1
     }
 
-    /// Whether something that happens at `now` counts.
+    /// Whether `now` lies in the measured window, so that an event at this time counts.
     #[inline]
     pub fn within(&self, now: At) -> bool {
         self.counts(now)

@@ -87,7 +87,7 @@ impl Query {
         matches!(self, Self::FreqList | Self::Freq)
     }
 
-    /// Whether it asks for all vCPUs.
+    /// Whether the request asks for the values of all vCPUs.
     pub const fn is_of_all(self) -> bool {
         matches!(self, Self::FreqList | Self::CapsList)
     }

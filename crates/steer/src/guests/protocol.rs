@@ -22,7 +22,8 @@ use std::str::FromStr;
 use policy::goal::{Goal, GoalError};
 use units::{Hertz, Nanos};
 
-/// Every message begins with this. A DPDK packet cannot: it begins with the number of a vCPU, which is never so large.
+/// Every message begins with this. A DPDK packet begins with a vCPU number, which is never as large as these bytes read
+/// as a number, so the two cannot be confused.
 pub const MAGIC: &[u8; 5] = b"apus/";
 /// Version of the protocol.
 pub const VERSION: u32 = 1;

@@ -110,7 +110,7 @@ pub struct ModelledEnergy {
 }
 
 impl Energy {
-    /// Energy that nobody measured.
+    /// An energy result without figures; `why` is the reason.
     pub fn unmeasured(why: &str) -> Self {
         Self { measured: Reading::unknown(why), cpu_ns: Reading::unknown(why), ..Self::default() }
     }

@@ -19,7 +19,7 @@ impl<S: Search> WarmedUp<S> {
         Self { search, warm_up: Some(Step { load_pps, duration, confirms: false }) }
     }
 
-    /// The search itself.
+    /// The search that follows the warm-up trial.
     pub fn search(&self) -> &S {
         &self.search
     }

@@ -112,7 +112,7 @@ pub struct Goal<C> {
 #[derive(Clone, Copy, Default, Debug)]
 struct Window {
     span: Nanos,
-    /// Useful cycles.
+    /// Cycles that the core spent on useful work in this span.
     cycles: u64,
 }
 

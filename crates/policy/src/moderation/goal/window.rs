@@ -25,7 +25,7 @@ pub(super) struct Totals<C> {
     pub packets: u64,
 }
 
-/// How much the counters grew.
+/// Increase of the counters of a queue over `span`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Growth {
     pub span: Nanos,

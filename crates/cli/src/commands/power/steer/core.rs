@@ -21,7 +21,7 @@ pub(super) fn time_of_day() -> Option<Nanos> {
     Some(Nanos::from_secs(since.as_secs() % 86_400))
 }
 
-/// An empty sensor that sees only the clock.
+/// A sensor that reads no counters, for policies that need only the time.
 pub(super) struct Clock;
 
 impl Sensor<Monotonic> for Clock {
