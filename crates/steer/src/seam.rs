@@ -90,7 +90,7 @@ pub trait Controller<C> {
 /// The outcome of applying a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Acted<F> {
-    /// It is in force.
+    /// The setting is in force.
     InForce,
     /// A different setting is in force: the machine rounded or limited the wanted one.
     Rounded {
@@ -104,19 +104,19 @@ pub enum Acted<F> {
         /// The reason. `None` if the machine does not report one.
         why: Option<String>,
     },
-    /// It was refused. The previous setting is still in force.
+    /// The setting was refused. The previous one is still in force.
     Refused {
         /// The reason.
         why: String,
     },
-    /// It is being applied; check again after this time.
+    /// The setting is being applied; check again after this time.
     Later {
         /// The time until then.
         after: Nanos,
     },
     /// The setting is not available now. It is applied when it is available again.
     Away(Away),
-    /// It can no longer be set.
+    /// The setting can no longer be changed.
     Lost(Lost),
 }
 
@@ -155,13 +155,13 @@ impl fmt::Display for Lost {
 /// The state of a setting between two changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It still has the value that Apus set.
+    /// The setting still has the value that Apus set.
     AsLeft,
-    /// It was not available and is back, with a default value of the machine. It must be applied again.
+    /// The setting was unavailable for a time and now has a default value of the machine. It must be applied again.
     Fresh,
     /// The setting is not available now.
     Away(Away),
-    /// It can no longer be set.
+    /// The setting can no longer be changed.
     Lost(Lost),
 }
 

@@ -149,7 +149,7 @@ impl HistogramDocument {
         self.len() == 0
     }
 
-    /// The same as [`Histogram::at_ranks`].
+    /// Latencies at the given ranks; see [`Histogram::at_ranks`].
     pub fn at_ranks<const N: usize>(&self, ranks: [u64; N]) -> [Option<u64>; N] {
         at_ranks(self.counts.iter().copied(), ranks)
     }

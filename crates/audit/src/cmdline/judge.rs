@@ -309,7 +309,7 @@ fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     line.parameters.iter().filter(of_cpus).filter_map(one).collect()
 }
 
-/// Those of the housekeeping CPUs that the line does not isolate. If none is left, all of the housekeeping CPUs.
+/// The housekeeping CPUs that the command line does not isolate. If it isolates all of them, all housekeeping CPUs.
 pub(crate) fn free(line: &CommandLine, present: &CpuSet, housekeeping: CpuSet) -> CpuSet {
     let lists = ["isolcpus", "nohz_full"].into_iter().filter_map(|name| line.last(name)?.cpu_set(present).ok());
     let free = lists.fold(housekeeping.clone(), |free, cpus| free.difference(&cpus));

@@ -117,7 +117,7 @@ impl OfNetwork {
 }
 
 impl OfCpus {
-    /// Its key in a profile.
+    /// Key of the setting in a profile.
     pub(super) const fn key(self) -> &'static str {
         match self {
             Self::Governor => "governor",

@@ -22,7 +22,7 @@ macro_rules! kinds {
             $($(#[$doc])* $kind($kind),)*
         }
 
-        /// It is the setting of its kind: every question goes there.
+        /// The setting of the kind that the variant names.
         impl Deref for AnySetting {
             type Target = dyn Setting;
             fn deref(&self) -> &Self::Target {

@@ -11,8 +11,8 @@ pub(crate) fn replace(access: &Access, path: &str, text: Option<&str>) -> Result
     replace_by(access, path, &draft(path), text, true)
 }
 
-/// The same, with the temporary name under which the new file is written, and whether it must be on disk before
-/// anything else happens.
+/// Replaces the file by writing a new one under the temporary name `draft` and renaming it. With `durable`, the new
+/// file is on disk before anything else happens.
 pub(super) fn replace_by(
     access: &Access,
     path: &str,

@@ -51,8 +51,8 @@ pub struct Speeds {
     pub least: u64,
     /// The highest frequency of the hardware (`cpuinfo_max_freq`).
     pub most: u64,
-    /// The frequencies between which the hardware has none, the lowest first (`scaling_available_frequencies`). Empty if
-    /// the driver names none: then it takes any.
+    /// The frequencies that the hardware supports, the lowest first (`scaling_available_frequencies`). Empty if the
+    /// driver lists none and accepts any frequency.
     pub available: Vec<u64>,
     /// The highest frequency without turbo. `None` if there is no turbo, or if the driver does not tell.
     pub nominal: Option<u64>,

@@ -93,7 +93,7 @@ pub fn online(access: &Access) -> Result<CpuSet, Error> {
 
 /// A kind of setting of the machine.
 pub trait Setting {
-    /// Its name for people: "governor of CPU policy 3".
+    /// Name of the setting for people: "governor of CPU policy 3".
     fn label(&self) -> String;
 
     /// The file that holds it as one line, if one does. [`Self::read`], [`Self::write`] and [`Self::files`] follow from it;
@@ -102,7 +102,7 @@ pub trait Setting {
         None
     }
 
-    /// Its current value. `None` if the machine has no such setting.
+    /// Current value of the setting. `None` if the machine has no such setting.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         Ok(access.line(&line_file(self)?)?.map(Value::Text))
     }

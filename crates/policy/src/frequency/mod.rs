@@ -199,7 +199,7 @@ pub(crate) mod tests {
         poll_after(policy, now_ns, queues, None)
     }
 
-    /// The same, after a wait.
+    /// The decision after a poll that followed a wait.
     pub fn poll_after(
         policy: &mut impl FrequencyPolicy<Simulated>,
         now_ns: u64,

@@ -57,7 +57,7 @@ units::named! {
         Simulated = "simulated",
         /// One line of arithmetic gives it from the inputs; nothing was simulated.
         Arithmetic = "arithmetic",
-        /// It depends on a value that was chosen for this row, because the document does not state it.
+        /// The figure depends on a value that was chosen for this row, because the document does not state it.
         Assumption = "assumption",
         /// A parameter was set by it, so it agrees by construction.
         Calibrated = "calibrated",

@@ -23,11 +23,11 @@ units::named! {
     /// How a parameter got its value.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Standing {
-        /// It was fitted to a row of this figure or of another one.
+        /// The value was fitted to a row of this figure or of another one.
         Fitted = "fitted",
-        /// It is an estimate; no document states it.
+        /// The value is an estimate; no document states it.
         Estimate = "estimate",
-        /// It was chosen, because the document does not say what was used.
+        /// The value was chosen, because the document does not say what was used.
         Assumption = "assumption",
         /// A document states it.
         Stated = "stated",

@@ -122,7 +122,7 @@ impl Case {
         held.max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
     }
 
-    /// The same among all rivals that held the goal.
+    /// The rival with the least power among all rivals that held the goal.
     pub fn best_of_all(&self) -> Option<&Tried> {
         [self.best(false), self.best(true)].into_iter().flatten().max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
     }

@@ -19,7 +19,7 @@ impl NicSensor {
         Self { counted, time_of_day: None }
     }
 
-    /// Also reads the time of day.
+    /// Makes the sensor also read the time of day.
     #[must_use]
     pub fn with_time_of_day(mut self, read: fn() -> Option<Nanos>) -> Self {
         self.time_of_day = Some(read);

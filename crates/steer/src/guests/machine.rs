@@ -10,7 +10,7 @@ use units::Hertz;
 pub struct Domain {
     /// Number of the cpufreq policy.
     pub policy: u32,
-    /// Its CPUs.
+    /// CPUs of the domain.
     pub cpus: CpuSet,
     /// The frequencies that it can be fixed at, in kHz, the lowest first; not empty.
     pub steps: Vec<u32>,

@@ -191,14 +191,14 @@ units::named! {
     /// The outcome of a request.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Verdict {
-        /// It is in force.
+        /// The request is in force.
         Granted = "granted",
-        /// It is in force in part: the manifest or the hardware does not allow more.
+        /// The request is in force in part: the manifest or the hardware does not allow more.
         Limited = "limited",
-        /// It is accepted but not yet in force: others share the core, or the vCPU is not pinned as the manifest
-        /// requires.
+        /// The request is accepted but not yet in force: others share the core, or the vCPU is not pinned as the
+        /// manifest requires.
         Held = "held",
-        /// It was refused and has no effect.
+        /// The request was refused and has no effect.
         Refused = "refused",
     }
 }

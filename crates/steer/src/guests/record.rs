@@ -7,11 +7,11 @@ use super::protocol::Verdict;
 /// The outcome of applying a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Applied {
-    /// It is in force.
+    /// The request is in force.
     InForce,
     /// A different value is in force, for this reason.
     Otherwise(String),
-    /// It could not be applied, for this reason. A retry is possible.
+    /// The request could not be applied, for this reason. A retry is possible.
     Failed(String),
     /// Somebody else has set it, or it is gone. Apus no longer controls it.
     Lost(String),

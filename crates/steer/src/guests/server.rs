@@ -50,14 +50,14 @@ impl<T> Force<T> {
 /// The state of a vCPU, for messages and JSON documents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// Its number.
+    /// Number of the vCPU.
     pub vcpu: u16,
     /// Where it runs.
     pub place: Place,
     /// The requested frequency, resolved to a step of its core, in kHz. `None` without a request, or if its core is
     /// unknown.
     pub wish_khz: Option<u32>,
-    /// Its goal.
+    /// Latency goal of the vCPU.
     pub goal: Option<Goal>,
     /// The idle-state limit that is requested, or that its goal needs.
     pub idle: Option<Nanos>,

@@ -183,7 +183,7 @@ impl Queues {
 /// What a look found of an interface.
 struct Known {
     index: Option<u32>,
-    /// Its present name. `None` if it is gone.
+    /// Present name of the interface. `None` if the interface is gone.
     name: Option<String>,
     napis: Vec<(Napi, u32)>,
     card: Option<Nanos>,

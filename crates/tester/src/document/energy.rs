@@ -103,7 +103,7 @@ pub struct ModelledEnergy {
     pub includes: String,
     /// The modelled energy of one core.
     pub energy_uj: u64,
-    /// The same divided by the frames; null without frames.
+    /// Modelled energy per frame; null without frames.
     pub energy_per_frame_nj: Option<f64>,
     /// The mean modelled power.
     pub power_uw: Option<u64>,

@@ -121,7 +121,7 @@ pub struct MlrPlan {
     pub warm_up: Nanos,
     /// Maximum total duration of the trials of a search, after which it ends.
     pub longest: Nanos,
-    /// Pauses before, between and after trials; the other values are not used.
+    /// Pauses before, between and after trials.
     pub effort: Effort,
 }
 

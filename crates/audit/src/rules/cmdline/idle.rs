@@ -340,7 +340,7 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     })
 }
 
-/// The same for one kernel, from its release and build. `None` for a kernel of a distribution that may contain the
+/// Whether one kernel does so, from its release and build. `None` for a kernel of a distribution that may contain the
 /// commit.
 fn has_trust(release: &str, version: KernelVersion, build: &str) -> Option<bool> {
     let mainline = |version: KernelVersion| match (version.major, version.minor) {

@@ -511,13 +511,13 @@ pub(crate) mod tests {
         host().file(&format!("/msr/{address}"), &lines)
     }
 
-    /// The same of a CPU of this model.
+    /// Facts of a host with a CPU of this model.
     fn of_model(model: u32, address: &str, value: &str) -> Host {
         let info = format!("processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : {model}\nstepping : 6\n");
         msr(address, value).file("/proc/cpuinfo", &info)
     }
 
-    /// The same, with idle states of these names and latencies.
+    /// Facts of a host with a CPU of this model, and with idle states of these names and latencies.
     fn with_states(host: Host, states: &[(&str, &str)]) -> Host {
         (0..8).fold(host, |host, n| {
             states.iter().enumerate().fold(host, |host, (k, (name, latency))| {

@@ -58,12 +58,12 @@ pub(crate) mod samples {
         Task { pid: tid, tid, comm: comm.into(), process: comm.into(), affinity, state: 'S', ..Task::default() }
     }
 
-    /// The same as a thread of the kernel.
+    /// A kernel thread.
     pub(crate) fn kernel(tid: u32, comm: &str, cpus: &str) -> Task {
         Task { kernel: true, ..task(tid, comm, cpus) }
     }
 
-    /// The same with SCHED_FIFO.
+    /// The thread `task`, under SCHED_FIFO.
     pub(crate) fn fifo(task: Task, rt_priority: u32) -> Task {
         Task { class: SchedClass::Fifo, rt_priority, ..task }
     }

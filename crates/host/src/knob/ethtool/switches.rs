@@ -106,7 +106,7 @@ impl Setting for Features {
         format!("offloads of {}", self.interface)
     }
 
-    /// Those that can be changed.
+    /// The features that can be changed.
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         let features = ask(access, &self.interface, "features", |client, interface| client.features(interface))?;
         let changeable = features.map(|all| all.into_iter().filter(|(_, feature)| !feature.fixed));

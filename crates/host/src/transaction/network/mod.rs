@@ -30,7 +30,7 @@ pub(super) struct Network {
     pub(super) name: String,
     /// A number that no other gets before the next boot; `None` before Linux 5.14.
     pub(super) cookie: Option<u64>,
-    /// Its file handle, in hexadecimal digits; `None` before Linux 6.18.
+    /// File handle of the namespace, in hexadecimal digits; `None` before Linux 6.18.
     pub(super) handle: Option<String>,
 }
 
@@ -109,7 +109,7 @@ impl Transaction {
         }
     }
 
-    /// Its namespace and ours, if it has settings of a namespace that is not ours.
+    /// The transaction's namespace and that of this process, if the transaction has settings in another namespace.
     fn another(&self, access: &Access) -> Option<(Network, Option<Network>)> {
         let begin = self.begin.as_ref()?;
         let then = Network {

@@ -35,7 +35,7 @@ impl Belief {
         Some(Nanos::from_nanos(self.per_time(self.costs?, self.gap.as_nanos())?))
     }
 
-    /// The same cost as a share of a polling core, in ppm.
+    /// Cost of the episode as a share of a polling core, in ppm.
     pub fn core_ppm(&self) -> Option<u64> {
         self.per_time(self.costs?, 1_000_000)
     }

@@ -51,7 +51,7 @@ impl Atoms {
         self.at.into_iter().zip(SHARE_PPM)
     }
 
-    /// The same parts, plus the one for samples not seen yet.
+    /// The parts of the distribution, plus one for samples not seen yet.
     #[inline]
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> {
         self.seen().chain([(self.beyond, self.unseen)])
