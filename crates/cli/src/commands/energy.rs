@@ -161,7 +161,7 @@ fn modelled(
 }
 
 /// The idle state for idle periods of the measured mean length: the deepest one that saves energy. If the number of
-/// idle periods is unknown, it is the shallowest one, so that the result does not look too good.
+/// idle periods is unknown, it is the shallowest one below polling, so that the result does not look too good.
 fn resting(processor: &Processor, idle: Nanos, wakeups: Option<u64>) -> (String, sim::hw::cstate::Gate) {
     let states = &processor.cstates.states;
     let index = match wakeups {

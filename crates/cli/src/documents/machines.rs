@@ -43,7 +43,7 @@ pub struct Processor {
     pub lowest_hz: u64,
     /// Frequency in Hz that is guaranteed with all cores busy.
     pub base_hz: u64,
-    /// Highest frequency in Hz, including turbo.
+    /// Highest frequency that can be requested, in Hz.
     pub highest_hz: u64,
     /// Names of the idle states, the shallowest first.
     pub idle_states: Vec<String>,

@@ -246,7 +246,8 @@ pub struct OpenTransaction {
     pub at_unix_s: Option<u64>,
     /// Whether all changes of the transaction were completed.
     pub kept: bool,
-    /// Whether the transaction should be rolled back automatically, but no process is left to do so.
+    /// Whether the transaction should be rolled back automatically, but no process is left to do so: it was not
+    /// completed, or the process to which it was bound has ended.
     pub abandoned: bool,
     /// Whether the transaction is from before the last reboot.
     pub past: bool,
@@ -582,8 +583,8 @@ impl OpenItem {
         [Standing::Elsewhere, Standing::NamespaceGone].map(Name::from).contains(&self.stands)
     }
 
-    /// Whether the transaction belongs to this network namespace and to the time since the last reboot, so that its
-    /// settings can be checked.
+    /// Whether the setting can be checked from here: it does not belong to another network namespace, and it did not
+    /// end with its thread.
     pub fn is_here(&self) -> bool {
         !self.is_elsewhere() && self.stands != Name::of(&Standing::Ended)
     }

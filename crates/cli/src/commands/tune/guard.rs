@@ -61,7 +61,7 @@ impl Guard {
         Ok(Self { child, started })
     }
 
-    /// The lease to store with the transaction. It records which guardian will roll the transaction back, and when.
+    /// The lease to store with the transaction. It names the guardian process that will roll it back.
     pub fn lease(&self) -> Lease {
         Lease::Process { pid: self.child.id(), started: self.started }
     }
