@@ -84,7 +84,8 @@ class Bench:
             if device == "l3fwd":
                 more = ["--ip", "ipv4", "--flows", "256", "--mac", lab.mac(lab.dut, "dutl"), "--back-mac", lab.mac(lab.dut, "dutr")]
             if not sizes:
-                return
+                print(f"{device}: forwards none of these sizes", file=sys.stderr)
+                return None
             file = os.path.join(self.args.output, f"{device}.json")
             with getattr(self, device)(lab):
                 words = [self.apus, "bench", "rfc2544", "--tx", "left0", "--tx-netns", lab.left, "--rx", "right0", "--rx-netns",
@@ -94,6 +95,7 @@ class Bench:
             # 1: a size has no throughput.
             if done.returncode not in (0, 1):
                 raise RuntimeError(f"{' '.join(words)}: exit status {done.returncode}")
+            return file
 
     def run_app(self, lab, *app):
         return [self.apus, "run", *app, "dutl", "dutr", "--netns", lab.dut, "--mode", "poll", "--cpu", DEVICE_CPU, "--telemetry",
@@ -201,11 +203,15 @@ def main():
         bench = Bench(args, scratch)
         if not args.no_build:
             bench.build()
+        files = []
         for device in args.devices:
             began = time.monotonic()
-            bench.measure(device)
+            files.append(bench.measure(device))
             print(f"{device}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    table([os.path.join(args.output, f"{device}.json") for device in args.devices])
+    files = [file for file in files if file]
+    if not files:
+        sys.exit("nothing was measured")
+    table(files)
 
 
 if __name__ == "__main__":

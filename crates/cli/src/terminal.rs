@@ -21,7 +21,7 @@ use units::acts;
 pub(crate) struct Clean<W> {
     to: W,
     colours: bool,
-    /// First bytes of a UTF-8 character whose remaining bytes have not been written yet.
+    /// The bytes written so far of an incomplete UTF-8 character.
     begun: Vec<u8>,
 }
 

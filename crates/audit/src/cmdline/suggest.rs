@@ -6,7 +6,7 @@ use host::facts::CpuSet;
 
 use crate::{Context, Workload};
 
-/// A suggested command line, parameter by parameter.
+/// A suggested kernel command line, parameter by parameter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Suggestion {
     /// The parameters, in the order in which they are written.

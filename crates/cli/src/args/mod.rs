@@ -41,8 +41,8 @@ pub struct Args {
 /// The commands of `apus`; the first paragraph of each doc comment is its line in `apus --help`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Moves packets between ports. Between packets, waits in the way that costs the least CPU time while meeting your
-    /// latency goal.
+    /// Moves packets between ports. By default, waits for them in the way that costs the least CPU time and still meets
+    /// your latency goal.
     ///
     /// Runs until Ctrl-C, until --duration has passed, or until its ports have no more packets. Prints its counters
     /// at the end.

@@ -27,7 +27,7 @@ pub struct Document {
     /// The host on which the probe ran. Its scheduling class is that of the observing thread; the class of the
     /// measuring threads is among the conditions of each measurement.
     pub host: HostState,
-    /// The measurements, one per variant.
+    /// The measurements, one for each measured case.
     pub measured: Vec<Measured>,
     /// Energy of the whole measurement. The CPU time in it is that of the measuring process.
     #[serde(default)]

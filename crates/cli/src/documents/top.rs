@@ -72,8 +72,8 @@ pub struct Worker {
     /// The worker's ports.
     pub ports: Vec<Port>,
     /// The last published choice of the mode `adaptive`. All waits are published; of the choices to keep polling, the
-    /// first and every 1,024th. `null` if the mode compares no waits, if it has not chosen yet, or if the choice could
-    /// not be read consistently.
+    /// first and every 1,024th. `null` if the mode compares no waits, if it has not made a choice yet, or if the choice
+    /// could not be read consistently.
     pub choice: Option<Choice>,
     /// Counters since the worker started.
     pub total: Total,
@@ -232,7 +232,7 @@ pub struct TimeShares {
     pub sleep_ratio: f64,
     /// Share of time in waits of kind `block`.
     pub block_ratio: f64,
-    /// The rest of the time: empty polls, and a wait that has not ended yet.
+    /// The rest of the time: empty polls, and the wait in progress.
     pub rest_ratio: f64,
 }
 

@@ -506,8 +506,8 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
     })
 }
 
-/// Rolls back and asks nobody: what someone else has changed since keeps its value, and nothing is forgotten. `command` and
-/// `patience` are those of [`Options`].
+/// Rolls back without asking. A setting that someone else has changed in the meantime keeps its new value, and no
+/// change is removed from the journal. `command` and `patience` are those of [`Options`].
 pub fn rollback_ours(
     access: &Access,
     which: Which,

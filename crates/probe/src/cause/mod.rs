@@ -123,7 +123,7 @@ pub struct Explanation {
     pub throttled: bool,
     /// All causes, the largest first.
     pub charges: Vec<Charge>,
-    /// The evidence for the cause.
+    /// The evidence for this explanation.
     pub evidence: Evidence,
     /// Number of lost events; their time is charged to other causes.
     pub events_lost: u64,

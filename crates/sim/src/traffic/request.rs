@@ -20,7 +20,8 @@ use crate::random::Random;
 pub struct Request {
     /// Number of clients, each with one request under way. At least 1.
     pub connections: u32,
-    /// One-way time between the client's application and our wire: its stack, its NIC, the cable.
+    /// One-way time from the client's application to the simulated host's port: the client's stack and NIC, and the
+    /// cable.
     pub distance: Nanos,
     /// Time from an answer to the next request.
     pub think: Nanos,

@@ -43,6 +43,8 @@ pub enum Tamper {
     Reorder,
     Corrupt,
     Loop,
+    /// The tester does not send the frame.
+    Skip,
 }
 
 impl Simulated {
@@ -99,12 +101,17 @@ impl Measurer for Simulated {
             let frames = (u128::from(length) * u128::from(phase.rate_pps)).div_ceil(1_000_000_000) as u64;
             for frame in 0..frames {
                 let due = begins + Nanos::from_secs(1).scale(frame, phase.rate_pps).as_nanos();
+                let number = seen.outcome.sent + seen.outcome.unsent + 1;
+                let special = number.is_multiple_of(self.each);
+                if special && self.tamper == Tamper::Skip {
+                    seen.outcome.unsent += 1;
+                    continue;
+                }
                 seen.outcome.sent += 1;
                 seen.tester.sent += 1;
                 seen.tester.pacing.record(100);
                 let queued = free_at.saturating_sub(due).div_ceil(service);
                 let resetting = reset.is_some_and(|(from, to)| (from..to).contains(&due));
-                let special = seen.outcome.sent.is_multiple_of(self.each);
                 let gone = special && matches!(self.tamper, Tamper::Corrupt | Tamper::Loop | Tamper::Reorder);
                 if queued > self.buffer || due < dead_until || resetting || gone {
                     seen.outcome.lost += 1;

@@ -135,14 +135,19 @@ fn what_cannot_be_claimed_is_refused() {
 }
 
 #[test]
-fn losses_of_latency_streams_are_told() {
-    // The 100,000th frame of a trial: in a stream of 120 s, but in no trial of 60 s.
-    let mut device = Simulated { each: 100_000, tamper: Tamper::Loop, ..Simulated::new(5) };
-    let result = measure(&mut device, &plan(&[Test::Latency], Effort { streams: 2, ..Effort::FULL }));
-    let size = &result.sizes[0];
-    assert!(size.throughput_pps.value.as_ref().unwrap().median > 900.0);
-    let told = size.warnings.iter().find(|warning| warning.contains("latency streams lost"));
-    assert!(told.unwrap().starts_with("2 of the 2 latency streams lost frames, 2 of 2"), "{:?}", size.warnings);
+fn frames_that_latency_streams_lose_or_skip_are_told() {
+    let lost = "2 of the 2 latency streams lost frames, 2 of 2";
+    let skipped = "in 2 of the 2 latency streams the tester skipped frames, 2 of 2";
+    for (tamper, told, not) in [(Tamper::Loop, lost, "skipped"), (Tamper::Skip, skipped, "lost")] {
+        // The 100,000th frame of a trial: in a stream of 120 s, but in no trial of 60 s.
+        let mut device = Simulated { each: 100_000, tamper, ..Simulated::new(5) };
+        let result = measure(&mut device, &plan(&[Test::Latency], Effort { streams: 2, ..Effort::FULL }));
+        let size = &result.sizes[0];
+        assert!(size.throughput_pps.value.as_ref().unwrap().median > 900.0);
+        let of_streams: Vec<_> = size.warnings.iter().filter(|warning| warning.contains("latency streams")).collect();
+        assert!(of_streams.len() == 1 && of_streams[0].starts_with(told), "{:?}", size.warnings);
+        assert!(!of_streams[0].contains(not), "{of_streams:?}");
+    }
 }
 
 #[test]

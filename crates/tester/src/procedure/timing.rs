@@ -41,15 +41,15 @@ pub fn latency<M: Measurer + ?Sized>(
     let streams = effort.streams;
     if losing > 0 {
         bench.notes.push(format!(
-            "{losing} of the {streams} latency streams lost frames, {lost} of {due} in all: the device does not hold \
-             the throughput for {}; the latencies are those of the other frames",
+            "{losing} of the {streams} latency streams lost frames, {lost} of {due} in all: the throughput was \
+             not sustained for {}; the latencies are those of the frames that came back",
             effort.stream
         ));
     }
     if unfinished > 0 {
         bench.notes.push(format!(
-            "in {unfinished} of the {streams} latency streams the tester did not send all frames, {unsent} of {due} in \
-             all: it was late by more than it may be"
+            "in {unfinished} of the {streams} latency streams the tester skipped frames, {unsent} of {due} in all, \
+             because it was too far behind its schedule"
         ));
     }
     let Some(mean) = Repeated::of(&mean) else {

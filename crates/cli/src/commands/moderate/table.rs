@@ -7,7 +7,7 @@ use crate::documents::moderation::{Instance, Queue};
 use crate::documents::top::Leftover;
 use crate::terminal::line;
 
-/// An instance that has not published its state for this long, in ns, is reported as silent. Normally it publishes
+/// Time in ns after which an instance that publishes no new state is reported as silent. Instances normally publish
 /// every second.
 pub(in crate::commands) const SILENT: u64 = 5_000_000_000;
 

@@ -21,7 +21,7 @@ use super::{command_line, machine_to_change};
 use crate::args::tune::Guard as Typed;
 use crate::{Failure, Status};
 
-/// A running guardian process that has not yet been told the number of its transaction.
+/// A running guardian process that does not know the number of its transaction yet.
 pub struct Guard {
     child: Child,
     started: u64,

@@ -14,8 +14,8 @@ use crate::nic::{self, Client, EthtoolGroup, Field, Interface, Numbers};
 pub use coalesce::{Coalesce, CoalesceQueue};
 pub use switches::{Features, PrivateFlags, is_offload};
 
-/// Descriptors in the rings: fields `rx`, `tx`, `rx-mini`, `rx-jumbo`, `rx-buf-len`, `tcp-data-split`,
-/// `cqe-size`, `tx-push`, `rx-push`, `tx-push-buf-len`, `hds-thresh`, as ethtool-netlink names them.
+/// Ring parameters of the interface. The fields have the names of ethtool-netlink: `rx`, `tx`, `rx-mini`, `rx-jumbo`,
+/// `rx-buf-len`, `tcp-data-split`, `cqe-size`, `tx-push`, `rx-push`, `tx-push-buf-len`, `hds-thresh`.
 ///
 /// Most drivers stop and restart the interface for a change: frames are lost, and other settings may be reset.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]

@@ -62,9 +62,8 @@ impl Target {
         }
     }
 
-    /// The optimistic and the pessimistic exceed ratio: the share of high-loss time if all missing trials turned out
-    /// low-loss, and if all turned out high-loss. The load is classified once both are on the same side of the goal's
-    /// exceed ratio.
+    /// The share of high-loss time under two assumptions about the trials still to run: that all are low-loss, and that
+    /// all are high-loss. The load is classified once both are on the same side of the goal's exceed ratio.
     pub fn exceed_ratios(&self, trials: &[Trial]) -> (f64, f64) {
         let Sums { full_low, high, whole } = self.sums(trials);
         (high / whole, (whole - full_low) / whole)

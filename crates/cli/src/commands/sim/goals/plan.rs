@@ -1,4 +1,4 @@
-//! The grid of cases: a named grid, parts of which the arguments can replace.
+//! The grid of cases. Arguments can replace parts of a named grid.
 
 use std::fs;
 use std::path::Path;
