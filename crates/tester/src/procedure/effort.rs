@@ -2,6 +2,8 @@
 
 use units::Nanos;
 
+use crate::search::SearchConfig;
+
 units::named! {
     /// A test of RFC 2544 or one that builds on it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +105,25 @@ impl Effort {
         reset_trial: Nanos::from_secs(5),
         full: false,
     };
+
+    /// The search for the throughput.
+    pub(super) fn search(&self, min_pps: u64, max_pps: u64) -> SearchConfig {
+        SearchConfig {
+            width_ppm: self.width_ppm,
+            trial: self.trial,
+            confirm_trial: self.trial,
+            confirmations: u32::from(!self.full),
+            unsent_tolerance_ppm: self.unsent_tolerance_ppm,
+            failures_needed: self.failures_needed,
+            ..SearchConfig::rfc2544(min_pps, max_pps)
+        }
+    }
+
+    /// Number of frames in the longest burst.
+    pub(super) fn longest_frames(&self, max_pps: u64) -> u64 {
+        let frames = max_pps as f64 * self.longest_burst.as_nanos() as f64 / 1e9;
+        (frames as u64).max(1)
+    }
 
     /// The deviations of this effort from RFC 2544, each with the section.
     pub fn deviations(&self, tests: &[Test]) -> Vec<String> {

@@ -12,7 +12,7 @@ use crate::sizes::Sizes;
 
 /// Rate and number of learning frames: enough for a switch or a router to learn both sides. RFC 2544, 23 b and c.
 const LEARNING_PPS: u64 = 100;
-const LEARNING: Nanos = Nanos::from_millis(100);
+pub const LEARNING: Nanos = Nanos::from_millis(100);
 /// Share of unsent frames, in ppm, above which the tester is said to be overloaded.
 const OVERLOADED_PPM: u64 = 1_000;
 

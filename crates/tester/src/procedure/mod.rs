@@ -11,6 +11,7 @@
 
 mod compare;
 mod effort;
+mod longest;
 mod measure;
 mod mlr;
 mod observed;

@@ -25,10 +25,10 @@ pub fn back_to_back<M: Measurer + ?Sized>(bench: &mut Bench<'_, M>, rate_pps: u6
         );
     }
     let effort = bench.effort;
-    let longest = (max * effort.longest_burst.as_nanos() as f64 / 1e9) as u64;
+    let longest = effort.longest_frames(max_pps);
     let (mut found, mut at_limit) = (Vec::new(), 0);
     for _ in 0..effort.bursts {
-        let mut search = BurstSearch::new(longest.max(1), 1).map_err(Halt::Failed)?;
+        let mut search = BurstSearch::new(longest, 1).map_err(Halt::Failed)?;
         while let Some(frames) = search.next_frames() {
             // The time at which frame number `frames`, counted from 0, would be due.
             let duration = Nanos::from_secs(1).scale(frames, max_pps);

@@ -9,7 +9,7 @@ use super::result::{AnomalyCounts, Ended, LossRow, Repeated, Rfc2544Result, Size
 use super::{Measurer, overload, timing};
 use crate::document::Name;
 use crate::host::Reading;
-use crate::search::{BinarySearch, End, LossCurve, Search as _, SearchConfig};
+use crate::search::{BinarySearch, End, LossCurve, Search as _};
 use crate::sizes::Sizes;
 
 /// The plan of `apus bench rfc2544`: sizes, tests and limits.
@@ -174,15 +174,7 @@ fn throughput<M: Measurer + ?Sized>(
     max_pps: u64,
 ) -> Result<Vec<(u64, bool)>, Halt> {
     let effort = bench.effort;
-    let config = SearchConfig {
-        width_ppm: effort.width_ppm,
-        trial: effort.trial,
-        confirm_trial: effort.trial,
-        confirmations: u32::from(!effort.full),
-        unsent_tolerance_ppm: effort.unsent_tolerance_ppm,
-        failures_needed: effort.failures_needed,
-        ..SearchConfig::rfc2544(min_pps, max_pps)
-    };
+    let config = effort.search(min_pps, max_pps);
     let mut found = Vec::new();
     for _ in 0..effort.searches {
         let mut search = BinarySearch::new(config).map_err(Halt::Failed)?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -43,6 +44,9 @@ pub fn rfc2544(typed: &Rfc2544) -> anyhow::Result<Status> {
         deviations: rig.deviations(),
     };
     let setup = rig.setup();
+    if !typed.ports.json {
+        announce(&rig, &plan);
+    }
     let result = procedure::run(&mut rig, &plan, &mut progress(&typed.ports));
     let found_all = result.ended.complete && result.sizes.iter().all(|size| size.throughput_pps.value.is_some());
     let apus = env!("CARGO_PKG_VERSION").into();
@@ -151,12 +155,37 @@ fn alone(path: &Path) -> Result<Vec<(String, f64)>, Failure> {
     Ok(document.result.sizes.into_iter().filter_map(of).collect())
 }
 
+/// Says how long the procedure can take, also if standard error is no terminal: a result comes after hours.
+fn announce(rig: &Rig<'_>, plan: &Plan) {
+    for sizes in &plan.sizes {
+        // If there is no rate to search, the procedure itself says so.
+        let Ok(tests) = plan.longest(rig.highest_pps(sizes)) else { continue };
+        let all = tests.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
+        let each: Vec<String> = tests.iter().map(|(test, time)| format!("{} {}", test.name(), rough(*time))).collect();
+        let _ = writeln!(terminal::err(), "{sizes}: up to {} ({})", rough(all), each.join(", "));
+    }
+}
+
+/// A time in whole seconds, minutes, or hours and minutes, rounded up.
+fn rough(time: Nanos) -> String {
+    let seconds = time.as_nanos().div_ceil(1_000_000_000);
+    let minutes = seconds.div_ceil(60);
+    match (seconds, minutes) {
+        (..120, _) => format!("{seconds} s"),
+        (_, ..120) => format!("{minutes} min"),
+        _ => format!("{} h {} min", minutes / 60, minutes % 60),
+    }
+}
+
+/// Prints each step with the time since the start.
 fn progress(typed: &Ports) -> impl FnMut(&str) {
     let shown = terminal::err_is_terminal() && !typed.json;
+    let began = Instant::now();
     move |what: &str| {
         if shown {
+            let elapsed = Nanos::from_secs(began.elapsed().as_secs());
             // If nobody reads the progress, the measurement goes on.
-            let _ = writeln!(terminal::err(), "{what}");
+            let _ = writeln!(terminal::err(), "after {}: {what}", rough(elapsed));
         }
     }
 }
@@ -188,4 +217,17 @@ fn say(typed: &Ports, document: &impl Serialize, table: impl FnOnce() -> Vec<Str
         writeln!(terminal::out(), "{line}").context("cannot write the table")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rough_times_are_rounded_up() {
+        let of = |millis| rough(Nanos::from_millis(millis));
+        assert_eq!([0, 1, 119_000].map(of), ["0 s", "1 s", "119 s"]);
+        assert_eq!([119_001, 121_000, 7_140_000].map(of), ["2 min", "3 min", "119 min"]);
+        assert_eq!([7_140_001, 43_200_000].map(of), ["2 h 0 min", "12 h 0 min"]);
+    }
 }

@@ -129,6 +129,12 @@ impl<'a> Rig<'a> {
         self.line_bits_per_s
     }
 
+    /// Highest rate of frames of these sizes to try, if the tester can send as fast.
+    pub fn highest_pps(&self, sizes: &Sizes) -> u64 {
+        let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
+        self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS)
+    }
+
     /// Deviations from RFC 2544 that follow from the ports and the frames.
     pub fn deviations(&self) -> Vec<String> {
         let mut found = vec![
@@ -230,10 +236,8 @@ impl Measurer for Rig<'_> {
     }
 
     fn ceiling(&mut self, sizes: &Sizes, span: Nanos) -> Result<u64, tester::Error> {
-        let line = self.line_bits_per_s.map_or(FASTEST_PPS, |speed| sizes.line_rate_pps(speed) as u64);
-        let wanted = self.wanted.max.map_or(line, |max| max.as_pps().min(line)).clamp(1, FASTEST_PPS);
         let duration = span.min(CEILING_SPAN);
-        let mut climb = Climb::new(wanted);
+        let mut climb = Climb::new(self.highest_pps(sizes));
         while let Some(rate_pps) = climb.next_rate()
             && !self.stopped()
         {
