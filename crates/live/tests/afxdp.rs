@@ -432,6 +432,25 @@ fn a_second_instance_is_told_who_is_first() {
 }
 
 #[test]
+fn a_port_is_promiscuous_as_long_as_it_is_open() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new("");
+    let seen = || {
+        let output = Command::new("ip").args(["-n", &lab.b, "-d", "link", "show", "vb"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains(" promiscuity 1 ")
+    };
+    for promiscuous in [false, true] {
+        let config = InterfaceConfig { promiscuous, ..InterfaceConfig::new("vb") };
+        let interface = inside(&lab.b, || Interface::attach(&config)).unwrap();
+        assert_eq!(seen(), promiscuous);
+        drop(interface);
+        assert!(!seen());
+    }
+}
+
+#[test]
 fn wrong_use_is_told_apart_from_what_is_lacking() {
     if !is_root() {
         return;

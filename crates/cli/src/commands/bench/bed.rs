@@ -74,6 +74,7 @@ impl Bed {
             queues: vec![typed.queue],
             mode: typed.xdp,
             filter: typed.filter.clone().unwrap_or(usual),
+            promiscuous: false,
         })?;
         let facts = os::interface_facts(&typed.port)?;
         // A capture's frames have sizes of their own.

@@ -283,6 +283,7 @@ fn open_port(name: &str, netns: Option<&str>, typed: &Typed, sizes: &[Sizes]) ->
         queues: vec![typed.queue],
         mode: typed.xdp,
         filter,
+        promiscuous: false,
     })?;
     let facts = os::interface_facts(name)?;
     let ring = typed.ring;

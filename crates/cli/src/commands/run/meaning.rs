@@ -104,7 +104,9 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         (None, false) => PoolConfig::default().frame_size,
     };
     let name = common.name.clone().unwrap_or_else(|| format!("{}-{}", app.name(), std::process::id()));
-    let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common));
+    // It forwards frames to any address; a card discards those that are not to its own.
+    let promiscuous = matches!(app, AppConfig::L2Fwd { .. });
+    let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common, promiscuous));
     let rings = RingSizes { fill: common.ring, rx: common.ring, tx: common.ring, completion: common.ring };
     let instance = InstanceConfig {
         name: name.clone(),
@@ -258,13 +260,14 @@ fn workers(typed: &Common) -> Result<Vec<Scheduling>, Failure> {
     })
 }
 
-fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, anyhow::Error> {
+fn port(typed: &PortText, number: usize, common: &Common, promiscuous: bool) -> Result<PortConfig, anyhow::Error> {
     Ok(match typed {
         PortText::Interface { name, queues } => Arc::new(InterfaceConfig {
             name: name.clone(),
             queues: queues.clone(),
             mode: common.xdp,
             filter: common.filter.clone(),
+            promiscuous,
         }),
         PortText::Memory { octets, frames } => {
             let mac = memory_mac(number);

@@ -13,13 +13,15 @@ pub struct InterfaceConfig {
     pub mode: XdpMode,
     /// Which frames go to the application.
     pub filter: Filter,
+    /// Whether a card receives frames to all MAC addresses, instead of its own and those of its groups.
+    pub promiscuous: bool,
 }
 
 impl InterfaceConfig {
     /// Makes a configuration for queue 0 of `name`: all frames, and native XDP with generic XDP as a fallback.
     pub fn new(name: impl Into<String>) -> Self {
         let (mode, filter) = (XdpMode::Auto, Filter::All);
-        Self { name: name.into(), queues: vec![0], mode, filter }
+        Self { name: name.into(), queues: vec![0], mode, filter, promiscuous: false }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

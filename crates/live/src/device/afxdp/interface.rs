@@ -51,6 +51,8 @@ struct Shared {
     counts: PerCpuArray<MapData, u64>,
     // The kernel detaches the program with the link's last descriptor, so also when the process dies.
     _link: FdLink,
+    // The kernel ends the promiscuous mode with this socket.
+    _promiscuous: Option<OwnedFd>,
     _program: Mutex<Ebpf>,
 }
 
@@ -78,6 +80,7 @@ impl Interface {
             return Err(Error::Invalid { what: format!("queue {queue} of {name}"), why });
         }
         let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q + 1));
+        let promiscuous = config.promiscuous.then(|| promiscuous(name, ifindex)).transpose()?;
         let mut program = load(&config.filter, entries).map_err(|e| explain::load(&*e))?;
         let (link, mode) = attach(&mut program, name, ifindex, config.mode)?;
         let map = |name: &str, found: Option<aya::maps::Map>| {
@@ -101,6 +104,7 @@ impl Interface {
             sockets: Mutex::new(sockets),
             counts,
             _link: link,
+            _promiscuous: promiscuous,
             _program: Mutex::new(program),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -225,6 +229,14 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
         }
     }
     Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
+}
+
+/// A socket that keeps an interface of this thread's namespace promiscuous. Of no protocol, it receives no frames.
+fn promiscuous(name: &str, ifindex: u32) -> Result<OwnedFd, Error> {
+    let failed = |e: std::io::Error| Error::system(format!("make {name} promiscuous"), e);
+    let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::DGRAM, None).map_err(|e| failed(e.into()))?;
+    sys::promiscuous(socket.as_fd(), ifindex).map_err(failed)?;
+    Ok(socket)
 }
 
 fn attach_as(program: &mut Ebpf, ifindex: u32, mode: XdpMode) -> Result<FdLink, Box<dyn std::error::Error>> {

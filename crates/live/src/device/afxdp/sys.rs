@@ -123,6 +123,29 @@ pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
     if failed == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
+/// `PACKET_ADD_MEMBERSHIP` and `PACKET_MR_PROMISC`, include/uapi/linux/if_packet.h.
+const PACKET_ADD_MEMBERSHIP: c_int = 1;
+const PACKET_MR_PROMISC: u16 = 1;
+
+/// `struct packet_mreq`, include/uapi/linux/if_packet.h.
+#[repr(C)]
+struct Membership {
+    ifindex: c_int,
+    kind: u16,
+    address_len: u16,
+    address: [u8; 8],
+}
+
+/// Makes interface number `ifindex` promiscuous for as long as `socket`, of AF_PACKET, is open.
+pub(super) fn promiscuous(socket: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
+    let wanted = Membership { ifindex: ifindex as c_int, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
+    let (len, level) = (size_of::<Membership>() as libc::socklen_t, libc::SOL_PACKET);
+    let value = (&raw const wanted).cast();
+    // SAFETY: the kernel reads `len` bytes from a live local.
+    let failed = unsafe { libc::setsockopt(socket.as_raw_fd(), level, PACKET_ADD_MEMBERSHIP, value, len) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The interface's flags, `SIOCGIFFLAGS` in netdevice(7), seen from the namespace of `socket`.
 pub(in crate::device) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<c_int> {
     let mut request = request(name)?;
