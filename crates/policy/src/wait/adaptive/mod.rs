@@ -188,9 +188,9 @@ pub struct Adaptive<C> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Paid {
     /// What waits saved compared with polling for the same time, in nanoseconds.
-    saved: i64,
+    saved: i128,
     /// Late packets less those that the policy aims at, in millionths.
-    late: i64,
+    late: i128,
 }
 
 /// What a decision was based on.
@@ -282,8 +282,8 @@ impl<C> Adaptive<C> {
         let (span, each) = (i128::from(span.as_nanos()), i128::from(self.owed.each(self.plan.gaps.mean())));
         // Where the goal allows hardly any in that time, a few are no share.
         let counts = span >= each * COUNTS;
-        let polls = if counts { i128::from(self.paid.late - then.late).max(0) * each / 1_000_000 } else { 0 };
-        let paid = (span - i128::from(self.paid.saved - then.saved)).max(0);
+        let polls = if counts { (self.paid.late - then.late).max(0) * each / 1_000_000 } else { 0 };
+        let paid = (span - (self.paid.saved - then.saved)).max(0);
         let share = |paid: i128, of: i128| u64::try_from((paid << 16) / of.max(1)).unwrap_or(u64::MAX);
         (share(paid, span), share(paid + polls, span + polls))
     }
@@ -345,7 +345,7 @@ impl<C> Adaptive<C> {
                 self.service.add(seen.now.since(began).unwrap_or(Nanos::ZERO), 0, tail::MEMORY);
                 let work = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
                 self.plan.service = self.service.upper_quantile(900_000).as_nanos();
-                self.worked = (self.worked.0 + work.as_nanos(), self.worked.1 + frames);
+                self.worked = (self.worked.0.saturating_add(work.as_nanos()), self.worked.1 + frames);
                 self.plan.work = self.worked.0 / self.worked.1.max(1);
                 if self.worked.1 > WORKED {
                     self.worked = (self.worked.0 / 2, self.worked.1 / 2);
@@ -356,7 +356,7 @@ impl<C> Adaptive<C> {
         }
         let late = late.min(received);
         self.owed.packets(received, late);
-        self.paid.late += (late * 1_000_000) as i64 - (received * self.owed.share()) as i64;
+        self.paid.late += i128::from(late) * 1_000_000 - i128::from(received) * i128::from(self.owed.share());
         if self.charged {
             if !stalled {
                 self.plan.saw(self.chosen, received, late, self.expected);
@@ -393,7 +393,7 @@ impl<C> Adaptive<C> {
             // The core is awake from the wait's end until it has picked up what came, too.
             let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
             self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
-            self.paid.saved += lasted as i64 - spent.as_nanos() as i64;
+            self.paid.saved += i128::from(lasted) - i128::from(spent.as_nanos());
         }
         stalled
     }

@@ -73,7 +73,7 @@ impl Owed {
 
     /// Adapts the scale and the cap to the mean gap between packets, in nanoseconds.
     pub(super) fn set_gap(&mut self, gap: u64) {
-        let allowed_in = |time: u64| time * self.share / (gap.max(1) * ONE);
+        let allowed_in = |time: u64| time * self.share / gap.max(1).saturating_mul(ONE);
         let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
         self.scale = allowed_in(MEMORY).max(batches).max(GAIN);
         self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY)).max(BATCHES_OWED * self.batch / 16);
@@ -115,6 +115,14 @@ impl Owed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gap_of_centuries_is_a_gap() {
+        let mut owed = Owed::new(1_000);
+        owed.packets(1, 1);
+        owed.set_gap(u64::MAX);
+        assert_eq!(owed.multiplier(), 256 / GAIN - 1);
+    }
 
     #[test]
     fn late_packets_are_paid_for_one_by_one() {

@@ -152,20 +152,20 @@ impl<C> Period<C> {
             State::Locked { due, period_64ths, doubt } => {
                 let period = Nanos::from_nanos(*period_64ths / 64);
                 // The slot that this burst belongs to: bursts may have been left out.
-                while at.since(*due).is_some_and(|over| over > period / 2) {
-                    *due = *due + period;
-                    *doubt += 1;
-                }
+                let beyond = at.since(*due).and_then(|over| over.as_nanos().checked_sub(period.as_nanos() / 2));
+                let left_out = beyond.unwrap_or(0).div_ceil(period.as_nanos().max(1));
+                *due = *due + period * left_out;
+                *doubt = doubt.saturating_add(u32::try_from(left_out).unwrap_or(u32::MAX));
                 let (error, is_late) = match at.since(*due) {
                     Some(late) => (late, true),
                     None => (due.since(at).unwrap_or(Nanos::ZERO), false),
                 };
                 if error > period / 2 {
                     // A burst between two slots.
-                    *doubt += MISS;
+                    *doubt = doubt.saturating_add(MISS);
                 } else {
                     let stray = error > period / 8;
-                    *doubt = if stray { *doubt + MISS } else { doubt.saturating_sub(1) };
+                    *doubt = if stray { doubt.saturating_add(MISS) } else { doubt.saturating_sub(1) };
                     let step = error.min(period / 64).as_nanos();
                     if is_late {
                         self.late.add(error, 0, MEMORY);
@@ -298,6 +298,28 @@ mod tests {
             }
         }
         assert!(period.forecast(at(50_000 * 19 + 15_000)).is_some());
+    }
+
+    /// The slots that went by are counted in one step: a machine may have slept for months.
+    #[test]
+    fn bursts_that_were_left_out_for_centuries_end_the_belief_at_once() {
+        let mut period = Period::new();
+        for k in 0..100 {
+            period.arrived(at(350 * k), at(350 * k));
+        }
+        let late = Instant::<Simulated>::from_nanos(u64::MAX - 1_000);
+        period.arrived(late, late);
+        assert!(period.forecast(late).is_none());
+    }
+
+    #[test]
+    fn a_burst_that_was_left_out_does_not_move_the_grid() {
+        let mut period = Period::new();
+        for k in (0..100).chain(101..120) {
+            period.arrived(at(350 * k), at(350 * k));
+        }
+        let forecast = period.forecast(at(350 * 119 + 50)).expect("still locked");
+        assert!(forecast.from > at(350 * 120 - 5) && forecast.to < at(350 * 120 + 30), "{forecast:?}");
     }
 
     #[test]
