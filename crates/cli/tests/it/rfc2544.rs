@@ -205,7 +205,8 @@ fn a_long_procedure_that_is_interrupted_or_loses_its_port_keeps_what_it_measured
         assert_eq!(ended["complete"], false);
         let word = if cut == "signal" { "interrupted" } else { "left0" };
         assert!(ended["because"].as_str().unwrap().contains(word), "{ended}");
-        assert!(!document["result"]["sizes"][0]["trials"].as_array().unwrap().is_empty(), "{document}");
+        let sizes = document["result"]["sizes"].as_array().unwrap();
+        assert!(sizes.iter().any(|size| !size["trials"].as_array().unwrap().is_empty()), "{document}");
         assert!(std::fs::read_to_string(&file).unwrap().contains("\"complete\":false"));
     }
 }
