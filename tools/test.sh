@@ -17,6 +17,35 @@ computes='audit policy sim steer units'
 # Of what mostly waits for programs that it started, more tests at a time than there are CPUs.
 waits='cli'
 
+# Seconds after which a test program is taken to hang. The longest takes about 300 on 2 CPUs.
+longest=1200
+
+descendants() {
+	local pid
+	for pid in $(pgrep -P "$1"); do echo "$pid" && descendants "$pid"; done
+}
+
+# Runs a test program. One that hangs is shown with all that it waits for; then its children are ended, so that the test
+# that waits for them fails, and a minute later the program itself.
+watched() {
+	local program watch status=0
+	"$@" </dev/null &
+	program=$!
+	(
+		sleep "$longest" & trap "kill $!" TERM; wait "$!" || exit
+		echo "HANGS for $longest s: $1"
+		ps -o pid,ppid,etimes,stat,wchan:24,args --forest -p "$program" $(descendants "$program" | sed 's/^/-p/')
+		pkill -KILL -P "$program"
+		sleep 60
+		kill -KILL "$program"
+	) &
+	watch=$!
+	wait "$program" || status=$?
+	kill "$watch" 2>/dev/null
+	wait "$watch" 2>/dev/null
+	return "$status"
+}
+
 # Runs the test programs in a list, each where its crate is, as cargo does.
 programs() {
 	local folder program threads failed=0
@@ -24,7 +53,7 @@ programs() {
 		printf '\n     Running %s (%s)\n' "${program##*/}" "${folder##*/}"
 		threads=()
 		[ "${folder##*/}" != "$waits" ] || threads=("--test-threads=$(($(nproc) * 2))")
-		(cd "$folder" && CARGO_MANIFEST_DIR=$folder exec "$program" "${threads[@]}" </dev/null) || { echo "FAILED: ${folder##*/} ${program##*/}"; failed=1; }
+		(cd "$folder" && export CARGO_MANIFEST_DIR=$folder && watched "$program" "${threads[@]}") || { echo "FAILED: ${folder##*/} ${program##*/}"; failed=1; }
 	done <"$1"
 	return "$failed"
 }
