@@ -152,6 +152,8 @@ pub struct Socket {
     pub rx_queue: f64,
     /// Mean memory in bytes of packets between the socket and the completion of their transmission.
     pub in_transmission: Option<f64>,
+    /// The smallest amount of that memory in bytes that a sample found, apart from 0: usually that of one packet.
+    pub in_transmission_least: Option<f64>,
     /// Packets that the socket dropped.
     pub drops: f64,
     /// Mean round-trip time in us.
@@ -492,6 +494,7 @@ fn of_socket(seen: &host::facts::SocketSeen, facts: &Facts, interval: &Interval,
         send_limit: number(seen.send_limit_bytes),
         rx_queue: seen.rx_queue_mean_bytes,
         in_transmission: seen.in_transmission_mean_bytes,
+        in_transmission_least: number(seen.in_transmission_least_bytes),
         drops: number(seen.drops).unwrap_or(0.0),
         rtt_us: tcp.rtt_mean_us,
         min_rtt_us: number(tcp.min_rtt_us),

@@ -48,6 +48,7 @@ fn socket(transport: &str) -> Socket {
         receive_limit: Some(131_072.0),
         send_limit: Some(87_040.0),
         in_transmission: Some(10.0),
+        in_transmission_least: Some(1344.0),
         rtt_us: of_tcp(60.0),
         min_rtt_us: of_tcp(40.0),
         segments_s: of_tcp(1000.0),
@@ -230,6 +231,14 @@ fn half_of_the_evidence_is_not_enough() {
             // A tail loss probe that came too early: the receiver has both.
             here.sockets[0].retransmitted = Some(60.0);
             (here.retransmitted, here.duplicates) = (Some((60.0, 4000.0)), Some(60.0));
+        }),
+    );
+    not(
+        "loss",
+        case(SymptomKind::Slow, |here, _| {
+            // A bulk stream whose segments overtake each other on a busy machine; seen in a lab.
+            (here.sockets[0].retransmitted, here.sockets[0].segments) = (Some(77_656.0), Some(2_319_346.0));
+            (here.retransmitted, here.duplicates) = (Some((77_656.0, 2_319_346.0)), Some(73_976.0));
         }),
     );
     not("offloads", case(SymptomKind::Slow, |here, _| here.offloads_off = vec!["tx-tcp-segmentation".into()]));

@@ -51,6 +51,10 @@ pub struct SocketSeen {
     /// Mean memory of packets that were passed to the queueing discipline and the driver, but whose completion was not
     /// yet reported.
     pub in_transmission_mean_bytes: Option<f64>,
+    /// The smallest amount of that memory that a sample found, apart from acknowledgements without data: usually that of
+    /// one packet. `None` if no sample found any, or if an older version made the recording.
+    #[serde(default)]
+    pub in_transmission_least_bytes: Option<u64>,
     /// Datagrams or segments that the socket dropped.
     pub drops: Option<u64>,
     /// Figures of the TCP connection. `None` for UDP.

@@ -42,6 +42,9 @@ fn loss(case: &Case) -> Option<Hit> {
         let (again, all) = retransmissions(end)?;
         // The counters of the host say which share of its retransmissions was needless.
         let needless = end.duplicates.zip(end.retransmitted).map_or(0.0, |(twice, (again, _))| (twice / again.max(1.0)).min(1.0));
+        // If most were needless, segments overtook each other, and the others are not proof of a loss: an acknowledgement
+        // reports at most one duplicate (RFC 2883, section 4), so that some are never reported.
+        let overtaken = grade(needless, 0.5, 0.9);
         let again = again * (1.0 - needless);
         let share = again / all.max(1.0);
         // Drops at the ends explain as many retransmissions.
@@ -54,7 +57,7 @@ fn loss(case: &Case) -> Option<Hit> {
         let own = dropped(end) + peer.map_or(0.0, dropped);
         let unexplained = (again - own).max(0.0) / again.max(1.0);
         let hit = Hit::new(
-            96.0 * grade(share, RETRANSMITTED.0, RETRANSMITTED.1) * unexplained * grade(again, 2.0, 8.0),
+            96.0 * grade(share, RETRANSMITTED.0, RETRANSMITTED.1) * unexplained * grade(again, 2.0, 8.0) * (1.0 - overtaken),
             None,
             format!("{} of the TCP segments are retransmitted, and neither end dropped them", percent(share)),
             Experiment::text("compare the frames that one end sent with those that the other end received (`ip -s link` on both at the same time), then check each hop in between; replace the cable, or use another port"),

@@ -29,11 +29,12 @@ pub(super) const CAUSES: &[PossibleCause] = &[
 
 /// Bytes that a frame with a payload of 1500 takes on the wire (IEEE 802.3: header, check sequence, preamble, gap).
 const WIRE_BYTES: f64 = 1538.0;
-/// Memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and its structures
-/// (include/linux/skbuff.h, `SKB_TRUESIZE`; tcp_stream_alloc_skb), and per byte of payload a little more than one.
+/// The most memory that the kernel charges for the smallest TCP segment: a head of 1 KiB and its structures
+/// (include/linux/skbuff.h, `SKB_TRUESIZE`; tcp_stream_alloc_skb). Kernels with small heads charge about 800 bytes. Per
+/// byte of payload it is a little more than one.
 const SEGMENT_BYTES: f64 = 1280.0;
 /// Completions that take less are not noticed: interrupts without moderation take 10 to 50 us.
-const HARMLESS_US: f64 = 150.0;
+const HARMLESS_US: f64 = 80.0;
 
 fn tx_moderation(case: &Case) -> Option<Hit> {
     let measured = case.worst(|end, peer| measured_hold(case, end, peer));
@@ -49,7 +50,9 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     let busiest = end.tcp().max_by(|a, b| a.segments_s.unwrap_or(0.0).total_cmp(&b.segments_s.unwrap_or(0.0)))?;
     let (inside, segments) = (busiest.in_transmission?, busiest.segments_s.filter(|rate| *rate >= 50.0)?);
     let payload = busiest.sent_bps.unwrap_or(0.0) / 8.0 / segments;
-    let takes = inside / (segments * (SEGMENT_BYTES + payload)) * 1e6;
+    let most = SEGMENT_BYTES + payload;
+    let each = busiest.in_transmission_least.filter(|least| *least >= payload).map_or(most, |least| least.min(most));
+    let takes = inside / (segments * each) * 1e6;
     // A bulk sender always has up to 1 ms inside (net/ipv4/tcp_output.c, `tcp_small_queue_check`): then it says nothing.
     if payload > 8192.0 {
         return None;
@@ -60,7 +63,7 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     // And if that is a thread, its waiting for a CPU is in it.
     let scheduled = end.driver.as_deref() == Some("veth") && peer.is_some_and(|peer| peer.threaded);
     let rtt = busiest.rtt_us.unwrap_or(takes);
-    let likelihood = 93.0 * grade(hold, HARMLESS_US, 2.5 * HARMLESS_US) * grade(hold / rtt.max(1.0), 0.1, 0.3);
+    let likelihood = 93.0 * grade(hold, HARMLESS_US, 2.0 * HARMLESS_US) * grade(hold / rtt.max(1.0), 0.1, 0.3);
     let likelihood = likelihood * if scheduled { 0.45 } else { 1.0 };
     let likelihood = if case.symptom.is_late() { likelihood } else { likelihood * 0.8 };
     Some(
@@ -75,8 +78,8 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
         )
         .see(
             format!(
-                "on average {inside:.0} bytes of port {} are between the socket and the wire, at {segments:.0} segments/s of about {:.0} bytes: {inside:.0} / ({segments:.0}/s x {:.0}) = {}",
-                busiest.local_port, SEGMENT_BYTES + payload, SEGMENT_BYTES + payload, time(takes)
+                "on average {inside:.0} bytes of port {} are between the socket and the wire, at {segments:.0} segments/s of about {each:.0} bytes: {inside:.0} / ({segments:.0}/s x {each:.0}) = {}",
+                busiest.local_port, time(takes)
             ),
             "sock_diag, SK_MEMINFO_WMEM_ALLOC; Little's law",
         )

@@ -15,6 +15,9 @@ use crate::watch::{BUCKETS, NapiWatch, bounds};
 /// Time between two samples: short against what is looked for (windows and queues that stay full), long against the
 /// time of a sample (about 100 us with ten connections).
 const BETWEEN: Duration = Duration::from_millis(10);
+/// Bytes of memory that the kernel charges a socket for a packet, at least: less is only charged for acknowledgements
+/// without data, 2 bytes each (include/net/tcp.h, `skb_set_tcp_pure_ack`).
+const LEAST_PACKET: u32 = 256;
 /// Sockets that are kept, the busiest first.
 const MAX_SOCKETS: usize = 256;
 /// No more NAPI instances than this are watched, which is what one watch can.
@@ -30,6 +33,7 @@ struct Followed {
     rx_queue: f64,
     half_full: u32,
     in_transmission: f64,
+    in_transmission_least: Option<u32>,
     rtt: Mean,
     send_window: Mean,
     receive_window: Mean,
@@ -85,7 +89,7 @@ pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
         if now >= end && pass >= 2 {
             break;
         }
-        thread::sleep(BETWEEN.min(end.saturating_duration_since(now)));
+        thread::sleep(pause(pass).min(end.saturating_duration_since(now)));
     }
     seen.length_ns = start.elapsed().as_nanos() as u64;
     if seen.samples > 0 {
@@ -103,6 +107,15 @@ pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
     }
     seen.sockets = moved(sockets);
     seen
+}
+
+/// How long to wait after a sample: [`BETWEEN`] on average, from half to one and a half times as long. Samples at equal
+/// intervals would see periodic traffic always in the same phase.
+fn pause(pass: u32) -> Duration {
+    // Multiples of the golden ratio's fraction spread evenly over the range (H. Weyl, "Über die Gleichverteilung von
+    // Zahlen mod. Eins", 1916).
+    let fraction = (f64::from(pass) * 0.618_033_988_749_895).fract();
+    BETWEEN.mul_f64(0.5 + fraction)
 }
 
 /// Interfaces except the loopback.
@@ -148,6 +161,7 @@ fn follow(sockets: &mut HashMap<u64, Followed>, now: SocketState) {
         rx_queue: 0.0,
         half_full: 0,
         in_transmission: 0.0,
+        in_transmission_least: None,
         rtt: Mean::default(),
         send_window: Mean::default(),
         receive_window: Mean::default(),
@@ -157,6 +171,8 @@ fn follow(sockets: &mut HashMap<u64, Followed>, now: SocketState) {
     if let Some(memory) = now.memory {
         seen.half_full += u32::from(memory.received > memory.receive_limit / 2);
         seen.in_transmission += f64::from(memory.in_transmission);
+        let inside = Some(memory.in_transmission).filter(|bytes| *bytes >= LEAST_PACKET);
+        seen.in_transmission_least = seen.in_transmission_least.into_iter().chain(inside).min();
     }
     let tcp = now.tcp.unwrap_or_default();
     // Zero: not measured yet.
@@ -211,6 +227,7 @@ fn socket(seen: &Followed, pid: Option<u32>) -> SocketSeen {
         receive_limit_bytes: memory(|memory| memory.receive_limit),
         send_limit_bytes: memory(|memory| memory.send_limit),
         in_transmission_mean_bytes: last.memory.map(|_| seen.in_transmission / count),
+        in_transmission_least_bytes: seen.in_transmission_least.map(u64::from),
         drops: first.memory.zip(last.memory).map(|(a, b)| u64::from(b.drops.wrapping_sub(a.drops))),
         tcp: first.tcp.zip(last.tcp).map(|(a, b)| tcp(seen, &a, &b)),
     }
@@ -314,8 +331,34 @@ mod tests {
             loopback: false,
             rx_queue_bytes: received,
             tx_queue_bytes: 0,
-            memory: Some(SocketMemory { received, receive_limit: 1000, in_transmission: 10, send_limit: 1, drops }),
+            memory: Some(SocketMemory { received, receive_limit: 1000, in_transmission: 1000, send_limit: 1, drops }),
             tcp,
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_is_no_packet_of_data() {
+        let mut sockets = HashMap::new();
+        for bytes in [0, 2, 804, 802, 1600] {
+            let mut now = state(900, 0, None);
+            now.memory.as_mut().unwrap().in_transmission = bytes;
+            follow(&mut sockets, now);
+        }
+        assert_eq!(moved(sockets)[0].in_transmission_least_bytes, Some(802));
+    }
+
+    #[test]
+    fn samples_are_in_every_phase_of_periodic_traffic() {
+        let mean = (1..=400).map(pause).sum::<Duration>() / 400;
+        assert!(mean.abs_diff(BETWEEN) < BETWEEN / 100, "{mean:?}");
+        for period_us in [500, 800, 1_000, 2_500, 5_000, 10_000] {
+            let mut now = 0;
+            let mut seen = [0; 10];
+            for pass in 1..=400 {
+                now += pause(pass).as_micros() as u64;
+                seen[(now % period_us * 10 / period_us) as usize] += 1;
+            }
+            assert!(seen.iter().all(|n| (20..60).contains(n)), "{period_us} us: {seen:?}");
         }
     }
 
@@ -328,7 +371,7 @@ mod tests {
         let [seen] = all.as_slice() else { panic!("{all:?}") };
         assert_eq!((seen.samples, seen.rx_queue_mean_bytes, seen.drops), (3, 500.0, Some(5)));
         assert_eq!(seen.rx_half_full_share, Some(2.0 / 3.0));
-        assert_eq!(seen.in_transmission_mean_bytes, Some(10.0));
+        assert_eq!((seen.in_transmission_mean_bytes, seen.in_transmission_least_bytes), (Some(1000.0), Some(1000)));
         assert!(seen.tcp.is_none());
     }
 
