@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use live::telemetry::Process;
 use rustix::process::Signal;
@@ -250,7 +250,10 @@ impl Manager {
     /// Hears messages until one of this kind.
     pub fn until(&mut self, kind: &str) {
         let mut octets = [0; 500];
+        // Watchdog messages go on for ever.
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
+            assert!(Instant::now() < deadline, "{kind} did not come: {:?}", self.heard);
             let length = self.socket.recv(&mut octets).unwrap_or_else(|e| panic!("{kind}: {e}: {:?}", self.heard));
             let message = text(&octets[..length]).to_owned();
             let is_it = message.starts_with(kind);

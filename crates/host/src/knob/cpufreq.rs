@@ -223,6 +223,12 @@ impl Setting for Governor {
         limited(access, self.policy)
     }
 
+    /// The kernel sets a governor or refuses it; it never takes another one instead. Speeds are rounded.
+    fn is_taken(&self, wanted: &Value, now: &Value) -> bool {
+        let governor = |value: &Value| value.as_text().and_then(|text| text.split(' ').next()).map(str::to_owned);
+        governor(wanted) != governor(now)
+    }
+
     /// The governor `performance` requests the highest frequency, and `userspace` its own. If the firmware has a lower
     /// limit, that limit is obeyed instead, and the governor's name does not show it.
     fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {

@@ -202,6 +202,12 @@ pub trait Setting {
         None
     }
 
+    /// Whether somebody else changed the setting between the write of `wanted` and the reading of `now`. `false` where the
+    /// machine itself may make another value of the wanted one.
+    fn is_taken(&self, _wanted: &Value, _now: &Value) -> bool {
+        false
+    }
+
     /// Why `now` has no effect although it equals the wanted value, for example because of a firmware limit. `None` if
     /// the machine reports no reason.
     fn overruled(&self, _access: &Access, _wanted: &Value, _now: &Value) -> Result<Option<String>, Error> {
@@ -289,6 +295,9 @@ impl<P: Deref<Target: Setting>> Setting for P {
     }
     fn explain(&self, access: &Access, wanted: &Value, now: &Value) -> Option<String> {
         (**self).explain(access, wanted, now)
+    }
+    fn is_taken(&self, wanted: &Value, now: &Value) -> bool {
+        (**self).is_taken(wanted, now)
     }
     fn overruled(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<String>, Error> {
         (**self).overruled(access, wanted, now)

@@ -130,8 +130,7 @@ pub enum Moved {
         /// The reason. `None` if the machine does not report it.
         why: Option<String>,
     },
-    /// Somebody else has changed the setting since the last move. Nothing was written, and Apus no longer controls the
-    /// setting.
+    /// Somebody else has changed the setting since the last move, or during this one. Apus no longer controls it.
     LetGo {
         /// The value that somebody else set.
         now: Value,
@@ -267,6 +266,11 @@ impl Steered {
         let slot = self.slot(place)?;
         slot.is_moved = true;
         let Some(now) = now else { return Ok(Moved::Away) };
+        if changed.is_ok() && setting.is_taken(wanted, &now) {
+            slot.hold = Hold::Theirs(now.clone());
+            self.moves.let_go(&self.vault, place, number)?;
+            return Ok(Moved::LetGo { now });
+        }
         slot.ours = slot.target.part(now.clone());
         let ours = slot.ours.clone();
         self.moves.end(&self.vault, place, number, &ours)?;
@@ -569,6 +573,32 @@ mod tests {
         assert_eq!(written(), 2, "it is ours now");
         assert!(steered.release().unwrap().unwrap().closed);
         assert_eq!(folder.read(&file("scaling_governor")), "performance\n");
+    }
+
+    /// Between our write and our reading, somebody else sets another governor: it is theirs, and not a result of ours.
+    #[test]
+    fn a_governor_that_is_set_during_a_move_is_somebody_elses() {
+        struct Interferes(std::path::PathBuf);
+        impl crate::knob::Gate for Interferes {
+            fn before(&self, act: &crate::knob::Act) {
+                if act.operation == "rename" && act.object.ends_with("scaling_setspeed") {
+                    std::fs::write(&self.0, "powersave\n").unwrap();
+                }
+            }
+        }
+        let folder = folder();
+        let file = |name: &str| format!("{LIMITS}/{name}");
+        folder.put(&file("scaling_governor"), "performance\n");
+        folder.put(&file("scaling_setspeed"), "<unsupported>\n");
+        let interferes = std::sync::Arc::new(Interferes(folder.path(&file("scaling_governor"))));
+        let access = folder.access().with_gate(interferes);
+        let governor = crate::knob::Governor::new(0);
+        let mut steered = Steered::new(&access, "steering", &[governor.into()], "a test", "0").unwrap();
+        let speed = crate::knob::Governor::set_speed(units::Hertz::new(1_200_000_000));
+        assert_eq!(steered.steer(0, &speed).unwrap(), Moved::LetGo { now: Value::text("powersave") });
+        assert_eq!(steered.look(0).unwrap(), Look::LetGo { now: Value::text("powersave") });
+        steered.release().unwrap();
+        assert_eq!(folder.read(&file("scaling_governor")), "powersave\n");
     }
 
     #[test]
