@@ -68,9 +68,10 @@ pub struct Queue<C> {
 /// When the frames of one poll arrived.
 #[derive(Debug)]
 pub struct Arrivals<C> {
-    /// Arrival of the oldest frame. Without timestamps, no frame arrived earlier: when the queue was polled before.
+    /// Arrival of the oldest frame. Without timestamps it is the time of the previous poll: no frame can have arrived
+    /// earlier.
     pub first: Instant<C>,
-    /// Arrival of the newest frame. Without timestamps, no frame arrived later: the time of the pick-up.
+    /// Arrival of the newest frame. Without timestamps it is `picked_up`: no frame can have arrived later.
     pub last: Instant<C>,
     /// When the worker took the frames out of the ring.
     pub picked_up: Instant<C>,

@@ -151,7 +151,7 @@ impl<C> ModerationPolicy<C> for RdmaDim<C> {
         }
     }
 
-    /// DIM goes by its profiles, whatever the machine made of one.
+    /// Ignores the profile in force: DIM continues from the profile that it requested.
     fn applied(&mut self, _: Instant<C>, _: Profile) {
         self.finish_applying();
     }

@@ -211,12 +211,12 @@ struct Rest<C> {
     reason: Reason,
     until: Instant<C>,
     /// The mean time between packets with which a burst is compared. `None` until it has been measured without a timer:
-    /// those who wait for an answer send more often then.
+    /// clients that wait for each answer send more often when no timer delays the answer.
     gap: Option<Nanos>,
     /// The counters from which the next check for a burst starts.
     burst: Option<Totals<C>>,
     rise: Option<Totals<C>>,
-    /// Whether the next attempt was put off, as the rate says that it would save nothing.
+    /// Whether the next attempt was postponed because, at the present rate, a timer would save nothing.
     put_off: bool,
 }
 

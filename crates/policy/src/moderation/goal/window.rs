@@ -127,7 +127,7 @@ pub(super) struct Window {
     allowed_ppm: u64,
     /// Number of packets in the histogram.
     packets: u64,
-    /// What an alarm is judged by.
+    /// The packets that decide whether an alarm is raised.
     recent: Recent,
     /// The longest delay in the histogram.
     longest: Nanos,
@@ -180,7 +180,7 @@ impl Window {
         self.late_again(u32::from(late));
     }
 
-    /// Late packets came in this many interrupts.
+    /// Records that late packets arrived with this many further interrupts.
     pub fn late_again(&mut self, interrupts: u32) {
         self.recent.interrupts += interrupts;
     }

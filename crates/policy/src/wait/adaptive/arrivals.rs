@@ -16,9 +16,9 @@ const DOUBT: u64 = UNIT / 16;
 const MEMORY: u64 = 2048 * UNIT;
 /// The hazards are recomputed after this many gaps.
 const RENEW: u32 = 64;
-/// Gaps after which the mean is worked out anew, unless one is much longer than it.
+/// The mean is recomputed after this many gaps, or at once after a gap that is much longer than the mean.
 const MEAN_EACH: u32 = 8;
-/// The longest residual time, in nanoseconds. The loop checks its devices this often anyway.
+/// The longest residual time, in nanoseconds. The loop polls its devices at least this often anyway.
 const LONGEST: u64 = 100_000_000;
 
 /// The recent gaps between packets.
@@ -37,7 +37,7 @@ pub(super) struct Gaps {
     /// Packets and the time in which they came, both halved now and then. Their ratio is the mean rate.
     packets: u64,
     span: u64,
-    /// These divided, as of the last [`MEAN_EACH`] gaps.
+    /// The mean gap in nanoseconds: that time divided by `packets`, recomputed every [`MEAN_EACH`] gaps.
     mean: u64,
 }
 

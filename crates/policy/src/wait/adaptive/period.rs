@@ -185,8 +185,9 @@ impl<C> Period<C> {
         }
     }
 
-    /// When the next burst comes. `None` if no period is believed, or if no burst has ended since: who does not know
-    /// how long a burst lasts would wait for the next one in its midst. The forecast moves on if a burst does not come.
+    /// When the next burst comes. `None` if no period is believed, or if no burst has ended since then: as long as the
+    /// duration of a burst is unknown, a burst that is still arriving could be mistaken for a finished one. The
+    /// forecast moves on if a burst does not come.
     pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
         let State::Locked { due, period_64ths, doubt } = &mut self.state else { return None };
         if self.length.samples() == 0 {

@@ -21,11 +21,11 @@ pub(super) const POLL: usize = SLOTS;
 const ENOUGH: u32 = 8;
 /// The parts of a class's distribution are recomputed after this many samples.
 const RENEW: u32 = 16;
-/// Waits that teach something, after which one candidate of a row is worked out anew...
+/// One candidate of a row is recomputed after this many waits from which something was learned,
 const STALE: u32 = 4;
-/// ...but not sooner than so long after the last one, in nanoseconds: it takes about a microsecond.
+/// but at least this many nanoseconds after the last recomputation, which takes about a microsecond.
 const STALE_FOR: u64 = 300_000;
-/// Waits that teach something, before which that is not asked: each of the first says much.
+/// [`STALE_FOR`] does not apply to the first waits, up to this number: each of them changes much of what is known.
 const YOUNG: u32 = 4_096;
 /// The largest price of a candidate's late packets, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
@@ -97,12 +97,12 @@ struct Row {
     cells: [Cell; SLEEPS + 1],
     /// The next candidate to recompute. `None` if none has been computed.
     next: Option<usize>,
-    /// What had been learned, and what time it was, when that was done last.
+    /// State of the learning, and the time, when a candidate was last recomputed.
     learned: u32,
     at: u64,
     /// Candidates that had late packets since they were computed, one bit each.
     late: u32,
-    /// The cheapest of them, and the multiplier at which it is.
+    /// The cheapest candidate, and the multiplier for which it is the cheapest.
     best: Option<(u64, Choice)>,
 }
 
@@ -136,7 +136,7 @@ impl Choice {
     /// Costs what it lasts.
     const POLL: Self = Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0, cut: false };
 
-    /// Takes the other if that costs less per time.
+    /// Returns the other choice if it costs less per unit of time, or else this one.
     #[inline]
     pub(super) fn or(&mut self, other: Self) {
         let dear = u128::from(other.costs) * u128::from(self.lasts) >= u128::from(self.costs) * u128::from(other.lasts);
@@ -230,7 +230,7 @@ pub(super) struct Plan {
     allowed: [u32; SLOTS],
     /// Candidates that were taken since the last doubt, one bit each.
     taken: u32,
-    /// Whose turn it is to be doubted.
+    /// The candidate whose turn it is to be doubted.
     turn: usize,
     last: usize,
     /// The goal's latency less the reserve, from arrival to departure as the worker sees it, in nanoseconds.
@@ -574,7 +574,8 @@ impl Plan {
         Cell { weight: cell.weight >> self.doubts[slot], ..cell }
     }
 
-    /// The cheapest candidate after a silence of this octave, at `now` in nanoseconds. One of them is worked out anew now and then.
+    /// The cheapest candidate after a silence of this octave, at `now` in nanoseconds. Now and then, one of the
+    /// candidates is recomputed.
     #[inline]
     pub(super) fn best(&mut self, octave: usize, multiplier: u64, now: u64) -> Choice {
         self.last = octave;
