@@ -1,9 +1,9 @@
 //! Reads TOML strictly: an unknown key, a wrong unit or an impossible value is an error, which names the place and the
 //! remedy.
 //!
-//! The reader asks a [`Section`] for its keys one by one. [`Section::finish`] then refuses all keys that were not asked
-//! for, so no separate list of keys is needed. Single values can be replaced from outside ([`Override`]); the same
-//! rules apply to them.
+//! The reader asks a [`Section`] for its keys one by one. [`Section::finish`] then returns an error if there are keys
+//! that were not read, so no separate list of keys is needed. Single values can be replaced from outside
+//! ([`Override`]); the same rules apply to them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -130,7 +130,7 @@ pub fn parse(file: &str, text: &str, overrides: &[Override]) -> Result<Section, 
     Ok(Section { path: String::new(), table: root, asked: Vec::new() })
 }
 
-/// Turns octets of the text into lines.
+/// Converts positions in the text, in bytes, into line numbers.
 struct Lines<'a> {
     file: &'a str,
     text: &'a str,
@@ -228,10 +228,10 @@ impl Value {
 /// A table that is being read.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Its key, with those of the tables around it; empty for the whole.
+    /// The table's key, after the keys of the tables that contain it, separated by dots; empty for the whole document.
     path: String,
     table: Table,
-    /// The keys that were asked for.
+    /// The keys that were read.
     asked: Vec<&'static str>,
 }
 
@@ -410,7 +410,7 @@ impl Section {
         self.table.entries.keys().cloned().collect()
     }
 
-    /// Refuses all keys that were not asked for.
+    /// Returns an error if the table contains keys that were not read.
     pub fn finish(self) -> Result<(), Error> {
         let Some((key, (place, _))) = self.table.entries.iter().min_by(|a, b| (&a.1.0, a.0).cmp(&(&b.1.0, b.0))) else {
             return Ok(());
@@ -426,7 +426,7 @@ impl Section {
     }
 }
 
-/// "did you mean …?", or all there are.
+/// The words of an error message after an unknown name: "did you mean …?", or the list of all known names.
 pub(crate) fn suggestion(typed: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|name| (distance(typed, name), *name)).min();
     match nearest {

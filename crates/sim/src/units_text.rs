@@ -9,7 +9,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use toml::de::{DeTable, DeValue};
 use units::Microwatts;
 
-/// A text is no valid document. The fields say where it is wrong, what is wrong, and what would be right.
+/// An error in a document. The fields say where it is wrong, what is wrong, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}:{line}: {what}; {fix}")]
 pub struct TextError {

@@ -6,7 +6,7 @@
 //! | `constant` | equal gaps | the mean |
 //! | `on-off` | 10 ms at five times the mean, or what the core bears if that is less; then silence | the rate of a burst |
 //! | `self-similar` | 16 senders with Pareto on and off times, Hurst parameter 0.8 | all senders together |
-//! | `slots` | a burst every 500 us, or a frame in as long as it takes, with a jitter of up to 10 us | the rate of a burst |
+//! | `slots` | a burst every 500 us (single frames less often at lower rates), with a jitter of up to 10 us | the rate of a burst |
 //! | `step` | 250 ms at a hundredth of the load (Poisson), then 250 ms at all of it | the load |
 //! | `replay` | a record whose gaps are Pareto distributed, alpha 1.5, repeated; from a table in memory, as a file is | three times the mean |
 //!

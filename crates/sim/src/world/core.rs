@@ -30,7 +30,7 @@ const TICK_TAKES: Nanos = Nanos::from_micros(200);
 /// Stands for "never".
 const NEVER: At = At::from_nanos(u64::MAX);
 
-/// What is woken.
+/// What a wake-up is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whom {
     /// A waiting thread, which the scheduler must start.
