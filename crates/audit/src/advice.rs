@@ -156,8 +156,8 @@ fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
     Some(Advised::new(step, from))
 }
 
-/// What neither a setting nor the command line mends, by cause. Each cause gets one action, the one of its worst
-/// finding. Causes that an action of `actions` mends are left out.
+/// Work for people: fixes that are neither settings nor kernel parameters. Each cause gets one action, that of its
+/// worst finding. Causes that an action of `actions` fixes are left out.
 fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
     let mends = |cause: Cause| actions.iter().any(|action| action.from.iter().any(|finding| finding.cause() == cause));
     let mut all: Vec<(Cause, Vec<String>, Vec<&'a Finding>)> = Vec::new();

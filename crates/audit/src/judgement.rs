@@ -89,8 +89,8 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// The host is as it should be. This and the next three are of the host as a whole; a judge that is asked for each CPU
-    /// or interface need not name it, for that is the subject then.
+    /// The subject has no problem. Like [`Self::warn`], [`Self::fail`] and [`Self::disagree`], this is about the host
+    /// as a whole; if a judge is called once per CPU or interface, the subject becomes that CPU or interface.
     pub fn pass(found: impl Into<String>) -> Self {
         Self::pass_for(Subject::Host, found)
     }

@@ -1,14 +1,14 @@
 //! Addresses and ports of many flows, from the ranges that the IETF keeps for benchmarks.
 //!
 //! Flow i of a tester goes from host h of network n to host h of network 128 + n or 0x8000 + n, so that a router needs
-//! two routes alone, and a device that spreads flows by a hash has something to spread.
+//! only two routes, and a device that distributes flows by a hash gets many different flows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Error;
 use crate::Random;
 
-/// Most flows: the addresses of 256 networks with 250 hosts each.
+/// The largest number of flows: 256 networks with 250 hosts each.
 pub const MOST: u32 = 64_000;
 /// RFC 2544, 12: traffic to 256 networks.
 const NETWORKS: u32 = 256;
@@ -38,7 +38,7 @@ pub struct Flows {
     pub vlan: Option<u16>,
     /// Number of flows, 1 to [`MOST`].
     pub count: u32,
-    /// Seed of the ports.
+    /// Seed from which the port numbers are drawn.
     pub seed: u64,
     /// Whether source and destination are exchanged: the other direction of the same flows.
     pub reverse: bool,
@@ -58,7 +58,7 @@ pub struct Flow {
 }
 
 impl Flows {
-    /// Refuses what cannot be sent.
+    /// Returns an error if the number of flows or the VLAN is out of range.
     pub fn check(&self) -> Result<(), Error> {
         if self.count == 0 || self.count > MOST {
             return Err(Error::invalid(format!("{} flows", self.count), format!("expected 1 to {MOST}")));
@@ -102,7 +102,7 @@ impl Flows {
     }
 }
 
-/// Whether an address is one of those that the tester sends from or to.
+/// Whether the tester sends from this address or to it.
 pub fn is_ours(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] == 198 && v4.octets()[1] & 0xfe == 18,

@@ -49,9 +49,9 @@ impl QuantileEstimate {
     }
 }
 
-/// Up to so many samples the probabilities are summed, some 50,000 of them then at the most: `apus top` does it for each
-/// distribution that it shows. Above it the normal approximation is exact to a rank or two (a test compares them here), and a
-/// file may claim any number of samples.
+/// Up to this number of samples, the binomial probabilities are summed exactly, which takes at most about 50,000
+/// additions: fast enough for `apus top`, which does this for each distribution that it shows. For more samples, the
+/// normal approximation is used; its ranks differ from the exact ones by at most two (a test compares them).
 const SUMMED: u64 = 20_000_000;
 /// The 97.5th percentile of the normal distribution.
 const NORMAL: f64 = 1.959_964;

@@ -6,7 +6,7 @@ use host::facts::{CommandLine, Parameter};
 pub(super) struct Caution {
     /// The name of the parameter.
     pub name: &'static str,
-    /// Whether the parameter has the value in question, on this line.
+    /// Whether the warning applies to this parameter on this line.
     pub of: fn(&Parameter, &CommandLine) -> bool,
     /// What the parameter does, in one sentence without a full stop.
     pub why: &'static str,

@@ -20,7 +20,7 @@ pub(super) struct Contradiction {
 pub(super) struct Part {
     pub name: &'static str,
     pub value: Option<&'static str>,
-    /// Whether the pair is about any value except `value`.
+    /// Whether any value except `value` is meant, instead of `value` itself.
     pub other: bool,
 }
 

@@ -114,14 +114,14 @@ const POWER: &[Rule] = &[Rule {
 
 /// One side of a choice, with the sources that recommend it.
 pub(super) struct Side {
-    /// How a host is that follows it, as a clause: "turbo is on".
+    /// The state of a host that follows this advice, as a clause: "turbo is on".
     pub is: &'static str,
     /// The advice, as a noun: "turbo off".
     pub want: &'static str,
     /// The documents that recommend this side.
     pub who: &'static str,
-    /// Uses of a host for which these sources recommend it, and no source of the other side for the same use recommends
-    /// the opposite: tuned's and OpenShift's references both speak of real-time hosts. Empty if no use decides.
+    /// Uses of a host for which only sources of this side give advice. If both sides have a source for a use (tuned and
+    /// OpenShift both advise on real-time hosts), that use is not listed. Empty if no use decides.
     pub of: &'static [Workload],
 }
 

@@ -63,13 +63,13 @@ pub fn find(id: &str) -> Option<&'static Rule> {
     all().find(|rule| rule.id == id)
 }
 
-/// Is the kernel known to be built without full dynamic ticks?
+/// Whether the kernel is known to be built without full dynamic ticks.
 pub(crate) fn no_full_ticks(facts: &host::Facts) -> bool {
     facts.kernel.config.is(|config| !config.is_set("NO_HZ_FULL")) == Some(true)
 }
 
-/// Where fixes send what leaves the application's CPUs: to housekeeping, less what the command line isolates for others,
-/// where something is left.
+/// The CPUs to which fixes move interrupts and threads of the application's CPUs: the housekeeping CPUs that the
+/// command line does not isolate. If it isolates all of them, all housekeeping CPUs.
 pub(crate) fn free(facts: &host::Facts, context: &crate::Context) -> host::facts::CpuSet {
     let housekeeping = context.housekeeping(facts);
     match facts.cmdline.value() {
@@ -79,21 +79,23 @@ pub(crate) fn free(facts: &host::Facts, context: &crate::Context) -> host::facts
     }
 }
 
-/// Do application CPUs want one frequency instead of a floor with turbo above it: on a real-time host, and where a change
-/// of frequency is known to stop the core? Elsewhere a ceiling would take turbo away for nothing (`cpu.turbo`).
+/// Whether the application's CPUs should run at one fixed frequency instead of a minimum with turbo above it. This is
+/// so on real-time hosts, and where a change of frequency is known to stop the core. Elsewhere an upper limit would
+/// only cost turbo (`cpu.turbo`).
 pub(crate) fn one_frequency(facts: &host::Facts, context: &crate::Context) -> bool {
     context.is(crate::Workload::Rt) || facts.cpus.generation.get().and_then(cpu::frequency::stops) == Some(true)
 }
 
-/// These CPUs, with the other threads of their cores that are online: a core runs at the higher request of its threads.
+/// These CPUs and the online hardware threads that share their cores. A core runs at the highest frequency that one of
+/// its threads requests.
 pub(crate) fn cores(facts: &host::Facts, cpus: &host::facts::CpuSet) -> host::facts::CpuSet {
     let online = facts.cpus.all();
     let siblings = |cpu: u32| facts.cpus.cpu(cpu).and_then(|cpu| cpu.siblings.value());
     cpus.iter().filter_map(siblings).fold(cpus.clone(), |all, threads| all.union(&threads.intersection(&online)))
 }
 
-/// Can these CPUs, the other threads of the application's cores, do nothing, or be the application's too? Not the boot CPU,
-/// and not where nothing else is left for housekeeping.
+/// Whether these CPUs, which share cores with the application's CPUs, can stay idle or also be given to the
+/// application. Not possible for the boot CPU, or if no other CPU would be left for housekeeping.
 pub(crate) fn can_spare(facts: &host::Facts, context: &crate::Context, siblings: &host::facts::CpuSet) -> bool {
     !siblings.contains(0) && !free(facts, context).is_subset(siblings)
 }
