@@ -27,7 +27,7 @@ pub struct JitterCpu {
     pub run_ns: u64,
     /// Passes of the loop that were not gaps.
     pub rounds: u64,
-    /// Time in these passes.
+    /// Total duration of these passes (`rounds`).
     pub work_ns: u64,
     /// Median duration of the passes, which is the resolution of the measurement; null if there are no passes.
     pub round_median_ns: Option<u64>,
@@ -37,7 +37,7 @@ pub struct JitterCpu {
     pub gaps_ns: u64,
     /// Number of gaps longer than `explain_over_ns`.
     pub large_gaps: u64,
-    /// Time in these gaps.
+    /// Total duration of the gaps that `large_gaps` counts.
     pub large_gaps_ns: u64,
     /// Disturbances without an explanation, because too many came at once or nothing was recorded.
     pub unexplained: u64,
