@@ -1,4 +1,4 @@
-//! Archives in the format that the kernel unpacks into its first root file system.
+//! Initramfs archives: the cpio format that the kernel unpacks into its first root file system.
 //!
 //! Source: Linux, Documentation/driver-api/early-userspace/buffer-format.rst: the format "newc". Every header field has
 //! eight hexadecimal digits. The header with the name, and the file's data, are each padded to 4 bytes.

@@ -1,4 +1,4 @@
-//! What can go wrong with a guest. Each message says what to do next, or shows the last output of the guest.
+//! Errors of the VM lab. Each message says what to do next, or shows the guest's last output.
 
 use std::io;
 use std::time::Duration;
@@ -9,25 +9,25 @@ pub enum Error {
     /// This host lacks what a guest needs: QEMU, a tool or the packages. Tests are then skipped.
     #[error("{what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, worded to follow "cannot", such as "open trace.pcap".
+        /// The operation that failed, worded to follow "cannot", such as "open trace.pcap".
         what: String,
-        /// The reason.
+        /// Why the operation failed.
         why: String,
         /// What the user can do about it.
         fix: String,
     },
-    /// An impossible guest was requested.
+    /// The requested configuration is impossible, such as more P-states than the emulation supports.
     #[error("{what}: {why}")]
     Invalid {
-        /// The impossible part of the request.
+        /// The part of the configuration that is impossible.
         what: String,
-        /// What is wrong with it, and what is expected.
+        /// What is wrong with that part, and which values are allowed.
         why: String,
     },
-    /// A failed operation of the system without a specific remedy.
+    /// A system call or a file operation failed, and no specific remedy is known.
     #[error("{what}: {source}")]
     System {
-        /// What was tried, worded to follow "cannot", such as "open trace.pcap".
+        /// The operation that failed, worded to follow "cannot", such as "open trace.pcap".
         what: String,
         /// The error of the operating system.
         source: io::Error,
@@ -47,7 +47,7 @@ pub enum Error {
     Silent {
         /// What the guest was doing.
         doing: String,
-        /// The time that it had.
+        /// Time limit that the guest exceeded.
         within: Duration,
         /// The end of the console and of QEMU's messages.
         words: String,
@@ -59,9 +59,9 @@ pub enum Error {
         script: String,
         /// Exit status of the script.
         status: i32,
-        /// Its standard output.
+        /// Standard output of the script.
         stdout: String,
-        /// Its standard error.
+        /// Standard error of the script.
         stderr: String,
     },
 }

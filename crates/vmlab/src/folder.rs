@@ -24,8 +24,8 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Creates a folder, with a file `memory` of `memory` bytes if that is not 0. Removes what ended processes left
-    /// behind.
+    /// Creates a folder, with a file `memory` of `memory` bytes if that is not 0. Also removes the folders that ended
+    /// processes left behind.
     pub(super) fn new(memory: u64) -> Result<Self, Error> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let parent = parent(memory + BESIDE);

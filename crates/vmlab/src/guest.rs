@@ -1,4 +1,4 @@
-//! A running guest: it runs scripts, and the machine reports what it observed.
+//! A running guest. It runs scripts, and QEMU reports what the emulated hardware recorded.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -101,7 +101,7 @@ impl Guest {
         Ok(stdout)
     }
 
-    /// Runs `script` with `sh`, whatever its exit status.
+    /// Runs `script` with `sh`. An exit status other than 0 is not an error.
     pub fn output(&self, script: &str) -> Result<Output, Error> {
         self.output_within(script, self.patience)
     }
@@ -129,8 +129,8 @@ impl Guest {
         Ok(output)
     }
 
-    /// Waits until the shell's `condition` holds, tried ten times per second of the guest's clock, at most `tries`
-    /// times; [`Error::Failed`] if it never does.
+    /// Runs the shell command `condition` until it succeeds: ten times per second of the guest's clock, at most `tries`
+    /// times. Returns [`Error::Failed`] if it never succeeds.
     pub fn wait_until(&self, condition: &str, tries: u32) -> Result<(), Error> {
         let script = format!(
             "i=0; while [ $i -lt {tries} ]; do if {condition}; then exit 0; fi; i=$((i+1)); sleep 0.1; done; exit 1"
@@ -138,7 +138,7 @@ impl Guest {
         self.run(&script).map(drop)
     }
 
-    /// The writes to P-state registers since the last call, or since boot, in order.
+    /// Returns the writes to P-state registers since the last call, in order. The first call returns those since boot.
     pub fn pstate_writes(&self) -> Result<Vec<PstateWrite>, Error> {
         let path = self.folder.path().join("pstates.log");
         let octets =
@@ -154,8 +154,8 @@ impl Guest {
         new.iter().map(meaning).collect()
     }
 
-    /// Makes the firmware limit `cpu` to `frequency`, which must be the frequency of a P-state. The guest is notified
-    /// within half a second of its own clock.
+    /// Makes the emulated firmware limit `cpu` to `frequency`, which must be the frequency of a P-state. The guest
+    /// learns of the new limit within half a second of the guest's own clock.
     pub fn set_firmware_limit(&self, cpu: usize, frequency: Hertz) -> Result<(), Error> {
         let state = self.power.pstates.iter().position(|state| state.frequency == frequency);
         let state = state.filter(|_| cpu < self.cpus).ok_or_else(|| {
@@ -165,7 +165,7 @@ impl Guest {
         self.write_word(power::limit_at(cpu), state as u32)
     }
 
-    /// Makes the power meter show `power`, in whole milliwatts.
+    /// Sets the value that the guest's power meter shows. `power` must be a whole number of milliwatts.
     pub fn set_power(&self, power: Microwatts) -> Result<(), Error> {
         let mw = u32::try_from(power.as_microwatts() / 1_000);
         let mw = mw.map_err(|_| Error::invalid("power", "the meter shows at most 4294967 W"))?;
@@ -180,7 +180,8 @@ impl Guest {
         written.map_err(|e| Error::system("write into the guest's memory", e))
     }
 
-    /// The host's end of the cable of network card `index`, in the order in which cards were added.
+    /// Returns the host's end of the cable of network card `index`. Cards count from 0, in the order in which they were
+    /// added.
     ///
     /// # Panics
     /// Panics if there is no such card, or if its cable leads to a tap.
@@ -188,14 +189,15 @@ impl Guest {
         self.wires[index].as_ref().expect("a card whose cable leads to a tap has no wire")
     }
 
-    /// The host's end of the channel `name`.
+    /// Opens the host's end of the channel that [`Vm::port`] added as `name`.
     pub fn port(&self, name: &str) -> Result<UnixStream, Error> {
         let port = self.ports.iter().find(|(is, _)| is == name).map(|(_, stream)| stream);
         let port = port.ok_or_else(|| Error::invalid(format!("port {name}"), "the guest has none of this name"))?;
         port.try_clone().map_err(|e| Error::system(format!("use port {name}"), e))
     }
 
-    /// How often each idle state of `cpu` was entered, by the name of the state, the shallowest first.
+    /// Number of times that `cpu` entered each idle state since boot, with the state's name; the shallowest state
+    /// first.
     pub fn idle_entries(&self, cpu: usize) -> Result<Vec<(String, u64)>, Error> {
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
         let said =
@@ -207,7 +209,7 @@ impl Guest {
         parsed.collect::<Option<_>>().ok_or_else(|| Error::invalid("the guest's idle states", format!("{said:?}")))
     }
 
-    /// Number of interrupts on each CPU from the sources whose line in `/proc/interrupts` contains `name`.
+    /// Number of interrupts on each CPU since boot, summed over the lines of `/proc/interrupts` that contain `name`.
     pub fn interrupts(&self, name: &str) -> Result<Vec<u64>, Error> {
         let said = self.run("cat /proc/interrupts")?;
         let mut sums = vec![0; self.cpus];
@@ -220,7 +222,7 @@ impl Guest {
         Ok(sums)
     }
 
-    /// How often QEMU has traced an event since boot, one of [`Vm::trace`].
+    /// Number of times that QEMU has traced `event` since boot. The event must have been requested with [`Vm::trace`].
     pub fn traced(&self, event: &str) -> Result<u64, Error> {
         let text = match fs::read_to_string(self.folder.path().join("trace.log")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),

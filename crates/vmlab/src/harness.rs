@@ -1,5 +1,5 @@
-//! A `main` for tests in guests. It runs them one after the other, most of them on one shared guest, which is booted
-//! for the first test that needs it and ends with the last one.
+//! A `main` for tests in guests. Tests run one after the other. Most of them share one guest, which boots for the first
+//! test that needs it and ends after the last one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::{Error, Guest, Vm};
 use libtest_mimic::{Arguments, Trial};
 
-/// A test on the shared guest, with its name.
+/// A test that runs on the shared guest: its name and its function.
 pub type OnShared = (&'static str, fn(&Guest));
 
-/// A test that boots its own guests, with its name.
+/// A test that boots its own guests: its name and its function.
 pub type Alone = (&'static str, fn());
 
-/// Runs the tests. They are ignored unless requested, because each guest uses the machine for many seconds.
+/// Runs the tests. Like tests marked `#[ignore]`, they run only when requested (`--ignored`), because each guest uses
+/// the machine for many seconds.
 pub fn run(shared: fn() -> Vm, on_shared: &[OnShared], alone: &[Alone]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -75,7 +76,7 @@ impl Shared {
     }
 }
 
-/// The result of a fallible call of the lab. Panics with the error's text if the call failed.
+/// Returns the value of `result`. Panics with the error's text if it is an error.
 pub fn ok<T>(result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }

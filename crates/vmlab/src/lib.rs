@@ -1,7 +1,8 @@
-//! The VM lab: a guest under QEMU's emulation, whose power and network hardware is observed from this side.
+//! The VM lab: guests that run under QEMU's emulation. The host observes the power and network hardware of each guest.
 //!
-//! A [`Vm`] says what the guest has, [`Vm::boot`] makes a [`Guest`] of it, and [`Guest::run`] runs a script in it. The
-//! other methods of [`Guest`] report what the machine observed, whatever the guest says.
+//! A [`Vm`] is the configuration of a guest. [`Vm::boot`] boots it as a [`Guest`], and [`Guest::run`] runs a script in
+//! it. The other methods of [`Guest`] report what the emulated hardware recorded, independently of the guest's own
+//! reports.
 //!
 //! ```no_run
 //! use vmlab::{PSTATES, Vm};
@@ -13,9 +14,8 @@
 //! # Ok::<(), vmlab::Error>(())
 //! ```
 //!
-//! The guest is Debian's real-time kernel with a file system in memory. Nothing is installed on the host. Nothing of a
-//! guest remains after it, except files in [`Guest::share`] if the test supplied that folder. Everything runs without
-//! privilege.
+//! The guest runs Debian's real-time kernel with a file system in memory. Nothing is installed on the host. A guest
+//! leaves no files behind, except those in [`Guest::share`] if the test supplied that folder. No privilege is needed.
 //!
 //! docs/vmlab.md says what the lab shows and what it cannot show.
 //!
@@ -91,13 +91,14 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// A guest with one CPU and nothing else. The first call on a host downloads the packages to `$APUS_VM_CACHE`, or
-    /// `~/.cache/apus/vm`. [`Error::Lacking`] if QEMU or the packages are not available.
+    /// Creates the configuration of a guest with one CPU and no further hardware. The first call on a host downloads
+    /// the guest's packages to `$APUS_VM_CACHE`, or to `~/.cache/apus/vm` if that is not set. Returns
+    /// [`Error::Lacking`] if QEMU or the packages are not available.
     pub fn new() -> Result<Self, Error> {
         Self::with_cache(&cache()?)
     }
 
-    /// A guest with the packages in `cache`.
+    /// Like [`Vm::new`], with the guest's packages in the folder `cache`. They are downloaded if missing.
     pub fn with_cache(cache: &Path) -> Result<Self, Error> {
         Ok(Self {
             qemu: tools::find("qemu-system-x86_64", "qemu-system-x86")?,
@@ -142,22 +143,24 @@ impl Vm {
         self
     }
 
-    /// Adds a network card: `eth0`, `eth1` in this order for cards of one kind; see [`Guest::wire`].
+    /// Adds a network card. Cards of one kind are `eth0`, `eth1` and so on in the guest, in the order of the calls.
+    /// [`Guest::wire`] is the other end of the card's cable.
     pub fn nic(mut self, nic: Nic) -> Self {
         self.nics.push((nic, None));
         self
     }
 
-    /// Adds a network card like [`Vm::nic`], whose cable leads to the tap interface `tap` instead of a [`Wire`]: to the
-    /// one in the network namespace of the thread that boots the guest, which must have the right to open it.
+    /// Adds a network card like [`Vm::nic`], but connects it to the tap interface `tap` instead of a [`Wire`]. The
+    /// interface must be in the network namespace of the thread that boots the guest, and that thread must be allowed
+    /// to open it.
     pub fn nic_on_tap(mut self, nic: Nic, tap: &str) -> Self {
         self.nics.push((nic, Some(tap.into())));
         self
     }
 
-    /// Adds an IOMMU (Intel VT-d), which vfio-pci needs. The modules are `vfio_pci` and `vfio_iommu_type1`; the latter
-    /// needs the kernel argument `vfio_iommu_type1.allow_unsafe_interrupts=1`, because the emulation does not remap
-    /// interrupts.
+    /// Adds an IOMMU (Intel VT-d), which vfio-pci needs. Load the modules with [`Vm::module`]: `vfio_pci` and
+    /// `vfio_iommu_type1`; the latter needs the kernel argument `vfio_iommu_type1.allow_unsafe_interrupts=1`, because
+    /// the emulation does not remap interrupts.
     pub fn iommu(mut self) -> Self {
         self.iommu = true;
         self
@@ -170,13 +173,14 @@ impl Vm {
         self
     }
 
-    /// Adds a kernel module, loaded at boot: `msr` provides `/dev/cpu/*/msr`.
+    /// Adds a kernel module, which is loaded at boot. For example, `msr` provides `/dev/cpu/*/msr`.
     pub fn module(mut self, name: &str) -> Self {
         self.modules.push(name.into());
         self
     }
 
-    /// Traces an event of QEMU, such as `virtio_notify`: see [`Guest::traced`].
+    /// Makes QEMU trace one of its events, such as `virtio_notify`. [`Guest::traced`] returns the number of
+    /// occurrences.
     pub fn trace(mut self, event: &str) -> Self {
         self.traces.push(event.into());
         self
@@ -189,13 +193,13 @@ impl Vm {
         self
     }
 
-    /// Adds words to the kernel command line: `isolcpus=1 nohz_full=1`.
+    /// Adds words to the guest's kernel command line, such as `isolcpus=1 nohz_full=1`.
     pub fn kernel_argument(mut self, words: &str) -> Self {
         self.arguments.push(words.into());
         self
     }
 
-    /// Shares a folder of this host as `/share`, so that files survive the guest.
+    /// Shares a folder of this host with the guest as `/share`. Its files remain when the guest ends.
     pub fn share(mut self, folder: &Path) -> Self {
         self.share = Some(folder.to_owned());
         self
@@ -214,7 +218,7 @@ impl Vm {
         self
     }
 
-    /// Boots the guest. Run one guest at a time, because emulation takes a core for each of its CPUs.
+    /// Boots the guest. Run one guest at a time, because each emulated CPU takes a whole core of the host.
     pub fn boot(&self) -> Result<Guest, Error> {
         self.check()?;
         let folder = Folder::new(if self.power.firmware.is_some() { MEMORY } else { 0 })?;

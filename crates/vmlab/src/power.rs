@@ -40,8 +40,8 @@ pub const PSTATES: [Pstate; 6] = [
     pstate(800, 15_000),
 ];
 
-/// An idle state, as in `_CST` (ACPI 6.5, 8.4.1.1). Entering any of them halts the CPU; they differ in the latency
-/// that they report, so in when Linux chooses them, but not in how long they take to wake.
+/// An idle state, as in `_CST` (ACPI 6.5, 8.4.1.1). In the guest, every state only halts the CPU. The states differ in
+/// the exit latency that they report, and so in when Linux chooses them. They do not differ in the real time to wake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cstate {
     /// Reported worst-case exit latency; whole microseconds. Linux takes twice this as the target residency

@@ -1,4 +1,4 @@
-//! The host's end of a guest's network cable, and what the network card's registers recorded.
+//! The host's end of a guest's network cable, and the interrupt settings of the emulated network card.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ pub enum Nic {
     E1000e,
     /// virtio-net: does not support interrupt moderation by time.
     Virtio,
-    /// VMware's card, in its first revision: does not support interrupt moderation at all.
+    /// VMware's vmxnet3 in its first revision, which does not support interrupt moderation.
     Vmxnet3,
 }
 
@@ -51,10 +51,10 @@ pub(super) const TRACED: [&str; 5] = [
     "e1000e_irq_legacy_notify",
 ];
 
-/// A moderation interval that the guest set.
+/// An interrupt moderation interval that the guest set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moderation {
-    /// MSI-X vector: 0 receives, 1 transmits, 2 is for other events (as Linux's e1000e assigns them).
+    /// MSI-X vector. Linux's e1000e uses 0 for receiving, 1 for transmitting and 2 for other events.
     pub vector: usize,
     /// Minimum time between two interrupts; 0 for no limit.
     pub interval: Nanos,
@@ -64,7 +64,8 @@ pub struct Moderation {
 /// Throttling".
 const EITR_UNIT: Nanos = Nanos::from_nanos(256);
 
-/// The host's end of a cable: frames sent here arrive at the guest's card, and the reverse. Clones are the same end.
+/// The host's end of a cable to a guest's network card. Frames sent here arrive at the card, and frames that the card
+/// sends arrive here. A clone is a handle to the same end.
 #[derive(Clone, Debug)]
 pub struct Wire {
     shared: Arc<Shared>,
@@ -93,7 +94,7 @@ impl Wire {
         self.shared.mac
     }
 
-    /// Sends one Ethernet frame, without checksum. Waits while the card's queue is full.
+    /// Sends one Ethernet frame, without its frame check sequence. Waits while the card's queue is full.
     pub fn send(&self, frame: &[u8]) -> Result<(), Error> {
         let sent = self.shared.socket.send_to(frame, &self.shared.peer);
         sent.map(|_| ()).map_err(|e| Error::system("send a frame to the guest", e))
@@ -115,7 +116,7 @@ impl Wire {
     }
 
     /// Sends `frame` repeatedly, evenly spaced, while `work` runs. Returns the result of `work` and the number of
-    /// frames sent: a busy host may send fewer than `rate`.
+    /// frames sent. A busy host may send at less than `rate`.
     pub fn while_sending<T>(
         &self,
         frame: &[u8],
@@ -143,22 +144,22 @@ impl Wire {
         })
     }
 
-    /// The shortest frame that no protocol answers: to this card, with the EtherType for local experiments (IEEE
-    /// 802-2014, 9.2.4).
+    /// Returns a frame of minimum size, addressed to this card, that no protocol answers: its EtherType is the one for
+    /// local experiments (IEEE 802-2014, 9.2.4).
     pub fn silent_frame(&self) -> Vec<u8> {
         let mut frame = [&self.mac()[..], &[0x02, 0, 0, 0, 0, 1], &[0x88, 0xb5]].concat();
         frame.resize(60, 0);
         frame
     }
 
-    /// The moderation intervals that the guest set in an [`Nic::E1000e`], and the number of interrupts of each
-    /// vector, since the last call. Observed in QEMU, whatever the guest reports.
+    /// Returns the moderation intervals that the guest set in an [`Nic::E1000e`], and the number of interrupts of each
+    /// vector, since the last call. They come from QEMU's trace, not from the guest.
     pub fn interrupts(&self) -> Result<Interrupts, Error> {
         self.shared.trace.next()
     }
 }
 
-/// What the interrupt registers of an 82574 did.
+/// Interrupts of an emulated 82574 network card, as QEMU traced them between two calls of [`Wire::interrupts`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interrupts {
     /// Each write of a moderation interval, in order.
@@ -167,7 +168,7 @@ pub struct Interrupts {
     pub raised: [u64; 5],
     /// Number of MSI interrupts.
     pub msi: u64,
-    /// How often the interrupt line rose.
+    /// Number of times that the legacy interrupt line (INTx) was raised.
     pub line: u64,
 }
 
