@@ -18,7 +18,7 @@ const MOST_SLEW_PPM: u64 = 1_000;
 /// Attempts to read two clocks at the same time; the closest pair counts.
 const TRIES: usize = 15;
 
-/// The clocks at one time, relative to `CLOCK_MONOTONIC`, in ns.
+/// Readings of the clocks at one time: their offsets from `CLOCK_MONOTONIC` in nanoseconds, and the clock source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Readings {
     monotonic: i128,
@@ -33,7 +33,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Reads the clocks, and the name of the clock source below `root`.
+    /// Reads the clocks, and the name of the clock source from /sys below `root`.
     pub fn take(root: &Path) -> Self {
         let source = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
         Self {
@@ -45,8 +45,8 @@ impl Readings {
         }
     }
 
-    /// Returns what happened to the clocks between these readings and `later`. Each entry is a reason not to trust any
-    /// quantile.
+    /// Compares these readings with `later`. Each returned text names a disturbance of a clock between the two, such as
+    /// a step, and is a reason not to trust any quantile. Empty if the clocks ran undisturbed.
     pub fn until(&self, later: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let span = later.monotonic - self.monotonic;

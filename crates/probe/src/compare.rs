@@ -16,41 +16,41 @@ use tester::statistics::{mann_whitney, median, ratio_of_medians};
 use crate::conditions::Conditions;
 use crate::measured::{Measured, Name, Round};
 
-/// Adjusted p up to which a difference counts as one.
+/// Largest adjusted p-value at which a difference counts as significant.
 pub const SIGNIFICANT: f64 = 0.05;
 /// Resamples of the bootstrap; its seed is fixed, so that the same profiles give the same numbers.
 const RESAMPLES: usize = 2_000;
 const SEED: u64 = 1;
 
-/// One quantity of one term in both sets.
+/// Comparison of one quantity of one term between the sets A and B.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TermComparison {
     /// The probe that measured the term.
     pub probe: Name,
-    /// Variant of the probe.
+    /// Variant of the probe, such as `clock_nanosleep`.
     pub variant: String,
-    /// Name of the term.
+    /// Name of the term, such as `lateness`.
     pub term: String,
-    /// `p50` or `p99` of each round, with stalls filled in.
+    /// The compared quantile of each round, `p50` or `p99`, from the back-filled series if the term has one.
     pub quantity: String,
     /// Number of rounds in A.
     pub a_rounds: u64,
     /// Number of rounds in B.
     pub b_rounds: u64,
-    /// Median over the rounds of A; null without rounds.
+    /// Median of the quantity over the rounds of A, in nanoseconds; null without rounds.
     pub a_ns: Option<f64>,
-    /// Median over the rounds of B; null without rounds.
+    /// Median of the quantity over the rounds of B, in nanoseconds; null without rounds.
     pub b_ns: Option<f64>,
-    /// B divided by A; null with fewer than six rounds in either.
+    /// Median of B divided by that of A; null if either set has fewer than six rounds.
     pub ratio: Option<f64>,
-    /// Lower end of the ratio's 95 % interval.
+    /// Lower end of the 95 % confidence interval of `ratio`; null if `ratio` is null.
     pub ratio_low: Option<f64>,
-    /// Upper end of the ratio's 95 % interval.
+    /// Upper end of the 95 % confidence interval of `ratio`; null if `ratio` is null.
     pub ratio_high: Option<f64>,
-    /// Two-sided p of a Mann-Whitney test; null without rounds.
+    /// Two-sided p-value of the Mann-Whitney test, 0 to 1; null without rounds.
     pub p: Option<f64>,
-    /// p adjusted for the number of tests (Holm).
+    /// `p` adjusted for the number of compared quantities (Holm); null if `p` is null.
     pub p_adjusted: Option<f64>,
     /// What the test shows.
     pub verdict: Verdict,
@@ -60,11 +60,11 @@ pub struct TermComparison {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The figure is higher in B than in A, by more than chance explains.
+    /// The quantity is significantly longer in B than in A.
     Longer,
-    /// The figure is lower in B than in A, by more than chance explains.
+    /// The quantity is significantly shorter in B than in A.
     Shorter,
-    /// The samples show no difference, although there may be one.
+    /// No significant difference. There may still be one that these rounds are too few to show.
     NotShown,
     /// There are too few rounds to show any difference.
     TooFewRounds,
@@ -74,7 +74,8 @@ pub enum Verdict {
     OnlyInB,
 }
 
-/// Compares all terms of two sets, and lists those that only one set has.
+/// Compares all terms of two sets of measurements. Terms that only one set has are listed with [`Verdict::OnlyInA`] or
+/// [`Verdict::OnlyInB`].
 pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
     let mut all = Vec::new();
     for of_a in a {
@@ -102,7 +103,8 @@ pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
     all
 }
 
-/// Lists in words how the conditions of the sets differ; each difference may be the cause of all others.
+/// Lists in words how the settings and conditions of the two sets differ. Each of these differences may be the cause of
+/// differing latencies. Empty if there are none.
 pub fn differences(a: &[Measured], b: &[Measured]) -> Vec<String> {
     let mut found = Vec::new();
     for of_a in a {
@@ -221,7 +223,8 @@ fn least_p(a: u64, b: u64) -> f64 {
     (2.0 / choices).min(1.0)
 }
 
-/// Number of rounds that each set needs to show a difference among this many tests, at most 60.
+/// Number of rounds that each set needs so that one of `tests` tests can be significant after Holm's adjustment; at
+/// most 60.
 pub fn rounds_needed(tests: usize) -> u64 {
     (1..60).find(|rounds| least_p(*rounds, *rounds) * tests as f64 <= SIGNIFICANT).unwrap_or(60)
 }

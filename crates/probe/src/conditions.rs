@@ -21,30 +21,30 @@ pub struct Conditions {
     pub cpus: Vec<usize>,
     /// Scheduling class and priority of the first measuring thread.
     pub scheduling: Reading<SchedulingClass>,
-    /// Timer slack of that thread; the kernel ignores it in the real-time classes.
+    /// Timer slack of the first measuring thread, in nanoseconds. The kernel ignores it in the real-time classes.
     pub timer_slack_ns: Reading<u64>,
-    /// Whether the process's memory was locked.
+    /// Whether the memory of the measuring process was locked (mlockall(2)).
     pub memory_locked: Reading<bool>,
-    /// Strictest exit latency that any process requests through /dev/cpu_dma_latency.
+    /// Lowest exit latency limit that any process requests through /dev/cpu_dma_latency, in microseconds.
     pub cpu_dma_latency_us: Reading<i32>,
-    /// Time that real-time threads may use in each period; -1 means all of it.
+    /// Time that real-time threads may use in each period of `sched_rt_period_us`, in microseconds; -1 means no limit.
     pub sched_rt_runtime_us: Reading<i64>,
-    /// Length of that period.
+    /// Length of the period for which `sched_rt_runtime_us` limits real-time threads, in microseconds.
     pub sched_rt_period_us: Reading<i64>,
-    /// Clock source of the kernel.
+    /// Clock source of the kernel, such as `tsc`.
     pub clocksource: Reading<String>,
-    /// Whether two threads share a core (simultaneous multithreading).
+    /// Whether simultaneous multithreading (SMT) is active.
     pub smt_active: Reading<bool>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_hugepages: Reading<String>,
-    /// Load averages at the start, from /proc/loadavg.
+    /// Load averages at the start of the measurement, as in /proc/loadavg.
     pub load_average: Reading<String>,
-    /// Load that the probe itself ran: `none`, `cpu`, `memory`, `network` or `io`.
+    /// Load that was generated during the measurement: `none`, `cpu`, `memory`, `network` or `io`.
     pub load: String,
-    /// Time during the run in which the hypervisor ran others while the measured CPUs had work; exact to 10 ms per
-    /// CPU.
+    /// Steal time of the measured CPUs during the run, in milliseconds, in steps of 10 ms per CPU: the CPUs had work,
+    /// but the hypervisor ran something else.
     pub steal_ms: Reading<u64>,
-    /// Whether a hypervisor announces itself.
+    /// Whether the host is a virtual machine whose hypervisor announces itself.
     pub virtualised: Reading<bool>,
 }
 
@@ -76,7 +76,7 @@ impl Conditions {
         }
     }
 
-    /// Conditions with only the CPUs known, and the reason why the rest is unknown.
+    /// Creates conditions in which only the CPUs are known. `why` is the reason why all else is unknown.
     pub fn unknown(cpus: Vec<usize>, why: &str) -> Self {
         Self {
             cpus,
@@ -101,7 +101,8 @@ impl Conditions {
         self.scheduling.value.as_ref().is_some_and(|class| class.rt_priority > 0)
     }
 
-    /// Marks for what these conditions mean for the numbers.
+    /// Returns the marks that these conditions add to a result, such as
+    /// [`MarkKind::VirtualMachine`](crate::mark::MarkKind::VirtualMachine).
     pub fn marks(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
         match self.virtualised.value {

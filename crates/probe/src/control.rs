@@ -1,4 +1,4 @@
-//! The caller's means to follow a probe, and to end it.
+//! Lets the caller of a probe observe its progress and stop it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ pub struct Control {
     stop: AtomicBool,
     feed: Ring<1>,
     news: Mutex<Option<String>>,
-    /// Ends the run at the first sample above this value, and explains the sample. `None`: no threshold.
+    /// Threshold. The first sample above it ends the run and is explained in the result. `None` means no threshold.
     pub fail_over: Option<Nanos>,
     /// Folder that contains /proc, /sys and tracefs; `/` on a live host.
     pub root: PathBuf,
@@ -30,13 +30,14 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Makes the control of one run on this host. If `fail_over` is given, the run ends at the first sample above it.
+    /// Creates the control for one run on this host. If `fail_over` is given, the run ends at the first sample above
+    /// it.
     pub fn new(fail_over: Option<Nanos>) -> Self {
         let root = Path::new("/").to_path_buf();
         Self { stop: AtomicBool::new(false), feed: Ring::new(FEED), news: Mutex::new(None), fail_over, root }
     }
 
-    /// Asks the probe to end; what was measured until then is its result.
+    /// Asks the probe to end. Its result then contains the samples up to that moment.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -46,26 +47,29 @@ impl Control {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Shows a sample to the observer. Only one thread of the probe may call it at a time.
+    /// Passes a sample to the observer for live display. Only one thread of the probe may call this at a time.
     #[inline]
     pub fn show(&self, sample: Nanos) {
         self.feed.push([sample.as_nanos()]);
     }
-    /// Takes the samples shown since the last call. Only one thread may call it.
+    /// Calls `each` with every sample that the probe has passed to [`show`](Self::show) since the last call. Only one
+    /// thread may call this.
     pub fn seen(&self, mut each: impl FnMut(Nanos)) {
         self.feed.drain(|[nanos]| each(Nanos::from_nanos(nanos)));
     }
 
-    /// Announces what is being measured now.
+    /// Announces in words what the probe measures now, for a progress display. An earlier text that was not yet read is
+    /// replaced.
     pub fn say(&self, news: impl Into<String>) {
         *self.news.lock().unwrap_or_else(PoisonError::into_inner) = Some(news.into());
     }
-    /// Takes what was announced since the last call.
+    /// Takes the latest text that the probe announced with [`say`](Self::say); `None` if there is no new one since the
+    /// last call.
     pub fn news(&self) -> Option<String> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether a sample exceeds the threshold and ends the run.
+    /// Whether `sample` is above the threshold, so that the run must end. Always false without a threshold.
     #[inline]
     pub fn is_over(&self, sample: Nanos) -> bool {
         self.fail_over.is_some_and(|threshold| sample > threshold)

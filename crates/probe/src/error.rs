@@ -1,16 +1,16 @@
-//! What can go wrong in a probe. Each message says what to do next.
+//! Errors of the probes. Each message says what to do next.
 
 use std::io;
 
 /// An error of this crate. [`Error::lacks`] distinguishes wrong usage from an environment that lacks something.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The host, the kernel or a permission lacks something.
+    /// Something that the measurement needs is missing: a feature of the host or the kernel, or a permission.
     #[error("cannot {what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, worded to follow "cannot", such as "measure on CPU 3".
+        /// The operation that failed, worded to follow "cannot", such as "measure on CPU 3".
         what: String,
-        /// The reason.
+        /// Why the operation failed.
         why: String,
         /// What to do next.
         fix: String,
@@ -18,21 +18,22 @@ pub enum Error {
     /// The request is impossible: an invalid value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
-        /// What is wrong, with its place.
+        /// The option, or the file and its line, that is wrong.
         what: String,
         /// What is wrong with the value, and what is expected.
         why: String,
     },
-    /// An error of a thread's placement, a socket or the lab.
+    /// An error of the crate `live`: of a thread's placement, of a socket, or of the network lab.
     #[error(transparent)]
     Live(#[from] live::Error),
-    /// An error of a histogram, or of the counters of a process.
+    /// An error of the crate `tester`: of a histogram, or of the counters of a process.
     #[error(transparent)]
     Tester(#[from] tester::Error),
 }
 
 impl Error {
-    /// Whether the environment lacks something (exit status 3), as opposed to wrong usage (2).
+    /// Whether the environment lacks something, for which `apus` exits with status 3. Otherwise the usage was wrong
+    /// (status 2).
     pub fn lacks(&self) -> bool {
         match self {
             Self::Lacking { .. } => true,

@@ -1,4 +1,5 @@
-//! Load for the host during a measurement, because real hosts are never idle.
+//! Generates load on the host during a measurement, because real hosts are never idle. The load is made by
+//! stress-ng(1).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +19,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const SPARE: Nanos = Nanos::from_secs(60);
 
 units::named! {
-    /// A kind of load.
+    /// A kind of load that stress-ng(1) generates.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Load {
         /// No load.
@@ -46,7 +47,7 @@ impl Load {
         }
     }
 
-    /// Starts the load, for a measurement of at most `time`. It ends when the returned value is dropped.
+    /// Starts the load for a measurement of at most `time`. The load ends when the returned value is dropped.
     pub fn start(self, time: Nanos) -> Result<Running, Error> {
         let Some(words) = self.words() else { return Ok(Running(None)) };
         let seconds = (time + SPARE).as_nanos().div_ceil(1_000_000_000);

@@ -1,20 +1,20 @@
-//! What to consider when reading the numbers of a result.
+//! Notes on a result that a reader of its numbers must consider.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Something to consider when reading the numbers.
+/// A note on a result that a reader of its numbers must consider.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
-    /// Kind of mark.
+    /// What the note is about.
     pub kind: MarkKind,
-    /// The mark in words.
+    /// The note as text for people.
     pub text: String,
 }
 
 impl Mark {
-    /// Creates a mark.
+    /// Creates a note of kind `kind` with the text `text`.
     pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
@@ -26,7 +26,7 @@ impl Mark {
 pub enum MarkKind {
     /// Measured in a virtual machine, so no figure describes the hardware.
     VirtualMachine,
-    /// The kernel withholds the CPU from real-time threads for a part of each period.
+    /// The kernel throttles real-time threads: it may stop them for a part of each period.
     RealTimeThrottling,
     /// A clock was set, slewed, stopped or changed, so no quantile is given.
     ClockStep,

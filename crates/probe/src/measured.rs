@@ -1,5 +1,5 @@
-//! The result of a probe. It is written as JSON in this form, so every name contains its unit, and a value that is not
-//! known is null and comes with the reason.
+//! The result of a probe. The types here are written as JSON as they are, so the name of each time contains its unit. A
+//! value that is unknown is null, together with the reason.
 
 use std::collections::BTreeMap;
 
@@ -21,21 +21,21 @@ pub struct Measured {
     pub probe: Name,
     /// Variant of the probe, such as `clock_nanosleep`.
     pub variant: String,
-    /// The settings, as they can be typed.
+    /// The settings of the probe, by name, as they can be typed on the command line.
     pub settings: BTreeMap<String, String>,
-    /// What is counted, its range, and what cannot be seen.
+    /// What the probe counts, the range of its samples, and what it cannot see.
     pub counter: Counter,
     /// The probe's own cost, measured on this host before the run.
     pub overhead: Vec<Overhead>,
     /// The state of the measuring threads and of the host.
     pub conditions: Conditions,
-    /// Duration of the measurement.
+    /// Duration of the measurement in nanoseconds.
     pub duration_ns: u64,
-    /// Whether the measurement was interrupted.
+    /// Whether the user interrupted the measurement before its time was over.
     pub interrupted: bool,
-    /// The distributions.
+    /// The measured distributions.
     pub terms: Vec<Term>,
-    /// Results that only this probe has.
+    /// Results of this probe that are not distributions.
     pub detail: Detail,
     /// The sample that exceeded the threshold and ended the run; null if there was none.
     pub exceeded: Option<Exceeded>,
@@ -52,9 +52,9 @@ units::named! {
         Timer = "timer",
         /// Gaps in a loop that never sleeps.
         Jitter = "jitter",
-        /// Handing over from one thread to another.
+        /// Handover from one thread to another.
         Switch = "switch",
-        /// Delivery of a frame to user space.
+        /// Time to deliver a frame to user space.
         Interrupt = "interrupt",
         /// Time to wake from an idle state.
         Idle = "idle",
@@ -71,13 +71,13 @@ units::named! {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counter {
-    /// The events between which a sample is measured, and the clock.
+    /// The two events between which a sample is measured, and the clock, in words.
     pub counts: String,
-    /// Resolution of a sample.
+    /// Resolution of a sample in nanoseconds.
     pub resolution_ns: u64,
-    /// Largest sample in the range of the histogram; larger ones are counted as overflow.
+    /// Largest value of the histogram's range, in nanoseconds. Larger samples are counted as overflow.
     pub highest_ns: u64,
-    /// What can happen without being visible in any sample.
+    /// What can happen on the host without being visible in any sample, in words.
     pub blind_spots: Vec<String>,
 }
 
@@ -85,58 +85,61 @@ pub struct Counter {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Overhead {
-    /// The operation that was timed.
+    /// The operation of the probe that was timed, in words.
     pub what: String,
-    /// Median cost.
+    /// Median duration of the operation in nanoseconds.
     pub median_ns: u64,
-    /// Whether every sample includes this cost.
+    /// Whether every sample of the result includes the duration of this operation.
     pub in_samples: bool,
-    /// Number of times that the cost was measured.
+    /// Number of times that the operation was timed.
     pub n: u64,
 }
 
-/// A distribution: one term of the latency budget, or a part of one.
+/// A measured distribution: one term of the latency budget, or a part of one.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Term {
     /// Name, such as `lateness`. Names are stable, so that profiles can be compared.
     pub name: String,
-    /// Each sample once.
+    /// The distribution of the samples as measured.
     pub raw: Distribution,
-    /// The samples, plus one for each that a stall hid; null if none can be hidden.
+    /// The distribution of the samples plus one sample for each event that passed unmeasured during a stall. Null for
+    /// terms that cannot miss events.
     pub back_filled: Option<Distribution>,
-    /// Share of time spent in stalls; null if the term has no such share.
+    /// Time that was lost in stalls; null if the term has no stalls.
     pub blocked: Option<Blocked>,
-    /// Results of each run, if there were several: the runs are the samples of a comparison.
+    /// Results of each run. If there are several, a comparison of profiles uses each run as one sample.
     pub rounds: Vec<Round>,
 }
 
-/// Time in which something was due but did not happen.
+/// Time for which the measured thread should have run but did not.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Blocked {
-    /// Number of stalls: samples that hid at least one other.
+    /// Number of stalls. A stall is a delay so long that at least one further event passed unmeasured; for gaps, each
+    /// gap is a stall.
     pub stalls: u64,
-    /// Total length of the stalls.
+    /// Total length of the stalls in nanoseconds.
     pub blocked_ns: u64,
-    /// Total of the stalls as a share of the run, 0 to 1; null if no time passed.
+    /// Total length of the stalls divided by the length of the run, 0 to 1; null if the run had no length.
     pub share: Option<f64>,
-    /// Total lateness, stalls or not, as a share of the run; null if no time passed.
+    /// Total lateness of all samples, stalls or not, divided by the length of the run; null if the run had no length.
     pub late_share: Option<f64>,
 }
 
-/// One of several runs.
+/// Summary of one run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Round {
-    /// Samples, back-filled ones included.
+    /// Number of samples, including back-filled ones.
     #[serde(alias = "n")] // apus.probe/1, apus.platform/1
     pub count: u64,
-    /// Median of the back-filled series, or of the raw one if there is no other; null if there are too few samples.
+    /// Median in nanoseconds, of the back-filled series, or of the raw one if there is none; null if there are too few
+    /// samples.
     pub p50_ns: Option<u64>,
-    /// 99th percentile, of the same series as `p50_ns`; null if there are too few samples.
+    /// 99th percentile in nanoseconds, of the same series as `p50_ns`; null if there are too few samples.
     pub p99_ns: Option<u64>,
-    /// Largest sample, of the same series as `p50_ns`.
+    /// Largest sample in nanoseconds, of the same series as `p50_ns`; null without samples.
     pub max_ns: Option<u64>,
 }
 
@@ -212,15 +215,15 @@ impl Term {
     }
 }
 
-/// A sample above the threshold.
+/// The sample above the threshold that ended a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exceeded {
-    /// The threshold.
+    /// The threshold in nanoseconds.
     pub threshold_ns: u64,
-    /// The sample.
+    /// The sample in nanoseconds.
     pub sample_ns: u64,
-    /// Time from the start of the run to the beginning of the event.
+    /// When the measured event began, in nanoseconds from the start of the run.
     pub at_ns: u64,
     /// What happened during the sample, in words.
     pub explained: String,

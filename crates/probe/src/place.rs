@@ -1,4 +1,4 @@
-//! Where the measuring thread runs, and how observing threads stay off its CPU.
+//! Pins measuring threads to their CPUs, and keeps observing threads off these CPUs.
 
 use std::ffi::CString;
 use std::marker::PhantomData;
@@ -14,14 +14,14 @@ use crate::Error;
 pub struct Place {
     /// CPU that the thread is pinned to.
     pub cpu: usize,
-    /// SCHED_FIFO priority, 1 to 99; `None` stays in the normal class.
+    /// SCHED_FIFO priority, 1 to 99; `None` leaves the thread in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
     /// Timer slack, at least 1 ns. It has no effect in the real-time classes (prctl(2)).
     pub slack: Nanos,
 }
 
 impl Place {
-    /// The normal class on `cpu`, with the least timer slack.
+    /// Placement on `cpu` in the normal class, with the least timer slack (1 ns).
     pub const fn on(cpu: usize) -> Self {
         Self { cpu, priority: None, slack: Nanos::from_nanos(1) }
     }
@@ -39,7 +39,8 @@ impl Place {
     }
 }
 
-/// CPUs that this process may use, ascending. Read from its first thread, because the calling one may be restricted.
+/// Returns the CPUs that this process may use, in ascending order. They are those of the main thread, because the
+/// calling thread may be restricted to fewer.
 pub fn allowed() -> Result<Vec<usize>, Error> {
     affinity(Some(rustix::process::getpid()))
 }
@@ -49,7 +50,7 @@ fn affinity(thread: Option<Pid>) -> Result<Vec<usize>, Error> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Keeps the calling thread off some CPUs while this value lives.
+/// Keeps the thread that created it off the measured CPUs. Dropping the value restores the former affinity.
 #[derive(Debug)]
 pub struct Elsewhere {
     /// CPUs that the thread could use before; `None` if there was nothing to change.
@@ -59,7 +60,7 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Keeps the calling thread off `measured`, if that leaves it a CPU of this process.
+    /// Moves the calling thread off the CPUs `measured`. If the process has no other CPU, the thread stays where it is.
     pub fn than(measured: &[usize]) -> Result<Self, Error> {
         let others: Vec<usize> = allowed()?.into_iter().filter(|cpu| !measured.contains(cpu)).collect();
         if others.is_empty() {
@@ -70,7 +71,7 @@ impl Elsewhere {
         Ok(Self { before: Some(before), here: PhantomData })
     }
 
-    /// Whether the thread is on other CPUs than the measured ones.
+    /// Whether the thread was moved off the measured CPUs. False if the process has no other CPU.
     pub fn is_elsewhere(&self) -> bool {
         self.before.is_some()
     }

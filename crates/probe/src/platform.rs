@@ -24,8 +24,9 @@ use crate::switch::{Switch, Via};
 use crate::timer::{Timer, Wait as TimerWait};
 use crate::{Control, Error, Probe, place};
 
-/// Default number of rounds: enough to show a difference among all terms of two profiles. A guest has more than a
-/// hundred terms, and a host with several idle states even more; see [`rounds_needed`](crate::compare::rounds_needed).
+/// Default number of rounds: enough to show a difference in one of all the terms of two profiles. A guest has more than
+/// a hundred terms, and a host with several idle states even more; see
+/// [`rounds_needed`](crate::compare::rounds_needed).
 pub const ROUNDS: u32 = 9;
 
 /// Intervals of the clock_nanosleep timers, in addition to the millisecond that all kinds of timer have: those that
@@ -39,23 +40,25 @@ const AROUND: Nanos = Nanos::from_secs(15);
 /// What to measure for a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// CPU that is measured.
+    /// CPU to measure.
     pub cpu: usize,
-    /// A second CPU; `None` if there is none.
+    /// A second CPU, which sends frames and wakes the measured one. `None` leaves out all that needs a second CPU.
     pub peer: Option<usize>,
-    /// SCHED_FIFO priority; `None` for the normal class.
+    /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
     /// Number of rounds.
     pub rounds: u32,
-    /// Duration of each case of each probe in a round. A p99 per round needs at least 368 timer activations of one
-    /// millisecond.
+    /// Duration of each single measurement in a round. At 1 ms per timer activation, at least 368 ms are needed for a
+    /// 99th percentile per round.
     pub slice: Nanos,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
 impl Plan {
-    /// The last CPU of this process, with the first as its peer, and nine rounds of half a second per case.
+    /// Creates a plan that measures the last CPU of this process, with the first as its peer: nine rounds, half a
+    /// second per measurement.
     pub fn new() -> Result<Self, Error> {
         let allowed = place::allowed()?;
         let cpu = allowed.last().copied().unwrap_or(0);
@@ -64,7 +67,7 @@ impl Plan {
         Ok(Self { cpu, peer, priority: None, rounds: ROUNDS, slice, load: "none".into() })
     }
 
-    /// The probes of one round, in order.
+    /// Returns the probes of one round, in order.
     pub fn probes(&self) -> Vec<(Name, Box<dyn Probe + Sync>)> {
         let (cpu, priority, duration, load) = (self.cpu, self.priority, self.slice, || self.load.clone());
         let mut probes: Vec<(Name, Box<dyn Probe + Sync>)> = Vec::new();
@@ -108,7 +111,7 @@ impl Plan {
         probes
     }
 
-    /// Approximate duration, with idle states, frequencies and the lab.
+    /// Approximate duration of the whole profile, including idle states, frequencies and the network lab.
     pub fn duration(&self) -> Nanos {
         // Seven timers, jitter, five interrupts, six switches and eleven idle times of a quarter, and as much again for
         // making labs and waiting.
@@ -142,13 +145,14 @@ impl Plan {
 pub struct Platform {
     /// Number of completed rounds.
     pub rounds: u32,
-    /// The variants of each probe, over all rounds.
+    /// The results of each probe and variant, merged over all rounds.
     pub measured: Vec<Measured>,
     /// What could not be measured on this host, and why.
     pub missing: Vec<(Name, String)>,
 }
 
-/// Measures the profile. What this host lacks is left out and listed; any other error ends it.
+/// Measures the profile. Probes that this host cannot run are left out and listed in [`Platform::missing`]; any other
+/// error ends the measurement.
 pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
     let mut platform = Platform { rounds: 0, measured: Vec::new(), missing: plan.left_out() };
     let mut lacking: BTreeSet<usize> = BTreeSet::new();

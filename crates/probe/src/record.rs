@@ -1,10 +1,11 @@
-//! The samples of a time span: the tester's histogram, together with the exact extremes and the exact sum.
+//! Collects samples of durations: a histogram of the crate `tester`, together with the exact extremes and the exact
+//! sum.
 
 use tester::document::Distribution;
 use tester::histogram::Histogram;
 use units::Nanos;
 
-/// Collects samples. It is not on the measured path of any probe.
+/// Collects samples of durations. No probe uses it inside the measured time.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     histogram: Histogram,
@@ -72,22 +73,24 @@ impl Recorder {
     pub fn sum(&self) -> Nanos {
         Nanos::from_nanos(u64::try_from(self.sum_ns).unwrap_or(u64::MAX))
     }
-    /// The middle sample, to three digits and never beyond the extremes; `None` without samples in range. It is for a
-    /// probe's own use; results use [`Distribution`], which gives no quantile if there are too few samples.
+    /// Median, exact to three digits; `None` without samples in the range of the histogram. It is for a probe's own
+    /// use: results contain [`Distribution`], which gives no quantile if there are too few samples.
     pub fn median(&self) -> Option<Nanos> {
         let [median] = self.histogram.at_ranks([self.len().div_ceil(2)]);
         median.map(|median| Nanos::from_nanos(median.clamp(self.min_ns, self.max_ns)))
     }
 
-    /// Calls `take` with each value and its count, in ascending order. The value is the upper end of its bucket, so it
-    /// has three digits; only the largest is exact. Samples in overflow are left out.
+    /// Calls `take` with each value and its count, in ascending order. The value is the upper end of a histogram
+    /// bucket, exact to three digits; only the largest value is fully exact. Samples above the range of the histogram
+    /// are left out.
     pub fn each(&self, mut take: impl FnMut(Nanos, u64)) {
         for (nanos, n) in self.histogram.to_document().counts {
             take(Nanos::from_nanos(nanos.min(self.max_ns)), n);
         }
     }
 
-    /// The JSON form. If `refused` is given, every quantile is null, with this text as the reason.
+    /// Converts the samples to the form that is written as JSON. If `refused` is given, every quantile is null, with
+    /// this text as the reason.
     pub fn series(&self, refused: Option<&str>) -> Distribution {
         let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
         let [min_ns, max_ns] = [self.min_ns, self.max_ns].map(|ns| (!self.is_empty()).then_some(ns));
@@ -95,7 +98,8 @@ impl Recorder {
     }
 }
 
-/// Restores a recorder from its JSON form: minimum and maximum are exact, the sum within the rounding of the mean.
+/// Restores a recorder from the form that is written as JSON. Minimum and maximum are exact; the sum is computed from
+/// the rounded mean.
 impl TryFrom<&Distribution> for Recorder {
     type Error = crate::Error;
     fn try_from(series: &Distribution) -> Result<Self, crate::Error> {

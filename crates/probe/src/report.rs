@@ -31,7 +31,8 @@ pub struct Set<'a> {
     pub measured: &'a [Measured],
 }
 
-/// Builds the report of one set, or of several side by side. `results` is embedded unchanged.
+/// Builds the report of one set, or of several side by side. `results` is the JSON document that is embedded in the
+/// report.
 pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Report {
     let mut sections = Vec::new();
     let mut probes: Vec<Name> = sets.iter().flat_map(|set| set.measured).map(|of| of.probe).collect();
@@ -64,7 +65,7 @@ pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Repo
     }
 }
 
-/// The table of a comparison, to be added to a report of both sets.
+/// Builds the table of a comparison as a section for a report of both sets.
 pub fn comparison(found: &[TermComparison]) -> Section {
     let columns = [
         ("probe", ""),
@@ -106,7 +107,7 @@ pub fn comparison(found: &[TermComparison]) -> Section {
     })
 }
 
-/// A verdict in words.
+/// Returns the verdict in words, for tables.
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Longer => "B is longer",

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Groups of `N` numbers on their way from one thread to another.
+/// A lock-free ring that passes groups of `N` numbers from one thread to another.
 ///
 /// ```text
 ///   measuring thread ── push ──► [ a, b | a, b | … ] ── drain ──► thread that looks on
@@ -41,7 +41,7 @@ impl<const N: usize> Ring<N> {
         self.head.store(head + 1, Ordering::Release);
     }
 
-    /// Takes all available groups, in order. Only one thread may drain.
+    /// Removes all available groups and calls `each` with them, in order. Only one thread may drain.
     pub fn drain(&self, mut each: impl FnMut([u64; N])) {
         let head = self.head.load(Ordering::Acquire);
         for at in self.tail.load(Ordering::Relaxed)..head {
@@ -51,7 +51,7 @@ impl<const N: usize> Ring<N> {
         self.tail.store(head, Ordering::Release);
     }
 
-    /// Number of groups that did not fit.
+    /// Number of groups that were lost because the ring was full.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! Computes from the events on one CPU who had the CPU, and for how long. It does no I/O.
+//! Computes from the events on one CPU which threads and interrupts used that CPU, and for how long. This module does
+//! no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use super::{Cause, Charge};
 /// Lowest kernel priority of the normal class (include/linux/sched/prio.h, `MAX_RT_PRIO`).
 const NORMAL_CLASS: i32 = 100;
 
-/// Something other than a thread that a CPU enters and leaves.
+/// An interrupt or softirq that a CPU executes instead of a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     /// The handler of a device interrupt.
@@ -40,7 +41,7 @@ impl Source {
 pub struct Task {
     /// Name of the thread.
     pub name: String,
-    /// Thread identifier in the initial namespace; 0 is the idle thread.
+    /// Thread identifier in the initial PID namespace; 0 is the idle thread.
     pub pid: i32,
     /// Kernel priority; below 100 is real-time.
     pub prio: i32,
@@ -49,20 +50,20 @@ pub struct Task {
 /// What happened on a CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    /// The CPU entered this.
+    /// The CPU began to execute this interrupt or softirq.
     Enter(Source),
-    /// The CPU left this.
+    /// The CPU finished this interrupt or softirq.
     Leave(Source),
     /// The CPU switched to another thread.
     Switch {
         /// The thread that ran before.
         from: Task,
-        /// Whether that thread could have continued.
+        /// Whether the thread `from` was still runnable, so that it was preempted and did not block.
         from_runnable: bool,
-        /// The thread that runs now.
+        /// The thread that runs from then on.
         to: Task,
     },
-    /// A handler of a non-maskable interrupt ended, after this time.
+    /// A handler of a non-maskable interrupt ended. The value is how long the handler ran.
     Nmi(Nanos),
 }
 
@@ -85,11 +86,11 @@ enum Running {
     Other(Task),
 }
 
-/// Finds what had the CPU from `from` to `to`, the largest part first, and whether a thread of a lower class ran
-/// although the measuring thread, called `own`, was ready.
+/// Computes what used the CPU from `from` to `to`. Returns the charges, the largest first, and whether a thread of a
+/// lower scheduling class ran although the measuring thread was runnable. `own` is the name of the measuring thread.
 ///
-/// `events` must be in order of time; those before `from` show what the CPU was doing then. `running`: the measuring
-/// thread is known to have run at `from`, outside interrupts.
+/// `events` must be in order of time. Events before `from` show what the CPU was doing at `from`. `running` is true if
+/// the measuring thread is known to have run at `from`, outside interrupts.
 pub fn charge(
     own: &str,
     running: bool,

@@ -1,4 +1,4 @@
-//! Finds who took the CPU: what the kernel did between two times at which a measuring thread wanted to run.
+//! Finds out what used a CPU while the measuring thread was runnable on it but did not run.
 //!
 //! ```text
 //!   tracepoints of that CPU (perf_event_open(2)) ─► events ─► charge ─► Charge, Charge, … ─┐
@@ -28,7 +28,7 @@ use units::Nanos;
 pub use charge::{Event, Source, Task, What, charge};
 pub use watcher::Watcher;
 
-/// What had the CPU.
+/// What used the CPU.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -51,21 +51,21 @@ pub enum Cause {
         /// Name of the softirq, such as `NET_RX` or `TIMER`.
         name: String,
     },
-    /// Another thread.
+    /// A thread other than the measuring one.
     Thread {
-        /// Name of the thread; `?` if only counters show that there was one.
+        /// Name of the thread; `?` if the only evidence is counters, which do not name threads.
         name: String,
-        /// Thread identifier in the initial namespace; null if only counters show that there was one.
+        /// Thread identifier in the initial PID namespace; null if the only evidence is counters.
         pid: Option<i32>,
     },
-    /// The CPU was idle, and had to wake up.
+    /// The CPU was idle and had to leave its idle state first.
     Idle,
-    /// The hypervisor ran something else.
+    /// The hypervisor ran something else on the physical CPU (steal time).
     Steal,
     /// A system management interrupt: the firmware.
     Smi,
-    /// Nothing that the kernel reports. It can be the hypervisor, the firmware, the hardware, or the entry to and exit
-    /// from an interrupt.
+    /// Unknown: the kernel reported nothing. The hypervisor, the firmware, the hardware, or the entry to and exit from
+    /// an interrupt may have used the CPU.
     Unaccounted,
 }
 
@@ -86,19 +86,20 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A part of a time span, and what had the CPU in it.
+/// The part of a time span in which one cause used the CPU.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
-    /// What had the CPU.
+    /// What used the CPU.
     pub cause: Cause,
-    /// Time that the cause had the CPU, in nanoseconds, without what interrupted it; 0 if the evidence is counters.
+    /// Time for which the cause used the CPU, in nanoseconds, not counting interrupts of the cause itself; 0 if the
+    /// evidence is counters.
     pub ns: u64,
-    /// How often the cause had the CPU.
+    /// Number of times that the cause began to use the CPU; with counters, the increase of the counter.
     pub times: u64,
 }
 
-/// The evidence of an explanation.
+/// The kind of evidence on which an [`Explanation`] is based.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
@@ -110,22 +111,22 @@ pub enum Evidence {
     Nothing,
 }
 
-/// Where the time went while a thread wanted to run.
+/// What used the CPU during a time span in which the measuring thread was runnable but did not run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Explanation {
-    /// Length of the time span.
+    /// Length of the time span in nanoseconds.
     pub length_ns: u64,
-    /// The main cause.
+    /// The cause of most of the time, as [`main_cause`] chooses it.
     pub cause: Cause,
-    /// Whether a thread of a lower scheduling class ran although the measuring thread was ready. This happens because
-    /// the kernel throttles real-time threads so that others are not starved.
+    /// Whether a thread of a lower scheduling class ran although the measuring thread was runnable. This happens when
+    /// the kernel throttles real-time threads so that they do not starve others.
     pub throttled: bool,
     /// All causes, the largest first.
     pub charges: Vec<Charge>,
     /// The evidence for this explanation.
     pub evidence: Evidence,
-    /// Number of lost events; their time is charged to other causes.
+    /// Number of trace events that were lost because the buffer was full. Their time is charged to other causes.
     pub events_lost: u64,
 }
 
@@ -134,8 +135,8 @@ pub struct Explanation {
 /// with 2 CPUs, Linux 6.18; it varies from hour to hour).
 const ENTRY_AND_EXIT: Nanos = Nanos::from_micros(25);
 
-/// The main cause: the largest named one, unless more than half of the time is unaccounted for, and this rest is longer
-/// than the entries and exits of the named events can take.
+/// Chooses the main cause: the known cause with the most time. The result is [`Cause::Unaccounted`] if more than half
+/// of the time is unaccounted for, and that time is too long for the entries to and exits from the known interrupts.
 pub fn main_cause(charges: &[Charge]) -> Cause {
     let total: u64 = charges.iter().map(|charge| charge.ns).sum();
     let unaccounted: u64 = charges.iter().filter(|of| of.cause == Cause::Unaccounted).map(|of| of.ns).sum();
@@ -189,7 +190,7 @@ fn micros(ns: u64) -> String {
 }
 
 units::named! {
-    /// How to find causes.
+    /// How to find the causes of delays.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Causes {
         /// By tracepoints, or by counters if there are no tracepoints.

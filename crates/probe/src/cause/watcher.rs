@@ -1,4 +1,4 @@
-//! Observes the measured CPU from another CPU: collects the events on it, and explains spans of time.
+//! Observes the measured CPU from another CPU: collects the events on the measured CPU, and explains what used it.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ const HISTORY: usize = 200_000;
 /// Time between two readings of the counters when nothing has to be explained.
 const READ: Duration = Duration::from_millis(100);
 
-/// Collects what happens on one CPU, without using its time: call [`poll`](Self::poll) from another CPU.
+/// Collects trace events or counters of one CPU. Call [`poll`](Self::poll) from another CPU, so that the watcher takes
+/// no time from the watched one.
 #[derive(Debug)]
 pub struct Watcher {
     root: PathBuf,
@@ -47,10 +48,10 @@ struct Counting {
 }
 
 impl Watcher {
-    /// Starts watching `cpu`, where the thread `own` (its name) measures. `root` is `/`, or a folder that replaces it
-    /// in tests.
+    /// Starts watching `cpu`, on which the thread named `own` measures. `root` is `/`, except in tests.
     ///
-    /// Without tracepoints it uses counters if `causes` allows it; [`Self::not_traced`] gives the reason.
+    /// If tracepoints are not available, the watcher uses counters, provided that `causes` allows counters.
+    /// [`Self::not_traced`] then returns the reason.
     pub fn start(root: &Path, cpu: usize, own: &str, causes: Causes) -> Self {
         let tracing = match causes {
             Causes::Auto | Causes::Trace => Some(Tracing::open(root, cpu)),
@@ -71,7 +72,7 @@ impl Watcher {
         Self { root: root.to_path_buf(), cpu, own: comm(own), tid: None, tracing, counting, not_traced }
     }
 
-    /// The kind of evidence on which explanations will be based.
+    /// The kind of evidence on which the explanations of this watcher are based.
     pub fn evidence(&self) -> Evidence {
         match (&self.tracing, &self.counting) {
             (Some(_), _) => Evidence::Trace,
@@ -80,17 +81,18 @@ impl Watcher {
         }
     }
 
-    /// Why there are no tracepoints although they were requested; `None` if there are.
+    /// The reason why requested tracepoints are not available. `None` if they are available or were not requested.
     pub fn not_traced(&self) -> Option<&str> {
         self.not_traced.as_deref()
     }
 
-    /// Replaces the name of the measuring thread.
+    /// Changes the name by which the watcher recognizes the measuring thread.
     pub fn own_is(&mut self, own: &str) {
         self.own = comm(own);
     }
 
-    /// Sets the identifier of the measuring thread, whose own counters distinguish threads from interrupts.
+    /// Sets the thread identifier of the measuring thread. Its scheduling counters show whether other threads or
+    /// interrupts delayed it.
     pub fn thread_is(&mut self, tid: u32) {
         self.tid = Some(tid);
         self.count();
@@ -115,9 +117,9 @@ impl Watcher {
         }
     }
 
-    /// Finds what had the CPU from `from` to `to`, both before the last [`collect`](Self::collect). `running`: the
-    /// measuring thread is known to have run at `from`. `present`: how long it ran in between, which is not part of
-    /// the explanation.
+    /// Explains what used the CPU from `from` to `to`. Call [`collect`](Self::collect) after `to` first. `running` is
+    /// true if the measuring thread is known to have run at `from`. `present` is the time for which the measuring
+    /// thread ran between `from` and `to`; it is not part of the explanation.
     pub fn explain(
         &mut self,
         (from, to): (Instant<Monotonic>, Instant<Monotonic>),
@@ -157,7 +159,7 @@ impl Watcher {
         explanation
     }
 
-    /// Discards events before `before`, which no explanation will need.
+    /// Discards the events before `before`. Later calls of [`explain`](Self::explain) must not need them.
     pub fn forget(&mut self, before: Instant<Monotonic>) {
         if let Some(tracing) = &mut self.tracing {
             let keep = tracing.history.partition_point(|event| event.at < before);

@@ -1,4 +1,5 @@
-//! Measures what reading a clock costs, how fine the clock is, and whether the time stamp counters of the CPUs agree.
+//! Measures how long it takes to read a clock, the resolution of the clock, and whether the time stamp counters (TSC)
+//! of the CPUs agree.
 //!
 //! These figures show how far the other probes can be trusted. A result of some hundred nanoseconds means little if
 //! reading the clock takes thirty of them. A time taken on one CPU and compared on another means little if their
@@ -52,18 +53,20 @@ const CLOCKS: [(&str, ClockId); 9] = [
 /// The probe `clock` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Clock {
-    /// CPUs whose counters are compared, each with the first; the clocks are read on the first.
+    /// CPUs whose time stamp counters are compared, each with that of the first CPU. The clocks are read on the first
+    /// CPU.
     pub cpus: Vec<usize>,
-    /// SCHED_FIFO priority; `None` for the normal class.
+    /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
-    /// Time from the first comparison of the counters to the second, in which they may drift apart.
+    /// Time between the two comparisons of the time stamp counters. The drift is measured over this time.
     pub duration: Nanos,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
 impl Clock {
-    /// Measures on `cpus` in the normal class, with 1 s between the comparisons.
+    /// Creates a probe for `cpus` that measures in the normal scheduling class, with 1 s between the two comparisons.
     pub fn new(cpus: Vec<usize>) -> Self {
         Self { cpus, priority: None, duration: Nanos::from_secs(1), load: "none".into() }
     }

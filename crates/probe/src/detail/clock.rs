@@ -8,45 +8,49 @@ use tester::host::Reading;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClockDetail {
-    /// The clocks.
+    /// Properties of each clock that was read.
     pub clocks: Vec<ClockFacts>,
     /// Ticks of the time stamp counter per second of `CLOCK_MONOTONIC_RAW`.
     pub tsc_hz: Reading<u64>,
-    /// Whether the processor reports that the counter has the same rate at every frequency and in every sleep state
-    /// (flags constant_tsc and nonstop_tsc).
+    /// Whether the processor reports that the time stamp counter has the same rate at every frequency and in every
+    /// sleep state (flags constant_tsc and nonstop_tsc).
     pub tsc_invariant: Reading<bool>,
-    /// The counter of each other CPU compared with that of the first; empty with one CPU.
+    /// Comparison of the time stamp counter of each further CPU with that of the first; empty with one CPU.
     pub tsc_pairs: Vec<TscPair>,
 }
 
-/// Properties of a clock; the cost of reading it is a term.
+/// Properties of a clock. The time to read it is a distribution and so not here, but in the terms.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClockFacts {
-    /// Name of the clock.
+    /// Name of the clock, such as `CLOCK_MONOTONIC`.
     pub name: String,
-    /// Resolution according to clock_getres(2).
+    /// Resolution in nanoseconds, according to clock_getres(2).
     pub resolution_ns: u64,
-    /// Smallest step between two consecutive readings; null if the clock never changed.
+    /// Smallest difference between two consecutive readings that differ, in nanoseconds; null if the reading never
+    /// changed.
     pub smallest_step_ns: Option<u64>,
     /// Number of readings earlier than the one before.
     pub backwards: u64,
 }
 
-/// The time stamp counters of two CPUs.
+/// Comparison of the time stamp counters (TSC) of two CPUs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TscPair {
-    /// The CPU that the other is compared with.
+    /// The reference CPU.
     pub from: usize,
-    /// The other CPU.
+    /// The CPU that is compared with the reference CPU `from`.
     pub to: usize,
-    /// How far the other's counter is ahead, at the end of the run.
+    /// How far the counter of `to` is ahead of that of `from` at the end of the run, in nanoseconds; negative if it is
+    /// behind.
     pub ahead_ns: Reading<f64>,
-    /// Error bound of `ahead_ns`.
+    /// Maximum error of `ahead_ns`, in nanoseconds.
     pub bound_ns: Reading<f64>,
-    /// How much further ahead the counter has moved during the run.
+    /// Change of `ahead_ns` from the beginning to the end of the run, in nanoseconds; negative if the counter of `to`
+    /// fell back.
     pub drift_ns: Reading<f64>,
-    /// Number of readings in the wrong order; 0 if the counters agree.
+    /// Number of readings that were lower than an earlier reading on the other CPU (time warps); 0 if the counters
+    /// agree.
     pub warps: u64,
 }

@@ -8,41 +8,43 @@ use tester::host::Reading;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyDetail {
-    /// How frequencies were requested.
+    /// How frequencies were requested, such as `governor` or `limits`.
     pub via: String,
-    /// Requested frequencies, repeated in this order.
+    /// Frequencies in hertz. They were requested one after the other in this order, over and over.
     pub levels_hz: Vec<u64>,
-    /// Number of work items.
+    /// Number of work items that were timed. Each is the same fixed amount of computation.
     pub units: u64,
-    /// Work items per batch.
+    /// Number of work items per entry of `batches_ns`, before neighbors are merged.
     pub batch_units: u64,
-    /// The requests.
+    /// The frequency requests, in order, each with its effect.
     pub changes: Vec<FrequencyChange>,
     /// Number of requests after which the speed of the work did not change.
     pub without_effect: u64,
-    /// For a figure: start time and longest item of each batch, in order; if there are very many, neighbors are
-    /// merged and the longest is kept.
+    /// Data for a figure: for each batch of work items, in order, its start time from the start of the run and the
+    /// duration of its slowest item, both in nanoseconds. If there are more than 4000 batches, neighbors are merged and
+    /// the slowest item is kept.
     pub batches_ns: Vec<(u64, u64)>,
 }
 
-/// One request.
+/// One frequency request and its effect.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyChange {
-    /// Time of the request, from the start of the run.
+    /// Time of the request in nanoseconds from the start of the run.
     pub at_ns: u64,
-    /// Requested frequency.
+    /// Requested frequency in hertz.
     pub to_hz: u64,
-    /// Duration of the requesting call.
+    /// Duration of the call that made the request, in nanoseconds.
     pub call_ns: u64,
-    /// Median duration of a work item before the request.
+    /// Median duration of a work item before the request, in nanoseconds.
     pub unit_before_ns: u64,
-    /// Median duration of a work item after the request.
+    /// Median duration of a work item after the request, in nanoseconds.
     pub unit_after_ns: u64,
-    /// Time from the request to the first item at the new speed; null if the speed did not change.
+    /// Time from the request to the first work item at the new speed, in nanoseconds; null if the speed did not change.
     pub effect_ns: Option<u64>,
-    /// How far the longest item around the change exceeded both medians.
+    /// How much longer the slowest work item around the change took than both medians, in nanoseconds; 0 if no item
+    /// did.
     pub stall_ns: u64,
-    /// Effective frequency afterwards, from APERF, MPERF and the time stamp counter.
+    /// Effective frequency after the request in hertz, from the counters APERF and MPERF and the time stamp counter.
     pub effective_hz: Reading<u64>,
 }

@@ -13,9 +13,10 @@ pub struct IdleDetail {
     pub how: Name<How>,
     /// Idle states of the CPU, the shallowest first; empty in a guest that halts.
     pub states: Vec<IdleFacts>,
-    /// The cases. Each has a term with its name.
+    /// The measured combinations of idle state, idle time and source of the wake-up. The distribution of each is the
+    /// term that the case names.
     pub cases: Vec<IdleCase>,
-    /// Whether the guest itself polls before it halts, and for how long.
+    /// Halt polling by the guest's own kernel. It is known only if the idle driver is haltpoll.
     pub guest_halt_polling: Reading<HaltPolling>,
 }
 
@@ -23,40 +24,39 @@ pub struct IdleDetail {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleFacts {
-    /// Number of the state.
+    /// Number of the state, as in /sys/devices/system/cpu/cpu0/cpuidle/state0.
     pub number: u32,
-    /// Name of the state.
+    /// Name of the state, such as `C6`.
     pub name: String,
-    /// Exit latency according to the driver; null if it gives none.
+    /// Exit latency according to the idle driver, in nanoseconds; null if the driver gives none.
     pub claimed_exit_ns: Option<u64>,
     /// Whether the state was disabled before the measurement; null if that is not readable.
     pub was_disabled: Option<bool>,
 }
 
-/// One combination of idle state, idle time and source.
+/// Result for one combination of idle state, idle time and source of the wake-up.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleCase {
-    /// Name of the term with the case's distribution.
+    /// Name of the term that contains the distribution of the wake-up times.
     pub term: String,
-    /// Number of the state; null if the CPU halted.
+    /// Number of the idle state; null in a guest that simply halts the CPU.
     pub state: Option<u32>,
     /// What ended the sleep: `timer`, `cpu` or `frame`.
     pub source: Name<Source>,
-    /// Approximate time that the CPU was idle.
+    /// Approximate idle time before each wake-up, in nanoseconds.
     pub sleep_ns: u64,
     /// Number of wake-ups.
     pub wakeups: u64,
-    /// How often the kernel requested the state meanwhile; if far fewer than wake-ups, the figures do not describe
-    /// this state.
+    /// Number of times that the kernel requested this state during the case. If it is far lower than `wakeups`, the
+    /// figures do not describe this state.
     pub entered: Reading<u64>,
-    /// The cost of the state itself: this case's median minus that of the first measured state with the same source.
-    /// The two are compared after the same sleep, if that state was measured with it. In a guest that shows no idle
-    /// states: minus the median after the first sleep with the same source. 0 if it would be negative; null if there
-    /// are no samples.
+    /// Extra wake-up time of this case, in nanoseconds: its median minus the median of the first measured state with
+    /// the same source, after the same idle time where possible. In a guest without idle states, the reference is the
+    /// first idle time with the same source. 0 if the difference is negative; null without samples.
     pub median_above_first_ns: Option<u64>,
-    /// `median_above_first_ns` minus the exit latency that the driver states. Negative if the state costs less than
-    /// stated. Null if the driver states none.
+    /// `median_above_first_ns` minus the exit latency that the driver states, in nanoseconds. Negative if the measured
+    /// time is shorter; null if the driver states no exit latency.
     pub median_above_claim_ns: Option<i64>,
 }
 
@@ -64,7 +64,7 @@ pub struct IdleCase {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HaltPolling {
-    /// Longest time that a CPU polls before it halts.
+    /// Longest time that a CPU polls before it halts, in nanoseconds.
     pub guest_halt_poll_ns: u64,
 }
 
@@ -74,13 +74,13 @@ units::named! {
     pub enum How {
         /// All other states are disabled.
         Alone = "alone",
-        /// The exit latency is limited to that of the state (PM QoS); shallower states stay allowed.
+        /// PM QoS limits the exit latency to that of the state; shallower states stay allowed.
         PmQos = "pm-qos",
     }
 }
 
 units::named! {
-    /// What ends the sleep.
+    /// What wakes the sleeping CPU.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Source {
         /// A timer of the sleeping CPU.

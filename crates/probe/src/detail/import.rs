@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportDetail {
-    /// The tool, with its version if the file has it.
+    /// Name of the tool, with its version if the imported file contains it.
     pub tool: String,
-    /// The command line; null if not in the file.
+    /// Command line with which the tool was run; null if the imported file does not contain it.
     pub command: Option<String>,
-    /// Width of a bucket of the tool's histogram.
+    /// Width of a bucket of the tool's histogram, in nanoseconds.
     pub bucket_ns: u64,
 }

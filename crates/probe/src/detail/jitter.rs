@@ -9,43 +9,45 @@ use crate::cause::{Cause, Evidence, Explanation};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterDetail {
-    /// Passes of the loop longer than this are gaps.
+    /// A pass of the loop that takes longer than this many nanoseconds is a gap.
     pub gap_over_ns: u64,
-    /// Disturbances longer than this are explained.
+    /// Disturbances longer than this many nanoseconds are explained. A disturbance is one gap, or several less than 5
+    /// us apart.
     pub explain_over_ns: u64,
-    /// Results by CPU.
+    /// Results of each measured CPU.
     pub cpus: Vec<JitterCpu>,
 }
 
-/// The gaps of one CPU. Work and gaps add up to the run.
+/// The gaps on one CPU. `work_ns` and `gaps_ns` add up to `run_ns`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterCpu {
     /// Number of the CPU.
     pub cpu: usize,
-    /// Time from the first reading of the clock to the last.
+    /// Time from the first reading of the clock to the last, in nanoseconds.
     pub run_ns: u64,
-    /// Passes of the loop that were not gaps.
+    /// Number of passes of the loop that were not gaps.
     pub rounds: u64,
-    /// Total duration of these passes (`rounds`).
+    /// Total duration of the passes that `rounds` counts, in nanoseconds.
     pub work_ns: u64,
-    /// Median duration of the passes, which is the resolution of the measurement; null if there are no passes.
+    /// Median duration of the passes that were not gaps, in nanoseconds: the resolution of the measurement. Null if
+    /// there were none.
     pub round_median_ns: Option<u64>,
     /// Number of gaps.
     pub gaps: u64,
-    /// Time in gaps.
+    /// Total duration of all gaps, in nanoseconds.
     pub gaps_ns: u64,
     /// Number of gaps longer than `explain_over_ns`.
     pub large_gaps: u64,
-    /// Total duration of the gaps that `large_gaps` counts.
+    /// Total duration of the gaps that `large_gaps` counts, in nanoseconds.
     pub large_gaps_ns: u64,
-    /// Disturbances without an explanation, because too many came at once or nothing was recorded.
+    /// Number of disturbances without an explanation, because too many came at once or no events were recorded.
     pub unexplained: u64,
-    /// Readings of the clock that were earlier than the one before.
+    /// Number of clock readings that were earlier than the reading before.
     pub backwards: u64,
-    /// The evidence of the explanations.
+    /// The kind of evidence on which the explanations are based.
     pub evidence: Evidence,
-    /// The main causes of the disturbances, the one with the most time first.
+    /// The main causes of the disturbances. The cause with the longest total time comes first.
     pub causes: Vec<CauseTotal>,
     /// The largest disturbances, the longest first.
     pub largest: Vec<Explained>,
@@ -53,17 +55,18 @@ pub struct JitterCpu {
     pub packets: Packets,
 }
 
-/// The disturbances of one main cause.
+/// Sums over the disturbances that have the same main cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CauseTotal {
-    /// The cause.
+    /// The main cause of these disturbances.
     pub cause: Cause,
     /// Number of disturbances with this main cause.
     pub disturbances: u64,
-    /// Total length of the gaps with this cause.
+    /// Total duration of the gaps in these disturbances, in nanoseconds.
     pub away_ns: u64,
-    /// Longest disturbance with this cause, without the time that the loop ran between its gaps.
+    /// Duration of the longest of these disturbances in nanoseconds, not counting the time for which the loop ran
+    /// between gaps.
     pub largest_ns: u64,
 }
 
@@ -71,34 +74,35 @@ pub struct CauseTotal {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Explained {
-    /// When the span began, in nanoseconds from the start of the run.
+    /// When the disturbance began, in nanoseconds from the start of the run.
     pub at_ns: u64,
-    /// Time from the beginning of the first gap to the end of the last one. The length in `explanation` is the sum of
-    /// the gaps alone.
+    /// Time from the beginning of the first gap to the end of the last one, in nanoseconds. `explanation.length_ns` is
+    /// the sum of the gaps alone.
     pub span_ns: u64,
-    /// Number of gaps.
+    /// Number of gaps in the disturbance.
     pub gaps: u64,
-    /// What explains the gaps of the span.
+    /// What used the CPU during the gaps.
     pub explanation: Explanation,
 }
 
-/// Computed effect of the gaps on packets: evenly spaced packets, and a ring that is empty when nothing delays its
-/// reader.
+/// Computed effect of the gaps on packets. The computation assumes that packets arrive evenly spaced, and that the loop
+/// reads them from a receive ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Packets {
-    /// Descriptors in the ring.
+    /// Number of descriptors in the assumed receive ring.
     pub ring: u32,
-    /// Assumed arrival rate per second; null if none was given.
+    /// Assumed arrival rate in packets per second; null if none was given.
     pub rate_pps: Option<u64>,
-    /// Packets per second that the reader was assumed to process; null means unlimited.
+    /// Packets per second that the loop was assumed to process; null means unlimited.
     pub capacity_pps: Option<u64>,
-    /// Packets that would have arrived; null without a rate.
+    /// Number of packets that would have arrived; null without a rate.
     pub arrived: Option<u64>,
-    /// Packets that would not have fitted into the ring; null without a rate.
+    /// Number of packets that would have been lost because the ring was full; null without a rate.
     pub lost: Option<u64>,
-    /// Most packets that would have waited at once in an unlimited ring; null without a rate.
+    /// Largest number of packets that would have waited at once if the ring were unlimited; null without a rate.
     pub highest_backlog: Option<u64>,
-    /// Highest rate at which the longest gap loses nothing: ring / gap; null without a gap.
+    /// Highest rate in packets per second at which the longest gap loses no packet: `ring` divided by the longest gap.
+    /// Null without a gap.
     pub loss_free_pps: Option<u64>,
 }

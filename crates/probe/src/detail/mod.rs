@@ -1,5 +1,5 @@
-//! Results that only one probe has. They stand below the probes, because a result has one of them, and each probe
-//! returns a result.
+//! The results of each probe that are not distributions. They have a module of their own because `measured` contains
+//! them and all probes use `measured`.
 
 pub mod clock;
 pub mod frequency;
@@ -22,7 +22,7 @@ use jitter::JitterDetail;
 use switch::SwitchDetail;
 use timer::TimerDetail;
 
-/// Results that only one probe has.
+/// Results of one probe that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {

@@ -8,11 +8,11 @@ use tester::document::Name;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchDetail {
-    /// How the threads woke each other.
+    /// How the two threads woke each other.
     pub via: Name<Via>,
-    /// Whether both threads were on one CPU.
+    /// Whether both threads ran on the same CPU.
     pub same_cpu: bool,
-    /// Time that a thread busy-looped before it woke the other.
+    /// Time for which a thread busy-looped before it woke the other thread, in nanoseconds.
     pub pause_ns: u64,
 }
 
@@ -22,9 +22,9 @@ units::named! {
     pub enum Via {
         /// futex(2), private to the process.
         Futex = "futex",
-        /// One byte through a pipe.
+        /// write(2) of one byte to a pipe.
         Pipe = "pipe",
-        /// A count through an eventfd.
+        /// write(2) to an eventfd.
         Eventfd = "eventfd",
     }
 }

@@ -8,25 +8,26 @@ use tester::document::Name;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerDetail {
-    /// How the threads waited.
+    /// System call with which the threads waited.
     pub wait: Name<Wait>,
-    /// Time from one timer expiry to the next.
+    /// Time from one timer expiry to the next, in nanoseconds.
     pub interval_ns: u64,
-    /// Results by CPU.
+    /// Results of each measured CPU.
     pub cpus: Vec<TimerCpu>,
 }
 
-/// The activations of one CPU.
+/// Timer activations on one CPU. An activation is a timer expiry for which the thread should run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerCpu {
     /// Number of the CPU.
     pub cpu: usize,
-    /// Activations for which the thread ran.
+    /// Number of activations for which the thread ran.
     pub activations: u64,
-    /// Activations that a stall hid; they are only in the back-filled series.
+    /// Number of activations that passed while the thread was stalled by an earlier one. They are samples only in the
+    /// back-filled series.
     pub swallowed: u64,
-    /// Waits that returned too early; they were repeated and are not samples.
+    /// Number of waits that returned before the timer expired. They were repeated and are not samples.
     pub early: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a series of timed work items says about frequency changes. It does no I/O.
+//! Detects frequency changes in a series of timed work items. This module does no I/O.
 //!
 //! ```text
 //!  unit's
@@ -15,7 +15,7 @@
 
 use units::{Instant, Monotonic, Nanos};
 
-/// One work item.
+/// One timed work item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
     /// When the work item started.
@@ -42,7 +42,7 @@ pub struct Transition {
     pub after: Nanos,
     /// Time from the request to the start of the first item at the new speed; `None` if the speed did not change.
     pub effect: Option<Nanos>,
-    /// How far the longest item around the change exceeded both medians. Zero if no item did.
+    /// How much longer the slowest item around the change took than both medians. Zero if no item did.
     pub stall: Nanos,
 }
 
@@ -57,8 +57,9 @@ const UNREST: u64 = 3;
 /// Number of items after the effect that still count as part of the change.
 const BEHIND: usize = 3;
 
-/// Finds the effect of the request at `request`, given all items in order, and the time of the next request or of the
-/// end. `None` without items before and after it.
+/// Finds the effect of `request`. `units` are all work items in order. `previous` and `next` are the times of the
+/// requests before and after (or of the start and the end of the run). `None` without items before and after the
+/// request.
 pub fn transition(
     units: &[Unit],
     previous: Instant<Monotonic>,
@@ -116,21 +117,21 @@ fn settled(units: &[Unit], before: Nanos, after: Nanos) -> Option<usize> {
     })
 }
 
-/// The items that started at or after `from` and before `to`. None if `to` is earlier than `from`, as after a late
-/// request.
+/// Returns the items that started at or after `from` and before `to`. Empty if `to` is earlier than `from`, as after a
+/// late request.
 pub fn between(units: &[Unit], from: Instant<Monotonic>, to: Instant<Monotonic>) -> &[Unit] {
     let index = |at: Instant<Monotonic>| units.partition_point(|unit| unit.start < at);
     &units[index(from).min(index(to))..index(to)]
 }
 
-/// The median of the items; `None` without any.
+/// Median duration of the items; `None` without items.
 pub fn median(units: &[Unit]) -> Option<Nanos> {
     let mut spans: Vec<Nanos> = units.iter().map(|unit| unit.took).collect();
     let middle = spans.len() / 2;
     (!spans.is_empty()).then(|| *spans.select_nth_unstable(middle).1)
 }
 
-/// The longest item of each batch of `size`, with the start time of the batch.
+/// Returns, for each batch of `size` consecutive items, the longest duration with the start time of the batch.
 pub fn batches(units: &[Unit], size: usize) -> Vec<Unit> {
     let longest = |row: &[Unit]| Unit {
         start: row[0].start,

@@ -1,4 +1,4 @@
-//! Measures what a frequency change costs: the time from the request to its effect, and how long the core stands still.
+//! Measures what a frequency change costs: the time from the request to its effect, and how long the core stops.
 //!
 //! ```text
 //!   measured CPU:   unit unit unit unit unit ▌stall▐ unit    unit    unit      each timed, none in between
@@ -40,8 +40,8 @@ pub use request::Via;
 use request::{Way, performance_counters};
 use work::Work;
 
-/// Shortest time between two requests. The slowest effect takes half a millisecond, and most of the time should come
-/// after it.
+/// Shortest time allowed between two requests. The slowest change takes half a millisecond, and most of the period
+/// should lie after the change.
 pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
 /// Maximum number of batches kept for a figure.
 const DRAWN: usize = 4_000;
@@ -53,26 +53,27 @@ const MOST_UNITS: usize = 40_000_000;
 pub struct Frequency {
     /// CPU whose frequency is changed. It also runs the work items, whose times show the frequency.
     pub cpu: usize,
-    /// SCHED_FIFO priority; `None` for the normal class.
+    /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
-    /// How frequencies are requested.
+    /// Interface through which frequencies are requested.
     pub via: Via,
     /// Frequencies to request in turn; empty means the lowest and the highest of the hardware.
     pub levels: Vec<Hertz>,
-    /// Duration of a work item at the frequency at the start.
+    /// Duration of a work item at the CPU's frequency when the run starts.
     pub work: Nanos,
     /// Time from one request to the next.
     pub period: Nanos,
     /// Number of requests.
     pub changes: u32,
-    /// Work items per plotted point; the point is the slowest of them.
+    /// Number of work items per plotted point; the point shows the slowest of them.
     pub batch: usize,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
 impl Frequency {
-    /// Measures on `cpu`: 40 requests, 50 ms apart, with work items of 10 us.
+    /// Creates a probe for `cpu` with 40 requests, 50 ms apart, and work items of 10 us.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpu,
@@ -87,7 +88,7 @@ impl Frequency {
         }
     }
 
-    /// Duration of the measurement.
+    /// Total duration of the measurement, computed from the number of requests and their period.
     pub fn duration(&self) -> Nanos {
         self.period * (u64::from(self.changes) + 1)
     }

@@ -15,17 +15,17 @@ const MPERF: u32 = 0xe7;
 const APERF: u32 = 0xe8;
 
 units::named! {
-    /// How to request a frequency.
+    /// Interface through which to request a frequency.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Via {
-        /// The first of these that the host supports: the userspace governor's set speed, the policy's limits, the HWP
-        /// request.
+        /// The first supported one of: the speed of the userspace governor, the limits of the frequency policy, the HWP
+        /// request register.
         Auto = "auto",
-        /// The set speed of the userspace governor.
+        /// The speed of cpufreq's userspace governor (`scaling_setspeed`).
         Governor = "governor",
-        /// Both limits of the frequency policy.
+        /// Both limits of the cpufreq policy (`scaling_min_freq` and `scaling_max_freq`).
         Limits = "limits",
-        /// The HWP request register, MSR 0x774.
+        /// The HWP request register (IA32_HWP_REQUEST, MSR 0x774).
         Hwp = "hwp",
     }
 }

@@ -58,27 +58,29 @@ const SHORTEST: Nanos = Nanos::from_micros(200);
 /// The probe `idle` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
-    /// CPU that sleeps.
+    /// CPU that sleeps and is measured.
     pub cpu: usize,
-    /// CPU that wakes the sleeping one; `None` allows timers only.
+    /// CPU that wakes the sleeping one. With `None`, only timers can end the sleep.
     pub peer: Option<usize>,
     /// How to enter each idle state.
     pub how: How,
-    /// What ends the sleep.
+    /// What wakes the sleeping CPU; each source is measured on its own.
     pub sources: Vec<Source>,
-    /// Times to sleep; empty means twice the target residency of each state, at least 200 us; in a guest that halts
-    /// (no states, or the driver haltpoll) 50 us to 10 ms.
+    /// Idle times to measure. If empty: twice the target residency of each state, at least 200 us. In a guest without
+    /// idle states, or with the driver haltpoll: five times from 50 us to 10 ms.
     pub sleeps: Vec<Nanos>,
-    /// SCHED_FIFO priority; `None` for the normal class.
+    /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
-    /// Duration of each case.
+    /// Duration of the measurement of each combination of state, idle time and source.
     pub duration: Nanos,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
 impl Idle {
-    /// Measures `cpu`, woken by a timer and by `peer`, in each state alone, for one second per case.
+    /// Creates a probe for `cpu`, woken by a timer and by `peer` (if given). All idle states but the measured one are
+    /// disabled. Each combination is measured for one second.
     pub fn new(cpu: usize, peer: Option<usize>) -> Self {
         let sources = if peer.is_some() { vec![Source::Timer, Source::Cpu] } else { vec![Source::Timer] };
         Self {

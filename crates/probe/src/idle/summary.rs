@@ -11,8 +11,8 @@ use super::{Done, name};
 use crate::detail::idle::{HaltPolling, How, IdleCase, IdleDetail, IdleFacts};
 
 impl HaltPolling {
-    /// Reads the parameters below `root`. They exist as soon as the module is loaded, but take effect only under the
-    /// idle driver of the same name.
+    /// Reads the parameters of the module haltpoll from /sys below `root`. Unknown if another idle driver is in use,
+    /// because the parameters then have no effect.
     pub fn read(root: &Path) -> Reading<Self> {
         let driver = fs::read_to_string(root.join("sys/devices/system/cpu/cpuidle/current_driver"));
         let driver = driver.map_or_else(|error| error.to_string(), |driver| driver.trim().to_owned());

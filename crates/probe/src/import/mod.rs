@@ -25,16 +25,16 @@ use crate::mark::Mark;
 use crate::measured::{Counter, Measured, Name, Term};
 use crate::record::Recorder;
 
-/// A result, and what its file says about the host.
+/// An imported result, and what its file says about the host.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Imported {
-    /// The host, as far as it is known.
+    /// State of the host; values that are not in the file are unknown.
     pub host: HostState,
     /// The result of the measurement.
     pub measured: Measured,
 }
 
-/// Reads a result. `name` is the name of the file, for messages.
+/// Parses `text`, the content of a result file of another tool. `name` is the name of the file, for error messages.
 pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
     let begins = text.trim_start();
     if begins.starts_with('{') {

@@ -50,7 +50,7 @@ use legs::Legs;
 use udp::UdpEnd;
 use xsk::XskEnd;
 
-/// Shortest interval between frames: about the time that a frame is under way.
+/// Shortest interval allowed between two frames: about the time that one frame travels.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(1);
 /// Frames that are sent first and not counted.
 const WARM_UP: u32 = 32;
@@ -75,7 +75,7 @@ impl Wait {
 pub enum Bed {
     /// Over a veth pair, created for the run.
     Lab,
-    /// Through an interface whose frames come back.
+    /// Through a network interface whose frames come back by themselves: a loopback plug or a reflector.
     Port {
         /// Name of the interface.
         interface: String,
@@ -93,19 +93,20 @@ pub enum Bed {
 pub struct Interrupt {
     /// Where the frames travel.
     pub bed: Bed,
-    /// How the receiver waits.
+    /// How the receiving thread waits for a frame.
     pub wait: Wait,
-    /// CPU of the receiver.
+    /// CPU of the receiving thread.
     pub cpu: usize,
-    /// CPU of the sender. With a port, sender and receiver are one thread on `cpu`.
+    /// CPU of the sending thread. With [`Bed::Port`] it is unused: one thread on `cpu` sends and receives.
     pub sender: usize,
-    /// SCHED_FIFO priority; `None` for the normal class.
+    /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
     /// Time from one frame to the next.
     pub interval: Nanos,
     /// Duration of the measurement.
     pub duration: Nanos,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
@@ -199,8 +200,8 @@ impl Shared<'_> {
 const FAR_NAME: &str = "apus-irq-far";
 
 impl Interrupt {
-    /// Measures in the lab on `cpu`, with frames from `sender`: normal class, one frame every 350 us (as in the
-    /// interrupt-mode DPDK slides, 2017), for one second.
+    /// Creates a probe for a veth pair, with the receiver on `cpu` and the sender on `sender`: normal scheduling class,
+    /// one frame every 350 us (as in the interrupt-mode DPDK slides, 2017), for one second.
     pub fn new(wait: Wait, cpu: usize, sender: usize) -> Self {
         Self {
             bed: Bed::Lab,
@@ -214,8 +215,9 @@ impl Interrupt {
         }
     }
 
-    /// Runs only the far end, in the network namespace `namespace` with an interface `dut0`, for another tester at
-    /// the near end: returns what arrives until `control` stops it. `opened` gets its address when it is ready.
+    /// Runs only the far end, for another tester at the near end. It sends back each frame that arrives on the
+    /// interface `dut0` in the network namespace `namespace`, until `control` stops it. When it is ready, it sends its
+    /// MAC address to `opened`; `None` with a UDP socket, which needs none.
     pub fn reflect(
         &self,
         control: &Control,

@@ -47,7 +47,8 @@ use look::{Channel, Looker, thread_name};
 pub use packets::Traffic;
 use spin::{Look, Spun, spin};
 
-/// The largest value allowed for `gap_over`, because each nanosecond below it needs a counter.
+/// Largest value allowed for [`Jitter::gap_over`]. It is limited because each nanosecond below the value needs a
+/// counter.
 pub const LONGEST_ROUND: Nanos = Nanos::from_micros(100);
 /// Interval of the hypothetical arrivals in the back-filled series.
 const ARRIVALS: Nanos = Nanos::from_micros(1);
@@ -61,25 +62,27 @@ const OWN_COST: Nanos = Nanos::from_millis(20);
 pub struct Jitter {
     /// CPUs on which to busy-loop, one thread each, at the same time.
     pub cpus: Vec<usize>,
-    /// SCHED_FIFO priority; `None` for the normal class.
+    /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
     /// Duration of the measurement.
     pub duration: Nanos,
-    /// Passes of the loop longer than this are gaps; at most [`LONGEST_ROUND`].
+    /// A pass of the loop that takes longer than this is a gap. At most [`LONGEST_ROUND`].
     pub gap_over: Nanos,
     /// Disturbances longer than this are explained. Gaps less than 5 us apart are one disturbance, because in a storm
     /// of interrupts no single gap is long.
     pub explain_over: Nanos,
-    /// How causes are found.
+    /// How the causes of disturbances are found.
     pub causes: Causes,
-    /// Traffic for which lost packets are computed.
+    /// Assumed traffic and receive ring, for which lost packets are computed.
     pub traffic: Traffic,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
 impl Jitter {
-    /// Measures on `cpu` in the normal class for 10 s; gaps from 1 us, explained from 10 us.
+    /// Creates a probe for `cpu` that measures in the normal scheduling class for 10 s. Passes above 1 us are gaps, and
+    /// disturbances above 10 us are explained.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpus: vec![cpu],

@@ -8,12 +8,12 @@ use crate::detail::jitter::Packets;
 /// Unit in which packets are counted: billionths, so that rate times nanoseconds is a whole number.
 const PARTS: u128 = 1_000_000_000;
 
-/// Traffic and ring for which the effect of gaps is computed.
+/// Assumed traffic and receive ring, for which the effect of gaps is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traffic {
-    /// Rate of evenly spaced packets; `None` computes only the highest rate without loss.
+    /// Rate of the evenly spaced packets. With `None`, only the highest rate without loss is computed.
     pub rate: Option<PacketRate>,
-    /// Descriptors in the ring.
+    /// Number of descriptors in the ring.
     pub ring: u32,
     /// Packets per second that the reader can process; `None` means that it empties the ring at once, the best case.
     pub capacity: Option<PacketRate>,

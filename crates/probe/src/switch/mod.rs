@@ -45,18 +45,20 @@ pub struct Switch {
     pub peer: usize,
     /// How the two threads wake each other.
     pub via: Via,
-    /// SCHED_FIFO priority of both threads; `None` for the normal class.
+    /// SCHED_FIFO priority of both threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
-    /// Time that a thread busy-loops before it wakes the other.
+    /// Time for which a thread busy-loops before it wakes the other thread.
     pub pause: Nanos,
     /// Duration of the measurement.
     pub duration: Nanos,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
 impl Switch {
-    /// Measures between threads on `cpu` and `peer`: normal class, a pause of 20 us, for one second.
+    /// Creates a probe for handovers between threads on `cpu` and `peer`: normal scheduling class, a pause of 20 us,
+    /// for one second.
     pub fn new(cpu: usize, peer: usize, via: Via) -> Self {
         let (pause, duration) = (Nanos::from_micros(20), Nanos::from_secs(1));
         Self { cpu, peer, via, priority: None, pause, duration, load: "none".into() }

@@ -1,4 +1,4 @@
-//! The fate of each timer activation. It does no I/O, so tests can simulate stalls.
+//! Records when each timer activation was served or missed. This module does no I/O, so tests can simulate stalls.
 
 use tester::document::Distribution;
 use units::{Instant, Monotonic, Nanos};
@@ -8,7 +8,7 @@ use crate::record::Recorder;
 /// Number of stalls that are stored until the end, so that filling them in delays no activation.
 const STALLS: usize = 1 << 16;
 
-/// A periodic series of activations, and their lateness.
+/// A periodic series of timer activations and their lateness. An activation is a time at which the thread should run.
 #[derive(Clone, Debug)]
 pub struct Activations {
     start: Instant<Monotonic>,
@@ -41,7 +41,7 @@ impl Activations {
         }
     }
 
-    /// Restarts the series at `start`, when all preparations are done, so that they are part of no sample.
+    /// Restarts the series at `start`. Call it when all preparations are done, so that no sample contains them.
     ///
     /// # Panics
     /// Panics if an activation was already counted.
@@ -60,8 +60,9 @@ impl Activations {
         self.start
     }
 
-    /// Records that the thread runs at `now`: returns how late that is, or `None` if nothing is due yet. Activations
-    /// that became due meanwhile are hidden; the next one is due after `now`.
+    /// Records that the thread runs at `now`. Returns how late it is for the activation that was due, or `None` if none
+    /// is due yet. Further activations that became due before `now` count as hidden by a stall; the next one is due
+    /// after `now`.
     #[inline]
     pub fn woke(&mut self, now: Instant<Monotonic>) -> Option<Nanos> {
         let late = now.since(self.due)?;
@@ -95,7 +96,8 @@ impl Activations {
         }
     }
 
-    /// The raw and the back-filled series. If `refused` is given, they have no quantiles, for this reason.
+    /// Returns the raw and the back-filled series, in this order. If `refused` is given, they have no quantiles, with
+    /// this text as the reason.
     pub fn series(&self, refused: Option<&str>) -> (Distribution, Distribution) {
         let mut all = self.clone();
         all.fill();
@@ -107,11 +109,11 @@ impl Activations {
     pub fn served(&self) -> u64 {
         self.raw.len()
     }
-    /// Number of activations that a stall hid.
+    /// Number of activations that passed during a stall, without the thread running for them.
     pub fn swallowed(&self) -> u64 {
         self.swallowed
     }
-    /// Number of stalls: activations late by at least an interval.
+    /// Number of stalls: activations that were served at least one interval late.
     pub fn stalls(&self) -> u64 {
         self.stalls
     }

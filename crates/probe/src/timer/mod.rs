@@ -1,4 +1,5 @@
-//! Measures the lateness of a periodic timer: how late a thread runs that asked to be woken at a given time.
+//! Measures the lateness of a periodic timer: the time from the expiry of a timer until the thread that waits for it
+//! runs.
 //!
 //! ```text
 //!   due 0     due 1     due 2     due 3     due 4
@@ -42,7 +43,7 @@ pub use crate::detail::timer::Wait;
 pub use activations::Activations;
 use sleeper::Sleeper;
 
-/// Shortest interval. Below it, the loop's own work would be a large part of the interval.
+/// Shortest interval allowed. Below it, the work of the measuring loop would take a large part of each interval.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(10);
 /// Time between two fetches of events.
 const FETCH: Duration = Duration::from_millis(5);
@@ -53,9 +54,9 @@ const USUAL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// The probe `timer` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timer {
-    /// CPUs to measure on, one thread each, at the same time.
+    /// CPUs to measure. Each has its own measuring thread, and all run at the same time.
     pub cpus: Vec<usize>,
-    /// SCHED_FIFO priority; `None` for the normal class.
+    /// SCHED_FIFO priority of the measuring threads, 1 to 99. `None` measures in the normal class (SCHED_OTHER).
     pub priority: Option<u8>,
     /// Timer slack of the threads.
     pub slack: Nanos,
@@ -63,14 +64,16 @@ pub struct Timer {
     pub interval: Nanos,
     /// Duration of the measurement.
     pub duration: Nanos,
-    /// How the threads wait.
+    /// System call with which the threads wait.
     pub wait: Wait,
-    /// Name of the load that runs meanwhile, for the conditions.
+    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
+    /// [`Conditions`](crate::conditions::Conditions).
     pub load: String,
 }
 
 impl Timer {
-    /// Measures on `cpu`: normal class, 1 ns slack, an interval of 1 ms, for 10 s, with clock_nanosleep.
+    /// Creates a probe for `cpu` that waits with clock_nanosleep: normal scheduling class, 1 ns of timer slack, an
+    /// interval of 1 ms, for 10 s.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpus: vec![cpu],
