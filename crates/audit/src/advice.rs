@@ -11,12 +11,12 @@ use crate::{
     Action, Cause, Effect, Evidence, Finding, Group, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict,
 };
 
-/// An audit's findings, in the order in which to act on them.
+/// The actions that fix an audit's findings, and the findings themselves, in the order in which to act on them.
 #[derive(Clone, Debug)]
 pub struct Advice<'a> {
     /// What to do first, the most effective action first. At most [`Advice::MOST`].
     pub actions: Vec<Advised<'a>>,
-    /// The further actions.
+    /// The actions beyond the first [`Advice::MOST`], in the same order.
     pub more: Vec<Advised<'a>>,
     /// The findings by root cause, the most important first.
     pub causes: Vec<Caused<'a>>,
@@ -25,18 +25,18 @@ pub struct Advice<'a> {
 /// One action, and the findings that it fixes.
 #[derive(Clone, Debug)]
 pub struct Advised<'a> {
-    /// The change to make, and who makes it.
+    /// The change to make, and what or who makes it.
     pub step: Doing,
-    /// The findings that the step fixes, the worst first. Never empty.
+    /// The findings that the action fixes, the worst first. Never empty.
     pub from: Vec<&'a Finding>,
 }
 
-/// What is done, and who does it.
+/// The kinds of actions, by what carries them out.
 #[derive(Clone, Debug)]
 pub enum Doing {
-    /// Settings for one cause, which `apus tune` applies and rolls back.
+    /// Settings that fix one root cause. `apus tune` applies them and can roll them back.
     Set(Cause, Vec<Setting>),
-    /// One change of the kernel's command line, for all causes.
+    /// One change of the kernel's command line that fixes findings of all root causes. It takes effect after a reboot.
     Boot {
         /// The whole command line after the change. `None` if the present one is not known.
         line: Option<String>,
@@ -46,28 +46,30 @@ pub enum Doing {
         remove: Vec<String>,
         /// Words that occur several times. Only one of each should remain.
         once: Vec<String>,
-        /// The cluster operator that writes the line. `None` if there is none.
+        /// The cluster operator that manages the kernel command line of this node. `None` if there is none.
         operator: Option<Operator>,
     },
-    /// Work for people: commands that cannot be rolled back, firmware, cabling.
+    /// Work that only people can do: run commands that cannot be rolled back, change firmware settings, change cabling.
+    /// The texts are instructions.
     People(Cause, Vec<String>),
-    /// Ask what the host is for, because further advice trades power, safety or features for latency.
+    /// No change, but a question: the user should state what the host is for, because further advice trades power,
+    /// safety or features for latency.
     Ask {
-        /// The recording that was judged. `None` if it was the running host.
+        /// Name of the recording that was audited. `None` if it was the running host.
         recording: Option<String>,
     },
 }
 
-/// What an action gains: the largest delay that one of its findings adds on this host.
+/// The gain of an action: the largest delay that one of the action's findings adds.
 #[derive(Clone, Debug)]
 pub struct Gain<'a> {
-    /// The finding with this delay.
+    /// The finding that adds the largest delay.
     pub finding: &'a Finding,
-    /// The delay. `None` if it has no known size in time.
+    /// The delay that the finding adds to one packet. `None` if it is not known.
     pub effect: Option<Nanos>,
-    /// Number of findings of the same rule that say the same and that the action fixes, including [`Self::finding`].
+    /// Number of findings of the same rule and with the same text that the action fixes, including [`Self::finding`].
     pub alike: usize,
-    /// Whether [`Self::effect`] is this host's own number. Otherwise it is a typical value from the rule's source.
+    /// Whether [`Self::effect`] was read from this host. Otherwise it is a typical value from the rule's source.
     pub of_this_host: bool,
 }
 
@@ -96,7 +98,7 @@ pub struct Said<'a> {
     pub findings: Vec<&'a Finding>,
 }
 
-/// Computes what to do first, and groups the findings from `level` on by root cause.
+/// Computes what to do first, and groups the findings of at least `level` by root cause.
 pub fn advise(report: &Report, level: Level) -> Advice<'_> {
     let withheld = |finding: &Finding| finding.trades() && !report.context.has_intent();
     let plan = plan_of(report, |finding| !withheld(finding));
@@ -211,7 +213,7 @@ fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOn
 }
 
 impl Advice<'_> {
-    /// The largest number of actions, because people do not carry out more than a handful.
+    /// Maximum number of actions in [`Advice::actions`], because people do not carry out more than a handful.
     pub const MOST: usize = 5;
 }
 
@@ -221,7 +223,7 @@ impl<'a> Advised<'a> {
         Self { step, from }
     }
 
-    /// The action as an instruction, for people.
+    /// Returns the action as a short instruction for people.
     pub fn title(&self) -> &'static str {
         match &self.step {
             Doing::Set(cause, _) | Doing::People(cause, _) => cause.action(),
@@ -241,12 +243,13 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The causes of the findings that it fixes.
+    /// The root causes of the findings that the action fixes.
     pub fn causes(&self) -> BTreeSet<Cause> {
         self.from.iter().map(|finding| finding.cause()).collect()
     }
 
-    /// What the action gains: the largest of this host's own numbers, or else the typical number of the worst finding.
+    /// Returns the gain of the action: the largest delay that was read from this host. If there is none, the typical
+    /// delay of the worst finding.
     pub fn gain(&self) -> Gain<'a> {
         let own = self.from.iter().copied().filter(|finding| finding.own_delay().is_some());
         let largest = own.max_by_key(|finding| finding.own_delay());
@@ -255,12 +258,13 @@ impl<'a> Advised<'a> {
         Gain { finding, effect: finding.effect, alike, of_this_host: largest.is_some() }
     }
 
-    /// Whether `apus tune` can apply the step and roll it back.
+    /// Whether `apus tune` can apply the action and roll it back.
     pub fn is_rolled_back(&self) -> bool {
         matches!(self.step, Doing::Set(..))
     }
 
-    /// Whether the action changes which CPUs are isolated. The commands of later actions still name the present ones.
+    /// Whether the action changes which CPUs are isolated. The commands of later actions still name the CPUs that are
+    /// isolated now.
     pub fn changes_isolated(&self) -> bool {
         self.comes_before() == 1
     }
@@ -270,7 +274,7 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Ask { .. })
     }
 
-    /// Whether the lines of the action are the kernel's whole command line.
+    /// Whether [`Self::lines`] is the kernel's whole command line and not a list of commands.
     pub fn is_line(&self) -> bool {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
     }
@@ -301,8 +305,8 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The costs of the findings that the step fixes, each once: first the cost of the worst finding of each cause,
-    /// then the other costs. So every cause is represented even if only the first costs are shown.
+    /// The costs of the action, each once: first the cost of the worst finding of each root cause, then those of the
+    /// other findings. So every root cause is represented even if only the first costs are shown.
     pub fn costs(&self) -> Vec<&'a str> {
         if self.is_ask() {
             return Vec::new();
@@ -319,7 +323,7 @@ impl<'a> Advised<'a> {
         costs
     }
 
-    /// The lines to execute, for a shell or for people.
+    /// The lines to carry out: commands for a shell, or instructions for people.
     pub fn lines(&self) -> Vec<String> {
         match &self.step {
             Doing::Set(_, settings) => commands(settings),
@@ -362,26 +366,26 @@ impl<'a> Caused<'a> {
         self.rules.iter().flat_map(|by_rule| by_rule.said.iter()).flat_map(|said| said.findings.iter().copied())
     }
 
-    /// The worst verdict among the findings that the step fixes.
+    /// The worst verdict among the findings of this root cause. `None` without findings.
     pub fn verdict(&self) -> Option<&'a Verdict> {
         self.findings().map(|finding| &finding.judgement.verdict).max_by_key(|verdict| verdict.weight())
     }
 }
 
 impl<'a> ByRule<'a> {
-    /// The findings of this cause.
+    /// The findings of this rule.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         self.said.iter().flat_map(|said| said.findings.iter().copied())
     }
 }
 
 impl<'a> Said<'a> {
-    /// The finding that represents the others.
+    /// The first finding, which represents the others.
     pub fn first(&self) -> &'a Finding {
         self.findings[0]
     }
 
-    /// The subjects: CPUs as one list, others by name, at most the first three.
+    /// The subjects of all these findings as text: CPUs as one list; other subjects by name, at most the first three.
     pub fn subject(&self) -> String {
         let subjects: Vec<&Subject> = self.findings.iter().map(|finding| &finding.judgement.subject).collect();
         let cpus = subjects.iter().map(|subject| match subject {
@@ -407,12 +411,12 @@ impl<'a> Said<'a> {
 }
 
 impl Finding {
-    /// The root cause of the findings.
+    /// The root cause of the finding.
     pub fn cause(&self) -> Cause {
         self.judgement.cause.unwrap_or(self.rule.cause)
     }
 
-    /// How long a packet waits, by this host's own numbers. `None` if the host does not show it.
+    /// How long a packet waits because of the finding, as read from this host. `None` if the host does not show it.
     pub fn own_delay(&self) -> Option<Nanos> {
         self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
     }

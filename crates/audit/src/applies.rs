@@ -5,27 +5,28 @@ use host::facts::{KernelVersion, Os, Vendor};
 
 use crate::{Context, Skip, Workload};
 
-/// The hosts to which a rule applies. It is built from a constant by adding restrictions:
+/// The hosts to which a rule applies. Build it from one of the constants by adding restrictions:
 /// `Applies::LINUX.to(&[Workload::Poll]).on_hardware().isolated()`.
 #[derive(Clone, Copy, Debug)]
 pub struct Applies {
-    /// The operating system.
+    /// The operating system to which the rule applies.
     pub os: Os,
     /// The workloads to which the rule applies. Empty means all.
     pub workloads: &'static [Workload],
-    /// The CPU makers to which it applies. Empty means all.
+    /// The CPU vendors to which the rule applies. Empty means all.
     pub vendors: &'static [Vendor],
-    /// At least one interface of the intent must have one of these drivers. Empty means no restriction.
+    /// Network drivers: at least one of the interfaces that matter ([`Context::nics`]) must use one of these. Empty
+    /// means no restriction.
     pub drivers: &'static [&'static str],
-    /// The first kernel version to which it applies. `None` means no lower limit.
+    /// The first kernel version to which the rule applies. `None` means no lower limit.
     pub since: Option<KernelVersion>,
-    /// The first kernel version to which it no longer applies. `None` means no upper limit.
+    /// The first kernel version to which the rule no longer applies. `None` means no upper limit.
     pub until: Option<KernelVersion>,
     /// Whether the rule applies on hardware, in a guest, or both.
     pub place: Place,
     /// Whether the rule applies only if CPUs are isolated for the application.
     pub isolated: bool,
-    /// Whether the rule applies only if the intent names an interface.
+    /// Whether the rule applies only if some interface matters ([`Context::nics`] is not empty).
     pub nic: bool,
 }
 
@@ -62,7 +63,7 @@ impl Applies {
         self
     }
 
-    /// Restricts the rule to CPUs of these makers.
+    /// Restricts the rule to CPUs of these vendors.
     pub const fn made_by(mut self, vendors: &'static [Vendor]) -> Self {
         self.vendors = vendors;
         self
@@ -104,7 +105,7 @@ impl Applies {
         self
     }
 
-    /// Restricts the rule to hosts whose intent names an interface.
+    /// Restricts the rule to hosts on which some interface matters ([`Context::nics`] is not empty).
     pub const fn with_nic(mut self) -> Self {
         self.nic = true;
         self

@@ -1,10 +1,11 @@
-//! Root causes: what several findings have in common, and what one action fixes.
+//! Root causes. Several findings can have the same root cause, and one action fixes them all.
 
 units::named! {
     /// The root cause of a finding. Findings with the same cause are shown together, and one action of "Do these first"
     /// fixes them.
     ///
-    /// Each rule names its cause. A judgement names another one if its rule covers several ([`crate::Judgement::because`]).
+    /// Each rule has a root cause. If a rule covers several, the judgement names its own
+    /// ([`crate::Judgement::because`]).
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     #[allow(missing_docs)]
     pub enum Cause {
@@ -65,13 +66,14 @@ impl Cause {
         self.texts().0
     }
 
-    /// How to fix the problem, as an instruction.
+    /// The fix, as a short instruction.
     pub const fn action(self) -> &'static str {
         self.texts().1
     }
 
     /// Whether fixing this cause trades power, safety or a feature for latency. Such a fix waits until someone says
-    /// that latency matters ([`crate::Context::has_intent`]). Single rules can trade too: [`crate::Fix::traded`].
+    /// that latency matters ([`crate::Context::has_intent`]). [`crate::Fix::traded`] says the same of a single rule's
+    /// fix.
     pub const fn trades(self) -> bool {
         matches!(
             self,

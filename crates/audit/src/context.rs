@@ -11,11 +11,11 @@ pub struct Context {
     pub isolated: Intended<CpuSet>,
     /// The interfaces that matter, by name.
     pub nics: Intended<Vec<String>>,
-    /// How packets are served; a guest can also poll. Empty if it is not known.
+    /// Uses of the host, of which several can be true: a guest can also poll. Empty if not known.
     pub workloads: Intended<Vec<Workload>>,
     /// The latency goal. `None` if the user stated none.
     pub goal: Option<Goal>,
-    /// Statements of the user that contradict the host and are therefore ignored.
+    /// Warnings about statements of the user that contradict the host and are therefore ignored.
     pub notes: Vec<String>,
 }
 
@@ -28,14 +28,14 @@ pub struct Intended<T> {
     pub how: How,
 }
 
-/// How an intention is known.
+/// How an intended value is known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum How {
-    /// The user stated the use.
+    /// The user stated the value.
     Given,
     /// The value was inferred from what the host shows; the text names the evidence.
     Inferred(String),
-    /// Neither stated nor shown by the host.
+    /// The user did not state the value, and the host does not show it.
     #[default]
     Nowhere,
 }
@@ -46,7 +46,8 @@ units::named! {
     pub enum Workload {
         /// Application threads poll the interface (DPDK, AF_XDP busy polling).
         Poll = "poll",
-        /// The kernel's network stack serves the packets, or an application that sleeps until an interrupt.
+        /// Packets are served by the kernel's network stack, or by an application that sleeps until an interrupt
+        /// arrives.
         Interrupt = "interrupt",
         /// The host has a real-time kernel (PREEMPT_RT).
         Rt = "rt",
@@ -57,7 +58,7 @@ units::named! {
     }
 }
 
-/// A latency goal: at least the share `quantile` of all packets departs within `latency`.
+/// A latency goal: at least the share `quantile` of all packets must depart within `latency`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
     /// The share of packets that must meet the bound.
@@ -67,11 +68,11 @@ pub struct Goal {
 }
 
 impl Context {
-    /// The wake-up time that is accepted if no goal is given: 10 us, the upper end of what low-latency profiles demand
-    /// of idle states (tuned, `force_latency`: 1 to 10 us).
+    /// The longest accepted wake-up time if no goal is given: 10 us. Low-latency profiles limit idle states to 1 to 10
+    /// us (tuned, `force_latency`).
     pub const DEFAULT_BUDGET: Nanos = Nanos::from_micros(10);
 
-    /// Whether the application polls and waits for no interrupt. Then no packet waits for a wake-up.
+    /// Whether the application only polls and never waits for an interrupt, so that no packet waits for a wake-up.
     pub fn only_polls(&self) -> bool {
         self.is(Workload::Poll) && !self.is(Workload::Interrupt)
     }
@@ -86,8 +87,8 @@ impl Context {
         self.goal.map_or(Self::DEFAULT_BUDGET, |goal| goal.latency)
     }
 
-    /// Whether the user stated, or the host shows, what it is for: a goal, isolated CPUs, or an application that polls
-    /// or runs in real time.
+    /// Whether it is known that latency matters on this host, because the user stated it or the host shows it: there is
+    /// a goal, isolated CPUs, or an application that polls or runs in real time.
     pub fn has_intent(&self) -> bool {
         self.goal.is_some()
             || !self.isolated.value.is_empty()
@@ -96,12 +97,12 @@ impl Context {
             || self.is(Workload::Rt)
     }
 
-    /// The CPUs for everything else: all online CPUs that are not isolated.
+    /// The housekeeping CPUs: all online CPUs that are not isolated for the application.
     pub fn housekeeping(&self, facts: &Facts) -> CpuSet {
         facts.cpus.all().difference(&self.isolated.value)
     }
 
-    /// The CPUs on which latency matters: the isolated ones, or all if there are none.
+    /// The CPUs on which latency matters: the isolated CPUs, or all CPUs if none are isolated.
     pub fn critical(&self, facts: &Facts) -> CpuSet {
         match self.isolated.value.is_empty() {
             true => facts.cpus.all(),
@@ -109,7 +110,7 @@ impl Context {
         }
     }
 
-    /// The interfaces that matter, as far as the facts contain them.
+    /// The interfaces that matter. Those that the facts do not contain are left out.
     pub fn links<'a>(&'a self, facts: &'a Facts) -> impl Iterator<Item = &'a Link> {
         let links = facts.links.value().into_iter().flatten();
         links.filter(|link| self.nics.value.contains(&link.name))
@@ -122,7 +123,7 @@ impl<T> Intended<T> {
         Self { value, how: How::Given }
     }
 
-    /// Makes a value that was inferred from what `from` names.
+    /// Makes a value that was inferred from the evidence that `from` names.
     pub fn inferred(value: T, from: impl Into<String>) -> Self {
         Self { value, how: How::Inferred(from.into()) }
     }

@@ -1,4 +1,4 @@
-//! Judges a command line without other knowledge of the host.
+//! Checks a kernel command line without further facts about the host.
 
 use host::facts::{CommandLine, CpuSet, Parameter, same_name};
 
@@ -10,15 +10,15 @@ use crate::Context;
 /// One remark on a command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
-    /// The kind of the remark.
+    /// What the remark is about.
     pub kind: Kind,
-    /// The parameter or parameters as written on the line; or the parameter to add.
+    /// The parameter or parameters as written on the command line; for [`Kind::Missing`], the parameter to add.
     pub parameter: String,
     /// The remark, in one sentence without a full stop.
     pub text: String,
     /// The parameter to write instead, or to add. `None` if there is nothing to write.
     pub instead: Option<String>,
-    /// The document that says so.
+    /// Title of the document that supports the remark.
     pub source: &'static str,
 }
 
@@ -32,9 +32,9 @@ units::named! {
         Contradiction = "contradiction",
         /// The parameter does something else than users usually expect, or costs more than it gains.
         Caution = "caution",
-        /// The sets of CPUs that the parameters describe differ.
+        /// Parameters that should name the same CPUs name different ones.
         SetsDiffer = "sets-differ",
-        /// The parameter is not in kernels from kernel.org. It has an effect only on kernels with a patch.
+        /// Kernels from kernel.org do not have the parameter. It works only on kernels with a certain patch.
         NotMainline = "not-mainline",
         /// A parameter that others need is missing.
         Missing = "missing",
@@ -42,19 +42,22 @@ units::named! {
         Overridden = "overridden",
         /// A parameter is given several times with the same value.
         Duplicate = "duplicate",
-        /// The parameter is not in the table. It may belong to a module or to user space, or be misspelt.
+        /// The table of known parameters lacks the parameter. It may belong to a module or to user space, or be
+        /// misspelt.
         UnknownName = "unknown-name",
     }
 }
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
-/// Judges a command line alone, for what the host is for. The remarks are ordered by kind, the most serious first.
+/// Checks a kernel command line against the purpose of the host, `intent`. The remarks are ordered by kind, the most
+/// serious first.
 pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     judge_on(line, intent, None)
 }
 
-/// Judges a command line as [`judge`] does, for a host whose present CPUs are known.
+/// Checks a kernel command line as [`judge`] does, and also against the CPUs that the host has (`present`; `None` if
+/// not known).
 pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = Vec::new();
     remarks.extend(line.parameters.iter().enumerate().filter_map(|(at, parameter)| known(line, at, parameter)));

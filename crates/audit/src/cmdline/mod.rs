@@ -1,8 +1,9 @@
-//! Knowledge of the kernel's command line: judges a line alone, and writes one.
+//! Checks a kernel command line, and suggests one.
 //!
-//! [`judge()`] needs only the line and the purpose of the host. [`suggest()`] also needs the host's CPUs, because it
-//! names the housekeeping ones. [`table`] has the meaning of each parameter, `pairs` those that need or exclude each
-//! other, and `cautions` those that do not do what users expect.
+//! [`judge()`] needs only the command line and the purpose of the host. [`suggest()`] also needs the list of the host's
+//! CPUs, because the suggested line names the housekeeping CPUs. [`table`] lists the known parameters and their values.
+//! The private module `pairs` lists parameters that need or exclude each other, and `cautions` those that do not do
+//! what users expect.
 
 mod cautions;
 mod judge;

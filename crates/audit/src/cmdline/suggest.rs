@@ -11,7 +11,7 @@ use crate::{Context, Workload};
 pub struct Suggestion {
     /// The parameters, in the order in which they are written.
     pub parameters: Vec<Suggested>,
-    /// What to decide or to do in addition to booting with the line.
+    /// What the user must decide or do in addition to booting with the suggested line.
     pub notes: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ pub struct Suggested {
 }
 
 impl Suggestion {
-    /// The whole line.
+    /// Returns the whole line, with all parameters separated by spaces.
     pub fn line(&self) -> String {
         self.parameters.iter().map(|suggested| suggested.parameter.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -46,11 +46,12 @@ impl fmt::Display for Suggestion {
     }
 }
 
-/// Suggests a command line for the purpose of the host. `cpus` are all CPUs of the host, so that the line can name the
-/// housekeeping ones. If this set is empty, `irqaffinity=` is left out with a note. Without isolated CPUs, the line has
-/// only parameters that need none.
+/// Suggests a kernel command line for the purpose of the host. `cpus` are all CPUs of the host, so that the line can
+/// name the housekeeping CPUs. If `cpus` is empty, `irqaffinity=` is left out and a note says so. If `intent` isolates
+/// no CPUs, the line has only parameters that need no isolated CPUs.
 ///
-/// The line contains what the sources agree on. Where they do not (turbo, `idle=poll`, mitigations), a note says so.
+/// The line contains only parameters on which the sources agree. Where sources disagree (turbo, `idle=poll`,
+/// mitigations), a note says so.
 pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     let mut suggestion = Suggestion::default();
     let guest = intent.is(Workload::Guest);

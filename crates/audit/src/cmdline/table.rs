@@ -1,22 +1,22 @@
 //! Known kernel parameters and the values that they take.
 //!
-//! Source, unless another is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table has the values of
-//! parameters that affect latency, and of those that every host has. `names.txt` has the names of all others in that
-//! document, by kernel. A parameter that is in neither need not be wrong.
+//! Source, unless another is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table lists parameters
+//! that affect latency and parameters that every host has, with their values. `names.txt` lists the names of all other
+//! parameters in that document, by kernel version. A parameter that is in neither need not be wrong.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use host::facts::{CpuSet, Parameter, same_name};
 
-/// A parameter that is known.
+/// A known kernel parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// The parameter's name, as kernel-parameters.txt spells it.
     pub name: &'static str,
     /// The values that are allowed after `=`.
     pub values: Values,
-    /// Whether the parameter may be given more than once, and each occurrence takes effect.
+    /// Whether each occurrence takes effect if the parameter is given more than once. Otherwise only the last one does.
     pub repeats: bool,
 }
 
@@ -33,7 +33,7 @@ pub enum Values {
     Several(&'static [&'static str]),
     /// A list of CPUs.
     Cpus,
-    /// Some of these words, then a list of CPUs.
+    /// Any number of these words, then a list of CPUs, all separated by commas.
     FlagsAndCpus(&'static [&'static str]),
     /// A list of CPUs, or nothing.
     CpusOrNothing,
@@ -64,7 +64,7 @@ const fn repeated(name: &'static str, values: Values) -> Known {
     Known { name, values, repeats: true }
 }
 
-/// The table.
+/// The known parameters that affect latency or that every host has.
 pub const KNOWN: &[Known] = &[
     // Isolation.
     known("isolcpus", Values::FlagsAndCpus(&["nohz", "domain", "managed_irq"])),
@@ -408,8 +408,8 @@ pub(super) fn is_documented(name: &str) -> bool {
     DOCUMENTED.contains(name.replace('-', "_").as_str())
 }
 
-/// The entry of the table for a parameter's name; dashes and underscores are the same. `None` if it is not in the
-/// table.
+/// Finds the entry of a parameter in [`KNOWN`] by its name. Dashes and underscores are equal. `None` if the table lacks
+/// the parameter.
 pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| same_name(known.name, name))
 }
@@ -420,7 +420,7 @@ pub(super) fn is_foreign(name: &str) -> bool {
 }
 
 impl Known {
-    /// Why the parameter does not accept its value. `None` if it accepts it.
+    /// Says why this parameter does not accept the value that `parameter` has. `None` if the value is accepted.
     pub fn refuses(&self, parameter: &Parameter) -> Option<String> {
         let words = |words: &[&str]| match words {
             [] => "it takes no value".to_owned(),

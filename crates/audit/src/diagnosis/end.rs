@@ -1,16 +1,16 @@
-//! The numbers of one end, taken from its facts.
+//! The observations at one end of a connection, taken from the facts of its host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::Facts;
 use host::facts::{CpuSet, Interval, Link, Observed, SchedClass, Task};
 
-/// The observations at one end, which the judges use. `None` means unknown.
+/// The observations at one end of a connection. The judges of the causes use them. `None` means unknown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct End {
     /// Name of the end in messages: `this host`, a network namespace, or the file of a recording.
     pub name: String,
-    /// Length of the interval in which it was watched, in seconds.
+    /// Length of the interval during which the end was watched, in seconds. Counts are those of this interval.
     pub length_s: f64,
     /// Name of the interface that was examined; empty if none carried packets.
     pub interface: String,
@@ -18,35 +18,35 @@ pub struct End {
     pub driver: Option<String>,
     /// Line rate of the interface in bit/s.
     pub speed_bps: Option<f64>,
-    /// Slots of the receive ring.
+    /// Number of slots of the receive ring.
     pub rx_slots: Option<u64>,
-    /// Slots of the transmit ring.
+    /// Number of slots of the transmit ring.
     pub tx_slots: Option<u64>,
-    /// The most slots that the driver accepts for receiving.
+    /// Maximum number of slots that the driver accepts for the receive ring.
     pub rx_slots_max: Option<u64>,
     /// Longest time for which interrupt moderation may delay received packets, in us.
     pub rx_hold_us: Option<f64>,
     /// Longest time for which interrupt moderation may delay completions of sent packets, in us.
     pub tx_hold_us: Option<f64>,
-    /// The setting that delays received packets, as the source of `rx_hold_us`.
+    /// The setting from which `rx_hold_us` was taken.
     pub rx_hold_by: String,
     /// Packets that the interface received during the interval.
     pub rx_packets: Option<f64>,
-    /// Packets sent.
+    /// Packets that the interface sent during the interval.
     pub tx_packets: Option<f64>,
-    /// Bytes received.
+    /// Bytes that the interface received during the interval.
     pub rx_bytes: Option<f64>,
-    /// Bytes sent.
+    /// Bytes that the interface sent during the interval.
     pub tx_bytes: Option<f64>,
     /// Counters of dropped packets that are above 0.
     pub drops: Vec<Drops>,
-    /// Packets of each receive queue that received any.
+    /// Packets of each receive queue. Queues without packets are left out.
     pub queues: Vec<QueueShare>,
     /// Number of receive queues.
     pub queue_count: Option<u32>,
     /// Polls of all NAPI instances of the interface during the interval.
     pub polls: Option<f64>,
-    /// Offloads of bulk sending that could be on and are off (`tx-tcp-segmentation`, `tx-generic-segmentation`).
+    /// Supported segmentation offloads that are off (`tx-tcp-segmentation`, `tx-generic-segmentation`).
     pub offloads_off: Vec<String>,
     /// Offloads that are on.
     pub offloads_on: Vec<String>,
@@ -54,7 +54,7 @@ pub struct End {
     pub rps_cpus: CpuSet,
     /// Packets that receive packet steering passed to another CPU during the interval.
     pub rps_packets: Option<f64>,
-    /// Sockets that transferred data.
+    /// Sockets that transferred data during the interval.
     pub sockets: Vec<Socket>,
     /// Real-time threads that take at least a tenth of a CPU.
     pub hogs: Vec<Hog>,
@@ -64,76 +64,77 @@ pub struct End {
     pub queue_cpus: CpuSet,
     /// Whether NAPI is threaded: kernel threads poll the queues, not softirqs.
     pub threaded: bool,
-    /// Share of the time for which each CPU was busy.
+    /// Share of the interval for which each CPU was busy, 0 to 1, by CPU number.
     pub busy: BTreeMap<u32, f64>,
-    /// Share of the time that the hypervisor took from each CPU (steal).
+    /// Share of the interval that the hypervisor took from each CPU (steal time), 0 to 1, by CPU number.
     pub steal: BTreeMap<u32, f64>,
-    /// Of the idle states that were entered more than 10 times per second, the one with the longest exit latency: this
-    /// latency in us, the name, and entries per second.
+    /// The idle state with the longest exit latency among those entered more than 10 times per second: exit latency in
+    /// us, name, and entries per second.
     pub idle_exit: Option<(f64, String, f64)>,
-    /// The lowest frequency of a busy CPU, as a share of its maximum.
+    /// The lowest frequency of a busy CPU, divided by the CPU's maximum frequency, 0 to 1.
     pub frequency_share: Option<f64>,
-    /// Lanes times transfer rate of the PCI Express link, as a share of what the NIC supports.
+    /// Bandwidth (lanes times transfer rate) of the NIC's PCI Express link, divided by the bandwidth that the NIC
+    /// supports, 0 to 1.
     pub pcie_share: Option<f64>,
-    /// Thermal throttling events.
+    /// Number of thermal throttling events during the interval.
     pub throttles: Option<f64>,
-    /// Delay in us and loss as a share of a `netem` queueing discipline.
+    /// Settings of a `netem` queueing discipline: delay in us, and loss as a share, 0 to 1. `None` if there is none.
     pub netem: Option<(f64, f64)>,
-    /// A shaper that delayed packets: its kind, its rate in bit/s, and the number of times.
+    /// A shaping queueing discipline that delayed packets: its kind, its rate in bit/s, and how many times it delayed.
     pub shaper: Option<(String, Option<f64>, f64)>,
-    /// Segments that TCP retransmitted, and all segments that it sent (Tcp.RetransSegs, Tcp.OutSegs).
+    /// Segments that TCP retransmitted, and all segments that TCP sent (Tcp.RetransSegs, Tcp.OutSegs).
     pub retransmitted: Option<(f64, f64)>,
-    /// Retransmitted segments that the receiver reported as duplicates (TcpExt.TCPDSACKRecvSegs): they had not been
-    /// lost.
+    /// Segments that were retransmitted although they had not been lost: the receiver reported duplicates
+    /// (TcpExt.TCPDSACKRecvSegs).
     pub duplicates: Option<f64>,
     /// What could not be observed, and why.
     pub unknown: Vec<String>,
 }
 
-/// A counter of dropped packets.
+/// A counter of dropped packets that increased.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drops {
     /// Name of the counter, such as `rx_missed_errors`.
     pub counter: String,
     /// Packets dropped during the interval.
     pub count: u64,
-    /// Whether the packets were dropped on the way out.
+    /// Whether the packets were dropped while sending; otherwise they were dropped while receiving.
     pub sending: bool,
 }
 
-/// Packets or load of one receive queue.
+/// Number of packets, or CPU load, of one receive queue.
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueueShare {
     /// Name of the queue, such as `rx-0`, or of its interrupt.
     pub queue: String,
-    /// Packets received; if they were not counted, the CPU time of the queue's interrupt thread in hundredths of a
-    /// percent of a CPU.
+    /// Packets received. If they were not counted: the CPU time of the queue's interrupt thread, in units of 0.01 % of
+    /// a CPU.
     pub amount: f64,
 }
 
-/// A real-time thread.
+/// A real-time thread that takes at least a tenth of a CPU.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hog {
-    /// Name and number of the thread.
+    /// Name and identifier of the thread.
     pub name: String,
     /// The CPU on which the thread last ran.
     pub cpu: u32,
-    /// Share of a CPU.
+    /// CPU time as a share of one CPU, 0 to 1.
     pub share: f64,
     /// Real-time priority of the thread, 1 to 99.
     pub priority: u32,
 }
 
-/// The CPU time of a thread.
+/// A thread and its CPU time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Load {
-    /// Name and number of the thread.
+    /// Name and identifier of the thread.
     pub name: String,
-    /// Share of a CPU.
+    /// CPU time as a share of one CPU, 0 to 1.
     pub share: f64,
 }
 
-/// A socket, and the process that uses it.
+/// A socket, and the process that owns it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Socket {
     /// `tcp` or `udp`.
@@ -142,7 +143,7 @@ pub struct Socket {
     pub local_port: u16,
     /// Port at the other end; 0 if the socket is not connected.
     pub remote_port: u16,
-    /// Share of samples in which at least half of the receive buffer was in use.
+    /// Share of samples in which at least half of the receive buffer was in use, 0 to 1.
     pub half_full: Option<f64>,
     /// The limit of the receive buffer in bytes.
     pub receive_limit: Option<f64>,
@@ -150,11 +151,11 @@ pub struct Socket {
     pub send_limit: Option<f64>,
     /// Mean number of bytes that were received but not yet read.
     pub rx_queue: f64,
-    /// Mean memory in bytes of packets between the socket and the completion of their transmission.
+    /// Mean memory in bytes of packets that the socket has sent and the NIC has not yet completed.
     pub in_transmission: Option<f64>,
     /// The smallest amount of that memory in bytes that a sample found, apart from 0: usually that of one packet.
     pub in_transmission_least: Option<f64>,
-    /// Packets that the socket dropped.
+    /// Packets that the socket dropped during the interval.
     pub drops: f64,
     /// Mean round-trip time in us.
     pub rtt_us: Option<f64>,
@@ -162,29 +163,29 @@ pub struct Socket {
     pub min_rtt_us: Option<f64>,
     /// Segments with data that the socket sent per second.
     pub segments_s: Option<f64>,
-    /// Bits acknowledged per second.
+    /// Rate of acknowledged data in bit/s.
     pub sent_bps: Option<f64>,
-    /// Bits received per second.
+    /// Rate of received data in bit/s.
     pub received_bps: Option<f64>,
-    /// Retransmitted segments.
+    /// Segments that the socket retransmitted during the interval.
     pub retransmitted: Option<f64>,
-    /// Segments with data that the socket sent.
+    /// Segments with data that the socket sent during the interval.
     pub segments: Option<f64>,
-    /// Of the time in which there was data to send, the share in which the receiver's window stopped the sender.
+    /// Share of the time with data to send for which the receiver's window stopped the sender, 0 to 1.
     pub window_limited: Option<f64>,
-    /// Of the same time, the share in which the send buffer stopped the sender.
+    /// Share of the time with data to send for which the full send buffer stopped the sender, 0 to 1.
     pub sndbuf_limited: Option<f64>,
-    /// Time with data to send, as a share of the interval.
+    /// Share of the interval for which the socket had data to send, 0 to 1.
     pub busy: Option<f64>,
-    /// Mean window that the other end announced, in bytes.
+    /// Mean receive window that the other end advertised, in bytes.
     pub send_window: Option<f64>,
-    /// The process: its name, the CPU time of all its threads as a share of one CPU, and the CPUs on which they may
-    /// run.
+    /// The owner of the socket: the process name, the CPU time of all threads of the process as a share of one CPU, and
+    /// the CPUs on which these threads may run.
     pub process: Option<(String, f64, CpuSet)>,
 }
 
-/// Counters of drivers and kernel that count dropped packets, by parts of their names; and those that look like it and
-/// are not: frames that no filter wanted.
+/// Parts of the names of driver and kernel counters that count dropped packets. The exceptions count frames that a
+/// filter rejected, which are not drops.
 const DROP_WORDS: [&str; 9] =
     ["missed", "fifo_errors", "over_errors", "no_buf", "nobuf", "out_of_buffer", "drops", "_dropped", "discard"];
 const NOT_DROPS: [&str; 3] = ["nohandler", "filter", "xdp_drop"];

@@ -1,16 +1,13 @@
 //! Ranks the likely causes of a symptom (low throughput, high latency, drops), from what was observed while the load
 //! ran.
 //!
-//! ```text
-//! Facts (each end) ── End::of ──► End: numbers alone ─┐
-//! Symptom: what, measured, expected ──────────────────┼─► CAUSES: each judges ─► Diagnosis: ranked, or nothing found
-//! audit's findings ── suspects ───────────────────────┘
-//! ```
-//! [`CAUSES`] is a table like that of the rules: each cause has a judge, an explanation and a source. A judge sees both
-//! ends (or the one that is known). It grades its cause by two things together: a setting or state that can do harm,
-//! and the effect of the harm in the counters. A setting alone proves nothing, and stays below [`THRESHOLD`]. The
-//! likelihoods grade the evidence; they are not measured probabilities. `benches/diagnose.py` measures how often the
-//! first cause is right (SPEC.md).
+//! ```text Facts (each end) ── End::of ──► End: numbers alone ─┐ Symptom: what, measured, expected
+//! ──────────────────┼─► CAUSES: each judges ─► Diagnosis: ranked, or nothing found audit's findings ── suspects
+//! ───────────────────────┘ ``` [`CAUSES`] is a table like that of the rules: each cause has a judge, an explanation
+//! and a source. A judge sees both ends (or the one that is known). For a high likelihood, a judge needs two things: a
+//! setting or state that can do harm, and counters that show this harm. A setting alone proves nothing, so its
+//! likelihood stays below [`THRESHOLD`]. The likelihoods grade the evidence; they are not measured probabilities.
+//! `benches/diagnose.py` measures how often the first cause is right (SPEC.md).
 //!
 //! **Unknown** is not evidence: a judge that lacks a number returns `None`, and [`Diagnosis::unknown`] lists what could
 //! not be observed.
@@ -31,21 +28,22 @@ pub use causes::CAUSES;
 pub use end::{Drops, End, Hog, Load, QueueShare, Socket};
 pub use symptom::{Reference, Symptom, SymptomKind};
 
-/// A cause counts as found if its likelihood in percent is at least this.
+/// Minimum likelihood in percent at which a cause counts as found.
 pub const THRESHOLD: u8 = 50;
 /// Most audit findings that a diagnosis lists as suspects.
 const MOST_SUSPECTS: usize = 20;
 
-/// A possible cause.
+/// A possible cause of a symptom: one entry of [`CAUSES`].
 #[derive(Clone, Copy)]
 pub struct PossibleCause {
     /// Identifier in kebab case, such as `slow-app`.
     pub id: &'static str,
     /// How the cause makes packets slow, late or lost.
     pub why: &'static str,
-    /// Document that describes this.
+    /// Title of the document that describes the cause.
     pub reference: &'static str,
-    /// Grades the evidence. `None` if there is none, or if a number that it needs is unknown.
+    /// Grades the evidence for the cause. `None` if there is no evidence, or if a number that the judge needs is
+    /// unknown.
     pub judge: fn(&Case) -> Option<Hit>,
 }
 
@@ -60,7 +58,7 @@ impl std::fmt::Debug for PossibleCause {
 pub struct Case {
     /// What the user noticed.
     pub symptom: Symptom,
-    /// This end, and the other if it is known.
+    /// The end on this host, and the other end if it was observed.
     pub ends: Vec<End>,
 }
 
@@ -75,7 +73,7 @@ pub struct Hit {
     pub headline: String,
     /// The observations, each with its source.
     pub evidence: Vec<Seen>,
-    /// The experiment that would prove it.
+    /// The experiment that would prove or disprove the cause.
     pub experiment: Experiment,
 }
 
@@ -97,7 +95,7 @@ pub struct Experiment {
     pub factor: Option<String>,
 }
 
-/// A cause with its evidence.
+/// A cause with the evidence for it, as ranked in a [`Diagnosis`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ranked {
     /// See [`PossibleCause::id`].
@@ -113,9 +111,9 @@ pub struct Ranked {
 /// The result: ranked causes, suspects, and gaps in the observations.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnosis {
-    /// The causes, the most likely first. Those of at least [`THRESHOLD`] are found.
+    /// The causes, the most likely first. Those with a likelihood of at least [`THRESHOLD`] count as found.
     pub causes: Vec<Ranked>,
-    /// Audit findings that can cause the symptom, but that no observation confirms; where to look next.
+    /// Audit findings that could cause the symptom, although no observation confirms it. They show where to look next.
     pub suspects: Vec<Suspect>,
     /// What could not be observed, and why.
     pub unknown: Vec<String>,
@@ -124,18 +122,18 @@ pub struct Diagnosis {
 /// An audit finding that may explain the symptom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suspect {
-    /// Name of the end where it was found.
+    /// Name of the end where the audit made the finding.
     pub end: String,
-    /// Identifier of the rule.
+    /// Identifier of the audit rule, such as `cmd.isolcpus`.
     pub rule: &'static str,
-    /// What the rule found.
+    /// The text of the finding.
     pub found: String,
     /// Delay that the finding can add to a packet. `None` if the rule states no delay.
     pub adds: Option<Nanos>,
 }
 
 impl Diagnosis {
-    /// The causes that were found.
+    /// The causes whose likelihood is at least [`THRESHOLD`], the most likely first.
     pub fn found(&self) -> impl Iterator<Item = &Ranked> {
         self.causes.iter().filter(|cause| cause.hit.likelihood_percent >= THRESHOLD)
     }
@@ -182,7 +180,7 @@ fn grade(number: f64, harmless: f64, harmful: f64) -> f64 {
     ((number - harmless) / (harmful - harmless)).clamp(0.0, 1.0)
 }
 
-/// Ranks the causes of a symptom.
+/// Ranks the causes of the symptom in `case` by the evidence for them.
 pub fn diagnose(case: &Case) -> Diagnosis {
     let judged = CAUSES.iter().flat_map(|table| table.iter()).filter_map(|cause| {
         let hit = (cause.judge)(case)?;
@@ -195,7 +193,8 @@ pub fn diagnose(case: &Case) -> Diagnosis {
     Diagnosis { causes, suspects: Vec::new(), unknown: unknown.collect() }
 }
 
-/// The audit's failures, the largest delay first, at most one for each rule.
+/// Returns the failures of the audit `report` as suspects, the largest delay first, at most one per rule. `name` is the
+/// name of the end that was audited.
 pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     let mut all: Vec<Suspect> = report
         .at_least(Level::Fail)
@@ -212,7 +211,8 @@ pub fn suspects(name: &str, report: &Report) -> Vec<Suspect> {
     all
 }
 
-/// The numbers of a host. `interface` is the interface to examine; `None` takes the busiest one.
+/// Extracts the observations of one end from the facts of its host. `name` names the end in messages. `interface` is
+/// the interface to examine; `None` means the busiest one.
 pub fn end_of(name: &str, facts: &Facts, interface: Option<&str>) -> End {
     match facts.freebsd.value() {
         Some(host) => freebsd::end(name, host, interface),

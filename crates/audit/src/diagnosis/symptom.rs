@@ -10,19 +10,19 @@ units::named! {
         Late = "late",
         /// Packets are lost.
         Drops = "drops",
-        /// Not stated: all causes are equally relevant.
+        /// The user did not state the symptom: all causes are equally relevant.
         Any = "any",
     }
 }
 
 units::named! {
-    /// Where the expected numbers were measured.
+    /// Where the expected figures were measured.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Reference {
-        /// On the same host, with another NIC or path. Then properties that the whole host shares (idle states,
-        /// frequency) do not explain the difference.
+        /// On the same host, with another NIC or path. Properties of the whole host (idle states, frequency) then
+        /// cannot explain the difference.
         SameHost = "same-host",
-        /// Elsewhere, or not measured.
+        /// On another host, or not measured at all.
         Elsewhere = "elsewhere",
     }
 }
@@ -32,13 +32,13 @@ units::named! {
 pub struct Symptom {
     /// Kind of the symptom.
     pub kind: SymptomKind,
-    /// Throughput that was measured, in bit/s.
+    /// Measured throughput in bit/s. `None` if not known.
     pub measured_bps: Option<u64>,
-    /// Throughput that was expected, in bit/s.
+    /// Expected throughput in bit/s. `None` if not known.
     pub expected_bps: Option<u64>,
-    /// Mean round-trip time that was measured, in ns.
+    /// Measured mean round-trip time in nanoseconds. `None` if not known.
     pub ping_ns: Option<u64>,
-    /// Round-trip time that was expected, in ns.
+    /// Expected round-trip time in nanoseconds. `None` if not known.
     pub expected_ping_ns: Option<u64>,
     /// Where the expected figures were measured.
     pub reference: Reference,
