@@ -7,13 +7,14 @@ use crate::{Finding, Level, Report, Subject};
 /// One difference between two audits.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
-    /// Rule and subject; both subjects if the hosts have different CPUs or names.
+    /// The rule and the subject of the compared findings. It contains both subjects if they differ, for example because
+    /// the hosts have different CPUs.
     pub key: String,
     /// The kind of difference.
     pub kind: DifferenceKind,
-    /// The first audit's finding. `None` if it has none on the subject.
+    /// The finding of the first audit. `None` if the first audit has none on this subject.
     pub before: Option<&'a Finding>,
-    /// The second audit's finding. `None` if it has none on the subject.
+    /// The finding of the second audit. `None` if the second audit has none on this subject.
     pub after: Option<&'a Finding>,
 }
 
@@ -21,21 +22,23 @@ units::named! {
     /// How two audits differ in one finding.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum DifferenceKind {
-        /// The second audit has a finding that the first one lacks, or a worse one.
+        /// The second audit has a finding that the first audit lacks, or its finding is more severe.
         Worse = "worse",
-        /// The verdict is the same, but the value differs.
+        /// Both audits have the same verdict, but the value in the finding differs.
         Changed = "changed",
-        /// One audit knows what is unknown or not applicable in the other.
+        /// One audit has a verdict where the other has unknown or not applicable.
         Unclear = "unclear",
-        /// The second audit has no finding, or a less severe one.
+        /// The second audit lacks a finding that the first audit has, or its finding is less severe.
         Better = "better",
     }
 }
 
-/// The differences between two audits, the ones that got worse first. Passes with different values are left out.
+/// Compares two audits and returns the differences, those that got worse first. Differing values are left out if both
+/// audits passed.
 ///
-/// Findings of the same rule on the same subject are compared first. The remaining ones are matched more loosely: CPUs
-/// with other CPUs, a parameter with another value of it, and then a rule's only subject on each host.
+/// Findings of the same rule on the same subject are compared first. The remaining findings of the same rule are
+/// matched more loosely: first CPUs with other CPUs and a kernel parameter with another value of the same parameter,
+/// then the only finding of the rule on each host.
 pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'a>> {
     let mut left: (Vec<&Finding>, Vec<&Finding>) = (before.findings.iter().collect(), after.findings.iter().collect());
     let mut pairs = Vec::new();

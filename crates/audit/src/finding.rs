@@ -11,20 +11,20 @@ use crate::{Context, Effect, Group, Judgement, Rule, Step, Verdict};
 /// A judgement with its rule, and its fix with concrete values.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The group of the rule.
+    /// The group of the rule in the report.
     pub group: Group,
     /// The rule that made the finding.
     pub rule: &'static Rule,
     /// What was judged, the verdict, and the evidence.
     pub judgement: Judgement,
-    /// The fix, with values and paths filled in. Empty if nothing needs fixing.
+    /// The fix, with this host's values and paths filled in. Empty if nothing needs fixing.
     pub fix: Remedy,
     /// How long one packet waits because of the finding. `None` if no packet waits ([`Self::slower`]) or the time is
     /// not known.
     pub effect: Option<Nanos>,
-    /// Whether the work on a packet takes longer, although no packet waits.
+    /// Whether the finding makes the work on each packet take longer, without making any packet wait.
     pub slower: bool,
-    /// Whether a baseline accepts the finding.
+    /// Whether a baseline lists the finding as known and accepted.
     pub accepted: bool,
 }
 
@@ -71,7 +71,7 @@ impl Finding {
         self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
     }
 
-    /// How much delay the finding's mechanism adds on this host, and the source of that number.
+    /// Returns in words how much delay the finding's mechanism adds on this host, and the source of that number.
     pub fn magnitude(&self) -> (String, String) {
         let general = &self.rule.magnitude;
         match self.judgement.also {
@@ -85,7 +85,7 @@ impl Finding {
         self.rule.fix.conflicts.iter().copied().chain(self.judgement.against)
     }
 
-    /// The key that identifies the finding across audits: rule and subject, as in a line of a baseline.
+    /// Returns the key that identifies the finding across audits: rule and subject, as on a line of a baseline file.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
             .replace(|c: char| c == '\n' || units::acts(c), "\u{fffd}")

@@ -1,10 +1,10 @@
-//! What interrupts a CPU: interrupts and softirqs, with their rates.
+//! The interrupts and softirqs that interrupted a set of CPUs, with their counts.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};
 use units::Nanos;
 
-/// One source of interruptions of some CPUs.
+/// One interrupt or softirq, with the number of times that it interrupted each CPU of a set.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hit {
     /// Label of the row in /proc/interrupts or /proc/softirqs, for example `55`, `LOC` or `NET_RX`.
@@ -13,9 +13,9 @@ pub struct Hit {
     pub name: String,
     /// The kind of interruption.
     pub kind: HitKind,
-    /// Number of interruptions of each CPU, by CPU. CPUs without any are left out.
+    /// Pairs of a CPU number and the number of interruptions of this CPU. CPUs without interruptions are left out.
     pub counts: Vec<(u32, u64)>,
-    /// Number of interruptions on all these CPUs.
+    /// Total number of interruptions on all CPUs of the set.
     pub total: u64,
 }
 
@@ -25,24 +25,24 @@ units::named! {
     pub enum HitKind {
         /// An interrupt of a device.
         Device = "device",
-        /// An interrupt of the CPU itself: its timer, from other CPUs, errors.
+        /// An interrupt of the CPU itself: local timer, inter-processor interrupt, or hardware error.
         Cpu = "cpu",
-        /// Deferred work after an interrupt.
+        /// A softirq: work that an interrupt handler deferred.
         Softirq = "softirq",
     }
 }
 
-/// What interrupted some CPUs, and over which time.
+/// All interrupts and softirqs that interrupted a set of CPUs, and the time over which they were counted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hits {
     /// The sources, the most frequent first.
     pub list: Vec<Hit>,
-    /// The time over which interruptions were counted. `None` means since boot.
+    /// Length of the interval over which interruptions were counted. `None` means since boot.
     pub during: Option<Nanos>,
 }
 
-/// What interrupted the CPUs of a set: during the interval if there were two readings, otherwise since boot. `None` if
-/// the host's interrupts are not known.
+/// Counts what interrupted the CPUs of a set: between the two readings if `facts` has two, otherwise since boot. `None`
+/// if the host's interrupts are not known.
 pub fn hits(facts: &Facts, cpus: &CpuSet) -> Option<Hits> {
     let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
     let counters = interval.map_or(&facts.counters, |interval| &interval.change);

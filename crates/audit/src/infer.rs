@@ -7,21 +7,21 @@ use host::facts::{CpuSet, Link, Os, is_interface_name};
 
 use crate::{Context, Goal, Intended, Workload};
 
-/// What the user stated about the host. `None` values are inferred.
+/// What the user stated about the purpose of the host. A value that is `None` is inferred from the host ([`Context`]).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Intent {
     /// CPUs that are kept for the application.
     pub isolated: Option<CpuSet>,
     /// The interfaces that matter, by name.
     pub nics: Option<Vec<String>>,
-    /// How packets are served.
+    /// How the host serves packets, and its other uses.
     pub workloads: Option<Vec<Workload>>,
-    /// The latency goal.
+    /// The latency goal. It cannot be inferred: `None` means no goal.
     pub goal: Option<Goal>,
 }
 
 impl Context {
-    /// What the host is for: what the user stated, and otherwise what the host shows.
+    /// Determines what the host is for: the user's statement if there is one, otherwise what the host shows.
     pub fn of(facts: &Facts, intent: &Intent) -> Self {
         let isolated = match &intent.isolated {
             Some(set) => Intended::given(set.clone()),

@@ -1,4 +1,4 @@
-//! The results of a judge.
+//! The results of a judge. A judge is the function of a rule that checks the facts of a host.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use units::Nanos;
 
 use crate::{Cause, Effect, Verdict};
 
-/// The result of a judge: one judgement per subject, or the reason why there is none.
+/// The result of a judge (the function of a rule that checks a host): one judgement per subject, or the reason why
+/// there is no judgement.
 pub type Judged = Result<Vec<Judgement>, Skip>;
 
 /// Why a judge gives no verdict.
@@ -17,7 +18,7 @@ pub enum Skip {
     Unknown {
         /// The reason.
         reason: Box<str>,
-        /// The source that would have to be read. `None` if no source would help.
+        /// The source that must be read to know the answer. `None` if no source would help.
         source: Option<Source>,
     },
     /// The question does not apply to this host.
@@ -25,18 +26,18 @@ pub enum Skip {
 }
 
 impl Skip {
-    /// Says that the answer cannot be known, for this reason.
+    /// Creates [`Skip::Unknown`] with this reason and no source.
     pub fn unknown(reason: impl Into<Box<str>>) -> Self {
         Self::Unknown { reason: reason.into(), source: None }
     }
 
-    /// The question does not apply to this host, for this reason.
+    /// Creates [`Skip::NotApplicable`] with this reason.
     pub fn not_applicable(reason: impl Into<Box<str>>) -> Self {
         Self::NotApplicable(reason.into())
     }
 
-    /// The result for a fact without a value: if the host does not have it, the question does not apply; otherwise the
-    /// answer is unknown.
+    /// Creates the result for a fact that has no value: [`Skip::NotApplicable`] if the host lacks the thing itself,
+    /// [`Skip::Unknown`] if the value is merely not known.
     pub fn of<T>(fact: &Fact<T>) -> Self {
         let source = fact.source();
         match fact.why() {
@@ -47,18 +48,20 @@ impl Skip {
     }
 }
 
-/// The value of a fact that a judge needs: `let policy = known(&facts.pci.aspm_policy)?;`. If the host does not have
-/// it, the rule does not apply; if it is not known, the verdict is unknown.
+/// Returns the value of a fact that a judge needs: `let policy = known(&facts.pci.aspm_policy)?;`. Without a value, the
+/// error is [`Skip::NotApplicable`] if the host lacks the thing itself, and [`Skip::Unknown`] if the value is not
+/// known.
 pub fn known<T>(fact: &Fact<T>) -> Result<&T, Skip> {
     fact.value().ok_or_else(|| Skip::of(fact))
 }
 
-/// The value of a fact whose absence is an answer too: `Ok(None)` if the host does not have it.
+/// Returns the value of a fact whose absence is also an answer: `Ok(None)` if the host lacks the thing itself,
+/// [`Skip::Unknown`] if the value is not known.
 pub fn settled<T>(fact: &Fact<T>) -> Result<Option<&T>, Skip> {
     fact.settled().ok_or_else(|| Skip::of(fact))
 }
 
-/// A verdict on one subject.
+/// A judge's verdict on one subject, with the evidence and, where needed, its own fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Judgement {
     /// The subject of the verdict.
@@ -69,73 +72,75 @@ pub struct Judgement {
     pub found: String,
     /// The facts on which the verdict is based.
     pub evidence: Vec<Evidence>,
-    /// Commands that show more, with concrete values. If empty, those of the rule.
+    /// Commands that show more details, with concrete values. If empty, the commands of the rule apply.
     pub look: Vec<String>,
     /// Commands that fix the problem until the next boot, with concrete values. If empty, the commands of the rule
     /// apply.
     pub now: Vec<String>,
     /// Settings that fix the problem permanently, with concrete values. If empty, the settings of the rule apply.
     pub for_good: Vec<String>,
-    /// The effect on one packet on this host. `None` means that of the rule.
+    /// The effect on one packet on this host. `None` means that the rule's effect applies.
     pub effect: Option<Effect>,
-    /// The root cause. `None` means that of the rule.
+    /// The root cause. `None` means that the rule's root cause applies.
     pub cause: Option<Cause>,
-    /// The cost of the fix on this host. `None` means that of the rule.
+    /// The cost of the fix on this host. `None` means that the rule's cost applies.
     pub cost: Option<String>,
-    /// An additional effect on this host besides the rule's ([`crate::Rule::magnitude`]), and its source.
+    /// An effect on this host in addition to the rule's ([`crate::Rule::magnitude`]): the text and its source.
     pub also: Option<(&'static str, &'static str)>,
     /// A source that recommends the opposite only on this host ([`crate::Fix::conflicts`] applies to all hosts).
     pub against: Option<&'static str>,
 }
 
 impl Judgement {
-    /// The subject has no problem. Like [`Self::warn`], [`Self::fail`] and [`Self::disagree`], this is about the host
-    /// as a whole; if a judge is called once per CPU or interface, the subject becomes that CPU or interface.
+    /// Creates a pass for the host as a whole. If a judge is called once per CPU or interface, that CPU or interface
+    /// later replaces the host as the subject. The same is true of [`Self::warn`], [`Self::fail`] and
+    /// [`Self::disagree`].
     pub fn pass(found: impl Into<String>) -> Self {
         Self::pass_for(Subject::Host, found)
     }
 
-    /// The host has a cost, or may have one.
+    /// Creates a warning for the host as a whole: something costs latency, or may do so.
     pub fn warn(found: impl Into<String>) -> Self {
         Self::warn_for(Subject::Host, found)
     }
 
-    /// The host has a high cost, or does not do what was intended.
+    /// Creates a failure for the host as a whole: something costs much latency, or does not do what was intended.
     pub fn fail(found: impl Into<String>) -> Self {
         Self::fail_for(Subject::Host, found)
     }
 
-    /// Good sources recommend opposite things, and the host follows one of them.
+    /// Creates a choice for the host as a whole: good sources recommend opposite things, and the host follows one of
+    /// them.
     pub fn disagree(found: impl Into<String>) -> Self {
         Self::disagree_for(Subject::Host, found)
     }
 
-    /// The subject has no problem.
+    /// Creates a pass for this subject.
     pub fn pass_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Pass, subject, found)
     }
 
-    /// The subject has a cost, or may have one.
+    /// Creates a warning for this subject: something costs latency, or may do so.
     pub fn warn_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Warn, subject, found)
     }
 
-    /// The subject has a high cost, or does not do what was intended.
+    /// Creates a failure for this subject: something costs much latency, or does not do what was intended.
     pub fn fail_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, subject, found)
     }
 
-    /// Good sources recommend opposite things, and the subject follows one of them.
+    /// Creates a choice for this subject: good sources recommend opposite things, and the subject follows one of them.
     pub fn disagree_for(subject: impl Into<Subject>, found: impl Into<String>) -> Self {
         Self::new(Verdict::SourcesDisagree, subject, found)
     }
 
-    /// Says that the answer is unknown for this subject; it may be known for others.
+    /// Creates a judgement that says why the answer is unknown for this subject. Other subjects can have a verdict.
     pub fn unknown<T>(subject: impl Into<Subject>, fact: &Fact<T>) -> Self {
         Self::skipped(subject, Skip::of(fact))
     }
 
-    /// There is no judgement of this subject, for this reason.
+    /// Creates a judgement without a verdict on this subject, with the reason `skip`.
     pub fn skipped(subject: impl Into<Subject>, skip: Skip) -> Self {
         let verdict = match skip {
             Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
@@ -166,7 +171,7 @@ impl Judgement {
         self.see_as(fact.to_string(), fact.source())
     }
 
-    /// Adds a fact as evidence, if there is one.
+    /// Adds a fact as evidence. `None` adds nothing.
     pub fn see_if<T: fmt::Display>(self, fact: Option<&Fact<T>>) -> Self {
         match fact {
             Some(fact) => self.see(fact),
@@ -174,7 +179,8 @@ impl Judgement {
         }
     }
 
-    /// Adds a boolean fact as evidence, in words.
+    /// Adds a boolean fact as evidence: the text `yes` if it is true, `no` if it is false. If the fact has no value,
+    /// the evidence says so.
     pub fn see_whether(self, fact: &Fact<bool>, yes: &str, no: &str) -> Self {
         let value = match fact.value() {
             Some(true) => yes.to_owned(),
@@ -184,19 +190,19 @@ impl Judgement {
         self.see_as(value, fact.source())
     }
 
-    /// Adds evidence that was derived, or whose fact cannot be printed directly.
+    /// Adds evidence as text, for values that were derived or facts that cannot be printed directly.
     pub fn see_as(mut self, value: impl Into<String>, source: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { value: value.into(), source: source.to_string() });
         self
     }
 
-    /// Adds a command that shows more.
+    /// Adds a command that shows more details.
     pub fn look(mut self, command: impl Into<String>) -> Self {
         self.look.push(command.into());
         self
     }
 
-    /// Adds a command that fixes it on the running host.
+    /// Adds a command that fixes the problem on the running host.
     pub fn now(mut self, command: impl Into<String>) -> Self {
         self.now.push(command.into());
         self
@@ -220,19 +226,19 @@ impl Judgement {
         self
     }
 
-    /// Sets a root cause other than the rule's.
+    /// Sets a root cause, in place of the rule's.
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = Some(cause);
         self
     }
 
-    /// Sets a cost of the fix other than the rule's.
+    /// Sets the cost of the fix, in place of the rule's.
     pub fn costs(mut self, cost: impl Into<String>) -> Self {
         self.cost = Some(cost.into());
         self
     }
 
-    /// Adds an effect on this host besides the rule's, with its source.
+    /// Adds an effect on this host in addition to the rule's, with its source.
     pub fn also(mut self, text: &'static str, source: &'static str) -> Self {
         self.also = Some((text, source));
         self
@@ -244,7 +250,7 @@ impl Judgement {
         self
     }
 
-    /// Returns this judgement as the only one of the rule.
+    /// Wraps this judgement as the only result of a judge.
     pub fn alone(self) -> Judged {
         Ok(vec![self])
     }
@@ -293,7 +299,7 @@ impl fmt::Display for Subject {
 }
 
 impl From<u32> for Subject {
-    /// Makes a single CPU the subject.
+    /// Makes this CPU the subject.
     fn from(cpu: u32) -> Self {
         Self::Cpus(CpuSet::from([cpu]))
     }

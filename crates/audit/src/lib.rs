@@ -1,10 +1,10 @@
-//! Judges a host: facts in, findings out.
+//! Audits a host: checks the facts about the host against rules, and returns findings.
 //!
-//! **Law:** this crate opens no file and writes nothing. Unknown is neither pass nor fail.
+//! **Law:** this crate opens no file and writes nothing. An unknown fact makes a rule neither pass nor fail.
 //!
-//! [`rules::all`] is the table of rules. Each [`Rule`] has its judge, its mechanism and magnitude, its fix and the cost
-//! of the fix, its references, and next to it the cases that test it. [`Context`] is what the host is for, stated or
-//! inferred. [`audit`] runs all rules and makes a [`Report`].
+//! [`rules::all`] returns the rules. Each [`Rule`] has a judge (the function that checks the facts), an explanation of
+//! how the problem delays packets and by how much, a fix and its cost, and references. [`Context`] says what the host
+//! is for, as stated by the user or inferred. [`audit`] runs all rules and returns a [`Report`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

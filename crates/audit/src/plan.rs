@@ -1,6 +1,6 @@
 //! Combines findings into one plan: settings for `apus tune`, one kernel command line, and work for people.
 //!
-//! It only collects the remedies of the findings. The report has already made sure that no two of them contradict each
+//! A plan only collects the fixes of the findings. The report has already made sure that no two fixes contradict each
 //! other.
 
 use std::collections::BTreeMap;
@@ -21,20 +21,20 @@ pub struct Plan<'a> {
     pub kernel: KernelLine<'a>,
     /// Findings for which neither `settings` nor `kernel` contains a fix.
     pub left: Vec<&'a Finding>,
-    /// Number of findings that have a fix in [`Self::settings`] or among the words that [`Self::kernel`] adds.
+    /// Number of findings with a fix in [`Self::settings`] or in the words that [`Self::kernel`] adds.
     pub mends: usize,
 }
 
-/// A part of a plan, and the findings that require it, the worst first.
+/// One change of a plan, and the findings that require this change.
 #[derive(Clone, Debug)]
 pub struct Planned<'a, T> {
     /// The setting or kernel parameter to change.
     pub what: T,
-    /// The findings that require the operation. Never empty.
+    /// The findings that require the change, the worst first. Never empty.
     pub from: Vec<&'a Finding>,
 }
 
-/// One kernel command line for all findings.
+/// The changes of the kernel command line that fix findings.
 #[derive(Clone, Debug, Default)]
 pub struct KernelLine<'a> {
     /// The command line with which the host was booted. `None` if it is not known.
@@ -43,12 +43,12 @@ pub struct KernelLine<'a> {
     pub add: Vec<Planned<'a, Parameter>>,
     /// Words to remove. A word without a value stands for any value.
     pub remove: Vec<Planned<'a, Parameter>>,
-    /// Words that occur several times with the same value. One of each should remain.
+    /// Words that occur several times with the same value. All but one of each should be removed.
     pub once: Vec<Planned<'a, Parameter>>,
 }
 
-/// Makes a plan for the warnings and failures that no baseline accepts. Choices are left out, because the user must
-/// decide them.
+/// Makes a plan that fixes the warnings and failures, except those that a baseline accepts. Choices between disagreeing
+/// sources are left out, because the user must decide them.
 pub fn plan(report: &Report) -> Plan<'_> {
     plan_of(report, |_| true)
 }
@@ -136,7 +136,7 @@ fn disjoint(settings: Vec<Planned<'_, Setting>>) -> Vec<Planned<'_, Setting>> {
 }
 
 impl Plan<'_> {
-    /// The plan as a profile for `apus tune`. Parts that a profile cannot express become comments.
+    /// Formats the plan as a profile for `apus tune`. Parts that a profile cannot express become comments.
     pub fn toml(&self) -> String {
         let mut text = format!("summary = \"What apus audit found: {} findings\"\n", self.mends);
         let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -176,7 +176,7 @@ impl Plan<'_> {
 }
 
 impl<T> Planned<'_, T> {
-    /// The rules of the findings that require it: `cpu.epp, cpu.governor`.
+    /// The identifiers of the rules whose findings require the change: `cpu.epp, cpu.governor`.
     pub fn ids(&self) -> String {
         let mut ids: Vec<&str> = self.from.iter().map(|finding| finding.rule.id).collect();
         ids.sort_unstable();
@@ -191,8 +191,8 @@ impl KernelLine<'_> {
         self.add.is_empty() && self.remove.is_empty() && self.once.is_empty()
     }
 
-    /// The whole command line after the change. Unchanged words keep their place, replaced ones take the place of the
-    /// first word with their name, and new ones come last. `None` if the present line is not known.
+    /// Returns the whole command line after the change. Unchanged words keep their place, replaced ones take the place
+    /// of the first word with their name, and new ones come last. `None` if the present command line is not known.
     pub fn merged(&self) -> Option<CommandLine> {
         let words = |list: &[Planned<'_, Parameter>]| list.iter().map(|word| word.what.clone()).collect::<Vec<_>>();
         let merged = merged(self.now?, &words(&self.add), &words(&self.remove));

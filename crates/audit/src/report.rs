@@ -11,18 +11,19 @@ use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Ver
 /// The result of an audit.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the host was assumed to be for.
+    /// What the host is for, as the audit assumed it.
     pub context: Context,
-    /// All findings, the most important first. With a goal they are sorted by the part of the latency budget that they
-    /// take, without one by verdict.
+    /// All findings, the most important first. With a latency goal they are sorted by the delay that they add,
+    /// otherwise by verdict.
     pub findings: Vec<Finding>,
     /// The command line with which the host was booted. `None` if it is not known.
     pub line: Option<CommandLine>,
-    /// The name of the recording that was judged, as it was typed. `None` for the running host, and for given files.
+    /// The name of the audited recording, as the user typed it. `None` if the running host or single files were
+    /// audited.
     pub recording: Option<String>,
 }
 
-/// Which rules to run.
+/// Selects the rules to run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
     /// The rules and groups to run. Empty means all.
@@ -46,9 +47,9 @@ units::named! {
     pub enum Level {
         /// All verdicts.
         All = "all",
-        /// Unknown verdicts and above.
+        /// Unknown verdicts, choices, warnings and failures.
         Unknown = "unknown",
-        /// Choices on which sources disagree, and above.
+        /// Choices on which sources disagree, warnings and failures.
         Choice = "choice",
         /// Warnings and failures.
         Warn = "warn",
@@ -57,7 +58,7 @@ units::named! {
     }
 }
 
-/// Number of judgements per verdict.
+/// Number of findings by verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Tally {
@@ -67,16 +68,16 @@ pub struct Tally {
     pub unknown: u32,
     pub not_applicable: u32,
     pub sources_disagree: u32,
-    /// Findings that the baseline accepts. They are not counted elsewhere.
+    /// Number of findings that the baseline accepts. The other counts do not include them.
     pub accepted: u32,
 }
 
-/// Judges a host by all rules.
+/// Audits a host with all rules.
 pub fn audit(facts: &Facts, intent: &Intent) -> Report {
     audit_with(facts, intent, &Selection::default())
 }
 
-/// Judges a host by the rules of a selection.
+/// Audits a host with the selected rules only.
 pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Report {
     let context = Context::of(facts, intent);
     let housekeeping = rules::free(facts, &context);
@@ -115,7 +116,7 @@ impl Report {
         self.findings.iter().filter(move |finding| !finding.accepted && finding.level() >= level)
     }
 
-    /// Number of judgements per verdict, in one group or in all.
+    /// Counts the findings by verdict, in one group of rules; `None` counts all groups.
     pub fn tally(&self, group: Option<Group>) -> Tally {
         let mut tally = Tally::default();
         let of_group = |finding: &&Finding| group.is_none_or(|group| finding.group == group);
@@ -134,7 +135,8 @@ impl Report {
         tally
     }
 
-    /// Marks the findings whose keys a baseline contains. Returns those of its keys that no longer match a finding.
+    /// Marks the findings whose keys the baseline contains as accepted. Returns the keys of the baseline that match no
+    /// finding.
     pub fn accept(&mut self, baseline: &BTreeSet<String>) -> Vec<String> {
         let mut unused: BTreeSet<&String> = baseline.iter().collect();
         for finding in &mut self.findings {
@@ -147,7 +149,8 @@ impl Report {
         unused.into_iter().cloned().collect()
     }
 
-    /// The findings with a known delay, the largest delay first. This is the known part of the latency budget.
+    /// Returns the warnings and failures with a known delay, each with the delay that it adds to a packet, the largest
+    /// first. Accepted findings are left out.
     pub fn budget(&self) -> Vec<(&Finding, Nanos)> {
         let mut takes: Vec<(&Finding, Nanos)> =
             self.at_least(Level::Warn).filter_map(|finding| Some((finding, finding.effect?))).collect();
@@ -186,7 +189,7 @@ impl Finding {
 }
 
 impl Selection {
-    /// Whether the selection contains a rule.
+    /// Whether the selection includes the rule `rule` of the group `group`.
     pub fn has(&self, group: Group, rule: &Rule) -> bool {
         let named = |list: &[Selector]| list.iter().any(|selector| selector.names(group, rule));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
@@ -205,7 +208,7 @@ impl Selector {
 impl std::str::FromStr for Selector {
     type Err = String;
 
-    /// Parses the name of a rule or of a group.
+    /// Parses the identifier of a rule or the name of a group. The error text says what is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(group) = Group::ALL.into_iter().find(|group| group.name() == text) {
             return Ok(Self::Group(group));

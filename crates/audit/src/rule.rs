@@ -1,25 +1,26 @@
-//! A rule: one entry of the table.
+//! The types of which a rule consists.
 
 use host::Facts;
 use units::Nanos;
 
 use crate::{Applies, Cause, Context, Judged};
 
-/// One property of a host to check, and all that is known about it.
+/// A rule: one property of a host to check, with its explanation, fix and references.
 #[derive(Debug)]
 pub struct Rule {
-    /// A stable name of the form `group-prefix.words`: `cmd.isolcpus`.
+    /// Stable identifier: the prefix of the group, a dot, and words, such as `cmd.isolcpus`.
     pub id: &'static str,
-    /// The root cause of the rule's findings. Other rules may have the same.
+    /// The root cause of the rule's findings. Several rules can have the same root cause.
     pub cause: Cause,
-    /// What should hold, in a few words: "Application CPUs are outside the scheduler's domains".
+    /// What should be true of the host, in a few words: "Application CPUs are outside the scheduler's domains".
     pub title: &'static str,
-    /// The hosts to which the rule applies. For all others the verdict is [`crate::Verdict::NotApplicable`], and the
-    /// judge is not called.
+    /// The hosts to which the rule applies. On all other hosts the verdict is [`crate::Verdict::NotApplicable`], and
+    /// the judge is not called.
     pub applies: Applies,
-    /// Checks the facts. Returns one judgement per subject, or [`crate::Skip`] if there is nothing to judge.
+    /// The judge: checks the facts of a host. Returns one judgement per subject, or [`crate::Skip`] if there is nothing
+    /// to judge.
     pub judge: fn(&Facts, &Context) -> Judged,
-    /// The mechanism: how this makes packets late, in full sentences.
+    /// The mechanism: how the problem makes packets late, in full sentences.
     pub why: &'static str,
     /// How much delay the mechanism adds.
     pub magnitude: Magnitude,
@@ -31,8 +32,8 @@ pub struct Rule {
     pub references: &'static [&'static str],
 }
 
-/// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency. How
-/// much longer slower work takes ([`Slower`](Self::Slower)) cannot be read from any setting.
+/// The effect of a mechanism on a packet. Only waiting times ([`Late`](Self::Late)) can be added up to a latency. For
+/// slower work ([`Slower`](Self::Slower)) no time is known, because no setting shows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
     /// No document states how large the delay is, or the effect is not a delay.
@@ -54,24 +55,24 @@ impl Effect {
     }
 }
 
-/// How much of a packet's latency budget a mechanism takes.
+/// How much delay a mechanism adds to a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Magnitude {
-    /// The amount in words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
+    /// The delay in words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
     pub text: &'static str,
-    /// The effect on one packet if the judge knows nothing better: a typical value from the source.
+    /// The typical effect on one packet, from the source. It applies if the judge supplies no value for this host.
     pub effect: Effect,
     /// The source of the numbers.
     pub source: &'static str,
 }
 
 impl Magnitude {
-    /// A packet waits this long, typically.
+    /// Creates a magnitude whose effect is that a packet typically waits this long.
     pub const fn late(time: Nanos, text: &'static str, source: &'static str) -> Self {
         Self { text, effect: Effect::Late(time), source }
     }
 
-    /// The work on each packet takes longer.
+    /// Creates a magnitude whose effect is that the work on each packet takes longer.
     pub const fn slower(text: &'static str, source: &'static str) -> Self {
         Self { text, effect: Effect::Slower, source }
     }
@@ -102,9 +103,9 @@ pub struct Fix {
     /// Permanent settings: kernel parameters, files, firmware settings. `None` if [`Self::runtime`] is made persistent
     /// by `apus tune`, or if there are none.
     pub persistent: Option<&'static str>,
-    /// Whether the permanent settings take effect only at the next boot.
+    /// Whether the permanent settings of [`Self::persistent`] take effect only at the next boot.
     pub reboot: bool,
-    /// Whether a person must decide or check something, so that `apus audit --fix` must not write it.
+    /// Whether a person must decide or check something first, so that `apus audit --fix` must not write the fix.
     pub decision: bool,
     /// Whether the fix trades power, safety or a feature for latency. Such a fix is among the first things to do only
     /// if the host's purpose is known ([`Context::has_intent`]). If a cause always trades, see [`Cause::trades`].
@@ -125,42 +126,44 @@ impl Fix {
         conflicts: &[],
     };
 
-    /// A fix for the running host, and a permanent one that needs no reboot.
+    /// Creates a fix for the running host, together with permanent settings that need no reboot.
     pub const fn both(runtime: &'static str, persistent: &'static str) -> Self {
         Self { runtime: Some(runtime), persistent: Some(persistent), ..Self::NONE }
     }
 
-    /// A fix for the running host only.
+    /// Creates a fix for the running host only.
     pub const fn runtime(runtime: &'static str) -> Self {
         Self { runtime: Some(runtime), ..Self::NONE }
     }
 
-    /// A permanent fix from the next boot on: kernel parameters, firmware.
+    /// Creates a permanent fix that takes effect at the next boot: kernel parameters or firmware settings.
     pub const fn boot(persistent: &'static str) -> Self {
         Self { persistent: Some(persistent), reboot: true, ..Self::NONE }
     }
 
-    /// A permanent fix from the next boot on, and one for the running host.
+    /// Creates a fix for the running host, together with permanent settings that take effect at the next boot.
     pub const fn runtime_or_boot(runtime: &'static str, persistent: &'static str) -> Self {
         Self { runtime: Some(runtime), persistent: Some(persistent), reboot: true, ..Self::NONE }
     }
 
-    /// A permanent fix without a reboot: a configuration that takes effect at once or when a service restarts.
+    /// Creates a permanent fix that needs no reboot: a configuration that takes effect at once or when a service
+    /// restarts.
     pub const fn for_good(persistent: &'static str) -> Self {
         Self { persistent: Some(persistent), ..Self::NONE }
     }
 
-    /// A diagnosis only: the fix depends on its result.
+    /// Creates a fix that is only a diagnosis: commands whose result decides what to do.
     pub const fn look(commands: &'static str) -> Self {
         Self { look: Some(commands), ..Self::NONE }
     }
 
-    /// Marks that a person must decide: `apus audit --fix` leaves it to people.
+    /// Marks the fix as one that a person must decide, so that `apus audit --fix` does not write it.
     pub const fn decided(self) -> Self {
         Self { decision: true, ..self }
     }
 
-    /// Marks that the fix trades something for latency, so it comes first only if latency is known to matter.
+    /// Marks the fix as one that trades power, safety or a feature for latency. It is among the first things to do only
+    /// if latency is known to matter.
     pub const fn traded(self) -> Self {
         Self { trade: true, ..self }
     }
@@ -170,7 +173,7 @@ impl Fix {
         Self { conflicts, ..self }
     }
 
-    /// Adds a diagnosis to run first.
+    /// Adds diagnostic commands to run before the fix.
     pub const fn after(self, commands: &'static str) -> Self {
         Self { look: Some(commands), ..self }
     }
@@ -180,7 +183,7 @@ units::named! {
     /// The groups of the report, in order.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum Group {
-        /// The kernel's command line, and whether it agrees with itself and with the host.
+        /// The kernel command line: contradictions in it, and differences from the running host.
         CommandLine = "cmdline",
         /// The kernel's build and version.
         Kernel = "kernel",
@@ -210,7 +213,7 @@ units::named! {
         Containers = "containers",
         /// Services and monitoring tools.
         Services = "services",
-        /// Sums and products of several settings.
+        /// Calculations from several settings, such as ring size and line rate.
         Arithmetic = "arithmetic",
         /// Rules for FreeBSD hosts.
         FreeBsd = "freebsd",
@@ -220,7 +223,7 @@ units::named! {
 }
 
 impl Group {
-    /// What the group is about, for people.
+    /// Title of the group for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::CommandLine => "Kernel command line",

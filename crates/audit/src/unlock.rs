@@ -1,4 +1,4 @@
-//! Which options would let an audit judge more.
+//! Finds options that would let an audit give more verdicts.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -6,19 +6,19 @@ use host::facts::CpuSet;
 use crate::report::judge;
 use crate::{Context, Finding, How, Intent, Report, Verdict, Workload, rules};
 
-/// An option of `apus audit` that would let it judge more.
+/// An option of `apus audit` with which more rules could give a verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unlock {
-    /// `--isolated`, `--nic`, `--workload`.
+    /// The option: `--isolated`, `--nic` or `--workload`.
     pub option: &'static str,
-    /// The value to write after the option.
+    /// The value of the option, as a placeholder (`CPUS`) or a list of alternatives (`poll|interrupt`).
     pub value: String,
-    /// Number of rules that could be judged with the option, and cannot be judged without it.
+    /// Number of rules that would give a verdict only with the option.
     pub rules: usize,
 }
 
-/// The options that the user did not give and that would let rules be judged which cannot be judged now. They are found
-/// by running those rules again with a value that the host could have.
+/// Finds the options that the user did not give and with which more rules could give a verdict. For this, rules without
+/// a verdict run again with a value that the host could have.
 pub fn unlocks(facts: &Facts, intent: &Intent, report: &Report) -> Vec<Unlock> {
     let now = |id: &str| -> Vec<&Finding> { report.findings.iter().filter(|finding| finding.rule.id == id).collect() };
     let count = |trial: &Intent| {

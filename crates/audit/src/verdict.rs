@@ -3,18 +3,18 @@
 use std::fmt;
 
 units::named! {
-    /// A verdict. Unknown is neither good nor bad.
+    /// The result of a rule for one subject (a host, a CPU, an interface). Unknown is neither good nor bad.
     #[derive(Clone, PartialEq, Eq, Hash, Debug)]
     pub enum Verdict {
         /// The subject has no problem.
         Pass = "pass",
-        /// The subject has a cost, or may have one.
+        /// The subject costs latency, or may do so.
         Warn = "warn",
-        /// The subject has a high cost, or does not do what was intended.
+        /// The subject costs much latency, or does not do what was intended.
         Fail = "fail",
-        /// The answer cannot be known; the text says why.
+        /// The rule cannot be checked, because a fact is not known; the text says why.
         Unknown(Box<str>) = "unknown",
-        /// The question does not apply here; the text says why.
+        /// The rule does not apply to this subject; the text says why.
         NotApplicable(Box<str>) = "not-applicable",
         /// Good sources recommend opposite things. The user must choose; the text names both sides.
         SourcesDisagree = "sources-disagree",
@@ -33,7 +33,8 @@ impl Verdict {
         }
     }
 
-    /// Why nothing was judged. `None` if something was.
+    /// The reason why there is no verdict: the text of [`Self::Unknown`] or [`Self::NotApplicable`]. `None` for all
+    /// others.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Unknown(reason) | Self::NotApplicable(reason) => Some(reason),

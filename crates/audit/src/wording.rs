@@ -1,6 +1,6 @@
 //! Sentences that contain a number, with the right verb: one CPU is, two are.
 
-/// A duration with a space before its unit: `210 us`.
+/// Formats a duration with a space before the unit, such as `210 us`.
 pub fn spaced(time: units::Nanos) -> String {
     let text = time.to_string();
     match text.find(|c: char| c.is_ascii_alphabetic()) {

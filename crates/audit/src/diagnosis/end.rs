@@ -91,7 +91,7 @@ pub struct End {
     pub unknown: Vec<String>,
 }
 
-/// A counter of dropped packets that increased.
+/// A counter of dropped packets whose count is above 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drops {
     /// Name of the counter, such as `rx_missed_errors`.

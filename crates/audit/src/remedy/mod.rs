@@ -1,9 +1,9 @@
-//! The fixes of findings as data. The text that people read and the profile of `apus audit --fix` are both written from
-//! it.
+//! The fixes of findings as data. Both the text for people and the profile that `apus audit --fix` writes are generated
+//! from this data.
 //!
-//! Rules write their fixes as commands and kernel parameters with `{placeholders}`. [`fill`] puts this host's values
-//! into these. [`Step`] says what a line is: settings that `apus tune` makes and rolls back, words of the kernel's
-//! command line, or something for people. The commands that are shown are generated from this data.
+//! Rules write their fixes as commands and kernel parameters with `{placeholders}`. The private module `fill` replaces
+//! the placeholders by this host's values. A [`Step`] is one line of a fix: settings that `apus tune` makes and rolls
+//! back, words of the kernel command line, or an instruction for people.
 
 mod agree;
 mod fill;
@@ -32,54 +32,55 @@ pub use risk::Risk;
 pub use setting::{Bound, OfCpus, OfInterrupts, OfMemory, OfNetwork, OfWorkqueues, Place, Setting, commands};
 pub(crate) use setting::{quoted, words};
 
-/// What mends a finding.
+/// The fix of a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Remedy {
-    /// Commands that tell more before anything is changed. They mend nothing, and `apus audit --fix` leaves them out.
+    /// Commands that show more details. They change nothing, and `apus audit --fix` leaves them out.
     pub look: Vec<String>,
-    /// For the running host.
+    /// Steps that fix the running host, until the next boot.
     pub runtime: Vec<Step>,
-    /// For good.
+    /// Steps that fix the problem permanently.
     pub persistent: Vec<Step>,
-    /// Do the persistent ones act from the next boot only?
+    /// Whether the steps in `persistent` take effect only at the next boot.
     pub reboot: bool,
 }
 
-/// One line of a remedy.
+/// One line of a fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// What is to be done.
+    /// What the step does.
     pub action: Action,
-    /// What else is to be said of it; empty for most.
+    /// A remark on the step, shown as a comment behind the line. Usually empty.
     pub note: String,
     /// What the step puts at risk.
     pub risks: BTreeSet<Risk>,
 }
 
 units::named! {
-    /// What is to be done, and who can do it.
+    /// What a step does, and who or what can do it.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Action {
-        /// `apus tune` makes these settings, and rolls them back. At least one.
+        /// Settings that `apus tune` can make and roll back. Never empty.
         Set(Vec<Setting>) = "set",
-        /// The kernel's command line changes.
+        /// A change of the kernel command line.
         Arguments {
             /// Words to add. They replace words with the same name.
             add: Vec<Parameter>,
-            /// Words to remove: with this value, or with any if there is none.
+            /// Words to remove. A word without a value stands for any value.
             remove: Vec<Parameter>,
         } = "arguments",
-        /// Somebody runs this command: `apus tune` could not roll it back, or it needs a decision.
+        /// A command that a person must run, because `apus tune` could not roll it back or because it needs a decision.
         Run(String) = "run",
-        /// Somebody does this, which is no command: firmware settings, another slot, a configuration file.
+        /// An instruction for a person that is not a command, such as to change firmware settings, the slot of a card,
+        /// or a configuration file.
         Advise(String) = "advise",
-        /// A value is not known; the text says which option of `apus audit` makes it known.
+        /// No fix yet, because a value is not known. The text says which option of `apus audit` supplies the value.
         Rerun(&'static str) = "rerun",
     }
 }
 
 impl Remedy {
-    /// The remedy of a judgement: its own lines, or else the rule's.
+    /// The fix of a judgement: the judgement's own lines, or else those of the rule.
     pub(crate) fn new(rule: &Rule, judgement: &Judgement, values: &Values<'_>) -> Self {
         let fix = &rule.fix;
         // apus tune knows Linux alone.
@@ -119,7 +120,7 @@ impl Remedy {
         }
     }
 
-    /// All steps: those for the running host first.
+    /// All steps: first those for the running host, then the permanent ones.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.runtime.iter().chain(&self.persistent)
     }
@@ -129,7 +130,7 @@ impl Remedy {
         self.steps().flat_map(|step| step.risks.iter().copied()).collect()
     }
 
-    /// The settings that `apus tune` makes.
+    /// The settings among the steps, which `apus tune` can make.
     pub fn settings(&self) -> impl Iterator<Item = &Setting> {
         self.runtime.iter().flat_map(|step| match &step.action {
             Action::Set(settings) => settings.as_slice(),
@@ -137,7 +138,7 @@ impl Remedy {
         })
     }
 
-    /// The words that the remedy adds to the kernel command line.
+    /// The words that the fix adds to the kernel command line.
     pub fn adds(&self) -> impl Iterator<Item = &Parameter> {
         self.persistent.iter().flat_map(|step| match &step.action {
             Action::Arguments { add, .. } => add.as_slice(),
@@ -145,7 +146,7 @@ impl Remedy {
         })
     }
 
-    /// The words that the remedy removes from the kernel command line.
+    /// The words that the fix removes from the kernel command line.
     pub fn removes(&self) -> impl Iterator<Item = &Parameter> {
         self.persistent.iter().flat_map(|step| match &step.action {
             Action::Arguments { remove, .. } => remove.as_slice(),
@@ -155,7 +156,8 @@ impl Remedy {
 }
 
 impl Step {
-    /// What a line means; `Err` names the option that makes its values known. `decision`: people decide about it.
+    /// Parses a line of a fix. `Err` names the option that supplies missing values. `decision` is true if a person must
+    /// decide about the step.
     fn new(line: Result<String, &'static str>, reboot: bool, decision: bool) -> Self {
         let line = match line {
             Ok(line) => line,
@@ -183,7 +185,7 @@ impl Step {
 }
 
 impl Step {
-    /// Whether there is nothing to do on this host.
+    /// Whether the step does nothing on this host.
     pub fn is_nothing(&self) -> bool {
         matches!(&self.action, Action::Advise(text) if text.starts_with("nothing"))
     }
@@ -193,14 +195,14 @@ impl Step {
         Self { action: Action::Advise(text.into()), note: String::new(), risks: BTreeSet::new() }
     }
 
-    /// Leaves it to people, though `apus tune` could do it.
+    /// Leaves the step to people, although `apus tune` could do it.
     fn leave(&mut self) {
         self.action = Action::Run(Self { note: String::new(), ..self.clone() }.to_string());
     }
 }
 
 impl fmt::Display for Step {
-    /// The command, or the advice, with what is to be said of it as its comment.
+    /// Formats the command or the instruction, followed by the note as a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = |list: &[Parameter]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         match &self.action {
@@ -274,7 +276,7 @@ const COMMANDS: &[&str] = &[
     "x86_energy_perf_policy",
 ];
 
-/// Is it a line that a shell takes?
+/// Whether a shell can run the line.
 pub(crate) fn is_command(line: &str) -> bool {
     let first = line.split_whitespace().next().unwrap_or_default();
     let line = line.split(" # ").next().unwrap_or_default();

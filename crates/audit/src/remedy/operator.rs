@@ -5,12 +5,12 @@ use host::facts::CommandLine;
 
 use super::{Action, Risk, Step};
 
-/// The program that writes the kernel command line of a cluster's node.
+/// The cluster operator that manages the kernel command line of a node. Manual changes of the line do not last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operator {
-    /// The node tuning operator of OpenShift, from a PerformanceProfile.
+    /// The node tuning operator of OpenShift, which derives the line from a PerformanceProfile.
     PerformanceProfile,
-    /// The machine config operator of OpenShift.
+    /// The machine config operator of OpenShift, which takes the line from MachineConfig objects.
     MachineConfig,
 }
 
@@ -30,8 +30,9 @@ const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableI
      their drivers off spec.cpu.isolated; for single pods, the annotation irq-load-balancing.crio.io: disable does so";
 
 impl Operator {
-    /// The operator of a host with this command line. Red Hat CoreOS is recognized by the word `ostree=`; a
-    /// PerformanceProfile by the CPU mask that the operator's tuned profile adds.
+    /// Recognizes the operator of a host by the kernel command line. `None` if no operator is recognized. Red Hat
+    /// CoreOS is recognized by the word `ostree=`; a PerformanceProfile by the CPU mask that the operator's tuned
+    /// profile adds.
     pub fn of(line: &CommandLine) -> Option<Self> {
         let is_node = line.value("ostree").is_some_and(|path| path.contains("/rhcos/"));
         is_node.then(|| match line.has("tuned.non_isolcpus") {

@@ -18,7 +18,7 @@ units::named! {
 }
 
 impl Risk {
-    /// The risk in words, for the report: "needs a reboot".
+    /// The risk in words, as the report shows it, such as "needs a reboot".
     pub const fn text(self) -> &'static str {
         match self {
             Self::Reboot => "needs a reboot",

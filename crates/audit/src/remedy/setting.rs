@@ -12,28 +12,29 @@ pub struct Setting {
     pub value: String,
 }
 
-/// A setting of the host. Two values for the same setting contradict each other.
+/// Identifies a setting of the host. Two different values for the same `Place` contradict each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Place {
     /// A sysctl by its dotted name.
     Sysctl(String),
     /// A file below /sys.
     File(String),
-    /// A setting of these CPUs.
+    /// A power setting of these CPUs.
     Cpus(CpuSet, OfCpus),
-    /// A bound of the uncore frequency.
+    /// A limit of the uncore frequency.
     Uncore(Bound),
-    /// Memory management.
+    /// A setting of memory management.
     Memory(OfMemory),
-    /// The CPUs of interrupts.
+    /// The CPUs that may handle interrupts.
     Interrupts(OfInterrupts),
-    /// CPUs on which kernel work that is bound to no CPU may run.
+    /// The CPUs on which unbound kernel workqueues may run.
     Workqueues(OfWorkqueues),
-    /// A field of an interface, named as in ethtool.
+    /// A setting of a network interface: the name of the interface, the group, and the field as ethtool(8) names it.
     Network(String, OfNetwork, String),
 }
 
-/// Settings of a CPU, in the order in which they must be made: for example, the governor resets the preference.
+/// Power settings of a CPU. The order of the variants is the order in which they must be made: for example, setting the
+/// governor resets the preference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfCpus {
@@ -42,12 +43,12 @@ pub enum OfCpus {
     MaxFrequency,
     /// The energy-performance preference.
     Preference,
-    /// The allowed exit latency (PM QoS).
+    /// The maximum exit latency of idle states (PM QoS, `pm_qos_resume_latency_us`).
     ResumeLatency,
 }
 
-/// A bound of a range. The variants are in the order in which the bounds must be raised: the kernel refuses a floor
-/// above the ceiling.
+/// A limit of a range. The order of the variants is the order in which the limits must be raised, because the kernel
+/// rejects a minimum above the maximum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Bound {
@@ -67,11 +68,11 @@ pub enum OfMemory {
 /// Settings of interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OfInterrupts {
-    /// The CPUs of interrupts that are set up later.
+    /// The CPUs for interrupts that drivers request later (`default_smp_affinity`).
     Default,
-    /// The CPUs of all interrupts that can be moved.
+    /// The CPUs for all present interrupts that can be moved.
     All,
-    /// The CPUs that irqbalance does not use.
+    /// The CPUs to which irqbalance must not move interrupts.
     Banned,
 }
 
@@ -83,7 +84,7 @@ pub enum OfWorkqueues {
     Writeback,
 }
 
-/// Groups of fields of an interface.
+/// Groups of settings of a network interface, as ethtool(8) divides them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum OfNetwork {
@@ -247,7 +248,7 @@ impl Setting {
     }
 }
 
-/// The command, or commands, that make settings by hand.
+/// Returns the shell commands that make these settings by hand.
 pub fn commands(settings: &[Setting]) -> Vec<String> {
     let mut commands: Vec<(Option<String>, String)> = Vec::new();
     for setting in settings {

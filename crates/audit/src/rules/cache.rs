@@ -6,7 +6,7 @@ use host::facts::{CpuSet, KernelVersion, ResctrlGroup, Vendor};
 use crate::rules::common::see_parameter;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[ALLOCATION];
 
 const KERNEL: &str = "Linux Documentation/filesystems/resctrl.rst";

@@ -16,7 +16,7 @@ use crate::{
     Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[SETTINGS, POWER];
 
 const VDU: &str = "OpenShift vDU reference configuration";

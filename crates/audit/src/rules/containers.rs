@@ -13,7 +13,7 @@ const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Polic
 const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
 const CRIO: &str = "CRI-O documentation, high performance hooks";
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 
 /// Rules on the configuration of the kubelet.

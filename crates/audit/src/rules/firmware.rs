@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::messages;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[INTERRUPTS, STATE];
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";

@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[POWER, MODERATION, QUEUES];
 
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";

@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::listed;
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
 
 const OTHER: Fix = Fix::boot("boot a kernel that is built with this option");

@@ -1,4 +1,4 @@
-//! The table of rules. Each file has a group's rules, together with the cases that test them.
+//! The rules of the audit. Each module contains the rules of one group, together with their test cases.
 
 pub mod arithmetic;
 pub mod cache;
@@ -48,17 +48,17 @@ const TABLES: [(Group, &[&[Rule]]); 18] = [
     (Group::Choices, choices::RULES),
 ];
 
-/// All rules, in the report's order.
+/// All rules, in the order in which the report lists them.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     by_group().map(|(_, rule)| rule)
 }
 
-/// All rules with their groups, in the report's order.
+/// All rules with their groups, in the order in which the report lists them.
 pub fn by_group() -> impl Iterator<Item = (Group, &'static Rule)> {
     TABLES.into_iter().flat_map(|(group, tables)| tables.iter().copied().flatten().map(move |rule| (group, rule)))
 }
 
-/// One rule by its name.
+/// Finds a rule by its identifier, such as `cmd.isolcpus`. `None` if there is no such rule.
 pub fn find(id: &str) -> Option<&'static Rule> {
     all().find(|rule| rule.id == id)
 }

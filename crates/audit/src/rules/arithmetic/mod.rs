@@ -11,7 +11,7 @@ mod terms;
 
 use crate::Rule;
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[rings::RULES, budget::RULES, capacity::RULES];
 
 #[cfg(test)]

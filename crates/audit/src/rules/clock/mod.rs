@@ -6,7 +6,7 @@ use host::Facts;
 
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, known};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 
 /// Rules on the clock source.

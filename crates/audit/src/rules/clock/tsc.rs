@@ -15,7 +15,7 @@ const READING: Magnitude = Magnitude::slower(
     "general knowledge; the order of magnitude follows from an uncached device read",
 );
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "clk.tsc-flags",

@@ -9,7 +9,7 @@ use crate::rules::{can_spare, free};
 use crate::wording::singular;
 use crate::{Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.sets-agree",

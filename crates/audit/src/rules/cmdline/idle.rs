@@ -13,7 +13,7 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and l
 /// The source of the exit latencies, including those of the idle states of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.idle-poll",

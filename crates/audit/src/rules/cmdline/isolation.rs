@@ -10,7 +10,7 @@ use crate::rules::common::{
 };
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.isolcpus",

@@ -21,7 +21,7 @@ const UNKNOWN: Magnitude = Magnitude {
     ..SILENT
 };
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.unknown-value",

@@ -11,7 +11,7 @@ mod watchdogs;
 use super::memory::paging;
 use crate::Rule;
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[
     isolation::RULES,
     agreement::RULES,

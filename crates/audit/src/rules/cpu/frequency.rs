@@ -17,7 +17,7 @@ pub(crate) const STOP: Nanos = Nanos::from_micros(12);
 /// The source of this number.
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.governor",

@@ -18,7 +18,7 @@ const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",

@@ -29,7 +29,7 @@ fn cost(context: &Context, cpus: &CpuSet) -> String {
     }
 }
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "idle.states",

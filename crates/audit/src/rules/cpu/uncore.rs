@@ -17,7 +17,7 @@ const RAMP: Magnitude = Magnitude::slower(
     "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the figure is general knowledge",
 );
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "unc.sysfs-range",

@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, HitKind, Judged, Judgement, Rule, Skip
 
 const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.irqbalance-running",

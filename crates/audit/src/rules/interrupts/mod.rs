@@ -14,7 +14,7 @@ use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY, enumerated, is_oper
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Verdict, known};
 use crate::{Hit, HitKind, hits};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[WHERE, WHAT, rates::RULES, balance::RULES, queues::RULES];
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";

@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, How, Judged, Judgement, Magnitude, Rul
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.numa",

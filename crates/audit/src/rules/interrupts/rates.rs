@@ -8,7 +8,7 @@ use super::{GUIDE, ISOLATION, KTHREADS};
 use crate::rules::common::{full_ticks, messages, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.rate-iso",

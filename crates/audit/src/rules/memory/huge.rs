@@ -12,7 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const TRANSPARENT: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
 const RESERVED: Applies = Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]);
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.hugepages-node",

@@ -8,7 +8,7 @@ use crate::Rule;
 
 pub(in crate::rules) use huge::{Proposal, bytes};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[hardware::RULES, huge::RULES, paging::RULES];
 
 #[cfg(test)]

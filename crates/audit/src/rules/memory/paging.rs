@@ -12,7 +12,7 @@ const FAULT: Magnitude = Magnitude::late(
     "general knowledge of disks' latency",
 );
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.numa-balancing",

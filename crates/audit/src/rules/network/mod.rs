@@ -6,7 +6,7 @@ mod stack;
 
 use crate::Rule;
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[napi::RULES, stack::RULES, sockets::RULES];
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ const PAUSE: Magnitude = Magnitude::late(
     "IEEE 802.3, Annex 31B",
 );
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.pause",

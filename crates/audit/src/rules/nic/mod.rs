@@ -8,7 +8,7 @@ mod wire;
 
 use crate::Rule;
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[moderation::RULES, queues::RULES, offloads::RULES, flow::RULES, wire::RULES];
 
 #[cfg(test)]

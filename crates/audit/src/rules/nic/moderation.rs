@@ -12,7 +12,7 @@ const GUIDE: &str = "Intel Ethernet 700 Series Linux performance tuning guide (3
 const DIM: &str = "Linux Documentation/networking/net_dim.rst";
 const ETHTOOL: &str = "ethtool(8), -C";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.adaptive",

@@ -11,7 +11,7 @@ const SEGMENTATION: &str = "Linux Documentation/networking/segmentation-offloads
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 const ETHTOOL: &str = "ethtool(8), -K";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.lro",

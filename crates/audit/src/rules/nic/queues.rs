@@ -18,7 +18,7 @@ const IPI: Magnitude = Magnitude::late(
     "Linux Documentation/networking/scaling.rst names the interrupt; the figure is general knowledge",
 );
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.queues",

@@ -6,7 +6,7 @@ use crate::rules::interfaces::{by_link, frame_time, gigabits};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Verdict, known};
 use units::Nanos;
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.mtu",

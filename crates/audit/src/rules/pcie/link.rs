@@ -12,7 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
 const SPEC: &str = "PCI Express Base Specification 5.0";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.link",

@@ -7,7 +7,7 @@ mod power;
 
 use crate::Rule;
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[link::RULES, power::RULES, card::RULES, port::RULES];
 
 #[cfg(test)]

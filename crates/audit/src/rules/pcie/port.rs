@@ -6,7 +6,7 @@ use units::{BitRate, Nanos};
 use crate::rules::interfaces::{by_link, gigabits, offered};
 use crate::{Applies, Cause, Context, Fix, Judged, Judgement, Magnitude, Rule, Skip, known};
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.carrier",

@@ -15,7 +15,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 /// Number of threads that are named.
 const NAMED: usize = 5;
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.threads-on-iso",

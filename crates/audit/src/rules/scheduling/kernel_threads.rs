@@ -14,7 +14,7 @@ const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
 /// Number of threads that are named.
 const NAMED: usize = 5;
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "kthr.unbound-on-iso",

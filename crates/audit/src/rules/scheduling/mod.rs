@@ -14,7 +14,7 @@ use crate::{Context, Rule};
 
 pub(super) use groups::{is_of_kubernetes, judge_quotas};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] =
     &[workqueues::RULES, kernel_threads::RULES, application::RULES, groups::RULES, scheduler::RULES, tracing::RULES];
 

@@ -12,7 +12,7 @@ const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
 /// loading one module interrupts all CPUs some ten times.
 const MANY_A_SECOND: u64 = 10;
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "trace.active",

@@ -13,7 +13,7 @@ pub(in crate::rules) const MIGRATION: &str = "The guest can no longer migrate to
 
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.steal",

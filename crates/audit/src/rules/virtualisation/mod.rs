@@ -8,7 +8,7 @@ use crate::Rule;
 
 pub(super) use guest::{INVTSC, MIGRATION};
 
-/// The rule tables of this group, in the order of the report.
+/// The rules of this group as tables, in the order in which the report lists them.
 pub const RULES: &[&[Rule]] = &[threads::RULES, module::RULES, guest::RULES];
 
 #[cfg(test)]

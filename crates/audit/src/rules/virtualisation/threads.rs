@@ -14,7 +14,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 
-/// The rules of this file, in the order of the report.
+/// The rules of this module, in the order in which the report lists them.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.vcpu-pin",
