@@ -7,8 +7,8 @@ use units::Nanos;
 use super::{CountRow, CountTable, Counters, CpuTimes, Fact, IdleCounts, Softnet, TaskCounts, Throttles};
 
 impl Counters {
-    /// What was counted since an earlier reading. A value is left out if only one reading contains it, or if it went
-    /// backwards (a reset, or a CPU that was removed and came back).
+    /// The increase of each counter since an earlier reading. A counter is left out if only one reading contains it, or
+    /// if its value decreased (a reset, or a CPU that was removed and added again).
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             interrupts: both(&self.interrupts, &earlier.interrupts, |a, b| a.since(b)),
@@ -29,8 +29,8 @@ impl Counters {
 }
 
 impl CountTable {
-    /// The difference per row and CPU. CPUs that are in only one table are left out, and so are rows whose label occurs
-    /// twice, as in a damaged recording.
+    /// The difference per row and CPU. CPUs that only one table contains are left out. Rows with a label that occurs
+    /// twice, as in a damaged recording, are left out too.
     pub fn since(&self, earlier: &Self) -> Self {
         let columns: Vec<(usize, usize)> = self
             .cpus
@@ -67,7 +67,7 @@ impl CountTable {
     }
 }
 
-/// A value that can be subtracted from a later one. There is no difference if the value went backwards.
+/// A value that can be subtracted from a later one. There is no difference if the value decreased.
 trait Change: Sized {
     fn change(&self, earlier: &Self) -> Option<Self>;
 }
@@ -116,7 +116,7 @@ by_field!(Throttles: core, package);
 by_field!(TaskCounts: user, system, major_faults, minor_faults, voluntary_switches, involuntary_switches);
 
 impl Change for CpuTimes {
-    /// Idle time and I/O wait time sometimes go back a little (proc_stat(5)). Then the difference is 0.
+    /// Idle time and I/O wait time sometimes decrease a little (proc_stat(5)). Then the difference is 0.
     fn change(&self, earlier: &Self) -> Option<Self> {
         Some(Self {
             user: self.user.change(&earlier.user)?,

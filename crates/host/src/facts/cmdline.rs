@@ -6,7 +6,8 @@ use super::{CpuSet, CpuSetError};
 
 /// A kernel command line as a sequence of words (Documentation/admin-guide/kernel-parameters.rst).
 ///
-/// In names, the kernel treats dashes and underscores as equal. So do [`Self::last`], [`Self::all`] and [`Self::has`].
+/// In names, the kernel treats dashes and underscores as equal. The same holds for [`Self::last`], [`Self::all`] and
+/// [`Self::has`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CommandLine {
     /// The text as it was read, without the final newline.
@@ -20,7 +21,7 @@ pub struct CommandLine {
 pub struct Parameter {
     /// The name as written, without quotes.
     pub name: String,
-    /// The text behind the first `=`, without quotes. `None` if there is no `=`.
+    /// The text after the first `=`, without quotes. `None` if there is no `=`.
     pub value: Option<String>,
 }
 
@@ -33,7 +34,8 @@ impl CommandLine {
         Self { raw, parameters }
     }
 
-    /// The last parameter with this name, which is the effective one for most parameters. `None` if there is none.
+    /// The last parameter with this name. For most parameters, the kernel uses the last one. `None` if no parameter has
+    /// this name.
     pub fn last(&self, name: &str) -> Option<&Parameter> {
         self.all(name).next_back()
     }
@@ -73,12 +75,13 @@ impl Parameter {
         self.value.iter().flat_map(|value| value.split(','))
     }
 
-    /// The words in front of a CPU list: `managed_irq` and `domain` in `isolcpus=managed_irq,domain,2-7`.
+    /// The words before a CPU list: `managed_irq` and `domain` in `isolcpus=managed_irq,domain,2-7`.
     pub fn flags(&self) -> impl Iterator<Item = &str> {
         self.parts().take_while(|part| is_flag(part))
     }
 
-    /// The CPU list behind the flags. `all` stands for `present`, and `N` for its last CPU.
+    /// The CPU list after the flags. In the list, `all` means all CPUs of `present`, and `N` means the last CPU of
+    /// `present`.
     pub fn cpu_set(&self, present: &CpuSet) -> Result<CpuSet, CpuSetError> {
         let list: Vec<&str> = self.parts().skip_while(|part| is_flag(part)).collect();
         CpuSet::parse_list_within(&list.join(","), present)

@@ -25,16 +25,17 @@ pub struct Counters {
     pub idle: BTreeMap<(u32, u32), IdleCounts>,
     /// Thermal throttling events by CPU, from `thermal_throttle`.
     pub throttles: BTreeMap<u32, Throttles>,
-    /// System management interrupts by CPU (MSR 0x34).
+    /// Number of system management interrupts since boot, by CPU (MSR 0x34).
     pub smis: Fact<BTreeMap<u32, u64>>,
-    /// Statistics by interface: those in `/sys/class/net/X/statistics`, and the driver's own (`ethtool -S`) with the
-    /// prefix `ethtool.`.
+    /// Statistics by interface name: those in `/sys/class/net/X/statistics`, and those of the driver (`ethtool -S`)
+    /// with the prefix `ethtool.`.
     pub links: BTreeMap<String, BTreeMap<String, u64>>,
-    /// What each thread did, by thread number.
+    /// CPU time, page faults and context switches of each thread, by thread ID.
     pub tasks: BTreeMap<u32, TaskCounts>,
     /// Memory events (`/proc/vmstat`).
     pub vmstat: Fact<BTreeMap<String, u64>>,
-    /// Corrected memory errors of all controllers (`/sys/devices/system/edac/mc/mc*/ce_count`).
+    /// Number of corrected memory errors, summed over all memory controllers
+    /// (`/sys/devices/system/edac/mc/mc*/ce_count`).
     pub corrected_errors: Fact<u64>,
 }
 
@@ -43,7 +44,7 @@ pub struct Counters {
 pub struct Interval {
     /// The time between the two readings.
     pub length: Nanos,
-    /// The differences. Rows that only one reading contains, or that went backwards, are left out.
+    /// The differences. A counter is left out if only one reading contains it, or if its value decreased.
     pub change: Counters,
 }
 
@@ -63,7 +64,7 @@ pub struct CountRow {
     pub label: Box<str>,
     /// The rest of the line: chip, hardware number and users of an interrupt, or an explanation of the label.
     pub description: Box<str>,
-    /// One number per column. Rows with only a total (`ERR`, `MIS`) have one number and no CPU.
+    /// One number per CPU column. Rows with only a total (`ERR`, `MIS`) have one number that belongs to no CPU.
     pub counts: Box<[u64]>,
 }
 
@@ -119,7 +120,7 @@ pub struct CpuTimes {
     pub guest_nice: Nanos,
 }
 
-/// What a CPU spent on softirqs since boot.
+/// Softirqs of one CPU since boot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Softirqs {
     /// Time in softirqs of all kinds, from `/proc/stat`, at the resolution of USER_HZ. Without
@@ -137,9 +138,10 @@ pub struct Softnet {
     pub processed: u64,
     /// Number of packets dropped because the backlog was full.
     pub dropped: u64,
-    /// Number of times that the budget or the time ran out while work was left.
+    /// Number of times that NET_RX stopped with packets left because its budget or its time had run out
+    /// (`time_squeeze`).
     pub squeezed: u64,
-    /// Number of interrupts from other CPUs for receive packet steering.
+    /// Number of inter-processor interrupts that the CPU received for receive packet steering.
     pub received_rps: u64,
 }
 
@@ -151,36 +153,36 @@ pub struct IdleCounts {
     /// Time for which the kernel requested the state, in microseconds. The hardware may have stayed in it for a shorter
     /// time.
     pub time_us: u64,
-    /// Number of times that a shallower state would have been better.
+    /// Number of times that the CPU woke so early that a shallower state would have been better.
     pub above: u64,
-    /// Number of times that a deeper state would have been better.
+    /// Number of times that the CPU slept so long that a deeper state would have been better.
     pub below: u64,
-    /// Number of times that the hardware refused the state.
+    /// Number of times that the CPU could not enter the state.
     pub rejected: u64,
 }
 
 /// Thermal throttling of one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Throttles {
-    /// Events that throttled the core: `core_throttle_count`.
+    /// Number of times that the core was throttled (`core_throttle_count`).
     pub core: u64,
-    /// Events that throttled the package: `package_throttle_count`.
+    /// Number of times that the package was throttled (`package_throttle_count`).
     pub package: u64,
 }
 
-/// What a thread did.
+/// CPU time, page faults and context switches of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TaskCounts {
     /// Time in user mode.
     pub user: Nanos,
     /// Time in the kernel.
     pub system: Nanos,
-    /// Page faults that needed a read from disk.
+    /// Number of page faults that needed a read from disk.
     pub major_faults: u64,
-    /// Page faults that needed no read from disk.
+    /// Number of page faults that needed no read from disk.
     pub minor_faults: u64,
-    /// Context switches because the thread waited. `None` if not recorded.
+    /// Number of context switches because the thread waited. `None` if not recorded.
     pub voluntary_switches: Option<u64>,
-    /// Context switches because another thread took the CPU. `None` if not recorded.
+    /// Number of context switches because another thread took the CPU. `None` if not recorded.
     pub involuntary_switches: Option<u64>,
 }

@@ -6,7 +6,7 @@ use units::{Hertz, Nanos};
 
 use super::{CpuSet, Fact};
 
-/// The CPUs of a host, and what holds for all of them.
+/// The CPUs of a host, and the facts that are the same for all of them.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cpus {
     /// CPUs that are present (`/sys/devices/system/cpu/present`).
@@ -15,8 +15,8 @@ pub struct Cpus {
     pub online: Fact<CpuSet>,
     /// CPUs that may be added later (`possible`).
     pub possible: Fact<CpuSet>,
-    /// CPUs outside the scheduler's domains: since boot by `isolcpus=domain`, and from 6.9 on also those of isolated
-    /// cpuset partitions (`isolated`).
+    /// CPUs outside the scheduler's domains (`isolated`): those of `isolcpus=domain` and, from Linux 6.9 on, also those
+    /// of isolated cpuset partitions.
     pub isolated: Fact<CpuSet>,
     /// CPUs that may stop their tick (`nohz_full`). Empty if the kernel shows `(null)`.
     pub nohz_full: Fact<CpuSet>,
@@ -24,7 +24,7 @@ pub struct Cpus {
     pub smt_active: Fact<bool>,
     /// The SMT switch: `on`, `off`, `forceoff`, `notsupported` or `notimplemented` (`smt/control`).
     pub smt_control: Fact<String>,
-    /// The maker, from `vendor_id` of /proc/cpuinfo (`CPU implementer` on Arm).
+    /// The manufacturer, from `vendor_id` of /proc/cpuinfo (`CPU implementer` on Arm).
     pub vendor: Fact<Vendor>,
     /// CPU family (decimal, as in /proc/cpuinfo).
     pub family: Fact<u32>,
@@ -34,7 +34,7 @@ pub struct Cpus {
     pub stepping: Fact<u32>,
     /// The model name, such as `Intel(R) Xeon(R) Gold 6338N CPU @ 2.20GHz`.
     pub model_name: Fact<String>,
-    /// The server generation, if family and model are known ones.
+    /// The server generation. Missing if Apus does not know the family and model.
     pub generation: Fact<Generation>,
     /// Feature flags that all CPUs have (`flags` of /proc/cpuinfo).
     pub flags: Fact<BTreeSet<String>>,
@@ -75,7 +75,7 @@ pub enum Vendor {
     Hygon,
     /// Any Arm implementer.
     Arm,
-    /// Any other maker.
+    /// Any other manufacturer.
     Other,
 }
 
@@ -127,9 +127,9 @@ pub struct Cpu {
     pub idle_states: Fact<Vec<IdleState>>,
     /// The CPU's frequency scaling.
     pub frequency: Frequency,
-    /// The longest wake-up time that a process requested for this CPU (`power/pm_qos_resume_latency_us`).
+    /// The longest wake-up time allowed for this CPU (`power/pm_qos_resume_latency_us`).
     pub resume_latency: Fact<ResumeLatency>,
-    /// Energy-performance bias, 0 (performance) to 15 (`power/energy_perf_bias`, MSR 0x1B0).
+    /// Energy-performance bias, from 0 (performance) to 15 (power saving) (`power/energy_perf_bias`, MSR 0x1B0).
     pub energy_perf_bias: Fact<u8>,
     /// The CPU's settings for machine checks.
     pub machine_check: MachineCheck,
@@ -140,7 +140,8 @@ pub struct Cpu {
 pub struct MachineCheck {
     /// Whether corrected errors are ignored (`ignore_ce`).
     pub ignore_ce: Fact<bool>,
-    /// Time between two polls of the banks, in seconds. 0 means never (`check_interval`).
+    /// Time between two polls of the machine-check banks, in seconds (`check_interval`). 0 means that they are never
+    /// polled.
     pub check_interval_s: Fact<u64>,
 }
 
@@ -149,9 +150,9 @@ pub struct MachineCheck {
 pub enum ResumeLatency {
     /// `0`: there is no limit. It does not mean zero latency.
     NoLimit,
-    /// `n/a`: no latency is accepted, so the CPU only polls.
+    /// `n/a`: no wake-up time is allowed, so the idle CPU only polls.
     Zero,
-    /// The longest wake-up time that is accepted.
+    /// The longest wake-up time allowed.
     AtMost(Nanos),
 }
 
@@ -163,9 +164,9 @@ pub struct IdleState {
     pub index: u32,
     /// The state's name: `POLL`, `C1`, `C1E`, `C6`, …
     pub name: Fact<String>,
-    /// What the state stands for, such as `MWAIT 0x20` or `ACPI IOPORT 0x414`.
+    /// The driver's description of the state, such as `MWAIT 0x20` or `ACPI IOPORT 0x414`.
     pub description: Fact<String>,
-    /// The time to leave the state.
+    /// The time that the CPU needs to leave the state.
     pub exit_latency: Fact<Nanos>,
     /// The shortest stay for which the state saves energy.
     pub residency: Fact<Nanos>,
@@ -173,7 +174,7 @@ pub struct IdleState {
     pub disabled: Fact<bool>,
 }
 
-/// Frequency scaling of one CPU, from its `cpufreq/policyN` (Documentation/admin-guide/pm/cpufreq.rst).
+/// Frequency scaling of one CPU, from the CPU's `cpufreq/policyN` (Documentation/admin-guide/pm/cpufreq.rst).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Frequency {
     /// The driver: `intel_pstate`, `intel_cpufreq`, `amd-pstate-epp`, `acpi-cpufreq`, …
@@ -184,7 +185,8 @@ pub struct Frequency {
     pub scaling_min: Fact<Hertz>,
     /// The highest frequency that the governor may choose.
     pub scaling_max: Fact<Hertz>,
-    /// What the governor last requested, or what was measured, depending on the driver.
+    /// The current frequency (`scaling_cur_freq`): the governor's last request or a measurement, depending on the
+    /// driver.
     pub current: Fact<Hertz>,
     /// The lowest frequency of the hardware.
     pub hardware_min: Fact<Hertz>,
@@ -194,7 +196,8 @@ pub struct Frequency {
     pub base: Fact<Hertz>,
     /// The highest frequency that the firmware allows (`bios_limit`, ACPI's _PPC).
     pub firmware_max: Fact<Hertz>,
-    /// Energy-performance preference: a name or 0 to 255.
+    /// Energy-performance preference (`energy_performance_preference`): a name, or a number from 0 (performance) to 255
+    /// (power saving).
     pub epp: Fact<String>,
     /// How long a change of frequency takes, according to the driver.
     pub transition_latency: Fact<Nanos>,
@@ -209,7 +212,7 @@ pub struct Node {
     pub id: u32,
     /// The CPUs of the node (`cpulist`).
     pub cpus: Fact<CpuSet>,
-    /// Distances to all nodes, in their order (`distance`). The distance of a node to itself is 10.
+    /// Distances to all nodes, in the order of the node numbers (`distance`). The distance of a node to itself is 10.
     pub distances: Fact<Vec<u32>>,
     /// The node's huge pages: one pool for each page size.
     pub huge_pages: Vec<HugePages>,

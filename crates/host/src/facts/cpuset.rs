@@ -57,7 +57,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Inserts `7`, `3-9` or `0-30:2/4` (of each group of 4 the first 2).
+    /// Inserts `7`, `3-9` or `0-30:2/4` (the first 2 CPUs of each group of 4).
     fn insert_part(&mut self, part: &str, last: Option<u32>) -> Result<(), CpuSetError> {
         let number = |text: &str| match (text.trim(), last) {
             ("N", Some(last)) => Ok(last),
@@ -123,7 +123,7 @@ impl CpuSet {
         (0..n.min(MAX_CPUS)).collect()
     }
 
-    /// Adds a CPU. A number from [`MAX_CPUS`] on is ignored.
+    /// Adds a CPU. Numbers of [`MAX_CPUS`] and above are ignored.
     pub fn insert(&mut self, cpu: u32) {
         if cpu >= MAX_CPUS {
             return;
@@ -222,8 +222,8 @@ impl CpuSet {
         }
     }
 
-    /// The set as a CPU list for the kernel, such as `0-3,8`. The empty set gives an empty text, while
-    /// [`fmt::Display`], which is for people, gives a word.
+    /// The set as a CPU list for the kernel, such as `0-3,8`. The empty set gives an empty text. [`fmt::Display`], in
+    /// contrast, prints the word `none` for it.
     pub fn to_list(&self) -> String {
         if self.is_empty() { String::new() } else { self.to_string() }
     }

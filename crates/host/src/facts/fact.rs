@@ -53,7 +53,7 @@ pub enum Why {
     /// Reading the source disturbs the host (reading a model-specific register interrupts a CPU), and the user did not
     /// request it.
     NotAsked,
-    /// The source was read, but its text makes no sense. The text here says what was found.
+    /// The source was read, but its contents cannot be understood. The text says what was found.
     Malformed(Box<str>),
     /// The host answered that it does not support the query. The text is the answer.
     Unsupported(Box<str>),
@@ -82,7 +82,7 @@ pub enum Fact<T> {
         /// Where the value was read.
         source: Source,
     },
-    /// The fact is not known, or known to be absent ([`Why::Absent`]).
+    /// There is no value: either it is unknown, or the host certainly lacks the thing ([`Why::Absent`]).
     Missing {
         /// Why there is no value.
         why: Why,
@@ -112,7 +112,7 @@ impl<T> Fact<T> {
         Self::missing(Why::NotRecorded, source)
     }
 
-    /// Makes a fact whose value was read but makes no sense.
+    /// Makes a fact for a source whose contents cannot be understood.
     pub fn malformed(reason: impl Into<Box<str>>, source: impl Into<Source>) -> Self {
         Self::missing(Why::Malformed(reason.into()), source)
     }
@@ -180,12 +180,13 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Whether the value satisfies `test`. `None` if there is no value, also if it is absent.
+    /// Whether the value satisfies `test`. `None` if there is no value, even if the reason is [`Why::Absent`].
     pub fn is(&self, test: impl FnOnce(&T) -> bool) -> Option<bool> {
         self.value().map(test)
     }
 
-    /// `Some(None)` if absent, `Some(Some(value))` if known, `None` if neither is certain.
+    /// `Some(Some(value))` if the value is known, `Some(None)` if the host certainly lacks the thing, `None` if the
+    /// fact is unknown.
     pub fn settled(&self) -> Option<Option<&T>> {
         match self {
             Self::Known { value, .. } => Some(Some(value)),
@@ -221,7 +222,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Continues with another fact that depends on this one's value.
+    /// Applies `f`, which returns another fact, to the value. A fact without a value stays as it is.
     pub fn and_then<U>(self, f: impl FnOnce(T) -> Fact<U>) -> Fact<U> {
         match self {
             Self::Known { value, .. } => f(value),
@@ -262,7 +263,7 @@ impl<T> Fact<T> {
     }
 }
 
-/// How much a reason tells about the host; more is better.
+/// How informative a reason is; a higher number is more informative.
 fn weight(why: &Why) -> u8 {
     match why {
         Why::NotRecorded => 0,

@@ -21,7 +21,7 @@ pub struct FreeBsd {
     pub interfaces: Fact<Vec<BsdInterface>>,
     /// Interrupt totals and rates, from `vmstat -i`.
     pub interrupts: Fact<Vec<BsdInterrupt>>,
-    /// Interrupt threads and kernel threads (`top -bSHP`, `ps -axHo`).
+    /// Threads with their CPU usage (`top -bSHP`, `ps -axHo`).
     pub threads: Fact<Vec<BsdThread>>,
     /// Devices (`pciconf -l`): `ixl0` → `0x15838086`.
     pub pci: Fact<BTreeMap<String, String>>,
@@ -78,7 +78,7 @@ pub struct BsdInterrupt {
     pub rate: u64,
 }
 
-/// A thread in `top`'s list.
+/// A thread in the output of `top`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct BsdThread {
     /// Name of the thread, for example `intr{irq293: ixl1:q2}`.

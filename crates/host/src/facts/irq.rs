@@ -1,18 +1,18 @@
-//! Interrupts: the CPUs that may serve each, and the CPUs that do.
+//! Interrupts, with the CPUs that may handle each and the CPUs that handle it now.
 
 use super::{CpuSet, Fact};
 
 /// The host's interrupts. Their counts are in [`super::Counters::interrupts`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Irqs {
-    /// The CPUs that may serve newly requested interrupts (`/proc/irq/default_smp_affinity`).
+    /// The CPUs that may handle newly requested interrupts (`/proc/irq/default_smp_affinity`).
     pub default_affinity: Fact<CpuSet>,
-    /// Each device interrupt, by number. Known and empty if there are none.
+    /// All device interrupts, sorted by number. Known and empty if there are none.
     pub list: Fact<Vec<Irq>>,
 }
 
 impl Irqs {
-    /// The interrupt with this number.
+    /// The interrupt with this number. `None` if it is not listed.
     pub fn irq(&self, number: u32) -> Option<&Irq> {
         let list = self.list.value()?;
         list.binary_search_by_key(&number, |irq| irq.number).ok().map(|index| &list[index])
@@ -33,22 +33,22 @@ pub struct Irq {
     pub chip: Fact<String>,
     /// Names under which drivers registered the interrupt: `ens1f0-TxRx-3`, `nvme0q1`. Several names if it is shared.
     pub actions: Fact<Vec<String>>,
-    /// The CPUs that may serve the interrupt (`smp_affinity_list`).
+    /// The CPUs that may handle the interrupt (`smp_affinity_list`).
     pub affinity: Fact<CpuSet>,
-    /// The CPUs that serve the interrupt (`effective_affinity_list`).
+    /// The CPUs that handle the interrupt now (`effective_affinity_list`).
     pub effective: Fact<CpuSet>,
     /// NUMA node of the device that raises the interrupt (`node`). Known and `None` if the kernel says -1.
     pub node: Fact<Option<u32>>,
     /// PCI address of the device that raises the interrupt, from the chip's name or the device's `msi_irqs`. `None` if
-    /// it is no PCI device.
+    /// the device is not a PCI device.
     pub pci: Option<String>,
     /// Whether the kernel manages the interrupt's affinity, so that users cannot change it. From debugfs (`irq/irqs/N`,
-    /// `IRQD_AFFINITY_MANAGED`), or else by users that are known to be managed.
+    /// `IRQD_AFFINITY_MANAGED`), or else from the names of drivers whose interrupts the kernel is known to manage.
     pub managed: Fact<bool>,
 }
 
 impl Irq {
-    /// The interrupt's name for people: the names of its users, or else its number.
+    /// A readable name of the interrupt: the names that its drivers registered, or else its number.
     pub fn name(&self) -> String {
         match self.actions.value() {
             Some(actions) if !actions.is_empty() => actions.join(", "),

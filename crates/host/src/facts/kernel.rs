@@ -10,7 +10,7 @@ use super::Fact;
 pub struct Kernel {
     /// `uname -r` (from /proc/sys/kernel/osrelease, /proc/version, or the boot image's name).
     pub release: Fact<String>,
-    /// The numbers of the release.
+    /// The release as three numbers.
     pub version: Fact<KernelVersion>,
     /// The build text, `uname -v`, such as `#1 SMP PREEMPT_RT …`.
     pub build: Fact<String>,
@@ -24,7 +24,7 @@ pub struct Kernel {
     pub config: Fact<KernelConfig>,
     /// Loaded modules (`/proc/modules`).
     pub modules: Fact<Vec<String>>,
-    /// Parameters of modules, such as `kvm.halt_poll_ns`, that rules need.
+    /// Module parameters that the audit rules use, by name, such as `kvm.halt_poll_ns`.
     pub parameters: BTreeMap<String, Fact<String>>,
     /// Command lines for the next boot (`/boot/loader/entries`, `/etc/default/grub`), each with its file.
     pub next_boot: Vec<Fact<super::CommandLine>>,
@@ -32,20 +32,20 @@ pub struct Kernel {
     pub messages: Fact<Vec<String>>,
     /// The current tracer (`tracing/current_tracer`).
     pub tracer: Fact<String>,
-    /// Whether the trace buffer is on (`tracing/tracing_on`).
+    /// Whether writing to the trace buffer is on (`tracing/tracing_on`).
     pub tracing_on: Fact<bool>,
     /// Number of enabled trace events (`tracing/set_event`).
     pub trace_events: Fact<u32>,
-    /// Number of kernel probes (`tracing/kprobe_events`).
+    /// Number of defined kernel probes (`tracing/kprobe_events`).
     pub kprobes: Fact<u32>,
     /// The current clock source (`clocksource0/current_clocksource`).
     pub clocksource: Fact<String>,
     /// The available clock sources (`clocksource0/available_clocksource`).
     pub clocksources: Fact<Vec<String>>,
-    /// Budget of the deadline server for fair tasks by CPU, in nanoseconds
+    /// Budget of the deadline server that runs normal (`SCHED_OTHER`) tasks, by CPU, in nanoseconds per period
     /// (`/sys/kernel/debug/sched/fair_server/cpuN/runtime`).
     pub fair_server_ns: BTreeMap<u32, Fact<u64>>,
-    /// Values under `/proc/sys`, by their dotted names: `kernel.nmi_watchdog`. Use [`super::Facts::sysctl`].
+    /// Values under `/proc/sys`, by their dotted names: `kernel.nmi_watchdog`. [`super::Facts::sysctl`] looks one up.
     pub sysctls: BTreeMap<String, Fact<String>>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// The kernel's build configuration; names have no `CONFIG_`.
+/// The kernel's build configuration. The names of options lack the prefix `CONFIG_`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KernelConfig {
     /// Options that are set: `y`, `m`, a number or a text without quotes. Options that are not set are missing.

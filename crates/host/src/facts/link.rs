@@ -64,7 +64,7 @@ pub struct Link {
     pub eee: Fact<bool>,
     /// Receive side scaling: the queue of each entry of the indirection table (`ethtool -x`).
     pub rss_table: Fact<Vec<u32>>,
-    /// Number of n-tuple rules (`ethtool -n`).
+    /// Number of receive classification (n-tuple) rules (`ethtool -n`).
     pub flow_rules: Fact<u32>,
     /// The name of the root queueing discipline.
     pub qdisc: Fact<String>,
@@ -72,16 +72,16 @@ pub struct Link {
     pub rx_queues: Vec<RxQueue>,
     /// Transmit queues (`queues/tx-N`).
     pub tx_queues: Vec<TxQueue>,
-    /// The interrupt of each queue, known from the names of the interrupts or from the kernel (`netdev` netlink
-    /// family).
+    /// The interrupt of each queue, from the kernel (`netdev` netlink family) or from the names of the interrupts.
     pub queue_irqs: Vec<QueueIrq>,
     /// NAPI instances (`netdev` netlink family, from Linux 6.8 on).
     pub napi: Fact<Vec<Napi>>,
-    /// Number of polls for which interrupts are deferred: the device's `napi_defer_hard_irqs`.
+    /// The interface's `napi_defer_hard_irqs`: number of empty polls before interrupts are enabled again. 0 means that
+    /// interrupts are not deferred.
     pub defer_hard_irqs: Fact<u32>,
-    /// The device's `gro_flush_timeout`, in nanoseconds.
+    /// The interface's `gro_flush_timeout`, in nanoseconds. 0 means that the timer is off.
     pub gro_flush_timeout_ns: Fact<u64>,
-    /// Whether threads poll the device instead of softirqs (`threaded`).
+    /// Whether kernel threads, not softirqs, poll the interface (`threaded`).
     pub threaded: Fact<bool>,
 }
 
@@ -111,7 +111,7 @@ pub struct Pause {
 #[allow(missing_docs)]
 pub struct RxQueue {
     pub index: u32,
-    /// The CPUs to which receive packet steering passes packets. Empty if it is off.
+    /// The CPUs to which receive packet steering passes packets (`rps_cpus`). Empty if receive packet steering is off.
     pub rps_cpus: Fact<CpuSet>,
     pub rps_flow_cnt: Fact<u32>,
 }
@@ -121,7 +121,7 @@ pub struct RxQueue {
 #[allow(missing_docs)]
 pub struct TxQueue {
     pub index: u32,
-    /// The CPUs that transmit through this queue.
+    /// The CPUs that transmit through this queue (`xps_cpus`).
     pub xps_cpus: Fact<CpuSet>,
 }
 
@@ -138,9 +138,9 @@ pub struct QueueIrq {
     pub irq: u32,
 }
 
-/// Whether the kernel would accept this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no
-/// space, slash or colon), and a shell would read it as one plain word. Fixes are commands that people paste into a
-/// root shell, so an interface of a recording with the name `$(reboot)` is refused.
+/// Whether the kernel accepts this name for an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 bytes, no space,
+/// slash or colon) and a shell reads it as one plain word. People paste suggested commands into a root shell. A
+/// recording could name an interface `$(reboot)`; for such a name the result is false.
 pub fn is_interface_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+' | '%' | ',' | '=');
     let special = name.starts_with('-') || matches!(name, "." | "..");

@@ -4,38 +4,39 @@ use std::collections::BTreeMap;
 
 use super::{Fact, HugePages};
 
-/// Memory as a whole. Nodes are in [`super::Cpus::nodes`].
+/// Memory of the whole host. The memory of each NUMA node is in [`super::Cpus::nodes`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Memory {
     /// The values of `/proc/meminfo`; sizes are in bytes, counts are unchanged.
     pub meminfo: Fact<BTreeMap<String, u64>>,
     /// Huge pages of the host, by size (`/sys/kernel/mm/hugepages`, or /proc/meminfo for the default size).
     pub huge_pages: Vec<HugePages>,
-    /// The mode of transparent huge pages, one of `always madvise never`.
+    /// The mode of transparent huge pages: `always`, `madvise` or `never`.
     pub thp_enabled: Fact<String>,
-    /// When page faults compact memory, one of `always defer defer+madvise madvise never`.
+    /// When page faults compact memory for transparent huge pages: `always`, `defer`, `defer+madvise`, `madvise` or
+    /// `never`.
     pub thp_defrag: Fact<String>,
     /// Whether khugepaged compacts memory (`khugepaged/defrag`).
     pub khugepaged_defrag: Fact<bool>,
-    /// `ksm/run`: 0 stopped, 1 running, 2 stopped and unmerged.
+    /// State of kernel same-page merging (`ksm/run`): 0 stopped, 1 running, 2 stopped and all pages unmerged.
     pub ksm_run: Fact<u32>,
-    /// Number of merged pages (`ksm/pages_shared`).
+    /// Number of pages that kernel same-page merging shares (`ksm/pages_shared`).
     pub ksm_pages_shared: Fact<u64>,
     /// Swap areas, from `/proc/swaps`.
     pub swaps: Fact<Vec<Swap>>,
-    /// Mounted file systems, without the paths of users' data: see [`Mount`].
+    /// Mounted file systems.
     pub mounts: Fact<Vec<Mount>>,
     /// Memory modules (DMI type 17; needs root).
     pub modules: Fact<Vec<MemoryModule>>,
-    /// Names of the EDAC controllers (`/sys/devices/system/edac/mc/mc*`).
+    /// Names of the memory controllers of the kernel's error detection (EDAC) (`/sys/devices/system/edac/mc/mc*`).
     pub edac: Fact<Vec<String>>,
     /// Patrol scrub rate of each controller, in bytes per second (`sdram_scrub_rate`).
     pub scrub_rate: Fact<Vec<u64>>,
 }
 
 impl Memory {
-    /// Whether a file system of this kind is mounted. Some recordings contain only a few lines of the table, so a
-    /// missing line does not mean that it is absent. A complete table has a line for `/` (proc_mounts(5)).
+    /// Whether a file system of this kind is mounted. Unknown if no mount has this kind and the table of mounts is
+    /// incomplete, as in some recordings. A complete table has a line for `/` (proc_mounts(5)).
     pub fn is_mounted(&self, kind: &str) -> Fact<bool> {
         self.mounts.as_ref().and_then(|mounts| {
             let source = self.mounts.source().clone();

@@ -1,8 +1,8 @@
 //! Everything that is known about a host.
 //!
 //! [`Facts::read`] is the one reader for all sources: the live host, a folder, a snapshot, a sosreport, a must-gather
-//! archive, or a FreeBSD snapshot; a [`Root`] says which. It never fails: if something cannot be read, its [`Fact`]
-//! says why.
+//! archive, or a FreeBSD snapshot; a [`Root`] says which one. [`Facts::read`] never fails: if something cannot be read,
+//! its [`Fact`] says why.
 
 mod change;
 mod cmdline;
@@ -107,9 +107,10 @@ pub struct Facts {
     pub freebsd: Fact<FreeBsd>,
     /// All counters since boot.
     pub counters: Counters,
-    /// Changes of counters between two readings, if there were two.
+    /// Changes of counters between two readings. Missing if the counters were read once.
     pub interval: Fact<Interval>,
-    /// What was seen of packets in flight between the two readings. Only a snapshot taken with `--watch` has it.
+    /// Sockets, queueing disciplines and NAPI instances, sampled between the two readings. Only snapshots taken with
+    /// `--watch` contain samples.
     pub observed: Fact<Observed>,
 }
 
@@ -118,13 +119,14 @@ pub struct Facts {
 pub struct Origin {
     /// The kind of source.
     pub kind: Kind,
-    /// The host's name for people: `this host`, or a file's name.
+    /// A readable name of the host: `this host`, or the file's name.
     pub name: String,
     /// The operating system of the host.
     pub os: Os,
-    /// When the snapshot was taken, as it says. `None` if it does not say.
+    /// When the snapshot was taken, according to its manifest. `None` if there is no date.
     pub taken: Option<String>,
-    /// What was left out while reading, and why: files above the limits, entries that lead outside.
+    /// Notes on what was left out while reading, and why: files above the size limits, archive entries with paths
+    /// outside the archive.
     pub notes: Vec<String>,
 }
 
@@ -140,14 +142,14 @@ pub enum Os {
 /// What to read in addition to the usual facts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// Whether to read model-specific registers of a live host, and files that the kernel fills from them
-    /// (energy-performance preference and bias, measured frequencies). Each read interrupts its CPU, even an isolated
-    /// one. If false, such files are read only for the other CPUs.
+    /// Whether to read model-specific registers of a live host, and the files that the kernel fills from them
+    /// (energy-performance preference and bias, measured frequencies). Each read interrupts the CPU, even an isolated
+    /// one. If false, no registers are read, and such files are read only for CPUs that are not isolated.
     pub msrs: bool,
     /// The time between two readings of a live host's counters. `None` reads them once.
     pub interval: Option<Nanos>,
-    /// CPUs of a live host that are kept for applications, in addition to those that the kernel reports. The reader
-    /// stays off them too.
+    /// CPUs of a live host that are kept for applications, in addition to those that the kernel reports. The calling
+    /// thread does not run on them while it reads.
     pub isolated: CpuSet,
 }
 

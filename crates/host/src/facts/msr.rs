@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Fact, Why};
 
-/// The registers that are read or accepted from a recording, with their names (Intel 64 and IA-32 Software Developer's
-/// Manual, volume 4; 0x620: Intel document 336274, uncore performance monitoring).
+/// The registers that Apus reads from a host or accepts from a recording: address and name (Intel 64 and IA-32 Software
+/// Developer's Manual, volume 4; 0x620: Intel document 336274, uncore performance monitoring).
 pub const REGISTERS: [(u32, &str); 25] = [
     (0x34, "MSR_SMI_COUNT"),
     (0xCE, "MSR_PLATFORM_INFO"),
@@ -34,8 +34,8 @@ pub const REGISTERS: [(u32, &str); 25] = [
     (0xC001_0015, "MSR_AMD_HWCR"),
 ];
 
-/// Model-specific registers of a host, by address and CPU. Reading a register interrupts its CPU, so on a live host
-/// they are [`Why::NotAsked`] unless requested.
+/// Model-specific registers of a host, by address and CPU. Reading a register interrupts its CPU, so on a live host,
+/// registers are read only on request; otherwise they are [`Why::NotAsked`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Msrs {
     /// Registers by address, each with the values of the CPUs that were read.
@@ -71,7 +71,7 @@ pub fn source(address: u32) -> String {
     format!("MSR 0x{address:x}")
 }
 
-/// Bits `low` to `high`, both included, of a register.
+/// Bits `low` to `high`, both included, of a register's value, shifted down to bit 0.
 pub const fn bits(value: u64, high: u32, low: u32) -> u64 {
     (value >> low) & (u64::MAX >> (63 - (high - low)))
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observed {
-    /// The time from the first to the last sample.
+    /// The time from the first to the last sample, in nanoseconds.
     pub length_ns: u64,
     /// Number of samples of the sockets.
     pub samples: u32,
@@ -40,22 +40,24 @@ pub struct SocketSeen {
     pub pid: Option<u32>,
     /// Number of samples that contain the socket.
     pub samples: u32,
-    /// Mean number of bytes that were received but not yet read.
+    /// Mean number of bytes that the kernel received and the application had not read yet.
     pub rx_queue_mean_bytes: f64,
-    /// Share of samples in which at least half of the receive buffer was in use.
+    /// Share of samples, from 0 to 1, in which at least half of the receive buffer was in use. `None` if unknown.
     pub rx_half_full_share: Option<f64>,
-    /// The limit of the receive buffer at the end, with the kernel's overhead.
+    /// Size limit of the receive buffer at the last sample, in bytes, including the kernel's overhead. `None` if
+    /// unknown.
     pub receive_limit_bytes: Option<u64>,
-    /// The limit of the send buffer at the end, with the kernel's overhead.
+    /// Size limit of the send buffer at the last sample, in bytes, including the kernel's overhead. `None` if unknown.
     pub send_limit_bytes: Option<u64>,
-    /// Mean memory of packets that were passed to the queueing discipline and the driver, but whose completion was not
-    /// yet reported.
+    /// Mean memory of packets that the socket passed to the queueing discipline or the driver and that the driver has
+    /// not completed yet, in bytes. `None` if unknown.
     pub in_transmission_mean_bytes: Option<f64>,
-    /// The smallest amount of that memory that a sample found, apart from acknowledgements without data: usually that of
-    /// one packet. `None` if no sample found any, or if an older version made the recording.
+    /// The smallest memory of packets on their way to the wire that a sample found, in bytes,
+    /// apart from acknowledgements without data: usually the memory of one packet. `None` if no sample found any, or if
+    /// an older version made the recording.
     #[serde(default)]
     pub in_transmission_least_bytes: Option<u64>,
-    /// Datagrams or segments that the socket dropped.
+    /// Number of datagrams or segments that the socket dropped. `None` if unknown.
     pub drops: Option<u64>,
     /// Figures of the TCP connection. `None` for UDP.
     pub tcp: Option<TcpSeen>,
@@ -65,9 +67,9 @@ pub struct SocketSeen {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpSeen {
-    /// Mean of the smoothed round-trip time.
+    /// Mean of the smoothed round-trip time, in microseconds.
     pub rtt_mean_us: Option<f64>,
-    /// The shortest round-trip time that the kernel has stored.
+    /// The kernel's minimum round-trip time (`tcpi_min_rtt`), in microseconds.
     pub min_rtt_us: Option<u64>,
     /// Maximum segment size when sending, in bytes.
     pub send_mss_bytes: Option<u64>,
@@ -83,15 +85,15 @@ pub struct TcpSeen {
     pub bytes_acked: Option<u64>,
     /// Bytes received.
     pub bytes_received: Option<u64>,
-    /// Time with data to send.
+    /// Time during which the connection had data to send, in microseconds.
     pub busy_us: Option<u64>,
-    /// Time for which the receiver's window stopped the sender.
+    /// Time for which the receiver's window stopped the sender, in microseconds.
     pub rwnd_limited_us: Option<u64>,
-    /// Time for which the send buffer stopped the sender.
+    /// Time for which the send buffer stopped the sender, in microseconds.
     pub sndbuf_limited_us: Option<u64>,
-    /// Mean window that the other end offered.
+    /// Mean window that the other end offered, in bytes.
     pub send_window_mean_bytes: Option<f64>,
-    /// Mean window that this end offered.
+    /// Mean window that this end offered, in bytes.
     pub receive_window_mean_bytes: Option<f64>,
 }
 
@@ -109,11 +111,11 @@ pub struct QdiscSeen {
     pub overlimits: Option<u64>,
     /// Mean length of the queue in bytes.
     pub backlog_mean_bytes: Option<f64>,
-    /// The delay that `netem` adds.
+    /// The delay that `netem` adds, in nanoseconds. `None` for other kinds.
     pub netem_delay_ns: Option<u64>,
-    /// The share of packets that `netem` drops.
+    /// The share of packets that `netem` drops, in ppm. `None` for other kinds.
     pub netem_loss_ppm: Option<u32>,
-    /// The rate that `tbf` allows.
+    /// The rate that `tbf` allows, in bit/s. `None` for other kinds.
     pub tbf_bps: Option<u64>,
 }
 
@@ -123,7 +125,7 @@ pub struct QdiscSeen {
 pub struct NapiSeen {
     /// The interface.
     pub interface: String,
-    /// Index among the instances of the interface, from 0.
+    /// Index of the NAPI instance on its interface, from 0.
     pub place: u32,
     /// Number of the interrupt that schedules the NAPI instance. `None` if there is none.
     pub irq: Option<u32>,
@@ -133,11 +135,12 @@ pub struct NapiSeen {
     pub packets: u64,
     /// Polls.
     pub polls: u64,
-    /// Polls that left packets waiting.
+    /// Number of polls that used their whole budget, so that packets may have been left.
     pub full_polls: u64,
-    /// Median time from the poll to the application's read. `None` if too few packets were measured.
+    /// Median time from the poll to the application's read, in nanoseconds. `None` if no packet was measured.
     pub delay_p50_ns: Option<u64>,
-    /// 99th percentile of that time. `None` with fewer than 368 measured packets.
+    /// 99th percentile of the time from the poll to the application's read, in nanoseconds. `None` with fewer than 368
+    /// measured packets.
     pub delay_p99_ns: Option<u64>,
     /// Timer of the NAPI deferral in force, gro_flush_timeout, in ns.
     pub gro_flush_timeout_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! What the kernel and the driver say of an interface, as facts.
+//! Facts about an interface, from the kernel and the driver.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::facts::read::{Ethtool, Queues};
 use crate::facts::{Channels, Fact, Pause, QueueIrq, Rings, Source, Why};
 use crate::nic::{self, Client, Direction, Interface};
 
-/// No interface has more queues that are asked for one by one than this.
+/// Largest number of queues of an interface that are queried one by one.
 const MAX_QUEUES: u32 = 4096;
 
-/// The fact that a request gave.
+/// The result of a request as a fact.
 fn asked<T>(result: Result<T, nic::Error>, source: impl Into<Source>) -> Fact<T> {
     attempt(result.map_err(|error| error.as_io()), source)
 }
 
-/// What ethtool says of an interface.
+/// The ethtool settings of an interface.
 pub(crate) fn ethtool(client: &mut Client, interface: &Interface) -> Ethtool {
     let name = interface.name();
     let named = |option: &str| Source::new(format!("ethtool {option} {name}"));
@@ -67,7 +67,7 @@ pub(crate) fn ethtool(client: &mut Client, interface: &Interface) -> Ethtool {
     }
 }
 
-/// A size or a mode of 0 is one that the driver does not have.
+/// The rings without sizes and modes of 0, which mean that the driver does not support them.
 fn shown(rings: Rings) -> Rings {
     Rings {
         rx_buf_len: rings.rx_buf_len.filter(|len| *len > 0),
@@ -77,7 +77,7 @@ fn shown(rings: Rings) -> Rings {
     }
 }
 
-/// How many queues a driver can be asked about one by one.
+/// Number of queues that can be queried one by one.
 fn queues_of(channels: &Fact<Channels>) -> Option<u32> {
     let channels = channels.get()?;
     let count = |n: Option<u32>| n.unwrap_or(0);
@@ -102,7 +102,7 @@ pub(crate) fn queues(client: &mut Client, interface: &Interface) -> Queues {
     Queues { irqs: irqs.into_values().collect(), napi: asked(napis, "netlink netdev napi-get") }
 }
 
-/// The driver's own counters; empty where it has none.
+/// The driver's own counters. Empty if the driver has none.
 pub(crate) fn statistics(client: &mut Client, name: &str) -> BTreeMap<String, u64> {
     client.interface(name).and_then(|interface| client.driver_statistics(&interface)).unwrap_or_default()
 }

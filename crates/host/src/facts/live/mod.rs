@@ -1,4 +1,4 @@
-//! What only a live host can be asked: registers, device files, interfaces.
+//! Facts that need system calls on the live host: registers, device files, interfaces.
 
 mod links;
 mod observe;
@@ -17,18 +17,19 @@ pub(crate) use links::{ethtool, queues, statistics};
 pub(crate) use observe::observe;
 pub use place::Housekeeping;
 
-/// Documentation/power/pm_qos_interface.rst.
+/// The device file for CPU latency requests (Documentation/power/pm_qos_interface.rst).
 pub(crate) const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
-/// Where its holders are found.
+/// The source name of the processes that hold `/dev/cpu_dma_latency` open.
 pub(crate) const HOLDERS: &str = "/proc/*/fd: /dev/cpu_dma_latency";
-/// No more messages than this are taken from the kernel's buffer, which is some megabytes at most.
+/// Largest number of messages that are read from the kernel's buffer. The buffer has a few megabytes at most.
 const MAX_MESSAGES: usize = 200_000;
-/// No more open files than this are looked at for who holds one.
+/// Largest number of open files that are searched for `/dev/cpu_dma_latency`.
 const MAX_FILES: usize = 200_000;
-/// Bytes of threads' states after which no further process is looked at: some hundred thousand threads.
+/// No further process is read after this many bytes of `stat` and `status` text, which is enough for about a hundred
+/// thousand threads.
 const MAX_THREAD_TEXT: usize = 32 << 20;
 
-/// The fact that an attempt gave.
+/// The result of a system call as a fact.
 pub(crate) fn attempt<T>(result: io::Result<T>, source: impl Into<Source>) -> Fact<T> {
     match result {
         Ok(value) => Fact::known(value, source),
@@ -44,7 +45,7 @@ fn why(error: &io::Error) -> Why {
     }
 }
 
-/// One register of all these CPUs. Each read interrupts its CPU.
+/// Reads one register on each of these CPUs. Each read interrupts the CPU.
 pub(crate) fn msr(address: u32, cpus: &CpuSet) -> Fact<BTreeMap<u32, u64>> {
     let source = register::source(address);
     let mut values = BTreeMap::new();
@@ -64,8 +65,8 @@ pub(crate) fn msr(address: u32, cpus: &CpuSet) -> Fact<BTreeMap<u32, u64>> {
     Fact::known(values, source.as_str())
 }
 
-/// The wake-up time that all processes together accept. Opening the file adds a request with the default
-/// value, which changes nothing and wakes nobody (kernel/power/qos.c, `cpu_latency_qos_open`).
+/// The longest wake-up time allowed by all processes' requests together. Opening the file adds a request with the
+/// default value, which changes nothing and wakes nobody (kernel/power/qos.c, `cpu_latency_qos_open`).
 pub(crate) fn dma_latency() -> Fact<Nanos> {
     let read = File::open(DMA_LATENCY).and_then(|mut file| {
         let mut octets = [0; 4];
@@ -74,7 +75,7 @@ pub(crate) fn dma_latency() -> Fact<Nanos> {
     attempt(read, DMA_LATENCY).parse(|us| u64::try_from(us).map(Nanos::from_micros))
 }
 
-/// Processes that hold the request file open, as `comm (pid)`, without this one.
+/// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`, except this process.
 pub(crate) fn holders() -> Fact<Vec<String>> {
     let source = Source::new(HOLDERS);
     let me = std::process::id();
@@ -110,8 +111,9 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The kernel's own messages, one a line, with their times; not those that programs write there. Each read of `/dev/kmsg` gives one record:
-/// `priority,sequence,microseconds,flags;text` (Documentation/ABI/testing/dev-kmsg).
+/// The kernel's own messages, one per line, with their times. Messages that programs wrote to `/dev/kmsg` are left out.
+/// Each read of `/dev/kmsg` gives one record: `priority,sequence,microseconds,flags;text`
+/// (Documentation/ABI/testing/dev-kmsg).
 pub(crate) fn messages() -> Fact<String> {
     let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open("/dev/kmsg");
     let read = file.and_then(|mut file| {
@@ -146,7 +148,7 @@ fn message(record: &str) -> Option<String> {
     Some(format!("[{:5}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000))
 }
 
-/// Of a thread's `status`, what readers ask for.
+/// The fields of a thread's `status` that readers use.
 pub(crate) const THREAD_STATUS: [&str; 8] = [
     "Name",
     "Tgid",
@@ -158,7 +160,7 @@ pub(crate) const THREAD_STATUS: [&str; 8] = [
     "nonvoluntary_ctxt_switches",
 ];
 
-/// `stat`, `status` (of it, what readers ask for) and `cgroup` of all threads, one after the other.
+/// `stat`, `status` (only the fields that readers use) and `cgroup` of all threads, one thread after the other.
 pub(crate) fn thread_files() -> Vec<(&'static str, String)> {
     let [mut stats, mut statuses, mut groups] = [const { String::new() }; 3];
     let mut pids: Vec<u32> = processes().collect();

@@ -12,20 +12,20 @@ use crate::facts::{NapiSeen, Observed, QdiscSeen, Root, SocketSeen, TcpSeen};
 use crate::nic::{Client, Interface, Napi, Qdisc, SocketState, TcpInfo, Transport};
 use crate::watch::{BUCKETS, NapiWatch, bounds};
 
-/// Time between two samples: short against what is looked for (windows and queues that stay full), long against the
-/// time of a sample (about 100 us with ten connections).
+/// Time between two samples. It is much shorter than the conditions looked for (windows and queues that stay full), and
+/// much longer than one sample takes (about 100 us with ten connections).
 const BETWEEN: Duration = Duration::from_millis(10);
-/// Bytes of memory that the kernel charges a socket for a packet, at least: less is only charged for acknowledgements
-/// without data, 2 bytes each (include/net/tcp.h, `skb_set_tcp_pure_ack`).
+/// Least memory in bytes that the kernel charges a socket for a packet with data. For an acknowledgement without data,
+/// the kernel charges only 2 bytes (include/net/tcp.h, `skb_set_tcp_pure_ack`).
 const LEAST_PACKET: u32 = 256;
-/// Sockets that are kept, the busiest first.
+/// Largest number of sockets that are reported; the busiest are kept.
 const MAX_SOCKETS: usize = 256;
-/// No more NAPI instances than this are watched, which is what one watch can.
+/// Largest number of NAPI instances that are watched, which is the limit of one watch.
 const MAX_NAPIS: usize = 256;
-/// A 99th percentile needs as many packets (the design's table of quantiles).
+/// Smallest number of packets from which a 99th percentile is computed.
 const P99_NEEDS: u64 = 368;
 
-/// What is known of one socket so far.
+/// The samples of one socket so far, summed.
 struct Followed {
     first: SocketState,
     last: SocketState,
@@ -58,7 +58,7 @@ impl Mean {
     }
 }
 
-/// Samples for `length`.
+/// Takes samples for the time `length`.
 pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
     let mut client = Client::new();
     let links = links(root);
@@ -126,10 +126,10 @@ fn links(root: &Root) -> Vec<Interface> {
     names.filter_map(|name| Some(Interface::new(name.as_str(), index(&name)?))).collect()
 }
 
-/// A NAPI instance with its interface and its place among the interface's instances.
+/// A NAPI instance with its interface and its index among the interface's instances.
 type Placed = (String, u32, Napi);
 
-/// The NAPI instances of all interfaces with their places, and the watch on them.
+/// The NAPI instances of all interfaces with their indexes, and the watch on them.
 fn watch(client: &mut Client, links: &[Interface]) -> (Vec<Placed>, Result<NapiWatch, String>) {
     let mut all = Vec::new();
     for link in links {
@@ -194,8 +194,9 @@ fn moved(sockets: HashMap<u64, Followed>) -> Vec<SocketSeen> {
     kept.iter().map(|(_, seen)| socket(seen, owners.get(&seen.last.inode).copied())).collect()
 }
 
-/// How much a socket did, or how much waited in it: a connection whose window is closed moves nothing and is the worst of
-/// all. UDP sockets have no counters: what was ever queued or dropped counts.
+/// How busy a socket was: the data that it transferred, or the data that waited in it. A connection with a closed
+/// window transfers nothing but is the most interesting one. UDP sockets have no counters, so their queued and dropped
+/// data count.
 fn work(seen: &Followed) -> u64 {
     let tcp = |info: TcpInfo| info.bytes_acked.unwrap_or(0) + info.bytes_received.unwrap_or(0);
     match (seen.first.tcp, seen.last.tcp) {
@@ -295,7 +296,7 @@ fn of_napi(watch: &NapiWatch, n: usize, (interface, place, napi): &(String, u32,
     })
 }
 
-/// The processes that have these sockets, by inode.
+/// The process that has each socket open, by the socket's inode.
 fn owners(kept: &[(u64, Followed)]) -> HashMap<u32, u32> {
     let wanted: HashMap<String, u32> =
         kept.iter().map(|(_, seen)| (format!("socket:[{}]", seen.last.inode), seen.last.inode)).collect();

@@ -1,14 +1,14 @@
-//! Keeps the reader, and who judges after it, away from the CPUs that are kept for applications.
+//! Keeps the calling thread off the CPUs that are isolated for applications.
 
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 
 use crate::facts::CpuSet;
 
-/// The calling thread, on the housekeeping CPUs until this is dropped.
+/// Keeps the calling thread on the housekeeping CPUs until this value is dropped.
 #[derive(Debug)]
 pub struct Housekeeping {
     before: Option<Mask>,
-    /// Why the thread could not be moved.
+    /// Why the thread could not be moved. `None` if it was moved, or did not have to be.
     pub note: Option<String>,
 }
 
