@@ -52,9 +52,9 @@ pub struct SocketSeen {
     /// Mean memory of packets that the socket passed to the queueing discipline or the driver and that the driver has
     /// not completed yet, in bytes. `None` if unknown.
     pub in_transmission_mean_bytes: Option<f64>,
-    /// The smallest memory of packets on their way to the wire that a sample found, in bytes,
-    /// apart from acknowledgements without data: usually the memory of one packet. `None` if no sample found any, or if
-    /// an older version made the recording.
+    /// The smallest memory of packets on their way to the wire that a sample found, in bytes, apart from
+    /// acknowledgements without data: usually the memory of one packet. `None` if no sample found any, or if an older
+    /// version made the recording.
     #[serde(default)]
     pub in_transmission_least_bytes: Option<u64>,
     /// Number of datagrams or segments that the socket dropped. `None` if unknown.

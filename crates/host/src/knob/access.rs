@@ -13,8 +13,8 @@ use super::{Error, Holder, config};
 use crate::below;
 use crate::nic::{Client, Shared};
 
-/// The machine below a root folder. `/` is the running machine; any other folder is a recorded, generated or mounted
-/// one.
+/// The machine whose files are below a root folder. The root `/` is the running machine. Any other folder contains the
+/// files of a recorded, generated or mounted machine.
 ///
 /// No path leads out of the root, neither by `..` nor by a symbolic link (openat2(2), `RESOLVE_IN_ROOT`). Settings
 /// without a file (ethtool, netlink, threads, held requests) exist only on the running machine.
@@ -39,10 +39,10 @@ pub struct Act {
     pub object: String,
 }
 
-/// Is called before every operation that changes something, here and in the journal. It can observe, print or count the
+/// An observer that is called before each operation that changes a setting or the journal. It can print or count the
 /// operation, but cannot prevent it.
 pub trait Gate: Send + Sync {
-    /// `act` is about to be carried out.
+    /// Called immediately before the operation `act` is carried out.
     fn before(&self, act: &Act);
 }
 
@@ -68,17 +68,17 @@ const KERNEL_FILE_SYSTEMS: [u64; 9] = [
     0x0765_5821, // resctrl
 ];
 
-/// The longest file that is read, in bytes. A longer one is not a file of settings (the longest known, /proc/interrupts
-/// of a large server, has 3 MB).
+/// The size of the largest file that is read, in bytes. No file of settings is larger (the largest known,
+/// /proc/interrupts of a large server, has 3 MB).
 const LONGEST: u64 = 64 << 20;
 
 impl Access {
-    /// The running machine.
+    /// Gives access to the running machine.
     pub fn live() -> Result<Self, Error> {
         Self::below(Path::new("/"))
     }
 
-    /// The machine below `root`.
+    /// Gives access to the machine whose files are below the folder `root`.
     pub fn below(root: &Path) -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(root, flags, Mode::empty())
@@ -87,14 +87,14 @@ impl Access {
         Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None, nic: Arc::default() })
     }
 
-    /// Adds `gate`, which is told of every change before it is made.
+    /// Adds `gate`, which is called before each change.
     #[must_use]
     pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = gate;
         self
     }
 
-    /// Adds `holder`, which makes the requests that a process must hold.
+    /// Adds `holder`, which starts the processes that hold latency requests.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.holder = Some(Arc::new(holder));
@@ -105,7 +105,7 @@ impl Access {
         self.holder.as_deref()
     }
 
-    /// Gives `ask` the client for network interfaces of the calling thread's network namespace, whose sockets stay open.
+    /// Calls `ask` with the netlink client of the calling thread's network namespace. The client's sockets stay open.
     pub(crate) fn nic<T>(&self, ask: impl FnOnce(&mut Client) -> T) -> T {
         self.nic.with(ask)
     }
@@ -120,7 +120,7 @@ impl Access {
         &self.path
     }
 
-    /// A path with the root in front, for people.
+    /// The path with the root folder before it, for messages.
     pub fn show(&self, path: &str) -> String {
         self.path.join(path.trim_start_matches('/')).display().to_string()
     }
@@ -240,8 +240,8 @@ impl Access {
 
     /// Sets the content of an existing file to `text` and a newline.
     ///
-    /// A kernel file gets a single write. An ordinary file (of a recorded host) is replaced as a whole, so that nobody
-    /// ever sees half of it. It ends with a newline only if it did before.
+    /// A kernel file gets a single write. An ordinary file (of a recorded host) is replaced in one step, so that no
+    /// reader sees half of it. The new file ends with a newline only if the old one did.
     pub fn write(&self, path: &str, text: &str) -> Result<(), Error> {
         let what = || format!("write {text} to {}", self.show(path));
         let failed = |e: io::Error| Error::of(what(), &e);
@@ -270,7 +270,7 @@ impl Access {
         config::replace_by(self, path, DRAFT, Some(whole), false)
     }
 
-    /// Removes what an interrupted replacement left behind.
+    /// Removes the temporary file that an interrupted replacement left behind.
     pub(crate) fn settle(&self) -> Result<(), Error> {
         if !self.is_live() && self.exists(DRAFT) { config::replace_by(self, DRAFT, DRAFT, None, false) } else { Ok(()) }
     }
@@ -296,7 +296,7 @@ fn is_kernels(file: &File) -> io::Result<bool> {
 }
 
 /// The new content of a file that contained `before`, after `text` was written to it. The kernel shows a choice as all
-/// of its words, with brackets around the current one.
+/// possible words, with brackets around the current one.
 fn recorded(before: &str, text: &str) -> String {
     let words: Vec<&str> = before.split_whitespace().collect();
     let bare = |word: &&str| word.trim_matches(['[', ']']) == text;

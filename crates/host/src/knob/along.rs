@@ -1,8 +1,8 @@
-//! Side effects of a change: other settings that the kernel resets, limits or forgets when one is written.
+//! Side effects of a change: other settings that the kernel resets, limits or forgets when a setting is written.
 //!
-//! A transaction records these settings too, before the change. When it rolls back, it first restores the changed
-//! setting and then these, in the order listed here. So a list names first what the later ones need: the governor
-//! before its tunables. Settings that did not change are not written.
+//! Before the change, a transaction also records the settings that the change may affect. A rollback first restores the
+//! changed setting and then the affected settings, in the order listed here. The order matters: the governor comes
+//! before the governor's tunables. Settings that did not change are not written.
 //!
 //! Each rule cites the kernel code that causes the side effect (6.18, and 6.1 if that differs).
 
@@ -40,7 +40,7 @@ pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySett
     }
 }
 
-/// The rules for settings that are files, whatever the kind that writes them.
+/// The rules for settings that are files.
 fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     if let Some(name) = path.strip_prefix("/proc/sys/") {
         return sysctl(access, name);
@@ -127,9 +127,9 @@ fn tunables(access: &Access, folder: &str) -> Result<Vec<File>, Error> {
     Ok(paths.map(File::new).collect())
 }
 
-/// drivers/cpufreq/cpufreq_governor.c and cpufreq_schedutil.c: the last policy that leaves a governor takes its tunables
-/// along, be they the policy's (`have_governor_per_policy`) or all policies'. intel_pstate and amd-pstate set the
-/// preference too (intel_pstate_hwp_set, amd_pstate_epp_update_limit).
+/// drivers/cpufreq/cpufreq_governor.c and cpufreq_schedutil.c: when the last policy leaves a governor, the governor's
+/// tunables are lost, whether they belong to one policy (`have_governor_per_policy`) or to all. intel_pstate and
+/// amd-pstate also set the energy-performance preference (intel_pstate_hwp_set, amd_pstate_epp_update_limit).
 fn governor(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     let mut along = Vec::new();
     if let Some(now) = access.line(&of_policy(policy, "scaling_governor"))?.filter(|now| is_name(now)) {
@@ -146,16 +146,17 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
-/// The hint of each CPU that intel_pstate sets with the preference where there is no HWP preference
-/// (intel_pstate_set_epb), and the register that it keeps both in.
+/// The energy-performance bias of each CPU, which intel_pstate sets if the CPU has no HWP preference
+/// (intel_pstate_set_epb), and the HWP request register.
 fn registers(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     let hint = |cpu| File::new(format!("{CPUS}/cpu{cpu}/power/energy_perf_bias"));
     let hints = policy_cpus(access, policy)?.iter().map(|cpu| hint(cpu).into()).collect::<Vec<_>>();
     Ok([hints, hwp(access, policy)?].concat())
 }
 
-/// In active mode intel_pstate writes IA32_HWP_REQUEST anew whenever a policy changes (intel_pstate_hwp_set): what was
-/// set there by hand is lost. In passive mode, and with the dynamic boost, it writes it all the time.
+/// In active mode intel_pstate writes IA32_HWP_REQUEST anew whenever a policy changes (intel_pstate_hwp_set): a value
+/// that someone wrote to the register is lost. In passive mode, and with dynamic boost, intel_pstate writes the
+/// register all the time.
 fn hwp(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     let says = |name: &str| access.line(&format!("{CPUS}/intel_pstate/{name}"));
     if says("status")?.as_deref() != Some("active") || says("hwp_dynamic_boost")?.as_deref() == Some("1") {
@@ -164,8 +165,8 @@ fn hwp(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
     Ok(policy_cpus(access, policy)?.iter().map(|cpu| HwpRequest::new(cpu).into()).collect())
 }
 
-/// drivers/cpufreq/freq_table.c and cpufreq.c, cpufreq_boost_set_sw: the upper limit becomes the new maximum; a global
-/// switch sets that of each policy. intel_pstate.c, store_no_turbo: squeezes min_perf_pct into the new range.
+/// drivers/cpufreq/freq_table.c and cpufreq.c, cpufreq_boost_set_sw: the upper limit becomes the new maximum; the
+/// global switch does this for each policy. intel_pstate.c, store_no_turbo: min_perf_pct is limited to the new range.
 fn turbo(access: &Access) -> Result<Vec<AnySetting>, Error> {
     let mut along: Vec<AnySetting> = vec![File::new(format!("{CPUS}/intel_pstate/min_perf_pct")).into()];
     for policy in policies(access)? {
@@ -176,7 +177,7 @@ fn turbo(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(along)
 }
 
-/// intel_pstate.c, intel_pstate_update_status, and amd-pstate.c: another driver begins with policies of its own.
+/// intel_pstate.c, intel_pstate_update_status, and amd-pstate.c: another driver starts with new policies.
 fn driver(access: &Access) -> Result<Vec<AnySetting>, Error> {
     let mut along: Vec<AnySetting> = ["no_turbo", "max_perf_pct", "min_perf_pct", "hwp_dynamic_boost"]
         .map(|name| File::new(format!("{CPUS}/intel_pstate/{name}")).into())
@@ -190,9 +191,10 @@ fn driver(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(along)
 }
 
-/// A CPU that goes offline leaves its settings: kernel/irq/cpuhotplug.c (an interrupt whose last CPU it is gets others),
-/// kernel/sched/core.c, select_fallback_rq (so does a thread), kernel/cgroup/cpuset.c (a cpuset of version 1 loses it),
-/// drivers/cpufreq/cpufreq.c (the governor ends). `smt/control` also brings back CPUs that someone had taken offline.
+/// When a CPU goes offline, settings that refer to the CPU change. An interrupt that could use only this CPU gets other
+/// CPUs (kernel/irq/cpuhotplug.c), and so does a thread (kernel/sched/core.c, select_fallback_rq). A version 1 cpuset
+/// loses the CPU (kernel/cgroup/cpuset.c). The governor stops (drivers/cpufreq/cpufreq.c). Writing `smt/control` also
+/// brings CPUs online that someone had taken offline.
 fn hotplug(access: &Access) -> Result<Vec<AnySetting>, Error> {
     let mut along: Vec<AnySetting> = Vec::new();
     for cpu in access.numbered(CPUS, "cpu")? {
@@ -215,13 +217,14 @@ fn hotplug(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(along)
 }
 
-/// kernel/cgroup/cpuset.c: until Linux 6.2 (`user_cpus_ptr`) a cpuset that changes, and one that comes about, overwrites
-/// the affinity that a thread had chosen within it (cpuset_attach, update_tasks_cpumask).
+/// kernel/cgroup/cpuset.c: before Linux 6.2 (`user_cpus_ptr`), a cpuset that is created or changed overwrites the
+/// affinity that its threads had chosen (cpuset_attach, update_tasks_cpumask).
 fn pinned_threads(access: &Access) -> Result<Vec<AnySetting>, Error> {
     Ok(thread::pinned(access)?.into_iter().map(|thread| ThreadAffinity { thread }.into()).collect())
 }
 
-/// mm/hugetlb.c, set_max_huge_pages: the pages of all nodes are added and taken in turn, wherever they were.
+/// mm/hugetlb.c, set_max_huge_pages: pages are added to and removed from all nodes in turn, whatever each node had
+/// before.
 fn nodes(access: &Access, size_kb: u64) -> Result<Vec<AnySetting>, Error> {
     let nodes = access.numbered("/sys/devices/system/node", "node")?;
     Ok(nodes.into_iter().map(|node| HugePages::new(size_kb, Some(node)).into()).collect())
@@ -282,7 +285,7 @@ fn sysctl(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
     }
 }
 
-/// The parameter `key` of every interface, and of those to come.
+/// The parameter `key` of every interface, and the default for new interfaces.
 fn of_interfaces(access: &Access, family: &str, key: &str) -> Result<Vec<AnySetting>, Error> {
     let folder = format!("net/{family}/conf");
     let names = access.list(&format!("/proc/sys/{folder}"))?.unwrap_or_default();
@@ -290,8 +293,9 @@ fn of_interfaces(access: &Access, family: &str, key: &str) -> Result<Vec<AnySett
     Ok(names.map(|name| Sysctl::at(&format!("{folder}/{name}/{key}")).into()).collect())
 }
 
-/// A device that is closed and opened: its queues are made anew (net/core/net-sysfs.c, net_rx_queue_update_kobjects), its
-/// interrupts are freed and requested, its NAPIs are new, and the driver may begin with its own moderation.
+/// Settings that may change when a device is closed and opened again: the kernel creates new queues
+/// (net/core/net-sysfs.c, net_rx_queue_update_kobjects) and NAPI instances, the driver frees its interrupts and
+/// requests them again, and it may start with its default moderation.
 fn reopened(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
     let mut along: Vec<AnySetting> = vec![super::Coalesce::new(interface).into()];
     along.extend(coalesced_queues(access, interface)?);
@@ -316,7 +320,7 @@ fn napis(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
     Ok(queues.into_iter().map(|queue| super::Napi::new(interface, queue).into()).collect())
 }
 
-/// net/ethtool/coalesce.c: the device's values are those of all queues; drivers write them to each.
+/// net/ethtool/coalesce.c: drivers write the device's values to each queue.
 fn coalesced_queues(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
     let queues = access.numbered(&format!("/sys/class/net/{interface}/queues"), "rx-")?;
     Ok(queues.into_iter().map(|queue| CoalesceQueue::new(interface, queue).into()).collect())

@@ -22,7 +22,7 @@ macro_rules! kinds {
             $($(#[$doc])* $kind($kind),)*
         }
 
-        /// The setting of the kind that the variant names.
+        /// Gives access to the setting in the variant.
         impl Deref for AnySetting {
             type Target = dyn Setting;
             fn deref(&self) -> &Self::Target {
@@ -45,11 +45,11 @@ kinds! {
     File,
     /// A kernel parameter below /proc/sys.
     Sysctl,
-    /// The CPUs that may serve an interrupt.
+    /// The CPUs that may handle an interrupt.
     IrqAffinity,
-    /// The CPU that serves an interrupt now.
+    /// The CPU that handles an interrupt now.
     IrqEffective,
-    /// The CPUs that may serve future interrupts.
+    /// The CPUs that may handle newly requested interrupts.
     IrqDefaultAffinity,
     /// A file that holds a mask of CPUs.
     CpuMask,
@@ -57,7 +57,7 @@ kinds! {
     CpuLatency,
     /// Whether an idle state of a CPU is disabled.
     IdleState,
-    /// A frequency governor, with its fixed speed if it has one.
+    /// A frequency governor, with the fixed speed if the governor is `userspace`.
     Governor,
     /// The frequency limits of a policy.
     Limits,
@@ -79,11 +79,11 @@ kinds! {
     Coalesce,
     /// Interrupt coalescing of a queue.
     CoalesceQueue,
-    /// Sizes of a device's descriptor rings.
+    /// Descriptor ring sizes and related settings of an interface.
     Rings,
-    /// Numbers of a device's queues.
+    /// The numbers of queues of an interface.
     Channels,
-    /// Offloads of a device.
+    /// Offloads of an interface.
     Features,
     /// Flags that a driver defines.
     PrivateFlags,
@@ -103,6 +103,6 @@ kinds! {
     DmaLatency,
     /// The CPUs that irqbalance must not use.
     IrqbalanceBans,
-    /// Arguments for the kernel's command line.
+    /// Arguments for the kernel's command line at the next boot.
     BootFragment,
 }

@@ -10,8 +10,8 @@ use super::{Access, Error, Lasts, Setting, Value, config};
 
 /// The arguments in Apus's fragment for GRUB: `none` (no fragment), or the arguments, separated by spaces.
 ///
-/// The fragment adds to what is configured and replaces nothing. It takes effect after `update-grub` and a reboot,
-/// which the user has to do. On hosts where GRUB reads no fragments (BLS entries, systemd-boot), the setting does not
+/// GRUB appends the fragment's arguments to those already configured. They take effect after the user runs
+/// `update-grub` and reboots. On hosts where GRUB reads no fragments (BLS entries, systemd-boot), the setting does not
 /// exist; Apus can only show the arguments, and the user adds them by hand.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -28,12 +28,12 @@ impl BootFragment {
     /// Path of the file that Apus writes for the boot loader.
     pub const PATH: &str = FRAGMENT;
 
-    /// The whole file for `arguments`.
+    /// The contents of the fragment file for `arguments`.
     pub fn content(arguments: &str) -> String {
         format!("{HEAD}{BEFORE}{arguments}{AFTER}")
     }
 
-    /// Which of `arguments` the running kernel was not started with; `None` if its command line is not known.
+    /// Those of `arguments` that the running kernel's command line lacks. `None` if the command line is not known.
     pub fn missing(access: &Access, arguments: &str) -> Result<Option<Vec<String>>, Error> {
         let Some(line) = access.line("/proc/cmdline")? else { return Ok(None) };
         let running: Vec<&str> = line.split_whitespace().collect();
@@ -42,7 +42,7 @@ impl BootFragment {
     }
 }
 
-/// The arguments of a fragment that Apus wrote.
+/// The arguments in a fragment that Apus wrote. `None` if Apus did not write it.
 fn arguments_of(content: &str) -> Option<&str> {
     content.strip_prefix(HEAD)?.strip_prefix(BEFORE)?.strip_suffix(AFTER)
 }

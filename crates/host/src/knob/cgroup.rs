@@ -18,13 +18,13 @@ pub struct CgroupFolder {
     pub path: String,
 }
 
-/// A controller of a control group's children (version 2): `on` or `off`.
+/// Whether a controller is enabled for the children of a control group (version 2): `on` or `off`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupController {
     /// The group's folder.
     pub path: String,
-    /// The controller: `cpuset`.
+    /// Name of the controller, for example `cpuset`.
     pub controller: String,
 }
 
@@ -38,7 +38,7 @@ pub struct CgroupFile {
     pub path: String,
 }
 
-/// A mounted hierarchy that has the controller cpuset.
+/// A mounted control group hierarchy with the controller cpuset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpusetMount {
     /// Where the hierarchy is mounted.
@@ -47,7 +47,7 @@ pub struct CpusetMount {
     pub v2: bool,
 }
 
-/// The hierarchy that has the controller cpuset. `None` if there is none.
+/// Finds the mounted hierarchy with the controller cpuset. `None` if there is none.
 pub fn cpuset_mount(access: &Access) -> Result<Option<CpusetMount>, Error> {
     let mounts = access.read("/proc/mounts")?.unwrap_or_default();
     let mut v2 = None;

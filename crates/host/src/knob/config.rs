@@ -1,4 +1,4 @@
-//! Configuration files below /etc. They are replaced as a whole, so that a reader never sees half of one.
+//! Configuration files below /etc. Each file is replaced in one step, so that no reader sees half of it.
 
 use std::io::{self, Write as _};
 
@@ -63,8 +63,8 @@ pub(crate) fn settle(access: &Access, path: &str) -> Result<(), Error> {
     if access.exists(&draft) { replace(access, &draft, None) } else { Ok(()) }
 }
 
-/// The temporary name of a file before it replaces `path`. Its ending makes sure that neither the shell pattern `*.cfg`
-/// nor a person takes it for the real file.
+/// The temporary name of a file before it replaces `path`. The temporary name does not match the shell pattern `*.cfg`,
+/// so that programs that read such files ignore it.
 fn draft(path: &str) -> String {
     format!("{path}.apus-new")
 }

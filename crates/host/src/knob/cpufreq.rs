@@ -15,11 +15,11 @@ const FOLDER: &str = "/sys/devices/system/cpu/cpufreq";
 
 /// The governor of a policy: `powersave`, or `userspace 800000` with the fixed speed in kHz.
 ///
-/// The two form one setting because `scaling_setspeed` exists only under that governor.
+/// Governor and speed form one setting because `scaling_setspeed` works only with the governor `userspace`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Governor {
-    /// The number of the policy, which is that of its first CPU.
+    /// The number N of the policy's folder, `policyN`: the number of the policy's first CPU.
     pub policy: u32,
 }
 
@@ -54,11 +54,12 @@ pub struct Speeds {
     /// The frequencies that the hardware supports, the lowest first (`scaling_available_frequencies`). Empty if the
     /// driver lists none and accepts any frequency.
     pub available: Vec<u64>,
-    /// The highest frequency without turbo. `None` if there is no turbo, or if the driver does not tell.
+    /// The highest frequency without turbo. `None` if there is no turbo, or if the driver does not report it.
     pub nominal: Option<u64>,
 }
 
-/// The frequencies that a policy can have. `None` if there is no such policy, or if it does not tell its limits.
+/// Reads the frequencies of a policy. `None` if there is no such policy, or if the driver does not report the
+/// hardware's limits.
 pub fn speeds(access: &Access, policy: u32) -> Result<Option<Speeds>, Error> {
     let Some((least, most)) = Limits::new(policy).hardware(access)? else { return Ok(None) };
     let path = file(policy, "scaling_available_frequencies");
@@ -78,7 +79,8 @@ pub fn speeds(access: &Access, policy: u32) -> Result<Option<Speeds>, Error> {
     Ok(Some(Speeds { least, most, available, nominal: above.or(base) }))
 }
 
-/// The frequency that a policy has, or was asked for, in kHz (`scaling_cur_freq`). `None` if it is not known.
+/// The policy's current frequency in kHz, or the last requested one, depending on the driver (`scaling_cur_freq`).
+/// `None` if it is not known.
 pub fn current_speed(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
     access.number(&file(policy, "scaling_cur_freq"))
 }
@@ -88,29 +90,30 @@ pub fn firmware_limit(access: &Access, policy: u32) -> Result<Option<u64>, Error
     access.number(&file(policy, "bios_limit"))
 }
 
-/// What a frequency policy offers: its frequencies, its limits, and how it can be steered.
+/// A frequency policy: its CPUs, driver, frequencies, limits and controls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Domain {
     /// The number of the policy.
     pub policy: u32,
     /// The CPUs that share the frequency, online or not.
     pub cpus: CpuSet,
-    /// The driver. `None` if the kernel does not say.
+    /// Name of the cpufreq driver. `None` if the kernel does not report it.
     pub driver: Option<String>,
-    /// The frequencies that the driver lists, in ascending order. Empty if it takes any between the limits.
+    /// The frequencies that the driver lists, in ascending order. Empty if the driver lists none and accepts any
+    /// frequency between the limits.
     pub frequencies: Vec<Hertz>,
-    /// The hardware's lowest and highest frequency.
+    /// The hardware's lowest and highest frequency. `None` if they are not known.
     pub hardware: Option<(Hertz, Hertz)>,
-    /// Whether the governor `userspace` is offered.
+    /// Whether the governor `userspace` is available.
     pub has_userspace: bool,
     /// Whether the policy has an energy-performance preference.
     pub has_epp: bool,
-    /// The time that a change takes, as the driver says. `None` if it does not know.
+    /// The time that a frequency change takes, according to the driver. `None` if the driver does not report it.
     pub transition: Option<units::Nanos>,
 }
 
 impl Domain {
-    /// What policy number `policy` offers now.
+    /// Reads policy number `policy`.
     pub fn read(access: &Access, policy: u32) -> Result<Self, Error> {
         let list = |name: &str| -> Result<Vec<u64>, Error> {
             let text = access.line(&file(policy, name))?.unwrap_or_default();
@@ -139,7 +142,8 @@ impl Domain {
         })
     }
 
-    /// The highest frequency that the firmware grants now, and otherwise the hardware's. `None` if neither is known.
+    /// The highest frequency that the firmware allows now, or else the hardware's highest frequency. `None` if neither
+    /// is known.
     pub fn ceiling(&self, access: &Access) -> Result<Option<Hertz>, Error> {
         let limit = access.number(&file(self.policy, "bios_limit"))?.map(|khz| Hertz::new(khz * 1_000));
         Ok(match (limit, self.hardware) {
@@ -148,7 +152,7 @@ impl Domain {
         })
     }
 
-    /// The frequency that the kernel says is running: `scaling_cur_freq`. `None` if it does not say.
+    /// The current frequency according to the kernel (`scaling_cur_freq`). `None` if the kernel does not report it.
     pub fn current(&self, access: &Access) -> Result<Option<Hertz>, Error> {
         Ok(access.number(&file(self.policy, "scaling_cur_freq"))?.map(|khz| Hertz::new(khz * 1_000)))
     }
@@ -229,8 +233,8 @@ impl Setting for Governor {
         governor(wanted) != governor(now)
     }
 
-    /// The governor `performance` requests the highest frequency, and `userspace` its own. If the firmware has a lower
-    /// limit, that limit is obeyed instead, and the governor's name does not show it.
+    /// The governor `performance` requests the highest frequency, and `userspace` the fixed speed. If the firmware's
+    /// limit is lower, the CPU runs at the firmware's limit, and the governor's name does not show this.
     fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
         let words: Vec<&str> = wanted.as_text().unwrap_or_default().split(' ').collect();
@@ -246,8 +250,9 @@ impl Setting for Governor {
         Ok(asked.filter(|asked| *asked > limit).and_then(|_| limited(access, self.policy)))
     }
 
-    /// A limit that falls below the speed of the governor `userspace` lowers what `scaling_setspeed` shows. The governor
-    /// goes back to its speed by itself (drivers/cpufreq/cpufreq_userspace.c, `cpufreq_userspace_policy_limits`).
+    /// If the policy's upper limit falls below the fixed speed of the governor `userspace`, `scaling_setspeed` shows
+    /// the limit. The governor returns to the fixed speed by itself when the limit rises
+    /// (drivers/cpufreq/cpufreq_userspace.c, `cpufreq_userspace_policy_limits`).
     fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
         let speed = |value: &Value| value.as_text()?.strip_prefix("userspace ")?.parse::<u64>().ok();
         let Some((ours, now)) = speed(ours).zip(speed(now)) else { return Ok(false) };
@@ -350,8 +355,8 @@ impl Setting for Limits {
     }
 }
 
-/// The highest frequency that a policy grants now, in kHz: the lower one of `scaling_max_freq` and the firmware's limit.
-/// `None` if neither is known.
+/// The highest frequency that a policy allows now, in kHz: the lower one of `scaling_max_freq` and the firmware's
+/// limit. `None` if neither is known.
 fn highest(access: &Access, policy: u32) -> Result<Option<u64>, Error> {
     let most = access.number(&file(policy, "scaling_max_freq"))?;
     let limit = access.number(&file(policy, "bios_limit"))?;
@@ -372,7 +377,7 @@ pub(super) fn read_limits(access: &Access, min: &str, max: &str) -> Result<Optio
 }
 
 /// Writes a lower and an upper limit, in the order in which the lower one never exceeds the upper one. In the other
-/// order the kernel refuses or changes them.
+/// order the kernel rejects or changes them.
 pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str) -> Result<(), Error> {
     let (least, most) = (value.field("min"), value.field("max"));
     let upper_now = access.number(max)?;
@@ -388,8 +393,8 @@ pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str)
     }
 }
 
-/// The same for a program that does not know the present limits: it writes the upper limit first and again at the end,
-/// so that the lower limit is always accepted.
+/// The files to write, and their contents, for a program that does not know the present limits. It writes the upper
+/// limit first and again at the end, so that the kernel always accepts the lower limit.
 pub(super) fn limit_files(wanted: &Value, min: String, max: String) -> Vec<(String, String)> {
     let upper = wanted.field("max").map(|most| (max, most.to_owned()));
     let lower = wanted.field("min").map(|least| (min, least.to_owned()));

@@ -11,10 +11,10 @@ use super::{Access, Error, Setting, Value};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Whether an idle state is disabled on a CPU: `1` or `0`.
+/// Whether an idle state is disabled on a CPU: `1` (disabled) or `0` (enabled).
 ///
-/// A disabled state is no longer *requested*. Hardware that enters a state by itself (C1E, package states) is not
-/// affected.
+/// The kernel no longer *requests* a disabled state. States that the hardware enters by itself (C1E, package states)
+/// are not affected.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IdleState {
@@ -33,9 +33,10 @@ pub struct State {
     pub name: Option<String>,
     /// The exit latency that the kernel assumes. `None` if the driver gives none.
     pub latency: Option<Nanos>,
-    /// Number of times that the kernel requested the state since boot.
+    /// Number of times that the kernel requested the state since boot. `None` if the kernel does not report it.
     pub usage: Option<u64>,
-    /// Time since boot for which the kernel requested the state. The hardware may have spent less time in it.
+    /// Time since boot for which the kernel requested the state. The hardware may have spent less time in it. `None` if
+    /// the kernel does not report it.
     pub time: Option<Nanos>,
     /// Whether the state is disabled. `None` if that is not known.
     pub disabled: Option<bool>,
@@ -65,7 +66,7 @@ impl IdleState {
         Self { cpu, state }
     }
 
-    /// The value that disables the state, or enables it.
+    /// The value that disables the state, or enables it if `disabled` is false.
     pub fn disabled(disabled: bool) -> Value {
         Value::text(u8::from(disabled))
     }

@@ -10,7 +10,7 @@ use units::Nanos;
 use super::{Access, AnySetting, Error, ResumeLatency, Value, online, policies, policy_cpus, states};
 use crate::facts::CpuSet;
 
-/// One observation.
+/// One reading of the counters in which a setting's effect shows.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Look {
     counters: BTreeMap<String, u64>,
@@ -76,7 +76,7 @@ fn limit_of(latency: ResumeLatency) -> Option<Nanos> {
     }
 }
 
-/// Judges by two observations that are `span` apart.
+/// Judges the effect of a setting from two observations. `span` is the time between them.
 pub fn judge(setting: &AnySetting, wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effect {
     match setting {
         AnySetting::IdleState(_) | AnySetting::CpuLatency(_) | AnySetting::DmaLatency(_) => {
@@ -140,7 +140,7 @@ fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
     Effect::Seen(format!("it runs at {now} kHz"))
 }
 
-/// If interrupts are delayed by `rx-usecs`, each of them can occur at most at the corresponding rate.
+/// If `rx-usecs` delays interrupts, each interrupt occurs at most once per that time.
 fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effect {
     let Some(usecs) = wanted.field("rx-usecs").and_then(|text| text.parse::<u64>().ok()).filter(|n| *n > 0) else {
         return Effect::Unknown("without rx-usecs the interrupt rate has no limit".into());
@@ -171,7 +171,7 @@ fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effec
 }
 
 impl Look {
-    /// By how much each counter rose. Counters that are new, or that fell, are left out.
+    /// The increase of each counter. Counters that are new, or that decreased, are left out.
     fn rises<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = (&'a String, u64)> {
         self.counters.iter().filter_map(|(name, n)| Some((name, later.counters.get(name)?.checked_sub(*n)?)))
     }
@@ -198,7 +198,8 @@ impl Look {
         Ok(())
     }
 
-    /// Counters `IRQ CPU` of /proc/interrupts (proc(5)); its first line names the columns' CPUs.
+    /// Reads the counters of /proc/interrupts (proc(5)), with names of the form `IRQ CPU`. The file's first line names
+    /// the CPU of each column.
     fn interrupts(&mut self, access: &Access, irqs: &[u32]) -> Result<(), Error> {
         let text = access.read("/proc/interrupts")?.unwrap_or_default();
         let mut lines = text.lines();
@@ -219,7 +220,7 @@ impl Look {
 }
 
 impl Effect {
-    /// Whether the effect was seen. `None` if that is not known.
+    /// Whether the effect was seen. `None` if nothing happened that would show it.
     pub fn seen(&self) -> Option<bool> {
         match self {
             Self::Seen(_) => Some(true),
@@ -228,7 +229,7 @@ impl Effect {
         }
     }
 
-    /// The observation, for people.
+    /// The explanation of the result, as a sentence.
     pub fn text(&self) -> &str {
         match self {
             Self::Seen(text) | Self::NotSeen(text) | Self::Unknown(text) => text,

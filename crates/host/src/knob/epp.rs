@@ -9,9 +9,11 @@ use super::cpufreq::file;
 use super::file::text;
 use super::{Access, Error, Setting, Value};
 
-/// The preference of a policy: a word of `energy_performance_available_preferences`, or 0 (performance) to 255.
+/// The preference of a policy: a word of `energy_performance_available_preferences`, or a number from 0 (performance)
+/// to 255 (power saving).
 ///
-/// In intel_pstate's active mode the governor `performance` overrides it, and writes are refused as busy.
+/// In intel_pstate's active mode, the governor `performance` overrides the preference, and the kernel rejects writes
+/// with EBUSY.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Epp {
@@ -20,7 +22,7 @@ pub struct Epp {
 }
 
 impl Epp {
-    /// The preference of policy `policy`.
+    /// Makes the setting for policy number `policy`.
     pub const fn new(policy: u32) -> Self {
         Self { policy }
     }

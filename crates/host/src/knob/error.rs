@@ -10,7 +10,7 @@ pub enum Error {
     /// The process lacks the permission.
     #[error("{what}: not permitted ({why})\nfix: {fix}")]
     NotPermitted {
-        /// What was tried, and with what: "write 0 to /proc/sys/kernel/nmi_watchdog".
+        /// The operation that failed, with its value: "write 0 to /proc/sys/kernel/nmi_watchdog".
         what: String,
         /// The kernel's answer.
         why: String,
@@ -20,9 +20,9 @@ pub enum Error {
     /// The machine, the kernel or the driver has no such setting.
     #[error("{what}: not available here ({why})")]
     NotThere {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// What shows that the setting does not exist.
+        /// The evidence that the setting does not exist.
         why: String,
     },
     /// The setting is on a file system that is mounted read-only, or is a read-only file.
@@ -30,13 +30,13 @@ pub enum Error {
         "{what}: read-only\nfix: mount it writable (a container needs the host's /proc/sys and /sys), or apply on the host"
     )]
     ReadOnly {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
     },
     /// The kernel, the driver or the device rejects this value.
     #[error("{what}: refused ({why})\nfix: {fix}")]
     Refused {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// The kernel's answer.
         why: String,
@@ -48,13 +48,13 @@ pub enum Error {
     Invalid {
         /// The setting's name.
         what: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong with the value, and which values are allowed.
         why: String,
     },
     /// The value that was read is not in the format that the kernel documents.
     #[error("{what}: cannot parse {text:?}; expected {expected}")]
     Unreadable {
-        /// What was read.
+        /// The file or setting that was read.
         what: String,
         /// The text that was read, shortened.
         text: String,
@@ -64,7 +64,7 @@ pub enum Error {
     /// A system operation failed, and no specific remedy is known.
     #[error("{what}: {why}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// The system's error.
         why: String,
@@ -72,7 +72,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error that an error number means for a setting.
+    /// Converts a system error into an error of this type.
     pub(crate) fn of(what: impl Into<String>, error: &io::Error) -> Self {
         let what = what.into();
         let why = error.to_string();
@@ -104,7 +104,7 @@ impl Error {
         }
     }
 
-    /// The error that the kernel's answer about an interface means, with its explanation.
+    /// Converts the kernel's answer about an interface into an error of this type, with the kernel's explanation.
     pub(crate) fn nic(what: impl Into<String>, error: &nic::Error) -> Self {
         let number = if matches!(error, nic::Error::Unsupported(_)) { libc::EOPNOTSUPP } else { error.said().number };
         let mut meant = match (error, Self::of(what, &io::Error::from_raw_os_error(number))) {
@@ -136,12 +136,13 @@ impl Error {
         Self::Invalid { what: what.into(), why: why.into() }
     }
 
-    /// Returns true if the environment lacks something (exit status 3), false if the request was wrong (2).
+    /// Returns true if this machine or process lacks something (exit status 3), false if the request was wrong (exit
+    /// status 2).
     pub fn lacks(&self) -> bool {
         !matches!(self, Self::Invalid { .. })
     }
 
-    /// Whether the error says that the setting does not exist here.
+    /// Whether the error means that the setting does not exist on this machine.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::NotThere { .. })
     }

@@ -85,7 +85,7 @@ impl Setting for File {
     }
 }
 
-/// The text of a value that must be a single text.
+/// The text of a value. An error if the value consists of fields.
 pub(super) fn text<'a>(what: &str, value: &'a Value) -> Result<&'a str, Error> {
     let text = value.as_text().ok_or_else(|| Error::invalid(what, "it takes one value, not fields"))?;
     if text.contains(['\n', '\0']) {

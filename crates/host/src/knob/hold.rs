@@ -1,4 +1,4 @@
-//! The exit latency allowed for all CPUs: a request that lasts as long as a process holds it.
+//! The exit latency allowed for all CPUs: a request that lasts as long as a process keeps a file open.
 //!
 //! Source: kernel documentation, power/pm_qos_interface, `/dev/cpu_dma_latency`.
 
@@ -17,10 +17,11 @@ use super::file::text;
 use super::{Access, Error, Lasts, Setting, Thread, Value};
 use crate::vault::Vault;
 
-/// Our request for all CPUs: `none`, or whole microseconds. The smallest request on the machine takes effect.
+/// The exit latency that Apus requests for all CPUs: `none`, or whole microseconds. Among the requests of all
+/// processes, the smallest takes effect.
 ///
-/// The kernel drops a request when its file is closed, so a small process keeps the file open: [`hold`]. Other
-/// processes find it by the file that it keeps locked in the vault.
+/// The kernel drops a request when its file is closed, so a small process keeps the file open: [`hold`]. That process
+/// keeps a file in Apus's state folder locked, by which other processes find it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DmaLatency {}
@@ -37,9 +38,9 @@ pub struct Holder {
 const DEVICE: &str = "/dev/cpu_dma_latency";
 const LOCK: &str = "dma_latency.hold";
 const NONE: &str = "none";
-/// What a holder prints once the request is in force.
+/// The word that a holding process prints once the request is in force.
 const READY: &str = "held";
-/// How long a holder may take to end after the request.
+/// How long a holding process may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl DmaLatency {
@@ -48,7 +49,7 @@ impl DmaLatency {
         Value::text(limit.as_micros_floor())
     }
 
-    /// The smallest of all requests. `None` if the kernel has no PM QoS.
+    /// The smallest of all processes' requests, which is in force. `None` if the kernel has no PM QoS.
     pub fn effective(access: &Access) -> Result<Option<Nanos>, Error> {
         let mut octets = [0; 4];
         match access.open(DEVICE, OFlags::RDONLY, Mode::empty()).and_then(|mut file| file.read_exact(&mut octets)) {
@@ -62,7 +63,7 @@ impl DmaLatency {
 }
 
 /// Requests `micros` microseconds, calls `ready`, and keeps the request until a signal ends the process. Returns only
-/// if it fails.
+/// if the request fails.
 pub fn hold(access: &Access, micros: u32, ready: impl FnOnce() -> io::Result<()>) -> Error {
     let hold = || -> Result<std::convert::Infallible, Error> {
         let what = || format!("request {micros} us at {}", access.show(DEVICE));
@@ -88,7 +89,7 @@ pub fn hold(access: &Access, micros: u32, ready: impl FnOnce() -> io::Result<()>
     }
 }
 
-/// A running holder.
+/// A running process that holds a request.
 struct Held {
     pid: u32,
     started: u64,
@@ -131,7 +132,7 @@ fn start(access: &Access, value: &str) -> Result<(), Error> {
     Err(Error::System { what, why: if why.is_empty() { output.status.to_string() } else { why } })
 }
 
-/// Ends a holder, and waits until the kernel has closed its files.
+/// Ends a holding process, and waits until the kernel has closed its files.
 fn stop(access: &Access, held: &Held) -> Result<(), Error> {
     let what = format!("end process {}, which holds {} us at {}", held.pid, held.micros, access.show(DEVICE));
     let failed = |e: rustix::io::Errno| Error::of(&what, &e.into());
@@ -193,7 +194,7 @@ impl Setting for DmaLatency {
     }
 }
 
-/// Reports on standard output that the request is in force, and closes standard output. A holder calls it from
+/// Reports on standard output that the request is in force, and closes standard output. A holding process calls it from
 /// [`hold`].
 pub fn say_ready() -> io::Result<()> {
     let mut out = io::stdout();

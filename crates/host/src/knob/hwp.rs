@@ -1,8 +1,8 @@
 //! The hardware-managed P-states (HWP) request of a CPU.
 //!
-//! Source: Intel SDM volume 3, "Hardware-Controlled Performance States": IA32_PM_ENABLE (0x770),
-//! IA32_HWP_CAPABILITIES (0x771), IA32_HWP_REQUEST (0x774); and the Intel P-state guide (637284-001US), which
-//! asks for 800 MHz on core 21 with `wrmsr -p 21 0x774 0x0808`.
+//! Source: Intel SDM volume 3, "Hardware-Controlled Performance States": IA32_PM_ENABLE (0x770), IA32_HWP_CAPABILITIES
+//! (0x771), IA32_HWP_REQUEST (0x774); and the Intel P-state guide (637284-001US), which requests 800 MHz on core 21
+//! with `wrmsr -p 21 0x774 0x0808`.
 
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,9 @@ const REQUEST: u32 = 0x774;
 /// Fields of IA32_HWP_REQUEST, with their first and last bit.
 const FIELDS: [(&str, u32, u32); 4] = [("min", 0, 7), ("max", 8, 15), ("desired", 16, 23), ("epp", 24, 31)];
 
-/// The request of one CPU: fields `min`, `max` and `desired` (performance levels, see [`ratio`]; desired 0 leaves it to
-/// the hardware), and `epp`, 0 (performance) to 255. All other bits of the register stay as they are.
+/// The request of one CPU: fields `min`, `max` and `desired` (performance levels, see [`ratio`]; `desired` 0 means that
+/// the hardware chooses), and `epp`, from 0 (performance) to 255 (power saving). All other bits of the register stay as
+/// they are.
 ///
 /// The intel_pstate driver in active mode writes the same register whenever a policy changes.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
@@ -29,8 +30,8 @@ pub struct HwpRequest {
 }
 
 /// The performance level of a frequency. On Xeon processors a level is a multiple of 100 MHz (Intel P-state guide;
-/// client parts with two kinds of cores differ). `None` if the frequency is no such multiple, or if the level would be
-/// above 255.
+/// client parts with two kinds of cores differ). `None` if the frequency is not a multiple of 100 MHz, or if the level
+/// would be above 255.
 pub fn ratio(frequency: Hertz) -> Option<u8> {
     const STEP: u64 = 100_000_000;
     let hertz = frequency.as_hertz();
@@ -38,12 +39,12 @@ pub fn ratio(frequency: Hertz) -> Option<u8> {
 }
 
 impl HwpRequest {
-    /// The request of CPU `cpu`.
+    /// Makes the setting for CPU `cpu`.
     pub const fn new(cpu: u32) -> Self {
         Self { cpu }
     }
 
-    /// The value that fixes one performance level: bits 7:0 and 15:8 both `level`.
+    /// The value that fixes one performance level: `min` (bits 7:0) and `max` (bits 15:8) both equal `level`.
     pub fn fixed(level: u8) -> Value {
         Value::fields([("min", level), ("max", level)])
     }

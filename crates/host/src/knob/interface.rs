@@ -1,21 +1,23 @@
-//! Network interfaces behind settings: a device can be renamed, and its old name can be given to another device.
+//! Finds the network interface to which a setting belongs, even if the interface was renamed or another interface has
+//! its old name now.
 
 use super::ethtool::index;
 use super::{Access, AnySetting, CpuMask, Error, File, Setting as _, Sysctl};
 
 const FOLDER: &str = "/sys/class/net";
 
-/// The names of the interfaces in the machine's /sys. `None` if it has no such folder.
+/// The names of the interfaces in `/sys/class/net`. `None` if the folder does not exist.
 pub fn interfaces(access: &Access) -> Result<Option<Vec<String>>, Error> {
     access.list(FOLDER)
 }
 
-/// The number of an interface, by which the kernel knows it whatever its name is. `None` if there is no such interface.
+/// The interface's index (`ifindex`), which stays the same when the interface is renamed. `None` if there is no such
+/// interface.
 pub fn interface_index(access: &Access, name: &str) -> Option<u32> {
     index(access, name)
 }
 
-/// The name of the interface with this number. `None` if there is no such interface.
+/// The name of the interface with this index (`ifindex`). `None` if there is no such interface.
 pub fn interface_name(access: &Access, index: u32) -> Option<String> {
     access.nic(|client| client.interface_numbered(index)).ok().map(|interface| interface.name().to_owned())
 }
@@ -23,13 +25,13 @@ pub fn interface_name(access: &Access, index: u32) -> Option<String> {
 /// A setting, found at its present place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// The setting, with the interface's present name. Whether the interface exists shows when the setting is read.
+    /// The setting, with the interface's present name. Reading the setting shows whether the interface still exists.
     Here(AnySetting),
-    /// The interface's name belongs to another device, and its own device is gone.
+    /// Another interface has the name now, and the interface to which the setting belonged is gone.
     Another,
 }
 
-/// Finds a setting that belonged to the device `identity`. An interface that was renamed is found by its number.
+/// Finds a setting that belonged to the device `identity`. A renamed interface is found by its index.
 pub(crate) fn find(access: &Access, setting: &AnySetting, identity: Option<&str>) -> Result<Place, Error> {
     let Some(identity) = identity else { return Ok(Place::Here(setting.clone())) };
     let now = setting.identity(access)?;
@@ -45,7 +47,7 @@ pub(crate) fn find(access: &Access, setting: &AnySetting, identity: Option<&str>
     Ok(if now.is_some() { Place::Another } else { Place::Here(setting.clone()) })
 }
 
-/// The name of the interface with this number, read in the way in which the setting itself is read.
+/// The name of the interface with this index, from sysfs or netlink as for the setting itself.
 fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<String>, Error> {
     if access.is_live() && !matches!(setting, AnySetting::File(_) | AnySetting::CpuMask(_)) {
         return Ok(access.nic(|client| client.interface_numbered(index)).ok().map(|other| other.name().to_owned()));
@@ -58,8 +60,8 @@ fn called(access: &Access, setting: &AnySetting, index: u32) -> Result<Option<St
     Ok(None)
 }
 
-/// The device to which a file belongs, if another device could be mistaken for it: an interface by its number, a disk
-/// by its place in the sequence of all disks (Documentation/ABI/testing/sysfs-block, `diskseq`).
+/// The device to which a file belongs, if another device could be mistaken for it: an interface by its index, a disk by
+/// its sequence number (Documentation/ABI/testing/sysfs-block, `diskseq`).
 pub(super) fn identity_of_path(access: &Access, path: &str) -> Result<Option<String>, Error> {
     if let Some(name) = interface_in(path) {
         if access.is_live() && path.starts_with("/proc/") {
@@ -90,7 +92,7 @@ fn interface_in(path: &str) -> Option<&str> {
     (!matches!(name, "all" | "default")).then_some(name)
 }
 
-/// Passes on a setting of an interface, by its kind.
+/// Rebuilds a setting for an interface with another name, for each kind.
 macro_rules! by_name {
     ($setting:expr, $it:ident => $of_kind:expr, $path:ident => $of_path:expr) => {
         match $setting {

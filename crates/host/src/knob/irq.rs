@@ -1,4 +1,4 @@
-//! The CPUs that serve interrupts.
+//! The CPUs that handle interrupts.
 //!
 //! Source: kernel documentation, core-api/irq/irq-affinity.
 
@@ -12,10 +12,10 @@ use crate::facts::CpuSet;
 
 const FOLDER: &str = "/proc/irq";
 
-/// The CPUs that may serve interrupt `irq`, as a list.
+/// The CPUs that may handle interrupt `irq`, as a CPU list.
 ///
-/// A managed interrupt (of NVMe, virtio and other drivers that spread their queues themselves) refuses a change with
-/// EIO. `effective_affinity_list` shows what is in force: usually one of the allowed CPUs.
+/// A managed interrupt (of NVMe, virtio and other drivers that spread their queues themselves) rejects a change with
+/// EIO. `effective_affinity_list` shows the CPUs that handle the interrupt now: usually one of the allowed CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqAffinity {
@@ -23,7 +23,7 @@ pub struct IrqAffinity {
     pub irq: u32,
 }
 
-/// The CPU that serves interrupt `irq` now. It follows from the current mask and from the one before.
+/// The CPU that handles interrupt `irq` now. It depends on the current mask and on the previous one.
 ///
 /// When a wider mask includes the current CPU, the kernel leaves the interrupt there (arch/x86/kernel/apic/vector.c,
 /// `assign_vector_locked`). So restoring a mask does not move the interrupt back.
@@ -34,7 +34,7 @@ pub struct IrqEffective {
     pub irq: u32,
 }
 
-/// The CPUs for interrupts that are set up in future, as a mask.
+/// The CPUs that may handle newly requested interrupts, as a mask (`/proc/irq/default_smp_affinity`).
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqDefaultAffinity {}
@@ -45,11 +45,12 @@ pub fn irqs(access: &Access) -> Result<Vec<u32>, Error> {
 }
 
 impl IrqAffinity {
-    /// The mask, once it has stayed the same for a while. A pending move is no longer pending for a moment before its mask is
-    /// in force (kernel/irq/migration.c, `irq_move_masked_irq`), and the file is read without the lock
-    /// (kernel/irq/proc.c, `show_irq_affinity`): in that moment it shows the mask before.
+    /// The mask, once it has stayed the same for a while. For a short time, a pending move is no longer marked as
+    /// pending although the new mask is not in force yet (kernel/irq/migration.c, `irq_move_masked_irq`), and the file
+    /// is read without the lock (kernel/irq/proc.c, `show_irq_affinity`): during that time, it shows the previous mask.
     fn settled(&self, access: &Access) -> Result<Option<Value>, Error> {
-        /// Equal readings, a millisecond apart: longer than a hypervisor keeps a CPU from running in between.
+        /// Number of equal readings, a millisecond apart, after which a mask counts as settled. This is longer than a
+        /// hypervisor usually stops a virtual CPU.
         const EQUAL: u32 = 25;
         const PATIENCE: Duration = Duration::from_millis(200);
         let (mut mask, mut equal) = (self.read(access)?, 0);
@@ -72,7 +73,7 @@ impl IrqAffinity {
         format!("{FOLDER}/{}/{name}", self.irq)
     }
 
-    /// The CPUs that serve the interrupt now. Empty if the interrupt is not in use; `None` if the kernel does not
+    /// The CPUs that handle the interrupt now. Empty if the interrupt is not in use; `None` if the kernel does not
     /// report the CPUs.
     pub fn effective(&self, access: &Access) -> Result<Option<CpuSet>, Error> {
         Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
@@ -82,8 +83,8 @@ impl IrqAffinity {
     ///
     /// From Linux 6.11 on, the files of such interrupts are read-only (kernel/irq/proc.c, `register_irq_proc`). Before
     /// that, two interrupts of every PC are known by number and name: the timer (arch/x86/kernel/time.c,
-    /// `IRQF_NOBALANCING`), and the link of the second interrupt controller (arch/x86/kernel/i8259.c), which never
-    /// fires.
+    /// `IRQF_NOBALANCING`), and the cascade interrupt of the second interrupt controller (arch/x86/kernel/i8259.c),
+    /// which never fires.
     pub fn fixed(&self, access: &Access) -> Result<Option<&'static str>, Error> {
         let of_kernel = |name: &str| access.line(&format!("/sys/kernel/irq/{}/{name}", self.irq));
         let platform = match self.irq {
@@ -99,7 +100,7 @@ impl IrqAffinity {
         Ok(read_only.then_some("it is a managed interrupt, whose CPUs its driver chooses, or a platform interrupt"))
     }
 
-    /// Whether no CPU outside `cpus` serves the interrupt.
+    /// Whether only CPUs in `cpus` handle the interrupt.
     pub fn is_within(&self, access: &Access, cpus: &CpuSet) -> Result<bool, Error> {
         Ok(self.effective(access)?.is_some_and(|effective| effective.is_subset(cpus)))
     }
@@ -174,9 +175,9 @@ impl Setting for IrqEffective {
         Ok(list.filter(|list| !list.is_empty()).map(Value::Text))
     }
 
-    /// Writes a mask of that CPU alone, waits until the interrupt has moved there, and then restores the mask. Without
-    /// interrupt remapping the interrupt moves when it next occurs (kernel/irq/migration.c); the function does not wait
-    /// for one that does not occur.
+    /// Writes a mask with only the wanted CPU, waits until the interrupt has moved there, and then restores the mask.
+    /// Without interrupt remapping the interrupt moves when it next occurs (kernel/irq/migration.c); the function does
+    /// not wait for one that does not occur.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         const PATIENCE: Duration = Duration::from_millis(20);
         let mask = IrqAffinity::new(self.irq);
@@ -207,7 +208,7 @@ impl Setting for IrqEffective {
     }
 }
 
-/// The names of the users of an interrupt.
+/// The names under which drivers registered an interrupt.
 fn actions(access: &Access, irq: u32) -> Result<Option<String>, Error> {
     let entries = access.list(&format!("{FOLDER}/{irq}"))?.unwrap_or_default();
     let known = [

@@ -11,9 +11,9 @@ use crate::facts::CpuSet;
 
 /// `IRQBALANCE_BANNED_CPULIST` in the daemon's configuration: `unset`, or a list of CPUs.
 ///
-/// If it is unset, the daemon itself avoids the CPUs of `isolcpus=` and `nohz_full=`. **If it is set, it does not**, so
-/// the list must contain all banned CPUs, and an empty list bans none. A change takes effect when the daemon is
-/// restarted.
+/// If the variable is unset, irqbalance avoids the CPUs of `isolcpus=` and `nohz_full=`. **If the variable is set,
+/// irqbalance does not avoid them**, so the list must contain all banned CPUs. An empty list bans none. A change takes
+/// effect when the daemon is restarted.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqbalanceBans {}

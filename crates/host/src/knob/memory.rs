@@ -65,7 +65,7 @@ pub fn transparent_huge_pages(file: &str) -> File {
     File::new(format!("/sys/kernel/mm/transparent_hugepage/{file}"))
 }
 
-/// The setting for merging equal pages: `0` stops, `1` runs, `2` stops and separates merged pages.
+/// The setting for merging equal pages: `0` stops merging, `1` starts it, `2` stops it and separates all merged pages.
 pub fn kernel_same_page_merging() -> File {
     File::new("/sys/kernel/mm/ksm/run")
 }

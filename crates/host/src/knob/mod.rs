@@ -1,6 +1,6 @@
 //! Knobs: the machine's settings, all read, changed, verified and restored by the same code.
 //!
-//! A kind of setting is a type that implements [`Setting`]. It only says where the setting is, and how to read and
+//! A kind of setting is a type that implements [`Setting`]. The type defines where the setting is, and how to read and
 //! write it. [`Knob`] is the code that all kinds share. [`AnySetting`] is a setting of any kind, as used in a plan and
 //! in the journal.
 //!
@@ -71,7 +71,7 @@ use rustix::thread::CapabilitySet;
 
 /// The CPUs that are online.
 ///
-/// If the kernel's list was not recorded: all CPUs whose file `online` does not contain `0`.
+/// If the kernel's list was not recorded, all CPUs count as online unless their file `online` contains `0`.
 pub fn online(access: &Access) -> Result<CpuSet, Error> {
     const FOLDER: &str = "/sys/devices/system/cpu";
     if let Some(list) = access.line(&format!("{FOLDER}/online"))? {
@@ -93,11 +93,11 @@ pub fn online(access: &Access) -> Result<CpuSet, Error> {
 
 /// A kind of setting of the machine.
 pub trait Setting {
-    /// Name of the setting for people: "governor of CPU policy 3".
+    /// A readable name of the setting: "governor of CPU policy 3".
     fn label(&self) -> String;
 
-    /// The file that holds it as one line, if one does. [`Self::read`], [`Self::write`] and [`Self::files`] follow from it;
-    /// a setting without such a file has its own.
+    /// Path of the file that contains the setting as one line. `None` if there is no such file. The default
+    /// [`Self::read`], [`Self::write`] and [`Self::files`] use this file; a setting without one must implement them.
     fn line_file(&self) -> Option<String> {
         None
     }
@@ -107,19 +107,19 @@ pub trait Setting {
         Ok(access.line(&line_file(self)?)?.map(Value::Text))
     }
 
-    /// Sets it. A value of several fields may name only some of them; the others do not change.
+    /// Sets the setting to `value`. A value of several fields may contain only some of them; the others do not change.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         access.write(&line_file(self)?, file::text(&self.label(), value)?)
     }
 
-    /// Returns an error if its name leads to something other than this kind of setting. A journal contains names too,
-    /// so nothing is written, now or during a rollback, unless this check passes.
+    /// Returns an error if the setting's name refers to something other than this kind of setting. Names can also come
+    /// from a journal, so this check is made before every write, also during a rollback.
     fn admit(&self) -> Result<(), Error> {
         Ok(())
     }
 
     /// Returns an error if the value could not be restored, because no machine accepts it. Called before the change,
-    /// and before a rollback writes the value. A value that only this machine rejects now is tried anyway.
+    /// and before a rollback writes the value. A value that only this machine rejects at present is not an error here.
     fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
         match self.check(access, before) {
             Err(error @ Error::Invalid { .. }) => Err(error),
@@ -127,19 +127,19 @@ pub trait Setting {
         }
     }
 
-    /// Whether it is only a side effect of another setting. If it cannot be restored, that is reported and not tried
-    /// again.
+    /// Whether the setting is only a side effect of another setting. If it cannot be restored, this is reported and not
+    /// tried again.
     fn is_effect(&self) -> bool {
         false
     }
 
-    /// Whether it belongs to a thread and ends with it.
+    /// Whether the setting belongs to a thread and ends with that thread.
     fn is_of_thread(&self) -> bool {
         false
     }
 
-    /// Returns an error if no machine accepts the value, or if this machine says that it does not. Called before
-    /// anything changes.
+    /// Returns an error if no machine accepts the value, or if this machine reports that it does not accept it. Called
+    /// before anything changes.
     fn check(&self, _access: &Access, _value: &Value) -> Result<(), Error> {
         Ok(())
     }
@@ -149,25 +149,27 @@ pub trait Setting {
         a.split_whitespace().eq(b.split_whitespace())
     }
 
-    /// The previous value of a field that was not shown before but is shown now. Some drivers show a field only if it
-    /// is not zero.
+    /// The value that a field has while the driver does not show it. Some drivers show a field only if it is not zero.
+    /// `None` if such a value is not known.
     fn unshown(&self, _field: &str) -> Option<&'static str> {
         None
     }
 
-    /// The group of fields to which `field` belongs, if its fields act together. If somebody else has changed one field
-    /// of a group since a change, none of the group is restored: half of it would be nobody's setting.
+    /// The group of fields to which `field` belongs, if its fields act together. If someone else has changed one field
+    /// of a group after Apus did, no field of the group is restored, because a mixture would be a setting that nobody
+    /// chose. `None` if the field acts alone.
     fn group(&self, _field: &str) -> Option<&'static str> {
         None
     }
 
-    /// The part of a value that does not change by itself.
+    /// The value without fields that the kernel or the driver changes by itself.
     fn steady(&self, value: Value) -> Value {
         value
     }
 
-    /// Reads it with what tells apart instances of a setting that come and go under the same name, each with the
-    /// kernel's own values: the ID of a NAPI instance. `None` instead of an ID if there are no instances.
+    /// Reads the setting, together with the ID of its instance. A NAPI instance, for example, may be replaced by a new
+    /// one with the kernel's default values and another ID. The ID is `None` for settings without instances. The result
+    /// is `None` if the machine has no such setting.
     fn read_instance(&self, access: &Access) -> Result<Option<(Value, Option<u64>)>, Error> {
         Ok(self.read(access)?.map(|value| (value, None)))
     }
@@ -177,27 +179,29 @@ pub trait Setting {
         Lasts::UntilReboot
     }
 
-    /// The network interface to which the setting belongs, if it belongs to one. The next three methods follow from it.
+    /// The network interface to which the setting belongs. `None` if it belongs to none. The defaults of the next three
+    /// methods depend on this one.
     fn interface(&self) -> Option<&str> {
         None
     }
 
-    /// The capabilities that a process needs, in addition to being root by user ID, so that it can drop all others.
+    /// The capabilities that a process with user ID 0 needs to change the setting. The process can drop all others.
     fn capability(&self) -> CapabilitySet {
         if self.interface().is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
     }
 
-    /// Whether it belongs to the calling thread's network namespace and not to the whole machine.
+    /// Whether the setting belongs to the calling thread's network namespace and not to the whole machine.
     fn is_of_network(&self) -> bool {
         self.interface().is_some()
     }
 
-    /// The device to which it belongs, to detect another device with the same name. `None` if that cannot happen.
+    /// Identifies the device to which the setting belongs, to detect another device with the same name. `None` if no
+    /// other device can get the name.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         Ok(self.interface().and_then(|interface| ethtool::identity(access, interface)))
     }
 
-    /// Why the machine shows `now` although `wanted` was written. `None` if it does not say.
+    /// Why the machine shows `now` although `wanted` was written. `None` if the reason is not known.
     fn explain(&self, _access: &Access, _wanted: &Value, _now: &Value) -> Option<String> {
         None
     }
@@ -214,14 +218,14 @@ pub trait Setting {
         Ok(None)
     }
 
-    /// Whether the machine shows `now` because it limits `ours`, which is still what is requested: a firmware limit that
-    /// came later. Such a value is nobody else's.
+    /// Whether the machine shows `now` only because it limits `ours`, the value that Apus requested, for example after
+    /// the firmware lowered its limit. Such a value was not set by someone else.
     fn held_back(&self, _access: &Access, _ours: &Value, _now: &Value) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// The files that another program would write to set it, with their contents, in this order. Empty if it is not set
-    /// by files.
+    /// The files that another program would write to set `wanted`, with their contents, in this order. Empty if the
+    /// setting has no files.
     fn files(&self, _access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         let Some(path) = self.line_file() else { return Ok(Vec::new()) };
         let text = file::text(&path, wanted)?.to_owned();
@@ -234,13 +238,13 @@ pub trait Setting {
         Duration::ZERO
     }
 
-    /// Removes what an interrupted write left behind.
+    /// Removes temporary files that an interrupted write left behind.
     fn settle(&self, _access: &Access) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// A reference to a setting, and [`AnySetting`], are settings too.
+/// References to settings, and [`AnySetting`], implement [`Setting`] too.
 impl<P: Deref<Target: Setting>> Setting for P {
     fn label(&self) -> String {
         (**self).label()
@@ -323,7 +327,7 @@ pub enum Lasts {
     UntilReboot,
     /// The change is stored on disk.
     AcrossReboots,
-    /// The change lasts as long as the process that holds it.
+    /// The change lasts as long as a process keeps it in force.
     WhileHeld,
 }
 
@@ -385,7 +389,7 @@ pub enum Restored {
         /// The current value.
         now: Value,
     },
-    /// The device, CPU or thread to which it belonged is gone.
+    /// The device, CPU or thread to which the setting belonged is gone.
     Gone,
     /// The previous value was written, but the machine shows another one.
     Failed {
@@ -400,7 +404,7 @@ pub enum Theirs {
     /// Keep the values that someone else has set, and report them.
     #[default]
     Keep,
-    /// Overwrite the values that someone else has set with those from before the transaction.
+    /// Overwrite the values that someone else has set with the values from before the transaction.
     Overwrite,
 }
 
@@ -419,7 +423,8 @@ impl<S: Setting> Knob<S> {
         self.verify(access, wanted, Some(before))
     }
 
-    /// Reads the value that was just written, again and again while the machine may still be about to show it.
+    /// Reads the value that was just written, repeatedly until the machine shows it or [`Setting::shows_within`] has
+    /// passed.
     fn read_written(&self, access: &Access, wanted: &Value) -> Result<Option<Value>, Error> {
         let until = Instant::now() + self.0.shows_within();
         loop {
@@ -431,8 +436,8 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// Compares the current value with the wanted one. If `before` is given, a write without effect can be
-    /// distinguished from one with a different result.
+    /// Compares the current value with the wanted one. If `before` is given, a write that changed nothing is
+    /// distinguished from a write that led to another value.
     pub fn verify(&self, access: &Access, wanted: &Value, before: Option<&Value>) -> Result<Verdict, Error> {
         let Some(now) = self.read(access)? else { return Ok(Verdict::Gone) };
         if self.holds(&now, wanted) {
@@ -460,7 +465,7 @@ impl<S: Setting> Knob<S> {
         }
     }
 
-    /// Whether `now` is the value that was set, `ours`, or what the machine's own limits make of it.
+    /// Whether `now` is `ours`, the value that Apus set, or the result of limits that the machine applied to `ours`.
     pub fn is_ours(&self, access: &Access, now: &Value, ours: &Value) -> Result<bool, Error> {
         Ok(self.holds(now, ours) || self.0.held_back(access, ours, now)?)
     }
@@ -478,8 +483,8 @@ impl<S: Setting> Knob<S> {
     /// Restores `before`, unless someone else has changed the value since it was `ours`.
     ///
     /// `ours` is the value that was read after the change by Apus. `None` if it is not known, because the process was
-    /// killed at that moment; then every value other than `before` counts as set by Apus. A field that `before` does not
-    /// have had the value that it has where it is not shown.
+    /// killed at that moment; then every value other than `before` counts as set by Apus. A field that is missing in
+    /// `before` is restored to the value that it has while the driver does not show it ([`Setting::unshown`]).
     pub fn restore(
         &self,
         access: &Access,
@@ -490,7 +495,7 @@ impl<S: Setting> Knob<S> {
         self.restore_as(access, before, ours, theirs, &|now| now.clone())
     }
 
-    /// As [`Self::restore`], but what `before` does not have is nobody's concern.
+    /// As [`Self::restore`], but fields that are missing in `before` are ignored.
     pub fn restore_fields(
         &self,
         access: &Access,
@@ -583,7 +588,7 @@ pub(crate) struct Change {
 
 #[cfg(test)]
 impl<S: Setting> Knob<S> {
-    /// What a transaction does with one setting, without a journal.
+    /// Changes one setting as a transaction does, but without a journal.
     pub(crate) fn set(&self, access: &Access, wanted: &Value) -> Result<Change, Error> {
         let before = self.read(access)?.ok_or_else(|| self.absent())?;
         self.0.check(access, wanted)?;
@@ -597,7 +602,7 @@ fn line_file(setting: &(impl Setting + ?Sized)) -> Result<String, Error> {
     setting.line_file().ok_or_else(|| Error::invalid(setting.label(), why))
 }
 
-/// Whether a path goes straight down: no empty part, and no way up.
+/// Whether a path has neither empty parts nor `..`.
 fn is_plain(path: &str) -> bool {
     path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."))
 }

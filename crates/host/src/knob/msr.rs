@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{Access, Error};
 use crate::facts::CpuSet;
 
-/// The content of a register on `cpu`. `None` if there is no such CPU, or no access to its registers.
+/// The value of a register on `cpu`. `None` if there is no such CPU, or if its registers are not accessible.
 pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64>, Error> {
     if !access.is_live() {
         let Some(text) = access.read(&recorded(address))? else { return Ok(None) };
@@ -30,8 +30,8 @@ pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64
     }
 }
 
-/// Sets a register whose scope is `cpus` (one CPU, or all of a die): one write on the running
-/// machine, through the first of them; the line of each of them below another root.
+/// Sets a register that the CPUs `cpus` share (one CPU, or all CPUs of a die). On the running machine, it is written
+/// once, on the first of the CPUs. Below another root, the line of each of the CPUs is changed.
 pub(super) fn write(access: &Access, cpus: &CpuSet, address: u32, to: u64) -> Result<(), Error> {
     let cpu = cpus.iter().next().ok_or_else(|| Error::invalid(format!("register {address:#x}"), "names no CPU"))?;
     let what = || format!("write {to:#x} to register {address:#x} of CPU {cpu}");

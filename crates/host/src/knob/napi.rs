@@ -11,12 +11,12 @@ use super::{Access, Error, File, Setting, Value};
 use crate::nic::{Client, Direction, Error as NicError, Interface, Napi as Instance, NapiSettings, Numbers as _};
 
 /// The NAPI instance of a receive queue: fields `defer-hard-irqs` (polls), `gro-flush-timeout`, `irq-suspend-timeout`
-/// (ns), `threaded` (0, 1; 2 for busy polling from Linux 6.19 on). Fields that the kernel does not have are missing
-/// (the first two came with 6.13).
+/// (ns), `threaded` (0, 1; 2 for busy polling from Linux 6.19 on). Fields that the kernel does not support are missing
+/// (`defer-hard-irqs` and `gro-flush-timeout` came with Linux 6.13).
 ///
-/// The first two act as a pair: a count without a timeout defers nothing. Instances get new numbers whenever the
-/// interface goes up, so they are named by their queue. If the driver does not say which instance belongs to which
-/// queue (veth), they are named by their order.
+/// `defer-hard-irqs` and `gro-flush-timeout` act as a pair: a count without a timeout defers nothing. NAPI instances
+/// get new IDs whenever the interface goes up, so a setting names the receive queue instead. If the driver does not
+/// report which instance belongs to which queue (veth), the instances are numbered in their order.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Napi {
@@ -31,12 +31,12 @@ pub struct Napi {
 pub struct NapiDeferral {
     /// Number of empty polls before the interrupt is enabled again.
     pub defer_hard_irqs: u32,
-    /// Time between two polls while the interrupt is off.
+    /// Time between two polls while the interrupt is off (`gro_flush_timeout`).
     pub gro_flush_timeout: Nanos,
 }
 
 impl NapiDeferral {
-    /// Returns an error if the kernel rejects the values, or if they have no effect.
+    /// Returns an error for values that the kernel rejects, or that have no effect.
     pub fn check(&self) -> Result<(), Error> {
         let Self { defer_hard_irqs, gro_flush_timeout } = *self;
         let invalid = |why: &str| Err(Error::invalid("NAPI deferral", why));
@@ -50,15 +50,15 @@ impl NapiDeferral {
         Ok(())
     }
 
-    /// The deferral as the value of a knob.
+    /// The deferral as the value of a [`Napi`] setting.
     pub fn value(&self) -> Value {
         Napi::deferral(self.defer_hard_irqs, self.gro_flush_timeout)
     }
 }
 
-/// The NAPI instances that serve the receive queues `queues` of an interface, with the kernel's IDs. If the driver does
-/// not say which instance belongs to which queue (veth), all instances of the interface. Empty if the interface is down
-/// or has none.
+/// The NAPI instances of the receive queues `queues` of an interface, each with the kernel's ID. If the driver does not
+/// report which instance belongs to which queue (veth), the result contains all instances of the interface. Empty if
+/// the interface is down or has none.
 pub fn napis_of(access: &Access, interface: &str, queues: &[u32]) -> Result<Vec<(Napi, u32)>, Error> {
     let found = asked(access, interface)?;
     let ours = found.instances.into_iter().filter(|(queue, _)| !found.named || queues.contains(queue));
@@ -76,8 +76,8 @@ pub fn lists_napis(access: &Access) -> bool {
     access.is_live() && !matches!(access.nic(|client| client.napi(0)), Err(NicError::UnknownToKernel { .. }))
 }
 
-/// The deferral in force for a receive queue: that of its NAPI instance, or of the device before Linux 6.13, which has one
-/// for all its instances ([`DeviceDeferral`]).
+/// The interrupt deferral in force for a receive queue: from Linux 6.13 on, that of the queue's NAPI instance; before,
+/// that of the whole device ([`DeviceDeferral`]). `None` if there is none.
 pub fn deferral_of(access: &Access, interface: &str, queue: u32) -> Result<Option<Value>, Error> {
     if let Some(own) = Napi::new(interface, queue).read(access)?
         && own.field("gro-flush-timeout").is_some()
@@ -102,7 +102,7 @@ pub struct DeviceDeferral {
 }
 
 impl DeviceDeferral {
-    /// The files of `interface`.
+    /// The two files of the interface `interface`.
     pub fn new(interface: &str) -> Self {
         let file = |name: &str| File::new(format!("/sys/class/net/{interface}/{name}"));
         Self { empty_polls: file("napi_defer_hard_irqs"), timeout: file("gro_flush_timeout") }
@@ -112,7 +112,7 @@ impl DeviceDeferral {
 /// The instances of an interface.
 #[derive(Default)]
 struct Instances {
-    /// Whether the driver says which instance belongs to which queue; if not, they are numbered.
+    /// Whether the driver reports which instance belongs to which queue. If not, the instances are numbered.
     named: bool,
     /// The NAPI instances, each with the number of its receive queue.
     instances: Vec<(u32, Instance)>,
@@ -136,7 +136,7 @@ impl Instances {
     }
 }
 
-/// None if there is no such interface, or the kernel does not tell.
+/// Queries the instances of an interface. Empty if there is no such interface, or if the kernel does not report them.
 fn asked(access: &Access, interface: &str) -> Result<Instances, Error> {
     Ok(ask(access, interface, "NAPI settings", Instances::of)?.unwrap_or_default())
 }

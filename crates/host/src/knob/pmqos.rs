@@ -14,8 +14,8 @@ use super::{Access, Error, Setting, Value};
 
 /// The exit latency allowed for one CPU: a single request that all users share.
 ///
-/// **A zero in the file is inverted:** `0` means no limit, and `n/a` means a limit of zero. Use [`ResumeLatency`], not
-/// the text.
+/// **A zero in the file is inverted:** `0` means no limit, and `n/a` means a limit of zero. [`ResumeLatency`] converts
+/// it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CpuLatency {
@@ -28,15 +28,15 @@ pub struct CpuLatency {
 pub enum ResumeLatency {
     /// Any idle state is allowed (the file says `0`).
     NoLimit,
-    /// No latency is accepted: the CPU polls (the file says `n/a`).
+    /// No wake-up time is allowed, so the idle CPU polls (the file says `n/a`).
     Zero,
     /// At most this latency, in whole microseconds.
     AtMost(Nanos),
 }
 
 impl ResumeLatency {
-    /// The text to write to the file. Rounded down to microseconds, because it is a promise; less than one microsecond
-    /// becomes [`ResumeLatency::Zero`].
+    /// The text to write to the file. The latency is rounded down to microseconds, so that the limit is never exceeded.
+    /// Less than one microsecond becomes [`ResumeLatency::Zero`].
     pub fn value(self) -> Value {
         Value::text(match self {
             Self::NoLimit => "0".into(),
@@ -45,7 +45,7 @@ impl ResumeLatency {
         })
     }
 
-    /// The meaning of a text in the file. `None` if it has none.
+    /// Parses the text of the file. `None` if the text is not valid.
     pub fn of_file(text: &str) -> Option<Self> {
         match text.trim() {
             "0" => Some(Self::NoLimit),

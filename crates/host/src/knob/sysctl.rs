@@ -34,7 +34,7 @@ impl Sysctl {
     }
 }
 
-/// Dots for slashes and slashes for dots.
+/// The text with dots and slashes exchanged.
 fn swapped(text: &str) -> String {
     let swapped = text.chars().map(|c| match c {
         '.' => '/',

@@ -11,13 +11,13 @@ use super::{Access, Error, Setting, Value};
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
 
-/// Turbo on all CPUs: `on` or `off`, whichever file the driver provides (that of intel_pstate is inverted).
+/// Turbo on all CPUs: `on` or `off`, through `intel_pstate/no_turbo`, which is inverted, or `cpufreq/boost`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Turbo {}
 
 impl Turbo {
-    /// The value for on or off.
+    /// The value `on` if `on` is true, `off` otherwise.
     pub fn value(on: bool) -> Value {
         Value::text(if on { "on" } else { "off" })
     }

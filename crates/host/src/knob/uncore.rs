@@ -15,7 +15,7 @@ const RATIO_LIMIT: u32 = 0x620;
 
 /// The limits of an uncore domain in sysfs: fields `min` and `max`, in kHz.
 ///
-/// Processors that are controlled through TPMI have only sysfs: MSR 0x620 has no effect there.
+/// On processors whose uncore is controlled through TPMI, only sysfs works; MSR 0x620 has no effect there.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreLimits {
@@ -24,7 +24,7 @@ pub struct UncoreLimits {
 }
 
 /// The limits of a die's uncore in MSR 0x620: fields `min` and `max`, in multiples of 100 MHz. All other bits of the
-/// register stay as they are. A die has one such register; all its CPUs read the same one.
+/// register stay as they are. All CPUs of a die share one such register.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreMsr {
@@ -32,7 +32,7 @@ pub struct UncoreMsr {
     pub cpu: u32,
 }
 
-/// The domains in sysfs. Empty if the driver is not loaded.
+/// The names of the uncore domains in sysfs. Empty if the driver is not loaded.
 pub fn uncore_domains(access: &Access) -> Result<Vec<String>, Error> {
     let names = access.list(FOLDER)?.unwrap_or_default();
     Ok(names.into_iter().filter(|name| name.starts_with("package_") || name.starts_with("uncore")).collect())

@@ -5,14 +5,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of a setting. A missing setting is a `None` around it, never a special number.
+/// The value of a setting. Functions return `None` for a setting that does not exist, never a special value.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(untagged)]
 pub enum Value {
     /// One text as the kernel shows and accepts it, without the newline.
     Text(String),
     /// Fields that are read together and depend on each other, such as the lowest and the highest frequency. A wanted
-    /// value may name only some of them; the others do not change.
+    /// value may contain only some of the fields; the others do not change.
     Fields(BTreeMap<String, String>),
 }
 
@@ -55,7 +55,7 @@ impl Value {
         }
     }
 
-    /// The text of a field. `None` if there is none.
+    /// The text of the field `name`. `None` if there is no such field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.as_fields()?.get(name).map(String::as_str)
     }

@@ -25,17 +25,17 @@ impl CpuMask {
         Self { path: path.into() }
     }
 
-    /// The CPUs for work that is not bound to a CPU.
+    /// The setting for the CPUs that run work not bound to a CPU (`/sys/devices/virtual/workqueue/cpumask`).
     pub fn workqueues() -> Self {
         Self::new("/sys/devices/virtual/workqueue/cpumask")
     }
 
-    /// The CPUs for the work of workqueue `name`: `writeback`, `efi_runtime`.
+    /// The setting for the CPUs that run the work of workqueue `name`, such as `writeback` or `efi_runtime`.
     pub fn workqueue(name: &str) -> Self {
         Self::new(format!("/sys/devices/virtual/workqueue/{name}/cpumask"))
     }
 
-    /// The value for `cpus`.
+    /// The mask of `cpus` as a value.
     pub fn value(cpus: &CpuSet) -> Value {
         Value::Text(cpus.to_mask())
     }
@@ -66,7 +66,7 @@ impl Setting for CpuMask {
         Err(Error::invalid(&self.path, "expected the mask of a workqueue, or rps_cpus or xps_cpus of a queue"))
     }
 
-    /// RPS and XPS may have an empty mask, which turns them off. A workqueue may not, because the kernel refuses it.
+    /// RPS and XPS may have an empty mask, which turns them off. For a workqueue, the kernel rejects an empty mask.
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
         self.admit()?;
         if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| mask(text).is_some()) {

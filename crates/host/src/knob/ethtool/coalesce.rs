@@ -4,10 +4,10 @@
 //! `struct ethtool_coalesce` of include/uapi/linux/ethtool.h.
 //!
 //! **Traps.** A driver may accept a value and ignore it (amzn-drivers, issues 159 and 290): only the interrupt rate
-//! shows the truth. In ixgbe and igb, `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting `rx-usecs` may turn
-//! `adaptive-rx` off, and a reset of the device may lose all of these settings.
-//! In e1000e with MSI-X, an interval that the driver has worked out in a mode of its own reaches the register with the next
-//! interrupt, whatever was set meanwhile (Linux, drivers/net/ethernet/intel/e1000e/netdev.c, `set_itr`).
+//! shows the value in force. In ixgbe and igb, `rx-usecs` 1 means "dynamic" (scylladb, issue 1974). Setting `rx-usecs`
+//! may turn `adaptive-rx` off, and a reset of the device may lose all of these settings. In e1000e with MSI-X, the next
+//! interrupt can write an interval that the driver's dynamic mode computed earlier to the register, and so overwrite a
+//! value set in the meantime (Linux, drivers/net/ethernet/intel/e1000e/netdev.c, `set_itr`).
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl CoalesceQueue {
     }
 }
 
-/// Refuses what would never interrupt.
+/// Returns an error for values with which the device would never interrupt.
 fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
     for side in ["rx", "tx"] {
         let zero = |field: &str| value.field(&format!("{side}-{field}")) == Some("0");
@@ -64,12 +64,12 @@ fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
 
 const WHAT: &str = "coalescing";
 
-/// Each direction's timer, its frames and whether they are adaptive act together.
+/// The timer, the frame count and the adaptive switch of one direction act together.
 fn group(field: &str) -> Option<&'static str> {
     ["rx", "tx"].into_iter().find(|side| field.split('-').any(|part| part == *side))
 }
 
-/// While moderation is adaptive, the driver changes the intervals.
+/// The value without the intervals that the driver changes while moderation is adaptive.
 fn steady(value: Value) -> Value {
     let Value::Fields(mut fields) = value else { return value };
     for side in ["rx", "tx"] {
@@ -99,7 +99,7 @@ impl Setting for Coalesce {
         check::<Coalescing>(access, &self.interface, WHAT, value)
     }
 
-    /// A driver may show zeroes where it has nothing to say.
+    /// A driver may show zeroes for fields that it does not support.
     fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
         parse::<Coalescing>(&self.label(), before, Coalescing::FIELDS, "").map(|_| ())
     }

@@ -1,7 +1,7 @@
-//! Settings of network interfaces that ethtool(8) makes, in the calling thread's network namespace.
+//! Settings of network interfaces that ethtool(8) shows and changes, in the calling thread's network namespace.
 //!
-//! Each kind is a group of fields that is read and written together. Fields that the driver does not have are missing;
-//! the driver refuses to change a fixed field.
+//! Each kind is a group of fields that is read and written together. Fields that the driver does not support are
+//! missing. The driver rejects changes of a fixed field.
 
 mod coalesce;
 mod switches;
@@ -17,7 +17,7 @@ pub use switches::{Features, PrivateFlags, is_offload};
 /// Ring parameters of the interface. The fields have the names of ethtool-netlink: `rx`, `tx`, `rx-mini`, `rx-jumbo`,
 /// `rx-buf-len`, `tcp-data-split`, `cqe-size`, `tx-push`, `rx-push`, `tx-push-buf-len`, `hds-thresh`.
 ///
-/// Most drivers stop and restart the interface for a change: frames are lost, and other settings may be reset.
+/// For a change, most drivers stop and restart the interface: frames are lost, and other settings may be reset.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Rings {
@@ -25,7 +25,7 @@ pub struct Rings {
     pub interface: String,
 }
 
-/// Numbers of queues: fields `rx`, `tx`, `other`, `combined`.
+/// Numbers of queues of an interface: fields `rx`, `tx`, `other`, `combined`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Channels {
@@ -41,13 +41,13 @@ pub struct Pause {
     pub interface: String,
 }
 
-/// The fields of a group that have a value; `None` if none has.
+/// The fields of a group that have a value. `None` if no field has one.
 pub(super) fn shown<G: Numbers>(group: &G, fields: &[Field]) -> Option<Value> {
     let known: Vec<_> = fields.iter().filter_map(|field| Some((field.name, group.get(field)?))).collect();
     (!known.is_empty()).then(|| Value::fields(known))
 }
 
-/// The group that a value describes, of these fields.
+/// Parses a value into a group with these fields.
 pub(super) fn parse<G: Numbers>(what: &str, value: &Value, fields: &[Field], unit: &str) -> Result<G, Error> {
     let example = fields.first().map_or("", |field| field.name);
     let named = value.as_fields().filter(|fields| !fields.is_empty());
@@ -66,15 +66,16 @@ pub(super) fn parse<G: Numbers>(what: &str, value: &Value, fields: &[Field], uni
     Ok(group)
 }
 
-/// Reads a group of an interface; `None` if the interface, the group or every field of it is not there.
+/// Reads a group of an interface. `None` if the interface does not exist, or if the driver does not support the group
+/// or any of its fields.
 fn read<G: EthtoolGroup>(access: &Access, interface: &str, what: &str) -> Result<Option<Value>, Error> {
     let group = ask(access, interface, what, |client, interface| client.get::<G>(interface))?;
     Ok(group.and_then(|group| shown(&group, G::FIELDS)))
 }
 
-/// Sends what is named, without what is 0 because the driver lacks it: the kernel refuses a whole request for one field
-/// that the driver does not declare, whatever its value (net/ethtool/coalesce.c, `ethnl_set_coalesce_validate`), and for
-/// one that the kernel does not know.
+/// Sends the fields of the value, except those that are 0 because the driver does not support them. The kernel rejects
+/// a whole request if the driver does not declare one of the fields, whatever the field's value
+/// (net/ethtool/coalesce.c, `ethnl_set_coalesce_validate`), or if the kernel does not know one.
 fn write<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &Value) -> Result<(), Error> {
     let wanted: G = parse(&format!("{what} of {interface}"), value, G::FIELDS, "")?;
     let now = ask(access, interface, what, |client, interface| client.get::<G>(interface))?;
@@ -93,7 +94,8 @@ fn write<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &
     })
 }
 
-/// Refuses what is no field or no number of it, what the driver lacks, and more than it allows.
+/// Returns an error for unknown fields, values that are not numbers, fields that the driver does not support, and
+/// values above the driver's maximum.
 fn check<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &Value) -> Result<(), Error> {
     let label = format!("{what} of {interface}");
     let wanted: G = parse(&label, value, G::FIELDS, "")?;
@@ -124,12 +126,12 @@ fn check<G: EthtoolGroup>(access: &Access, interface: &str, what: &str, value: &
     Ok(())
 }
 
-/// The name of an interface's driver. `None` if there is no such interface, or its driver does not say.
+/// The name of an interface's driver. `None` if there is no such interface, or if it reports no driver.
 pub fn driver_of(access: &Access, interface: &str) -> Result<Option<String>, Error> {
     Ok(ask(access, interface, "driver", |client, interface| client.driver(interface))?.map(|driver| driver.name))
 }
 
-/// Asks about an interface; `None` if it, or what is asked for, is not there.
+/// Sends a query about an interface. `None` if the interface does not exist or does not support the query.
 pub(super) fn ask<T>(
     access: &Access,
     interface: &str,
@@ -160,12 +162,12 @@ pub(super) fn change(
     access.act(operation, what, || access.nic(change)).map_err(|error| Error::nic(what, &error))
 }
 
-/// The number of an interface; `None` if there is none of that name in the thread's network namespace.
+/// The index of an interface. `None` if the thread's network namespace has no interface with this name.
 pub(super) fn index(access: &Access, interface: &str) -> Option<u32> {
     access.nic(|client| client.interface(interface)).ok().map(|interface| interface.index())
 }
 
-/// An interface that comes back gets a new number.
+/// Identifies the interface by its index: an interface that is removed and created again gets a new one.
 pub(super) fn identity(access: &Access, interface: &str) -> Option<String> {
     if access.is_live() { index(access, interface).map(|index| format!("ifindex {index}")) } else { None }
 }
@@ -192,7 +194,7 @@ macro_rules! groups {
             fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
                 check::<nic::$kind>(access, &self.interface, $what, value)
             }
-            /// What the driver does not have is not shown, and is 0.
+            /// A field that is not shown counts as 0.
             fn unshown(&self, _: &str) -> Option<&'static str> {
                 Some("0")
             }

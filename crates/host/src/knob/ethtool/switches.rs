@@ -1,7 +1,7 @@
 //! Offloads and private flags, which are on or off.
 //!
 //! Source: kernel documentation, networking/ethtool-netlink, "FEATURES_GET", "PRIVFLAGS_GET";
-//! networking/netdev-features for what is wanted and what is active.
+//! networking/netdev-features for wanted and active features.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::knob::{Access, Error, Setting, Value};
 use crate::nic::Feature;
 
 /// Offloads of a device by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, as `ethtool -k` shows them indented):
-/// `on` or `off`; or for example `off (wanted on)` while another setting overrides it.
+/// `on`, `off`, or for example `off (wanted on)` while another setting overrides the requested state.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Features {
@@ -18,7 +18,7 @@ pub struct Features {
     pub interface: String,
 }
 
-/// Flags that a driver defines, by its names: `on` or `off`.
+/// A driver's private flags, by the names that the driver gives them: `on` or `off`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct PrivateFlags {
@@ -26,7 +26,8 @@ pub struct PrivateFlags {
     pub interface: String,
 }
 
-/// The short names of ethtool(8), and the kernel's names that each stands for; `*` is any text (ethtool.c, `off_flag_def`).
+/// The short names of ethtool(8), each with the kernel names that it stands for; `*` matches any text (ethtool.c,
+/// `off_flag_def`).
 const ALIASES: [(&str, &str); 12] = [
     ("gro", "rx-gro"),
     ("lro", "rx-lro"),
@@ -81,7 +82,8 @@ impl PrivateFlags {
     }
 }
 
-/// What a switch is to be: `on`, `off`, and `off (wanted on)` where it was that.
+/// The requested state of a switch: true for `on` and `off (wanted on)`, false for `off` and `on (wanted off)`. `None`
+/// for other texts.
 fn wish(text: &str) -> Option<bool> {
     match text {
         "on" | "off (wanted on)" => Some(true),
@@ -145,7 +147,7 @@ impl Setting for Features {
         Ok(())
     }
 
-    /// What is active counts; where a wish stays without effect, the reading says so.
+    /// Compares the texts exactly: `off (wanted on)` is not `on`.
     fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
         a == b
     }

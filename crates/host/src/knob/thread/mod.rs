@@ -13,7 +13,7 @@ use super::irq::{check_list, same_list};
 use super::{Access, Error, Setting, Value};
 use crate::facts::CpuSet;
 
-/// A thread, identified so that another thread with the same number is not mistaken for it.
+/// A thread, identified by number and start time, because the kernel reuses numbers.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Thread {
@@ -21,13 +21,13 @@ pub struct Thread {
     pub tid: u32,
     /// When the thread started, in clock ticks after boot (proc(5), /proc/pid/stat, field 22).
     pub started: u64,
-    /// Name of the thread, for people.
+    /// Name of the thread (`comm`), for messages only.
     pub name: String,
 }
 
 /// The CPUs on which a thread may run, as a list.
 ///
-/// Some kernel threads are bound to their CPU (`PF_NO_SETAFFINITY`) and refuse a change.
+/// Some kernel threads are bound to their CPU (`PF_NO_SETAFFINITY`); the kernel rejects a change.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 pub struct ThreadAffinity {
     /// The thread.
@@ -52,8 +52,7 @@ pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> 
     Ok(stat.filter(|stat| !stat.ended || stat.threads > 1).map(|stat| stat.started))
 }
 
-/// All threads of all processes that may run on fewer CPUs than are online, and that can be moved. None below another
-/// root.
+/// All threads that may not run on every online CPU and that can be moved. Empty below another root.
 pub(super) fn pinned(access: &Access) -> Result<Vec<Thread>, Error> {
     /// include/linux/sched.h, `PF_NO_SETAFFINITY`: bound to its CPU by the kernel.
     const NO_SETAFFINITY: u64 = 0x0400_0000;
