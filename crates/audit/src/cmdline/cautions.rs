@@ -12,7 +12,7 @@ pub(super) struct Caution {
     pub why: &'static str,
     /// The parameter to write instead; `None` if it should be left out.
     pub instead: Option<&'static str>,
-    /// The document that says so.
+    /// Title of the document that supports the warning.
     pub source: &'static str,
 }
 

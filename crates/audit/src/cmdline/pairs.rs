@@ -12,7 +12,7 @@ pub(super) struct Contradiction {
     pub why: &'static str,
     /// How to resolve the contradiction.
     pub fix: &'static str,
-    /// The document that says so.
+    /// Title of the document that supports this.
     pub source: &'static str,
 }
 
@@ -37,7 +37,7 @@ const fn other_than(name: &'static str, value: &'static str) -> Part {
 }
 
 impl Part {
-    /// The parameter as it stands on the line. `None` if it is not there.
+    /// The parameter as written on the line. `None` if the line lacks it.
     pub(super) fn on(&self, line: &CommandLine) -> Option<String> {
         let matches = |parameter: &&host::facts::Parameter| match self.value {
             Some(value) => parameter.parts().any(|part| part == value) != self.other,
@@ -186,7 +186,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
 /// Addition to remarks on scheduling domains, because a line alone does not show cpuset partitions.
 pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition keeps it away (partitions are not recorded)";
 
-/// A parameter that should stand next to others and is missing.
+/// A parameter that other parameters need.
 pub(super) struct Companion {
     /// Whether the parameter is missing on this line.
     pub missing: fn(&CommandLine, &Context) -> bool,
@@ -311,7 +311,7 @@ pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
 }
 
-/// Whether the line asks for full dynamic ticks. `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
+/// Whether the line enables full dynamic ticks. `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
 /// (kernel/sched/isolation.c), and the kernel offloads RCU callbacks of these CPUs either way (kernel/rcu/tree_nocb.h,
 /// rcu_init_nohz).
 fn stops_ticks(line: &CommandLine) -> bool {

@@ -1,13 +1,14 @@
-//! Choices on which sources disagree, resolved by what the host is declared to be for.
+//! Rules on choices about which good sources disagree. The declared purpose of the host resolves them.
 //!
-//! A choice has two sides. The host follows one of them. As long as nobody said what the host is for
-//! (`--workload`), the verdict is *sources disagree*, with both sides in the text. With a declared use that one side is
-//! meant for, the choice is resolved: the host passes on that side, and gets a warning on the other.
+//! A choice has two sides, and the host follows one of them. If the user has not stated the purpose of the host
+//! (`--workload`), the verdict is *sources disagree*, and the text names both sides. If only one side has sources that
+//! give advice for the stated purpose, the choice is resolved: a host that follows this side passes, and a host that
+//! follows the other side gets a warning.
 //!
-//! A question that another rule judges is no choice beside it, for the two would contradict each other: `idle.states`
-//! has deep idle states, `cmd.idle-poll` idle=poll, `cpu.governor` and `cpu.freq-span` the frequency, `unc.sysfs-range`
-//! the uncore, `cmd.mce` machine checks, `mem.numa-balancing` NUMA balancing. Sources that recommend the opposite are
-//! in the conflicts of those rules.
+//! Questions that another rule already judges are not choices here, because the two rules would contradict each other:
+//! `idle.states` has deep idle states, `cmd.idle-poll` idle=poll, `cpu.governor` and `cpu.freq-span` the frequency,
+//! `unc.sysfs-range` the uncore, `cmd.mce` machine checks, `mem.numa-balancing` NUMA balancing. Sources that recommend
+//! the opposite are in the conflicts of those rules.
 
 use host::Facts;
 use host::facts::Vendor;
@@ -114,7 +115,7 @@ const POWER: &[Rule] = &[Rule {
 
 /// One side of a choice, with the sources that recommend it.
 pub(super) struct Side {
-    /// The state of a host that follows this advice, as a clause: "turbo is on".
+    /// The state of a host that follows this side, as a clause: "turbo is on".
     pub is: &'static str,
     /// The advice, as a noun: "turbo off".
     pub want: &'static str,

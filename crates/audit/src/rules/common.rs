@@ -1,4 +1,4 @@
-//! What the judges of several groups have in common.
+//! Helpers for the judges of several groups.
 
 use host::Facts;
 use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
@@ -25,7 +25,7 @@ pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo
     its driver manages it; if irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 
 /// Judges each CPU of a set, and joins CPUs with equal results into one judgement. CPUs whose facts are unknown get one
-/// judgement together. If that is all CPUs, the rule is skipped with this reason.
+/// judgement together. If no CPU has known facts, the result is the reason why.
 pub(super) fn by_cpu(facts: &Facts, cpus: &CpuSet, judge: impl Fn(&Cpu) -> Result<Judgement, Skip>) -> Judged {
     let mut told: Vec<(Judgement, CpuSet)> = Vec::new();
     let mut open: Vec<(Skip, CpuSet)> = Vec::new();
@@ -73,7 +73,8 @@ pub(super) fn enumerated(words: &[String]) -> String {
     }
 }
 
-/// An error if no CPU is known. Without this check, a judge of CPUs would pass because there is nothing to judge.
+/// Returns an error if no CPU is known. Without this check, a judge of CPUs would pass because there is nothing to
+/// judge.
 pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
     match facts.cpus.all().is_empty() {
         true => Err(Skip::of(&facts.cpus.online)),

@@ -1,4 +1,4 @@
-//! FreeBSD: the results of the mailing list thread "ixl 40G bad performance", as rules.
+//! Rules for FreeBSD hosts. They encode the results of the mailing list thread "ixl 40G bad performance".
 
 use host::Facts;
 use host::facts::{Fact, FreeBsd};
@@ -299,7 +299,7 @@ const DEFAULT_SLOTS: u64 = 1024;
 const MOST_CPUS: u32 = 1024;
 /// Number of units of a driver that are looked for.
 const MOST_UNITS: u32 = 64;
-/// What was removed with the change to iflib in FreeBSD 12 (ixl, ix, igb and em), with its replacement.
+/// Settings that the change to iflib in FreeBSD 12 removed (ixl, ix, igb and em), each with its replacement.
 const GONE_IN_12: [(&str, &str); 15] = [
     ("hw.ixl.max_queues", "dev.ixl.0.iflib.override_nrxqs and override_ntxqs"),
     ("hw.ixl.ringsz", "dev.ixl.0.iflib.override_nrxds and override_ntxds"),
@@ -439,7 +439,7 @@ pub(crate) fn gigabits_of(interface: &host::facts::BsdInterface) -> Option<u64> 
     media.split("gbase").next()?.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// How long a ring of frames of 1500 octets lasts.
+/// The time in which frames of 1500 octets fill a ring.
 fn lasts(slots: u64, gigabits: u64) -> Nanos {
     Nanos::from_nanos(slots.saturating_mul(WIRE_OCTETS * 8) / gigabits.max(1))
 }

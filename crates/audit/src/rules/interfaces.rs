@@ -1,4 +1,4 @@
-//! What the judges of interfaces and of their devices have in common.
+//! Helpers for the judges of interfaces and of their devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,18 +198,18 @@ pub(super) fn gigabits(bits: u64) -> String {
     format!("{}.{} Gbit/s", bits / 1_000_000_000, bits / 100_000_000 % 10)
 }
 
-/// How long octets take on the wire.
+/// The time that a number of octets takes on the wire.
 pub(super) fn on_wire(octets: u64, speed: BitRate) -> Nanos {
     let bits = u128::from(octets) * 8 * 1_000_000_000;
     Nanos::from_nanos((bits / u128::from(speed.as_bps().max(1))).min(u64::MAX.into()) as u64)
 }
 
-/// How long a frame with this payload takes on the wire, including everything around it.
+/// The time that a frame with this payload takes on the wire, including header, check sequence, preamble and gap.
 pub(super) fn frame_time(mtu: u32, speed: BitRate) -> Nanos {
     on_wire(u64::from(mtu) + HEADER + AROUND_A_FRAME, speed)
 }
 
-/// How long a ring of frames of 64 octets lasts at line rate.
+/// The time in which frames of 64 octets at line rate fill a ring.
 pub(super) fn shortest_ring(slots: u32, speed: BitRate) -> Nanos {
     on_wire(u64::from(slots) * (64 + AROUND_A_FRAME), speed)
 }

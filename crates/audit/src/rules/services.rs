@@ -1,4 +1,4 @@
-//! Services and monitors that disturb.
+//! Rules on services and monitoring tools that disturb packet processing.
 
 use std::collections::BTreeSet;
 

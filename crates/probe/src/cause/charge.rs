@@ -144,7 +144,7 @@ struct Books<'a> {
 }
 
 impl Books<'_> {
-    /// Charges the time up to `at` to whatever has the CPU.
+    /// Charges the time up to `at` to the interrupt or thread that uses the CPU.
     fn until(&mut self, at: Instant<Monotonic>, top: Option<&Source>, state: &Running) {
         let span = at.since(self.cursor).unwrap_or(Nanos::ZERO);
         if at > self.cursor {

@@ -1,4 +1,4 @@
-//! One end of the frame's path, whatever it is made of.
+//! One end of the frame's path: an AF_XDP socket or a UDP socket.
 
 use units::{Instant, Monotonic};
 

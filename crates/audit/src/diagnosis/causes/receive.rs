@@ -196,8 +196,8 @@ fn hot_queue(case: &Case, end: &End, queue: &str, top: f64, total: f64) -> Optio
     })
 }
 
-/// A share of dropped packets that nobody notices, and one that TCP's throughput suffers from (Mathis et al. 1997: with
-/// 0.1 % and a round trip of 1 ms, a connection of 1460-byte segments gets about 450 Mbit/s).
+/// Shares of dropped packets: the first has no noticeable effect, the second reduces the throughput of TCP (Mathis et
+/// al. 1997: with 0.1 % and a round trip of 1 ms, a connection of 1460-byte segments gets about 450 Mbit/s).
 const LOST: (f64, f64) = (1e-4, 1e-3);
 
 fn ring(case: &Case) -> Option<Hit> {

@@ -45,7 +45,7 @@ fn tx_moderation(case: &Case) -> Option<Hit> {
     }
 }
 
-/// Little's law: what is on its way divided by the rate is the time that it takes.
+/// Little's law: the bytes in transmission divided by the rate are the time that transmission takes.
 fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     let busiest = end.tcp().max_by(|a, b| a.segments_s.unwrap_or(0.0).total_cmp(&b.segments_s.unwrap_or(0.0)))?;
     let (inside, segments) = (busiest.in_transmission?, busiest.segments_s.filter(|rate| *rate >= 50.0)?);
@@ -87,7 +87,8 @@ fn measured_hold(case: &Case, end: &End, peer: Option<&End>) -> Option<Hit> {
     )
 }
 
-/// A setting against the time that the ring lasts: a coincidence that the thread calls dangerously close.
+/// Compares the moderation setting with the time in which the ring fills up. The founding thread calls values close to
+/// each other dangerous.
 fn stated_hold(case: &Case, end: &End) -> Option<Hit> {
     let (hold, slots, speed) = (end.tx_hold_us.filter(|hold| *hold > 0.0)?, end.tx_slots? as f64, end.speed_bps?);
     let lasts = slots * 1500.0 * 8.0 / speed * 1e6;

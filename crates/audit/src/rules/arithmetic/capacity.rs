@@ -1,4 +1,4 @@
-//! Loads against capacities.
+//! Rules that compare loads with capacities.
 
 use std::collections::BTreeMap;
 
@@ -91,13 +91,13 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The share of the capacity of the housekeeping CPUs, in percent, from which there is a warning, and the share from
-/// which there is a failure.
+/// Load of the housekeeping CPUs, in percent of their capacity: from the first value on the rule warns, from the second
+/// on it fails.
 const HIGH: u64 = 70;
 const FULL: u64 = 90;
 /// The share of a CPU's time that interruptions may take, in parts per million: 100 us per second.
 const ALLOWED_PPM: u64 = 100;
-/// Number of sources that are named.
+/// Maximum number of sources that a finding names.
 const NAMED: usize = 3;
 /// The approximate time that one interruption takes from the CPU, by its kind; [`OTHER`] for all other kinds. These are
 /// estimates: `apus probe` measures.
@@ -220,7 +220,7 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
         .alone()
 }
 
-/// The sum of all times that a CPU counted.
+/// The sum of all time counters of a CPU.
 fn total(times: &CpuTimes) -> Nanos {
     // The time of guests is in user's already (proc_stat(5)).
     times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal

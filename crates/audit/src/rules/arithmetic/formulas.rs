@@ -7,7 +7,7 @@ use units::{BitRate, Nanos};
 pub(super) const AROUND: u64 = 20;
 /// The smallest frame in octets, with its check sequence (IEEE 802.3, 4.4.2, minFrameSize).
 pub(super) const SMALLEST: u64 = 64;
-/// What a frame has besides its payload: header 14, check sequence 4 (IEEE 802.3, 3.1.1).
+/// Octets of a frame in addition to its payload: header 14, check sequence 4 (IEEE 802.3, 3.1.1).
 const HEADER: u64 = 18;
 
 /// Size of the frame that carries a payload of `mtu` octets.
@@ -31,15 +31,16 @@ pub(super) fn ring_time(slots: u64, octets: u64, rate: BitRate) -> Nanos {
     }
 }
 
-/// The fewest slots that last for `absence`: the inverse of [`ring_time`], rounded up. 0 for no absence.
+/// The smallest number of slots that does not overflow during `absence`: the inverse of [`ring_time`], rounded up. 0 if
+/// `absence` is 0.
 pub(super) fn slots_for(absence: Nanos, octets: u64, rate: BitRate) -> u64 {
     let bits = u128::from(absence.as_nanos()) * u128::from(rate.as_bps());
     let one = u128::from(octets.saturating_add(AROUND)) * 8 * 1_000_000_000;
     u64::try_from(bits.div_ceil(one)).unwrap_or(u64::MAX)
 }
 
-/// The longest time until sent buffers come back. They come back with the interrupt, which waits for `usecs` or for
-/// `frames` (0: no bound), whichever is first.
+/// The longest time until the driver gets sent buffers back. It gets them with the interrupt, which the device delays
+/// for `usecs` microseconds or `frames` frames (0: no limit), whichever comes first.
 ///
 /// > time = min(usecs, frames x (octets + 20) x 8 / rate)
 pub(super) fn reclaim(usecs: u32, frames: u32, octets: u64, rate: BitRate) -> Nanos {

@@ -1,4 +1,4 @@
-//! Sums over several settings: each of them can be good, and their sum not.
+//! Rules that calculate with several settings. Each setting can be good by itself while their sum is too large.
 //!
 //! [`formulas`] has the formulas, with their units; [`terms`] has their inputs. If an input is not known, the verdict
 //! is unknown, unless the known inputs already exceed the bound.
@@ -18,6 +18,6 @@ pub const RULES: &[&[Rule]] = &[rings::RULES, budget::RULES, capacity::RULES];
 pub(crate) const CASES: &[&[crate::testing::Case]] =
     &[rings::tests::CASES, budget::tests::CASES, capacity::tests::CASES];
 
-/// What other groups' cases take from here.
+/// Helpers that the test cases of other groups also use.
 #[cfg(test)]
 pub(crate) use rings::tests as samples;

@@ -1,4 +1,4 @@
-//! Rules that compare how long a ring lasts with how long its reader can be away.
+//! Rules that compare the time in which a ring fills up with the longest time for which its reader can be away.
 
 use host::Facts;
 use host::facts::{Link, Rings};
@@ -124,7 +124,7 @@ fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<J
         .collect())
 }
 
-/// The rings, the line rate, and the size of the frame of the interface's MTU.
+/// Returns the ring sizes, the line rate, and the size of a frame of the interface's MTU.
 fn line(link: &Link) -> Result<(&Rings, BitRate, u64), Skip> {
     Ok((known(&link.rings)?, *known(&link.speed)?, frame(*known(&link.mtu)?)))
 }
@@ -175,7 +175,7 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Adds the terms of a sum to the evidence, each with its source, and the facts that they rest on.
+/// Adds the terms of a sum to the evidence, each with its source, and the facts on which the terms are based.
 pub(super) fn see_terms(judgement: Judgement, terms: &Terms) -> Judgement {
     let known = terms.known.iter().map(|term| (format!("{}: {}", term.name, term.time), &term.source));
     let seen = terms.seen.iter().map(|(value, source)| (value.clone(), source));

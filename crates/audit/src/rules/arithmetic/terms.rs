@@ -18,25 +18,25 @@ const WAKE: Nanos = Nanos::from_micros(5);
 /// Documentation/core-api/real-time/hardware.rst names the mechanism). This is an estimate.
 const SMI: Nanos = Nanos::from_micros(50);
 
-/// One part of the delay: its name, its longest duration, and the source of that number.
+/// One part of a packet's delay: its name, its longest duration, and the source of that number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Term {
-    /// For people: `idle state C6`.
+    /// Name of the part for people: `idle state C6`.
     pub name: String,
-    /// The term's longest time.
+    /// Longest duration of the part.
     pub time: Nanos,
-    /// The file or command that the term is known from.
+    /// The file or command from which the duration was taken.
     pub source: String,
 }
 
 /// The known parts, the unknown parts, and the sum of the known ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Terms {
-    /// Known ones, the longest first. Those that take no time are not here.
+    /// The known parts, the longest first. Parts that take no time are left out.
     pub known: Vec<Term>,
-    /// Why others are not known.
+    /// The reasons why further parts are not known.
     pub open: Vec<String>,
-    /// What tells that the frequency may change, and of what generation the core is: value and source.
+    /// Evidence that the frequency may change, and of the generation of the core: pairs of value and source.
     pub seen: Vec<(String, String)>,
 }
 
@@ -62,7 +62,7 @@ impl Terms {
         self.known.sort_by_key(|term| std::cmp::Reverse(term.time));
     }
 
-    /// Adds the stop of a core whose frequency changes, and the facts that it rests on.
+    /// Adds the time for which a core stops when its frequency changes, and the facts on which that time is based.
     fn add_stop(&mut self, facts: &Facts, context: &Context) {
         let stop = frequency_stop(facts, context);
         if !matches!(stop, Ok(None)) {

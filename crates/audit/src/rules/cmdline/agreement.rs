@@ -1,4 +1,4 @@
-//! Whether all settings describe the same division of CPUs, and whether it is a good one.
+//! Rules that check whether all settings divide the CPUs in the same way, and whether this division is good.
 
 use host::Facts;
 use host::facts::CpuSet;
@@ -78,7 +78,7 @@ struct Side {
 }
 
 impl Side {
-    /// What the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
+    /// The kind of work that the mask allows on its CPUs. `None` if the setting is not a mask of the running host.
     fn mask(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT => Some("new interrupts may go to"),

@@ -1,4 +1,5 @@
-//! The line as a text: unknown, repeated, contradictory and missing parameters, and the line of the next boot.
+//! Rules on the command line as a text: unknown, repeated, contradictory and missing parameters, and the command line
+//! of the next boot.
 
 use host::Facts;
 use host::facts::{CommandLine, CpuSet};

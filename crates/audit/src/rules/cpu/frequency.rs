@@ -1,4 +1,4 @@
-//! Frequencies: what chooses them, and between which bounds.
+//! Rules on CPU frequency: governors, drivers and frequency limits.
 
 use host::Facts;
 use host::facts::{Cpu, CpuSet, Generation, Vendor};
@@ -185,7 +185,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The cost of a clock that stays high.
+/// The cost of a frequency that stays high.
 pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Less power is saved at low load (idle states still save some).";
 const TURBO_STAYS: &str = "The minimum becomes the base frequency; turbo above it stays available.";

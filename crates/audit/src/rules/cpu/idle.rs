@@ -1,4 +1,4 @@
-//! Idle states: which are allowed, which are used, and who limits them.
+//! Rules on idle states: which are enabled, which are used, and which limits apply.
 
 use host::Facts;
 use host::facts::{Cpu, CpuSet, IdleState, ResumeLatency};
@@ -188,7 +188,7 @@ fn bound(context: &Context) -> String {
     }
 }
 
-/// How long a packet waits for a wake-up. For a thread that polls, it does not wait.
+/// The time for which a packet waits for a wake-up. No packet waits if the application's thread polls.
 fn wait(context: &Context, exit: Nanos) -> Effect {
     if context.only_polls() { Effect::Unsized } else { Effect::Late(exit) }
 }

@@ -1,4 +1,4 @@
-//! Interrupts that no device sends: how often they occur, and what they cost.
+//! Rules on interrupts that no device sends, such as timer and inter-processor interrupts: their rates and their costs.
 
 use host::Facts;
 use host::facts::{CountRow, CountTable, CpuSet};

@@ -159,7 +159,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What the kernel's command line says of paging.
+/// Rules on paging parameters of the kernel command line.
 pub const LINE: &[Rule] = &[Rule {
     id: "cmd.numa-balancing",
     cause: Cause::MemoryManagement,

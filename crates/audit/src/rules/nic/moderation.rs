@@ -151,8 +151,8 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Drivers that take some numbers of microseconds as names of modes, with these numbers (drivers/net/ethernet/intel,
-/// the function behind `set_coalesce` of each).
+/// Drivers that interpret certain numbers of microseconds as modes, with these numbers (drivers/net/ethernet/intel, the
+/// function behind `set_coalesce` of each).
 const MODES: [(&str, &[u32]); 6] = [
     ("e1000e", &[1, 3, 4]),
     ("igb", &[1, 3]),
@@ -186,7 +186,8 @@ fn adaptive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// The longest receive interval of the interface and of its queues. `None` if it is not a time.
+/// The longest receive moderation interval of the interface and of its queues. `None` if the setting is a mode and not
+/// a time.
 fn longest(link: &Link, said: &Coalescing) -> Option<u32> {
     let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
     of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()

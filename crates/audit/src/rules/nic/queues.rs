@@ -1,4 +1,5 @@
-//! Queues: how many, how long, which flows go to which, and which CPUs serve them.
+//! Rules on the queues of an interface: their number and length, the distribution of flows among them, and the CPUs
+//! that serve them.
 
 use host::Facts;
 use host::facts::{CpuSet, Link};

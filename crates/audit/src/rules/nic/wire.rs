@@ -1,4 +1,4 @@
-//! What lies between the stack and the wire: frame size and queueing discipline.
+//! Rules on frame size and queueing discipline.
 
 use host::Facts;
 

@@ -1,4 +1,4 @@
-//! The card: where it is plugged in, its errors, its functions, its driver and firmware.
+//! Rules on the network card: its slot and NUMA node, its errors, its virtual functions, its driver and firmware.
 
 use host::Facts;
 use host::facts::{CpuSet, PciDevice};

@@ -1,4 +1,4 @@
-//! The PCI Express link: how much it carries, and how large its packets are.
+//! Rules on the PCI Express link: its data rate and its packet sizes.
 
 use std::collections::BTreeMap;
 

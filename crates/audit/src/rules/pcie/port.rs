@@ -1,4 +1,4 @@
-//! The port: its carrier, its speed, its error correction.
+//! Rules on the port of a network card: link state, speed and error correction.
 
 use host::Facts;
 use units::{BitRate, Nanos};

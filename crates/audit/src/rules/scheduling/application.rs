@@ -1,4 +1,4 @@
-//! Threads of users: the application's, and the others.
+//! Rules on user threads: those of the application, and others on its CPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a guest can see of its host.
+//! Rules on what a guest can see of its hypervisor and physical host.
 
 use host::Facts;
 use host::facts::CpuSet;
