@@ -8,7 +8,8 @@ use tester::host::Reading;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyDetail {
-    /// How frequencies were requested, such as `governor` or `limits`.
+    /// Interface through which frequencies were requested: `userspace governor`, `limits of the policy` or `HWP request
+    /// (MSR 0x774)`.
     pub via: String,
     /// Frequencies in hertz. They were requested one after the other in this order, over and over.
     pub levels_hz: Vec<u64>,

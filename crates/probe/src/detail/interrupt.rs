@@ -32,7 +32,7 @@ pub struct InterruptDetail {
     /// Sum of the medians of all parts of the path, in nanoseconds; null without samples.
     pub sum_of_medians_ns: Option<u64>,
     /// Whether the application's polls ran the driver, as kernel busy polling and IRQ suspension require. Unknown if
-    /// neither was requested.
+    /// neither was requested, or if too few frames arrived.
     pub polls_driver: Reading<bool>,
 }
 
