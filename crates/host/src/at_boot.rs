@@ -1,7 +1,7 @@
 //! A systemd unit that applies a profile at each boot, because the kernel forgets settings.
 //!
-//! Source: systemd.service(5), systemd.unit(5), systemd-escape(1). The unit and its link are the ones that
-//! `systemctl enable` makes, so they can also be made below another root. They are not part of a transaction: a
+//! Source: systemd.service(5), systemd.unit(5), systemd-escape(1). The unit and its link have the form that `systemctl
+//! enable` expects and makes, and can also be created below another root. They are not part of a transaction: a
 //! rollback of settings leaves them in place, and [`disable`] removes them.
 
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ pub struct AtBoot {
     pub arguments: Vec<String>,
     /// The interfaces that must exist before the command runs.
     pub interfaces: Vec<String>,
-    /// What the unit is for, in one line.
+    /// The purpose of the unit, in one line.
     pub summary: String,
 }
 
-/// What enabling or disabling the unit changed.
+/// The result of enabling or disabling the unit.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Changed {
-    /// The files and links that were written or removed, with the root in front.
+    /// Paths of the files and links that were written or removed, with the root folder before them.
     pub paths: Vec<String>,
-    /// Why the running systemd has not reloaded its units yet. `None` if it has, or if no systemd runs.
+    /// Why the running systemd has not reloaded its units. `None` if it has, if nothing changed, or if no systemd runs.
     pub not_reloaded: Option<String>,
 }
 
@@ -120,8 +120,8 @@ pub fn enabled(access: &Access) -> Result<Option<String>, Error> {
     Ok(unit.and_then(|unit| unit.lines().find_map(|line| line.strip_prefix("ExecStart=").map(str::to_owned))))
 }
 
-/// How users other than root could change or replace `file`; they could then choose what root runs at each boot. `None`
-/// if only root can change it.
+/// How users other than root could change or replace `file`, and so choose the program that root runs at each boot.
+/// `None` if only root can change it.
 pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt as _;
     // Where it is, and where it is looked for: a link on the way can be replaced too.

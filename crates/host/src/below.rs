@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// How often to ask the kernel again. An attempt fails only if something on the machine is renamed or mounted at the
-/// same moment.
+/// Largest number of attempts to open a path. An attempt fails only if something on the machine is renamed or mounted
+/// at the same moment.
 const TRIES: usize = 100;
 
 /// Opens `path` below `root`; an empty path is the root itself. Neither `..` nor a symbolic link leads out of it.

@@ -1,7 +1,7 @@
 //! The branch counters of a CPU, through perf.
 //!
-//! perf shares the processor's counters among all who ask. So these counters disturb no other user of perf, and may at
-//! times not be running: each reading says for how long they were.
+//! perf shares the processor's counters among all users of perf. So these counters disturb no other user, but do not
+//! run all the time: each reading contains the time for which they ran.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,23 +18,23 @@ const MISSES: u64 = 5;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED`, `_TOTAL_TIME_RUNNING` and `_GROUP`.
 const FORMAT: u64 = 1 | 2 | 8;
 
-/// What a CPU's counters have counted since they were opened.
+/// The values of a CPU's counters since they were opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Branches that were retired.
+    /// Number of retired branches.
     pub branches: u64,
-    /// Branches that were predicted wrongly.
+    /// Number of mispredicted branches.
     pub misses: u64,
-    /// Cycles in which the CPU was not halted. `None` if the processor cannot count them too.
+    /// Number of cycles in which the CPU was not halted. `None` if the processor has no counter free for them.
     pub cycles: Option<u64>,
-    /// Time for which the counters were requested.
+    /// Time since the counters were opened.
     pub enabled: Nanos,
     /// Time for which the counters were running. It is shorter than the time since they were opened if perf shares them
     /// with other users.
     pub counted: Nanos,
 }
 
-/// The counters of one CPU, for all that runs on it. They count together, or not at all.
+/// The branch counters of one CPU, for all threads that run on the CPU. All counters run at the same times.
 #[derive(Debug)]
 pub struct BranchCounters {
     leader: OwnedFd,
@@ -44,8 +44,8 @@ pub struct BranchCounters {
 }
 
 impl BranchCounters {
-    /// Opens the counters of a CPU. Needs CAP_PERFMON, or root. `NotFound` if the processor has none, as in most
-    /// virtual machines.
+    /// Opens the counters of a CPU. Needs CAP_PERFMON, or root. The error is `NotFound` if the processor has no such
+    /// counters, as in most virtual machines.
     pub fn open(cpu: u32) -> io::Result<Self> {
         let leader = sys::open_in(HARDWARE, BRANCHES, cpu, None, FORMAT)?;
         let mut members = vec![sys::open_in(HARDWARE, MISSES, cpu, Some(&leader), FORMAT)?];

@@ -4,8 +4,8 @@
 //! through the journal, so that it can be rolled back.
 //!
 //! [`facts`] reads a live host, a folder or an archive. An unknown value is never a number: each [`Fact`] either has a
-//! value or says why it has none. [`snapshot`] saves a host's state to a file. [`nic`] asks network interfaces and sets
-//! them, for facts and knobs.
+//! value or says why it has none. [`snapshot`] saves a host's state to a file. [`nic`] reads and changes the settings
+//! of network interfaces, for facts and knobs.
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 // A failed transaction carries what was done and what is left to do; it happens once, on no hot path.

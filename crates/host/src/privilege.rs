@@ -48,22 +48,21 @@ pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     set_no_new_privs(true).map_err(failed)
 }
 
-/// Sets aside the calling thread's capabilities, except those in `keep`, until it [takes them up](resume) again.
-/// Meanwhile it cannot use them.
+/// Makes the calling thread's capabilities ineffective, except those in `keep`, until the thread calls [`resume`].
 pub fn rest(keep: CapabilitySet) -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("set capabilities aside", &e.into());
     let now = capabilities(None).map_err(failed)?;
     set_capabilities(None, CapabilitySets { effective: keep & now.permitted, ..now }).map_err(failed)
 }
 
-/// Takes up the capabilities that [`rest`] set aside.
+/// Makes the capabilities effective again that [`rest`] made ineffective.
 pub fn resume() -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("take up capabilities", &e.into());
     let now = capabilities(None).map_err(failed)?;
     set_capabilities(None, CapabilitySets { effective: now.permitted, ..now }).map_err(failed)
 }
 
-/// The names of the capabilities in `set`, for people.
+/// The names of the capabilities in `set`, for messages.
 pub fn names(set: CapabilitySet) -> Vec<String> {
     set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }

@@ -1,9 +1,9 @@
-//! A folder for files that others must neither read nor redirect: the journal and the lock.
+//! A folder for files that other users must neither read nor redirect: the journal and the lock.
 //!
-//! Root's folder is `/var/lib/apus/tune`. Another user, whom CAP_NET_ADMIN allows to change interface settings, has a
-//! folder in `$XDG_STATE_HOME/apus/tune` (XDG Base Directory Specification: `~/.local/state`). Neither sees the
-//! transactions of the other. If one of them changes a setting after the other, a rollback of the earlier transaction
-//! keeps that change.
+//! Root's folder is `/var/lib/apus/tune`. A user who is not root but may change interface settings with CAP_NET_ADMIN
+//! has a folder in `$XDG_STATE_HOME/apus/tune` (XDG Base Directory Specification: `~/.local/state`). Root and other
+//! users do not see each other's transactions. If one of them changes a setting after the other, a rollback of the
+//! earlier transaction keeps that change.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
 
 use crate::knob::{Access, Error};
 
-/// A folder that belongs to the current user and into which nobody else can write. It is reached without following
-/// symbolic links. Its files have mode 0600.
+/// A folder that belongs to the current user and into which nobody else can write. Opening it follows no symbolic
+/// links. Its files have mode 0600.
 #[derive(Debug)]
 pub struct Vault {
     folder: OwnedFd,
@@ -40,8 +40,8 @@ impl Vault {
         Self::reach(access, &parent, true).and_then(|vault| vault.ok_or_else(|| nowhere(access, &parent)))
     }
 
-    /// Opens the folder. `None` if it does not exist. For a user who has no folder, this opens root's folder, which is
-    /// refused.
+    /// Opens the folder. `None` if it does not exist. For a user who has no folder, this returns an error, because the
+    /// only folder is root's.
     pub fn open(access: &Access) -> Result<Option<Self>, Error> {
         if is_users(access)
             && let Ok(parent) = home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
@@ -90,7 +90,7 @@ impl Vault {
         Ok(Some(Self { folder, path, access: access.clone() }))
     }
 
-    /// The path of a file in the folder, for people.
+    /// The path of a file in the folder, for messages.
     pub fn show(&self, name: &str) -> String {
         self.access.show(&format!("{}/{name}", self.path))
     }

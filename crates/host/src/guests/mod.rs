@@ -1,11 +1,8 @@
-//! Where the vCPUs of a virtual machine run: its vCPU threads, and the CPUs on which each of them may run.
+//! The vCPU threads of a virtual machine, and the CPUs on which each vCPU thread may run.
 //!
-//! ```text
-//!   QMP query-cpus-fast ────────────┐
-//!   libvirt's state of a domain ────┼──► thread of each vCPU ──► /proc/PID/task/TID/status, Cpus_allowed_list
-//!   QEMU's names of its threads ────┘
-//! ```
-//! Nothing reports a change of the pinning, so the lookup is repeated. It reads a small file for each vCPU.
+//! ```text QMP query-cpus-fast ────────────┐ libvirt's state of a domain ────┼──► thread of each vCPU ──►
+//! /proc/PID/task/TID/status, Cpus_allowed_list QEMU's names of its threads ────┘ ``` Linux does not report changes of
+//! the pinning, so the caller must repeat the lookup. Each lookup reads a small file for each vCPU.
 
 mod qmp;
 
@@ -38,7 +35,8 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Opens an end of a channel without waiting: a socket, or a character device such as a virtio-serial port.
+/// Opens one end of a channel between host and guest without waiting: a socket, or a character device such as a
+/// virtio-serial port.
 pub fn open_channel(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::FileTypeExt as _;
     let kind = std::fs::metadata(path)?.file_type();
@@ -62,8 +60,8 @@ pub struct VcpuThreads {
 }
 
 impl VcpuThreads {
-    /// The threads of a running domain of libvirt, from the file in which libvirt keeps its state. `None` if no such
-    /// domain runs.
+    /// The vCPU threads of a running libvirt domain, from the file in which libvirt keeps the domain's state. `None` if
+    /// no such domain runs.
     pub fn of_libvirt(access: &Access, domain: &str) -> Result<Option<Self>, Error> {
         if domain.is_empty() || domain.contains('/') || domain.starts_with('.') {
             return Err(Error::invalid(format!("domain {domain:?}"), "this is not a valid name of a libvirt domain"));
@@ -89,8 +87,8 @@ impl VcpuThreads {
         Ok(Some(Self { pid, threads: threads.into_iter().filter(|(_, thread)| *thread != 0).collect() }))
     }
 
-    /// The vCPU threads of a QEMU process by their names, which QEMU gives them with `-name …,debug-threads=on`
-    /// (libvirt always does): `CPU 0/KVM`. `None` if there is no such process.
+    /// The vCPU threads of a QEMU process, found by their names, such as `CPU 0/KVM`. QEMU names its threads so with
+    /// `-name …,debug-threads=on`, which libvirt always sets. `None` if there is no such process.
     pub fn of_process(access: &Access, pid: u32) -> Result<Option<Self>, Error> {
         let folder = format!("/proc/{pid}/task");
         if access.list(&folder)?.is_none() {
@@ -113,8 +111,8 @@ impl VcpuThreads {
         Ok(Some(Self { pid, threads }))
     }
 
-    /// The threads of the QEMU process whose number is in a file (QEMU's `-pidfile`). `None` if there is no such file,
-    /// or no such process.
+    /// The vCPU threads of the QEMU process whose process ID is in the file at `path` (QEMU's `-pidfile`). `None` if
+    /// there is no such file, or no such process.
     pub fn of_pid_file(access: &Access, path: &str) -> Result<Option<Self>, Error> {
         match access.number(path)?.and_then(|pid| u32::try_from(pid).ok()) {
             Some(pid) => Self::of_process(access, pid),

@@ -1,11 +1,8 @@
 //! A client of QEMU's monitor (QMP): reads the threads of the vCPUs, and notices when the guest is reset.
 //!
-//! ```text
-//!   connect ──► greeting ──► qmp_capabilities ──► query-cpus-fast ──► … every time it is asked
-//!                                                 RESET, SHUTDOWN ──► QmpEvent
-//! ```
-//! No call waits: [`Qmp::step`] reads and writes what is possible now. Messages of QEMU are limited in size and
-//! checked.
+//! ```text connect ──► greeting ──► qmp_capabilities ──► query-cpus-fast ──► … every time it is asked RESET, SHUTDOWN
+//! ──► QmpEvent ``` No call blocks: [`Qmp::step`] reads and writes what is possible now. Messages from QEMU are
+//! checked, and their size is limited.
 //!
 //! Source: QEMU, docs/interop/qmp-spec.rst; qapi/machine.json (`query-cpus-fast`), qapi/run-state.json (events).
 
@@ -25,7 +22,7 @@ const LONGEST: usize = 256 << 10;
 /// A message from QEMU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QmpEvent {
-    /// The threads of the vCPUs, as an answer to [`Qmp::ask`].
+    /// The vCPU threads: the answer to [`Qmp::ask`].
     Threads(VcpuThreads),
     /// The guest was reset, or is shutting down.
     Reset,
@@ -43,7 +40,7 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects to the monitor at `path`. The guest's process is the one that listens there.
+    /// Connects to the monitor's UNIX socket at `path`. The process that listens there counts as the guest's process.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let stream = super::connect(path)?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
@@ -59,12 +56,13 @@ impl Qmp {
         }
     }
 
-    /// Whether there is something to write.
+    /// Whether data for QEMU waits to be written.
     pub fn has_to_say(&self) -> bool {
         !self.to_say.is_empty()
     }
 
-    /// Writes and reads what is possible now. After an error, the connection cannot be used any more.
+    /// Writes and reads as much as is possible without blocking. After an error, the connection cannot be used any
+    /// more.
     pub fn step(&mut self) -> io::Result<Vec<QmpEvent>> {
         let mut events = Vec::new();
         let mut buffer = [0; 4096];

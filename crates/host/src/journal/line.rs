@@ -15,7 +15,7 @@ use crate::journal::Record;
 pub struct Read {
     /// The records that are intact.
     pub records: Vec<Record>,
-    /// Number of bytes that these records take.
+    /// Length of the intact records in bytes.
     pub length: u64,
     /// The checksum of the last intact record.
     pub chain: u32,
@@ -28,20 +28,22 @@ pub struct Read {
 pub enum Rest {
     /// Nothing: the journal is complete.
     Nothing,
-    /// The beginning of a record. Its writer was killed, so the announced change was not begun.
+    /// An incomplete record. The process that wrote it was killed, so the change that the record announces was not
+    /// begun.
     Torn,
-    /// A line that is no record or does not match. The intact records include later ones that match again.
+    /// A line is not a record, or its checksum does not match. Later lines with a matching checksum are among the
+    /// intact records.
     Damaged {
         /// Number of the first such line, counted from 1.
         line: usize,
-        /// What is wrong with that line.
+        /// What is wrong with the line.
         why: &'static str,
         /// Number of lines that are lost.
         lost: usize,
     },
     /// Another user could have written the journal, so nothing in it is trusted.
     Untrusted {
-        /// What shows that.
+        /// The evidence for this.
         why: String,
     },
 }

@@ -12,8 +12,8 @@ use crate::vault::Vault;
 
 const NAME: &str = "lock";
 
-/// The lock that a transaction holds while it changes or rolls back settings. It ends with the process at the latest
-/// (flock(2)).
+/// The lock that a transaction holds while it changes or rolls back settings. The kernel releases it at the latest when
+/// the process ends (flock(2)).
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -24,7 +24,7 @@ pub struct Lock {
 pub struct Owner {
     /// Number of the process that holds the lock.
     pub pid: u32,
-    /// The command that this process runs.
+    /// The command line of that process.
     pub command: String,
 }
 

@@ -5,10 +5,10 @@
 //! it announces. So after a crash, every change that was begun has a record; a record may also announce a change that
 //! was not begun.
 //!
-//! All transactions are in that folder, also those whose changes a reboot undoes. After a reboot, the boot ID in the
-//! first record shows that they are over, so Apus can tell the user which settings are gone.
+//! The folder also keeps the journals of transactions whose changes a reboot has undone. The boot ID in the first
+//! record shows that a transaction is from an earlier boot, so Apus can tell the user which settings are gone.
 //!
-//! A transaction that was rolled back has no file any more.
+//! When a transaction has been rolled back, its file is removed.
 
 mod line;
 mod lock;
@@ -38,7 +38,7 @@ pub struct Journal {
     length: u64,
 }
 
-/// A transaction's journal as it was found.
+/// A transaction's journal, read from its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     /// The number of the transaction.
@@ -52,9 +52,9 @@ pub struct Found {
 /// When a record must be on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durable {
-    /// Before anything else happens.
+    /// At once: the record is synced before the function returns.
     Now,
-    /// Together with the next record that must be on disk at once.
+    /// Later: when the next record with [`Durable::Now`] is synced.
     Soon,
 }
 

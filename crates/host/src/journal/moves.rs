@@ -44,9 +44,9 @@ struct Slot {
 /// The last state of a setting under a controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// The controller set this value last, and still owns the setting.
+    /// The value that the controller set last. The controller still controls the setting.
     At(Value),
-    /// The controller gave the setting up: somebody else owns it now, or it is gone.
+    /// The controller stopped controlling the setting, because someone else changed it or because it is gone.
     LetGo,
 }
 
@@ -62,7 +62,8 @@ fn name(id: u32) -> String {
 }
 
 impl Moves {
-    /// Creates the file of transaction `id`. Replaces a file that an earlier transaction of the same number left.
+    /// Creates the file of transaction `id`. Replaces a file left behind by an earlier transaction with the same
+    /// number.
     pub fn create(vault: &Vault, id: u32) -> Result<Self, Error> {
         vault.remove(&name(id))?;
         Ok(Self { file: vault.make(&name(id))?, path: vault.show(&name(id)) })

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::knob::{AnySetting, Value};
 
-/// The format version that this version of Apus writes. It also reads older ones, and does not touch a journal of a
-/// later version. Version 2 added the effects of a change on other settings, and refusals; version 3 added settings that
-/// a controller moves.
+/// The format version that this version of Apus writes. This version also reads older formats, and leaves journals in a
+/// newer format unchanged. Version 2 added the effects of a change on other settings, and refusals; version 3 added
+/// settings that a controller moves.
 pub const FORMAT: u32 = 3;
 
 /// One record.
@@ -24,8 +24,8 @@ pub enum Record {
         /// The value that was read back.
         now: Value,
     },
-    /// A controller changes this setting repeatedly from now on. The file beside the journal says which value it set
-    /// last ([`moves`](super::moves)).
+    /// From now on, a controller changes the setting repeatedly. The file next to the journal contains the value that
+    /// the controller set last ([`moves`](super::moves)).
     Steered {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
@@ -35,19 +35,19 @@ pub enum Record {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
-    /// Another change, of which this setting is a side effect, is about to be undone. From now on, the value of the
-    /// setting does not show who set it.
+    /// The change of which this setting is a side effect is about to be rolled back. From now on, the setting's value
+    /// does not show whether Apus or someone else set it.
     InDoubt {
         /// Number of the [`Intent`] record to which this record belongs.
         number: u32,
     },
-    /// A setting was refused, or the machine set another value, and the transaction continued.
+    /// The machine rejected a setting or set another value, and the transaction continued.
     Refused {
-        /// The setting that was refused.
+        /// The setting that was rejected.
         setting: AnySetting,
         /// The wanted value.
         wanted: Value,
-        /// Why there is no value.
+        /// Why the setting does not have the wanted value.
         why: String,
     },
     /// A setting already had the wanted value.
@@ -57,7 +57,7 @@ pub enum Record {
         /// The wanted value.
         wanted: Value,
     },
-    /// All wanted changes are made, and they stay.
+    /// The transaction is complete: all wanted changes are made, and they stay in force.
     Kept,
     /// A change was rolled back, or there is nothing left to roll back.
     Undone {
@@ -78,20 +78,20 @@ pub struct Begin {
     pub name: String,
     /// The command line that was typed.
     pub command: String,
-    /// When the transaction began, in seconds since 1970-01-01 UTC, for people.
+    /// When the transaction began, in seconds since 1970-01-01 UTC. Only shown to users.
     pub at_unix_s: u64,
-    /// The ID of the boot in which it began (`/proc/sys/kernel/random/boot_id`). `None` if the
-    /// root directory is not `/` and lacks this file.
+    /// The ID of the boot in which the transaction began (`/proc/sys/kernel/random/boot_id`). `None` if the root
+    /// directory is not `/` and lacks this file.
     pub boot: Option<String>,
     /// The network namespace in which the transaction began (`net:[4026531840]`). `None` if the root directory is not
     /// `/`.
     pub network: Option<String>,
-    /// The cookie of that namespace. Unlike its number, it is not reused before the next boot. `None` before Linux
-    /// 5.14, or if the root directory is not `/`.
+    /// The cookie of the network namespace in which the transaction began. Unlike the number in `network`, a cookie is
+    /// not reused before the next boot. `None` before Linux 5.14, or if the root directory is not `/`.
     #[serde(default)]
     pub network_cookie: Option<u64>,
-    /// The file handle of that namespace, in hexadecimal digits. `None` before Linux 6.18, or if the
-    /// root directory is not `/`.
+    /// The file handle of the network namespace in which the transaction began, in hexadecimal digits. `None` before
+    /// Linux 6.18, or if the root directory is not `/`.
     #[serde(default)]
     pub network_handle: Option<String>,
     /// How long the transaction lasts.
@@ -104,8 +104,8 @@ pub struct Begin {
 pub enum Lease {
     /// The changes stay until a user rolls them back.
     Open,
-    /// As long as a process lives. The process rolls it back when it ends; if it was killed, the next transaction of
-    /// any process does.
+    /// The changes last as long as a process. The process rolls the transaction back when it ends. If the process is
+    /// killed, the next transaction of any process rolls it back.
     Process {
         /// The number of the process.
         pid: u32,
@@ -122,15 +122,16 @@ pub struct Intent {
     pub number: u32,
     /// The setting to change.
     pub setting: AnySetting,
-    /// Identifies the device to which the setting belonged before the change, so that another device that has since
-    /// taken its name is noticed: `ifindex 3`, `diskseq 9`, the names of an interrupt's actions. `None` if there is
-    /// nothing to tell two devices apart by.
+    /// Identifies the device to which the setting belonged before the change, to detect another device that has the
+    /// same name now: `ifindex 3`, `diskseq 9`, the names of an interrupt's actions. `None` if nothing distinguishes
+    /// two such devices.
     pub identity: Option<String>,
     /// The value before the change.
     pub before: Value,
-    /// The wanted value. For a setting that is only affected by another change, the value that it should keep.
+    /// The wanted value. For a setting that is only a side effect of another change, the value that the setting should
+    /// keep.
     pub wanted: Value,
-    /// The number of the intent whose change affects this setting. `None` if the setting is changed for its own sake.
+    /// The number of the intent whose change affects this setting. `None` if the change of this setting was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub along: Option<u32>,
 }

@@ -1,10 +1,10 @@
-//! The energy that the meters counted between two readings.
+//! The energy that meters counted between two readings.
 
 use units::{Microwatts, Nanojoules, Nanos};
 
 use super::Tally;
 
-/// The energy of one meter, or of several, in a span of time.
+/// The energy that one meter, or several together, counted between two readings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     /// The energy.
@@ -14,7 +14,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The mean power; `None` if no time passed.
+    /// The mean power between the two readings. `None` if no time passed between them.
     pub fn power(&self) -> Option<Microwatts> {
         self.energy.over(self.span)
     }

@@ -91,9 +91,9 @@ pub struct CoreUse {
     pub cpu: u32,
     /// Mean frequency while the core ran, or why it is unknown.
     pub frequency: Result<Hertz, String>,
-    /// Source of the frequency; `None` if the frequency is unknown.
+    /// Source of the frequency. `None` if the frequency is unknown.
     pub frequency_by: Option<FrequencySource>,
-    /// Share of the time for which the core ran (C0), in ppm, from MPERF and TSC; `None` without them.
+    /// Share of the time for which the core ran (C0), in ppm, from MPERF and TSC. `None` if they cannot be read.
     pub running_ppm: Option<u32>,
     /// The idle states, from shallow to deep, or why they are unknown.
     pub states: Result<Vec<StateUse>, String>,
@@ -105,33 +105,33 @@ pub struct CoreUse {
 pub struct StateUse {
     /// `POLL`, `C1`, `C6`, …
     pub name: String,
-    /// Number of times that the state was entered; `None` if it could not be read.
+    /// Number of times that the state was entered. `None` if the counter could not be read.
     pub entries: Option<u64>,
-    /// Total time in the state; `None` if it could not be read.
+    /// Total time in the state. `None` if the counter could not be read.
     pub residency: Option<Nanos>,
-    /// `residency` as a share of the time, in ppm. It may be slightly above 1,000,000, because the kernel's clocks
-    /// differ.
+    /// `residency` as a share of the time between the two readings, in ppm. The share may be slightly above 1,000,000,
+    /// because the kernel's clocks differ.
     pub residency_ppm: Option<u32>,
 }
 
-/// What limits the idle states, and what chooses among them.
+/// The driver and governor of the idle states, and the latency limits that restrict them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Asked {
     /// The cpuidle driver, such as `intel_idle`.
     pub driver: Fact<String>,
     /// The cpuidle governor, such as `menu`.
     pub governor: Fact<String>,
-    /// The longest exit latency that the limits of all processes allow (`/dev/cpu_dma_latency`).
+    /// The longest exit latency allowed by the limits of all processes together (`/dev/cpu_dma_latency`).
     pub dma_latency: Fact<Nanos>,
     /// Processes that hold `/dev/cpu_dma_latency` open, as `comm (pid)`.
     pub holders: Fact<Vec<String>>,
-    /// CPUs with their own limit of the exit latency (`power/pm_qos_resume_latency_us`).
+    /// Exit latency limits by CPU, for the CPUs that have their own limit (`power/pm_qos_resume_latency_us`).
     pub resume_latency: BTreeMap<u32, ResumeLatency>,
 }
 
 impl Cores {
-    /// Opens the counters of the online CPUs. `isolated`: whether APERF and MPERF of isolated CPUs are read too; each
-    /// reading then interrupts these CPUs.
+    /// Opens the counters of the online CPUs. If `isolated` is true, APERF and MPERF of isolated CPUs are read too, and
+    /// each reading interrupts these CPUs.
     pub fn open(root: &Root, isolated: bool) -> Self {
         let online = root.cpu_list(&format!("{CPUS}/online")).into_value();
         let online = online.unwrap_or_else(|| root.numbered(CPUS, "cpu").into_iter().collect());

@@ -11,9 +11,10 @@
 //! a package includes its cores, the platform its packages. [`Meters::counted`] is the largest set whose sum counts
 //! nothing twice.
 //!
-//! A missing meter does not read as zero: [`Meters::lacks`] has the reason for each interface.
+//! A missing meter never counts as zero: [`Meters::lacks`] gives the reason for each interface.
 //!
-//! Time is an argument: [`Meters::poll`] takes it, and [`Meters::poll_within`] says how soon a counter may wrap around.
+//! The caller passes the time to [`Meters::poll`]. [`Meters::poll_within`] returns the time within which the next poll
+//! is needed, because a counter may wrap around.
 //!
 //! Sources: Linux, Documentation/power/powercap/powercap.rst, Documentation/ABI/testing/sysfs-class-hwmon,
 //! Documentation/hwmon/acpi_power_meter.rst; Intel 64 and IA-32 Software Developer's Manual, volume 3, 16.10 (RAPL).
@@ -66,7 +67,7 @@ pub enum Part {
     Package(Place),
     /// All cores of a package (RAPL PP0); included in the package.
     Cores(Place),
-    /// One core, as AMD's processors count it; included in the package.
+    /// One core (only AMD's processors count single cores); included in the package.
     Core(Place),
     /// The uncore's graphics (RAPL PP1); included in the package.
     Uncore(Place),
@@ -85,7 +86,7 @@ pub enum Part {
 pub struct Place {
     /// Number of the socket.
     pub package: u32,
-    /// Number of the die in its package; `None` if the package has one.
+    /// Number of the die in its package. `None` if the package has only one die.
     pub die: Option<u32>,
 }
 
@@ -112,7 +113,7 @@ impl Part {
         }
     }
 
-    /// A text for people: what the count includes, and what it does not.
+    /// A description of what the meter's count includes and excludes.
     pub fn includes(&self) -> &'static str {
         match self {
             Self::Package(_) => "cores, caches, uncore and integrated graphics of the package; not its memory",
@@ -138,14 +139,14 @@ pub struct Meter {
     pub place: String,
     /// Whether the meter counts energy or shows power.
     pub quantity: Quantity,
-    /// Time between two updates by the hardware or the firmware; `None` if unknown.
+    /// Time between two updates of the value by the hardware or the firmware. `None` if unknown.
     pub update: Option<Nanos>,
     /// The accuracy that the firmware states, in ppm of the value; `None` if it states none.
     pub accuracy_ppm: Option<u32>,
 }
 
 impl Meter {
-    /// The smallest step between two readings; `None` for a meter that shows power.
+    /// The smallest possible difference between two readings. `None` for a meter that shows power.
     pub fn resolution(&self) -> Option<Nanojoules> {
         match &self.quantity {
             Quantity::Energy { step, .. } => Some(*step),
@@ -228,7 +229,7 @@ struct Found {
     from: From,
 }
 
-/// The meters of a machine, open for reading, with what each has counted since [`Meters::find`].
+/// The meters of a machine, open for reading, with the energy that each has counted since [`Meters::find`].
 #[derive(Debug)]
 pub struct Meters {
     found: Vec<Found>,
@@ -241,10 +242,10 @@ pub struct Meters {
 const POWER_POLL: Nanos = Nanos::from_secs(1);
 
 impl Meters {
-    /// Looks for the meters of the machine below `root`, and opens each. Changes nothing.
+    /// Finds the meters of the machine below `root`, and opens each. Changes nothing.
     ///
-    /// perf events exist on the running machine alone. Registers are read only where neither powercap nor perf has a
-    /// package, because reading one interrupts its CPU.
+    /// perf events exist only on the running machine. Registers are read only if neither powercap nor perf has a meter
+    /// for a package, because reading a register interrupts a CPU.
     pub fn find(root: &Root) -> Self {
         let mut found = Vec::new();
         let mut lacks = Vec::new();
@@ -263,23 +264,23 @@ impl Meters {
         Self { found, tallies, counted, lacks }
     }
 
-    /// The meters, in the order in which [`Account::shares`] has them.
+    /// The meters, in the same order as [`Account::shares`].
     pub fn list(&self) -> impl ExactSizeIterator<Item = &Meter> {
         self.found.iter().map(|found| &found.meter)
     }
 
-    /// Places in [`Meters::list`] of the meters whose sum counts no energy twice. Empty if there is no meter of the
+    /// Indexes in [`Meters::list`] of the meters whose sum counts no energy twice. Empty if there is no meter of the
     /// processors, the platform or the machine.
     pub fn counted(&self) -> &[usize] {
         &self.counted
     }
 
-    /// Why interfaces, or some of their meters, give nothing.
+    /// The interfaces and meters that cannot be read, with the reasons.
     pub fn lacks(&self) -> &[Lack] {
         &self.lacks
     }
 
-    /// In one sentence, why there is no figure of energy. `None` if there is one.
+    /// Why no energy can be measured, in one sentence. `None` if it can.
     pub fn reason(&self) -> Option<String> {
         if !self.counted.is_empty() {
             return None;
@@ -299,7 +300,7 @@ impl Meters {
         Some(text)
     }
 
-    /// Reads every meter. `now` is the time since any fixed moment.
+    /// Reads every meter. `now` is the time since an arbitrary fixed moment.
     pub fn poll(&mut self, now: Nanos) {
         for (found, tally) in self.found.iter().zip(&mut self.tallies) {
             match found.from.read() {
@@ -309,18 +310,18 @@ impl Meters {
         }
     }
 
-    /// The longest time until the next [`Meters::poll`], so that no counter wraps around twice unseen and no change of
-    /// power is missed. `None` if nobody need look in between.
+    /// The longest time until the next [`Meters::poll`], so that no counter wraps around unnoticed and no change of
+    /// power is missed. `None` if there is no such limit.
     pub fn poll_within(&self) -> Option<Nanos> {
         self.found.iter().filter_map(|found| found.meter.quantity.poll_within(POWER_POLL)).min()
     }
 
-    /// What has been counted since the meters were found, up to the last [`Meters::poll`].
+    /// The energy that the meters have counted from [`Meters::find`] to the last [`Meters::poll`].
     pub fn account(&self) -> Account {
         Account::new(self.tallies.clone())
     }
 
-    /// Energy since the account was taken, for each meter and for the counted sum.
+    /// The energy of each meter since `account` was taken, up to the last [`Meters::poll`].
     pub fn since(&self, account: &Account) -> Account {
         account.until(&self.tallies)
     }

@@ -45,14 +45,14 @@ pub enum Quantity {
     Energy {
         /// Energy of one count.
         unit: Unit,
-        /// The counter wraps around from `modulus` - 1 to 0; `None` for a counter that never wraps around.
+        /// The counter wraps around from `modulus` - 1 to 0. `None` if it never wraps around.
         modulus: Option<u64>,
-        /// The smallest step between two readings, which may be many counts.
+        /// The smallest possible difference between two readings; it may be many counts.
         step: Nanojoules,
     },
     /// The average power over the last `interval`, in microwatts.
     Average {
-        /// The time over which the firmware averages; `None` if unknown.
+        /// The time over which the firmware averages. `None` if unknown.
         interval: Option<Nanos>,
     },
     /// The power at the time of reading, in microwatts.
@@ -128,8 +128,8 @@ impl Tally {
         }
     }
 
-    /// Records that the meter could not be read or interpreted. Its energy is unknown from then on, even if a later
-    /// reading succeeds, because the energy meanwhile is unknown.
+    /// Records that the meter could not be read or interpreted. The meter's total is unknown from then on, even if a
+    /// later reading succeeds, because the energy in between was not counted.
     pub fn fail(&mut self, reason: String) {
         match &mut self.doubt {
             Some((number, _)) => *number += 1,

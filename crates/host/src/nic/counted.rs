@@ -1,4 +1,4 @@
-//! Counts the packets that a NIC received, and those that were lost because they were not taken in time.
+//! Counts the packets that a NIC received, and the packets that it dropped because no buffer or descriptor was free.
 
 use super::message::{Attributes, Message};
 use super::socket::{Socket, Wants};
@@ -22,8 +22,9 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Opens the counters of the interface with this name in the calling thread's network namespace. `queue`: only
-    /// those of one receive queue, which needs a driver that counts per queue ([`Client::queue_statistics`]).
+    /// Opens the counters of the interface with this name in the calling thread's network namespace. If `queue` is
+    /// given, only the counters of that receive queue are read; this needs a driver that counts per queue
+    /// ([`Client::queue_statistics`]).
     pub fn new(name: &str, queue: Option<u32>) -> Result<Self, Error> {
         let mut client = Client::new();
         let interface = client.interface(name)?;
@@ -32,13 +33,13 @@ impl Counted {
         Ok(counted)
     }
 
-    /// The interface's name when it was found.
+    /// The name that the interface had when the counters were opened.
     pub fn interface(&self) -> &str {
         self.interface.name()
     }
 
-    /// Packets received, and packets lost because they were not taken in time, since the interface was made. Frames
-    /// that XDP takes (AF_XDP) are included if the driver counts them.
+    /// Number of packets received, and number of packets dropped because no buffer or descriptor was free, since the
+    /// interface was created. Frames that XDP consumes (AF_XDP) are included if the driver counts them.
     pub fn read(&mut self) -> Result<(u64, u64), Error> {
         match self.queue {
             None => self.client.received(&self.interface),
@@ -54,7 +55,8 @@ impl Counted {
 }
 
 impl Client {
-    /// Packets that an interface has received, and packets that it lost because no buffer or descriptor was free.
+    /// Number of packets that an interface has received, and number of packets that it dropped because no buffer or
+    /// descriptor was free.
     pub fn received(&mut self, interface: &Interface) -> Result<(u64, u64), Error> {
         let mut own = [0; IFINFOMSG];
         own[IFI_INDEX..IFI_INDEX + 4].copy_from_slice(&interface.index().to_ne_bytes());

@@ -17,7 +17,7 @@ pub enum Error {
     /// `EINVAL`).
     #[error("{0}")]
     Unsupported(Said),
-    /// The kernel does not know the netlink family, the command or the attribute. A newer kernel may.
+    /// The kernel does not know the netlink family, the command or the attribute. A newer kernel may know it.
     #[error("this kernel does not know {what}: {said}")]
     UnknownToKernel {
         /// What is unknown, such as `command 19 of the netlink family ethtool`.
@@ -25,15 +25,15 @@ pub enum Error {
         /// The kernel's answer.
         said: Said,
     },
-    /// The kernel or the driver refuses this value, or cannot take it now (`EINVAL`, `ERANGE`, `EBUSY`, …).
+    /// The kernel or the driver rejects this value, or cannot apply it now (`EINVAL`, `ERANGE`, `EBUSY`, …).
     #[error("{0}")]
     Refused(Said),
-    /// The system cannot carry out any request: no memory, no descriptors, a torn reply.
+    /// The system cannot carry out any request: no memory, no file descriptors, a truncated reply.
     #[error("{0}")]
     System(Said),
 }
 
-/// The kernel's answer: the error number, and what an extended acknowledgement adds (include/uapi/linux/netlink.h,
+/// The kernel's answer: the error number, and the details of an extended acknowledgement (include/uapi/linux/netlink.h,
 /// `enum nlmsgerr_attrs`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Said {
@@ -41,11 +41,11 @@ pub struct Said {
     pub number: i32,
     /// The kernel's or the driver's explanation (`NLMSGERR_ATTR_MSG`).
     pub message: Option<String>,
-    /// The field that the kernel refuses (`NLMSGERR_ATTR_OFFS`), named as in [`super::Field`].
+    /// The field that the kernel rejects (`NLMSGERR_ATTR_OFFS`), named as in [`super::Field`].
     pub field: Option<String>,
     /// The required field that is missing (`NLMSGERR_ATTR_MISS_TYPE`).
     pub missing: Option<String>,
-    /// The smallest and the largest value that it accepts (`NLMSGERR_ATTR_POLICY`).
+    /// The smallest and the largest value that the kernel accepts for the field (`NLMSGERR_ATTR_POLICY`).
     pub range: Option<(i128, i128)>,
 }
 
@@ -124,7 +124,7 @@ impl Error {
         Self::Refused(Said { message: Some(message.into()), ..Said::of(libc::EINVAL) })
     }
 
-    /// What the kernel said.
+    /// The kernel's answer.
     pub fn said(&self) -> &Said {
         match self {
             Self::NoDevice(said)

@@ -50,10 +50,10 @@ const FEC_MODES: [(u64, &str); 4] = [(49, "Off"), (50, "RS"), (51, "BaseR"), (74
 
 /// A group of the family `ethtool` that the ioctl also supports.
 pub trait EthtoolGroup: Numbers {
-    /// The commands that read and set it.
+    /// The netlink commands that read and set the group.
     #[doc(hidden)]
     const COMMANDS: (u8, u8);
-    /// The ioctl's command that reads it, and the words of its structure.
+    /// The ioctl command that reads the group, and the number of 32-bit words of its structure.
     #[doc(hidden)]
     const IOCTL: (u32, usize);
 }
@@ -78,8 +78,8 @@ impl EthtoolGroup for Pause {
     const IOCTL: (u32, usize) = (sys::ETHTOOL_GPAUSEPARAM, 4);
 }
 
-/// The driver of an interface (`ethtool -i`), as the driver reports itself. Fields that it does not report are empty or
-/// `N/A`.
+/// The driver of an interface (`ethtool -i`), as the driver reports itself. Fields that the driver does not report are
+/// empty or `N/A`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Driver {
@@ -94,8 +94,8 @@ pub struct Driver {
 pub struct Feature {
     /// Whether the feature is on.
     pub on: bool,
-    /// Whether the feature is requested: it is on as soon as the features that it depends on allow it. For a fixed
-    /// feature, same as `on`.
+    /// Whether the feature is requested. A requested feature is on as soon as the features that it depends on allow it.
+    /// For a fixed feature, same as `on`.
     pub wanted: bool,
     /// Whether the feature cannot be changed.
     pub fixed: bool,
@@ -148,8 +148,8 @@ fn push_bits<'a>(message: &mut Message, attribute: u16, bits: impl IntoIterator<
 }
 
 impl Client {
-    /// Reads a group: `client.get::<Coalescing>(&interface)`. Kernels before 5.6 do not have the command; there the
-    /// ioctl is used, and a field that the driver does not have is 0 or `None`.
+    /// Reads a group: `client.get::<Coalescing>(&interface)`. Kernels before 5.6 lack the netlink command, so the ioctl
+    /// is used; then a field that the driver does not support is 0 or `None`.
     pub fn get<G: EthtoolGroup>(&mut self, interface: &Interface) -> Result<G, Error> {
         let mut group = G::default();
         let message = about(G::COMMANDS.0, interface, FLAG_COMPACT_BITSETS);
@@ -162,21 +162,21 @@ impl Client {
         }
     }
 
-    /// Sets the fields of a group that have a value: all of them or, on error, none. The driver may round them, so read
-    /// them back.
+    /// Sets the fields of a group that have a value: all of them or, on error, none. The driver may round the values,
+    /// so the caller should read them back.
     pub fn set<G: EthtoolGroup>(&mut self, interface: &Interface, group: &G) -> Result<(), Error> {
         let mut message = about(G::COMMANDS.1, interface, 0).named(G::FIELDS);
         push(group, &mut message);
         self.ask(FAMILY, message, Wants::Done, |_| {})
     }
 
-    /// Reads the moderation of one queue. Needs a driver with moderation per queue.
+    /// Reads the interrupt moderation of one queue. Needs a driver with moderation per queue.
     pub fn queue_coalescing(&mut self, interface: &Interface, queue: u32) -> Result<Coalescing, Error> {
         let words = self.queue_words(interface, queue)?;
         Ok(of_words(&words))
     }
 
-    /// Reads the moderation of the first `queues` queues, in their order.
+    /// Reads the interrupt moderation of the first `queues` queues, in the order of their numbers.
     pub fn queues_coalescing(&mut self, interface: &Interface, queues: u32) -> Result<Vec<Coalescing>, Error> {
         let mut all = vec![[0; sys::COALESCE]; queues.min(sys::MAX_QUEUES) as usize];
         let numbers = 0..all.len() as u32;
@@ -184,8 +184,8 @@ impl Client {
         Ok(all.iter().map(|words| of_words(words)).collect())
     }
 
-    /// Sets the fields that have a value for one queue. This needs two requests, because the kernel takes all fields of
-    /// a queue together.
+    /// Sets the interrupt moderation of one queue; only fields with a value are changed. This takes two requests,
+    /// because the kernel sets all fields of a queue together.
     pub fn set_queue_coalescing(
         &mut self,
         interface: &Interface,
@@ -205,8 +205,8 @@ impl Client {
         Ok(words[0])
     }
 
-    /// The levels of adaptive receive moderation, in the driver's order; none if the kernel (before 6.11) or the driver
-    /// does not report them.
+    /// The levels of adaptive receive moderation, in the driver's order. Empty if the kernel (before 6.11) or the
+    /// driver does not report them.
     pub fn rx_profile(&mut self, interface: &Interface) -> Result<Vec<DimLevel>, Error> {
         let mut levels = Vec::new();
         let message = about(Coalescing::COMMANDS.0, interface, FLAG_COMPACT_BITSETS);
@@ -235,7 +235,7 @@ impl Client {
         Ok(stamps)
     }
 
-    /// The forward error correction in use; `None` if the link has none.
+    /// The forward error correction in use. `None` if the link uses none.
     pub fn fec(&mut self, interface: &Interface) -> Result<Option<String>, Error> {
         let mode = self.one_number(FEC_GET, interface, FEC_ACTIVE)?;
         Ok(mode.map(|mode| {
@@ -261,7 +261,8 @@ impl Client {
         Ok(number)
     }
 
-    /// Switches offloads. One that depends on another may stay as it is, and is then [`Feature::wanted`].
+    /// Switches offloads on or off. An offload that depends on another one may stay as it is; then only
+    /// [`Feature::wanted`] shows the request.
     pub fn set_features<'a>(
         &mut self,
         interface: &Interface,
@@ -270,7 +271,7 @@ impl Client {
         self.switch(FEATURES_SET, interface, FEATURES_WANTED, wanted)
     }
 
-    /// Switches private flags.
+    /// Switches the driver's private flags on or off.
     pub fn set_private_flags<'a>(
         &mut self,
         interface: &Interface,

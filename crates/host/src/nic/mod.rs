@@ -18,8 +18,8 @@
 //! namespace of the thread that first used the client.
 //!
 //! **Errors** distinguish whether the interface is gone, a capability is missing, the driver does not support the
-//! request, the kernel does not know it, or it refuses the value. They contain the text, the field and the range from
-//! the kernel's extended acknowledgement.
+//! request, the kernel does not know the request, or the value is rejected. They contain the text, the field and the
+//! range from the kernel's extended acknowledgement.
 
 mod counted;
 mod error;
@@ -51,7 +51,8 @@ pub use qdisc::{Netem, Qdisc};
 pub(crate) use shared::Shared;
 pub use sockets::{SocketMemory, SocketState, TcpInfo, Transport};
 
-/// A network interface. Netlink finds it by its number, even after it was renamed; the ioctl finds it by its name.
+/// A network interface. Netlink finds the interface by its index, even after it was renamed; the ioctl finds it by its
+/// name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Interface {
     name: String,
@@ -59,7 +60,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// An interface with a name and a number that are known.
+    /// Makes an interface from a known name and index.
     pub fn new(name: impl Into<String>, index: u32) -> Self {
         Self { name: name.into(), index }
     }
@@ -84,8 +85,8 @@ struct Family {
     commands: [u64; 4],
 }
 
-/// Asks network interfaces and sets them. Sockets are opened when they are first needed, in the calling thread's
-/// network namespace; a change needs CAP_NET_ADMIN both then and when it is made.
+/// Reads and changes the settings of network interfaces. Sockets are opened when first needed, in the calling thread's
+/// network namespace. A change needs CAP_NET_ADMIN both when the socket is opened and when the change is made.
 #[derive(Debug, Default)]
 pub struct Client {
     generic: Option<Socket>,
@@ -111,7 +112,7 @@ const IFINFOMSG: usize = 16;
 const IFI_INDEX: usize = 4;
 
 impl Client {
-    /// A client that has not asked anything yet.
+    /// A client without open sockets.
     pub fn new() -> Self {
         Self::default()
     }
@@ -122,7 +123,7 @@ impl Client {
         Ok(Interface::new(name, index))
     }
 
-    /// The interface with this number, under the name that it has now.
+    /// The interface with this index, with its present name.
     pub fn interface_numbered(&mut self, index: u32) -> Result<Interface, Error> {
         let name = netdevice::index_to_name(self.control()?, index)?;
         Ok(Interface { name, index })

@@ -32,13 +32,13 @@ const SCOPE_QUEUE: u32 = 1;
 /// One NAPI instance. An instance gets a new ID whenever the interface goes up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Napi {
-    /// The number of the instance.
+    /// The kernel's ID of the instance.
     pub id: u32,
     /// Number of the instance's interrupt. `None` if it has none, or if the driver does not report it.
     pub irq: Option<u32>,
-    /// ID of the kernel thread that polls it. `None` if softirqs poll it.
+    /// ID of the kernel thread that polls the instance. `None` if softirqs poll it.
     pub pid: Option<u32>,
-    /// The settings.
+    /// The settings of the instance.
     pub settings: NapiSettings,
 }
 
@@ -58,7 +58,7 @@ pub struct Queue {
     pub number: u32,
     /// Direction of the packets.
     pub direction: Direction,
-    /// ID of the NAPI instance that serves it. `None` if the driver does not report it (veth).
+    /// ID of the NAPI instance that polls the queue. `None` if the driver does not report it (veth).
     pub napi: Option<u32>,
 }
 
@@ -88,7 +88,7 @@ fn napi(said: Attributes<'_>) -> Option<Napi> {
 }
 
 impl Client {
-    /// The NAPI instances of an interface, ordered by ID; none if it is down. Needs Linux 6.8.
+    /// The NAPI instances of an interface, ordered by ID. Empty if the interface is down. Needs Linux 6.8.
     pub fn napis(&mut self, interface: &Interface) -> Result<Vec<Napi>, Error> {
         let mut message = Message::command(NAPI_GET);
         message.number(NAPI_IFINDEX, interface.index());
@@ -115,7 +115,7 @@ impl Client {
         self.ask(FAMILY, message, Wants::Done, |_| {})
     }
 
-    /// The queues in use; none if the interface is down. Needs Linux 6.8.
+    /// The queues in use. Empty if the interface is down. Needs Linux 6.8.
     pub fn queues(&mut self, interface: &Interface) -> Result<Vec<Queue>, Error> {
         let mut message = Message::command(QUEUE_GET);
         message.number(QUEUE_IFINDEX, interface.index());

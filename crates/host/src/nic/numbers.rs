@@ -8,7 +8,7 @@ use super::message::{Attributes, Message};
 pub struct Field {
     /// The kernel's name of the field, as in Documentation/netlink/specs, such as `rx-usecs`.
     pub name: &'static str,
-    /// The number of its attribute.
+    /// The number of the field's netlink attribute.
     pub(crate) attribute: u16,
     /// The attribute with the largest value that the driver accepts.
     pub(crate) most: Option<u16>,
@@ -35,7 +35,7 @@ pub trait Numbers: Copy + Default {
     #[doc(hidden)]
     fn put(&mut self, attribute: u16, number: u64) -> bool;
 
-    /// Sets a field. Returns false if it cannot hold this number: a switch is 0 or 1.
+    /// Sets a field. Returns false if the number is out of range for the field; a switch must be 0 or 1.
     fn fill(&mut self, field: &Field, number: u64) -> bool {
         self.put(field.attribute, number) && self.get(field) == Some(number)
     }
@@ -186,8 +186,8 @@ numbers! {
     /// Documentation/networking/ethtool-netlink.rst, COALESCE_GET; `struct ethtool_coalesce` of
     /// include/uapi/linux/ethtool.h). `*_usecs` are microseconds from a packet to its interrupt, as reported by the
     /// driver; with some drivers (`ixgbe`, `igb`) 1 and 3 are modes, not times. `*_frames` are numbers of packets that
-    /// raise an interrupt earlier. `*_irq` apply while an interrupt is being served, `*_low` and `*_high` below and
-    /// above a rate in packets per second. A single queue has the fields up to `sample_interval`.
+    /// raise an interrupt earlier. `*_irq` apply while an interrupt is being handled. `*_low` and `*_high` apply below
+    /// and above a rate in packets per second. For a single queue, only the fields up to `sample_interval` exist.
     #[allow(missing_docs)]
     pub struct Coalescing {
         rx_usecs: u32 = 2 "rx-usecs",
@@ -231,7 +231,8 @@ impl Coalescing {
 }
 
 numbers! {
-    /// Ring descriptors (ethtool.yaml, `rings`). `None` if the driver does not have that kind of ring.
+    /// Descriptor rings (ethtool.yaml, `rings`). Sizes are numbers of descriptors unless stated otherwise. `None` if
+    /// the driver does not have that kind of ring or setting.
     #[allow(missing_docs)]
     pub struct Rings {
         rx_max: u32 = 2,
@@ -286,8 +287,8 @@ numbers! {
 
 numbers! {
     /// The settings of a NAPI instance (Documentation/netlink/specs/netdev.yaml, `napi`;
-    /// Documentation/networking/napi.rst). `None` before the kernel that has the field: 6.13 for the first three, 6.17
-    /// for `threaded`.
+    /// Documentation/networking/napi.rst). `None` if the kernel is too old for the field: 6.13 is needed for the first
+    /// three, 6.17 for `threaded`.
     pub struct NapiSettings {
         /// Number of empty polls before the interrupt is enabled again, below 2^31. It has an effect only together with
         /// a timeout.
@@ -302,16 +303,17 @@ numbers! {
 }
 
 numbers! {
-    /// Counters of a queue since the interface exists (netdev.yaml, `qstats`). `None` if the driver does not count it.
+    /// Counters of a queue since the interface was created (netdev.yaml, `qstats`). A field is `None` if the driver
+    /// does not count it.
     #[allow(missing_docs)]
     pub struct QueueCounts {
         rx_packets: u64 = 8,
         rx_bytes: u64 = 9,
         tx_packets: u64 = 10,
         tx_bytes: u64 = 11,
-        /// Packets lost because no buffer could be had.
+        /// Number of packets lost because no buffer could be allocated.
         rx_alloc_fail: u64 = 12,
-        /// Packets that reached the device but not the kernel's stack, for any reason.
+        /// Number of packets that reached the device but not the kernel's network stack, for any reason.
         rx_hw_drops: u64 = 13,
         /// Number of packets in `rx_hw_drops` that were dropped because no descriptor was free.
         rx_hw_drop_overruns: u64 = 14,

@@ -32,15 +32,15 @@ pub struct Qdisc {
     pub bytes: Option<u64>,
     /// Number of packets that the queueing discipline sent.
     pub packets: Option<u64>,
-    /// Bytes that are queued in it.
+    /// Number of bytes in the queue. `None` if the kernel does not report it.
     pub backlog_bytes: Option<u32>,
     /// Number of packets that the queueing discipline dropped.
     pub drops: Option<u32>,
     /// Number of times that the queueing discipline delayed packets.
     pub overlimits: Option<u32>,
-    /// Settings of `netem`: delay and jitter in nanoseconds, loss in parts per million.
+    /// Settings of `netem`. `None` for other kinds.
     pub netem: Option<Netem>,
-    /// The rate that `tbf` allows, in bit/s.
+    /// The rate that `tbf` allows, in bit/s. `None` for other kinds.
     pub tbf_bps: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ pub struct Qdisc {
 pub struct Netem {
     /// The delay of each packet in ns. `None` before Linux 4.15, which reports it only in clock ticks.
     pub delay_ns: Option<u64>,
-    /// Variation of the delay, in ns.
+    /// Variation of the delay, in ns. `None` before Linux 4.15.
     pub jitter_ns: Option<u64>,
     /// Share of packets to drop (netem `loss`), in parts per million.
     pub loss_ppm: u32,

@@ -44,11 +44,11 @@ pub struct SocketState {
     pub local_port: u16,
     /// Remote port. 0 if the socket is not connected.
     pub remote_port: u16,
-    /// Whether both ends are on this host, by their addresses.
+    /// Whether both ends are on this host, according to their addresses.
     pub loopback: bool,
-    /// Bytes that were received but not yet read.
+    /// Number of bytes that the kernel received and the application has not read yet.
     pub rx_queue_bytes: u32,
-    /// Bytes that were written but not yet acknowledged (TCP) or not yet sent (UDP).
+    /// Number of bytes that the application wrote and that are not yet acknowledged (TCP) or not yet sent (UDP).
     pub tx_queue_bytes: u32,
     /// Memory of the socket. `None` if the kernel did not report it.
     pub memory: Option<SocketMemory>,
@@ -63,10 +63,11 @@ pub struct SocketState {
 pub struct SocketMemory {
     pub received: u32,
     pub receive_limit: u32,
-    /// Packets that were passed to the queueing discipline and the driver, but whose completion was not yet reported.
+    /// Memory of packets that the socket passed to the queueing discipline or the driver and that the driver has not
+    /// completed yet, in bytes.
     pub in_transmission: u32,
     pub send_limit: u32,
-    /// Packets that were dropped because the receive buffer was full.
+    /// Number of packets dropped because the receive buffer was full.
     pub drops: u32,
 }
 
@@ -79,7 +80,7 @@ pub struct TcpInfo {
     pub min_rtt_us: Option<u32>,
     pub send_mss: Option<u32>,
     pub receive_mss: Option<u32>,
-    /// Retransmitted segments.
+    /// Number of retransmitted segments.
     pub total_retrans: Option<u32>,
     pub segments_out: Option<u32>,
     pub segments_in: Option<u32>,
@@ -87,11 +88,11 @@ pub struct TcpInfo {
     pub data_segments_in: Option<u32>,
     pub bytes_acked: Option<u64>,
     pub bytes_received: Option<u64>,
-    /// Time with data to send.
+    /// Time during which the connection had data to send, in microseconds.
     pub busy_us: Option<u64>,
-    /// Time for which the receiver's window stopped the sender.
+    /// Time for which the receiver's window stopped the sender, in microseconds.
     pub rwnd_limited_us: Option<u64>,
-    /// Time for which the send buffer stopped the sender.
+    /// Time for which the send buffer stopped the sender, in microseconds.
     pub sndbuf_limited_us: Option<u64>,
     /// The window that the other end offers, in bytes; needs Linux 5.4.
     pub send_window: Option<u32>,
@@ -100,7 +101,7 @@ pub struct TcpInfo {
 }
 
 impl Client {
-    /// The connected sockets of a protocol; for UDP also those that are only bound. Needs Linux 3.3.
+    /// The connected sockets of a transport protocol; for UDP also sockets that are only bound. Needs Linux 3.3.
     pub fn sockets(&mut self, transport: Transport) -> Result<Vec<SocketState>, Error> {
         let mut all = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {

@@ -113,8 +113,8 @@ impl Client {
         Ok(octets.chunks_exact(NAME).map(text).collect())
     }
 
-    /// The driver's own counters by name (`ethtool -S`); empty if it has none. Their meaning, and whether they exist
-    /// per queue, depends on the driver. The kernel's own counters are in [`Client::queue_statistics`].
+    /// The driver's own counters by name (`ethtool -S`). Empty if the driver has none. Their meaning, and whether they
+    /// exist per queue, depends on the driver. The kernel's own counters are in [`Client::queue_statistics`].
     pub fn driver_statistics(&mut self, interface: &Interface) -> Result<BTreeMap<String, u64>, Error> {
         let names = self.names(interface, ETH_SS_STATS)?;
         if names.is_empty() {
@@ -130,7 +130,7 @@ impl Client {
         Ok(names.into_iter().zip(counts).collect())
     }
 
-    /// The driver's private flags, by its names: at most 32.
+    /// The driver's private flags (at most 32), by the names that the driver gives them.
     pub fn private_flags(&mut self, interface: &Interface) -> Result<BTreeMap<String, bool>, Error> {
         let names = self.names(interface, ETH_SS_PRIV_FLAGS)?;
         if names.is_empty() {
@@ -176,7 +176,7 @@ impl Client {
         Ok(buffer.split_off(2))
     }
 
-    /// Number of n-tuple rules.
+    /// Number of receive classification (n-tuple) rules.
     pub fn flow_rules(&mut self, interface: &Interface) -> Result<u32, Error> {
         // `struct ethtool_rxnfc` has 192 bytes; the number of rules is at 184.
         let mut buffer = [0; 48];

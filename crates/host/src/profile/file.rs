@@ -13,13 +13,13 @@ use super::Error;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileFile {
-    /// What the profile is for, in one line.
+    /// The purpose of the profile, in one line.
     pub summary: String,
     /// Profiles to apply before this one, by name, or by a path relative to this file.
     #[serde(default)]
     pub include: Vec<Spanned<String>>,
-    /// Texts for which `{NAME}` stands in this file and in those that it includes. A profile that includes this one, or
-    /// the command line, can override them.
+    /// Values of variables. In this file and in included files, `{NAME}` is replaced by the value of `NAME`. A profile
+    /// that includes this one, or the command line, can override the values.
     #[serde(default)]
     pub variables: BTreeMap<String, Spanned<Scalar>>,
     /// Kernel parameters: `"kernel.nmi_watchdog" = 0`.
@@ -43,8 +43,8 @@ pub struct ProfileFile {
     /// Settings of threads, selected by the beginning of their name, or by a pattern: `irq/*-mlx5*`.
     #[serde(default)]
     pub threads: BTreeMap<String, ThreadSection>,
-    /// Settings of interfaces, selected by name, by a pattern (`ens*`; `*` means all that were named, or all with a
-    /// device), or by driver (`driver:ice`).
+    /// Settings of interfaces, selected by name, by a pattern (`ens*`; `*` means the interfaces given on the command
+    /// line, or else all with a device), or by driver (`driver:ice`).
     #[serde(default)]
     pub network: BTreeMap<String, NetworkSection>,
     /// Settings of memory.
@@ -88,11 +88,11 @@ pub struct CpuSection {
     pub governor: Option<Spanned<String>>,
     /// The lowest frequency: the hardware's `min`, `max` or `base`, or a value such as `2.1GHz`.
     pub min_frequency: Option<Spanned<String>>,
-    /// The highest frequency, in the same form.
+    /// The highest frequency: the hardware's `min`, `max` or `base`, or a value such as `2.1GHz`.
     pub max_frequency: Option<Spanned<String>>,
     /// The energy-performance preference.
     pub preference: Option<Spanned<Scalar>>,
-    /// Idle states with a longer exit latency are disabled.
+    /// Longest exit latency, such as `20us`: idle states with a longer one are disabled.
     pub idle_latency: Option<Spanned<String>>,
     /// PM QoS: the allowed exit latency. `none` for no limit, `0us` to poll.
     pub resume_latency: Option<Spanned<String>>,
@@ -104,11 +104,11 @@ pub struct CpuSection {
 pub struct PowerSection {
     /// Whether frequencies above the nominal one are allowed.
     pub turbo: Option<Spanned<bool>>,
-    /// The exit latency allowed for all CPUs. A process holds this request.
+    /// The exit latency allowed for all CPUs. A background process keeps the request in force.
     pub latency: Option<Spanned<String>>,
     /// The lowest frequency of the uncore: `min`, `max`, or a value such as `2.1GHz`.
     pub uncore_min: Option<Spanned<String>>,
-    /// The highest frequency of the uncore, in the same form.
+    /// The highest frequency of the uncore: `min`, `max`, or a value such as `2.1GHz`.
     pub uncore_max: Option<Spanned<String>>,
 }
 
@@ -116,9 +116,9 @@ pub struct PowerSection {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterruptSection {
-    /// CPUs for future interrupts.
+    /// CPUs that may handle newly requested interrupts (`/proc/irq/default_smp_affinity`).
     pub default: Option<Spanned<String>>,
-    /// CPUs for all interrupts that can be moved.
+    /// CPUs that may handle the existing interrupts; interrupts that cannot be moved are left as they are.
     pub all: Option<Spanned<String>>,
     /// CPUs that irqbalance must not use.
     pub banned: Option<Spanned<String>>,
@@ -213,15 +213,15 @@ pub struct CpusetSection {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelSection {
-    /// The arguments. `{isolated}` and `{housekeeping}` stand for lists of CPUs.
+    /// The kernel arguments. `{isolated}` and `{housekeeping}` are replaced by CPU lists.
     #[serde(default)]
     pub arguments: Vec<Spanned<String>>,
 }
 
-/// A profile file that was read, with what is needed to name a place in it.
+/// A profile file that was read, with its text, so that errors can name file and line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Layer {
-    /// Name of the profile, for people.
+    /// Name of the profile, for messages.
     pub name: String,
     /// Folder of the profile, to find included files. `None` for a built-in profile.
     pub folder: Option<PathBuf>,
@@ -264,7 +264,7 @@ impl Layer {
         Self::parse_with(name, folder, text, &Variables::new())
     }
 
-    /// Reads the text of a profile. The variables in `outer` override its own.
+    /// Reads the text of a profile. The variables in `outer` override those of the profile.
     pub fn parse_with(name: &str, folder: Option<&Path>, text: &str, outer: &Variables) -> Result<Self, Error> {
         // One that is no TOML is refused below, with its place.
         let own = toml::from_str::<Head>(text).map(|head| head.variables).unwrap_or_default();
@@ -287,17 +287,18 @@ impl Layer {
         Ok(Self { name: name.into(), folder: folder.map(Path::to_owned), file, text: text.into() })
     }
 
-    /// A profile that is part of a larger file with the text `text`. Its includes are relative to `folder`.
+    /// Makes a layer from a profile that is part of a larger file with the text `text`. Paths of included files are
+    /// relative to `folder`.
     pub fn within(name: &str, folder: Option<&Path>, text: &str, file: ProfileFile) -> Self {
         Self { name: name.into(), folder: folder.map(Path::to_owned), file, text: text.into() }
     }
 
-    /// The place of an item: `poll.toml:12`.
+    /// File and line of an item: `poll.toml:12`.
     pub fn place<T>(&self, what: &Spanned<T>) -> String {
         place(&self.name, &self.text, Some(what.span().start))
     }
 
-    /// An error about an item of the file.
+    /// Makes an error about an item of the file, with file and line.
     pub fn wrong<T>(&self, what: &Spanned<T>, why: impl fmt::Display) -> Error {
         Error { place: self.place(what), why: why.to_string() }
     }

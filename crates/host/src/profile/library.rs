@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::file::{Layer, Variables};
 use super::{Error, Profile, builtin};
 
-/// The profiles that can be named, and the values of their variables.
+/// The available profiles, and values for their variables.
 ///
 /// A name means the site's file `FOLDER/NAME.toml`, or else the built-in profile. A path (which contains a slash or
 /// ends in `.toml`) means that file. A site's file may include the built-in profile of the same name.
@@ -61,7 +61,7 @@ impl Library {
         Self { folder: root.join(FOLDER), variables: Variables::new() }
     }
 
-    /// The same profiles, with these values for variables.
+    /// The same library, with these values for variables.
     #[must_use]
     pub fn with(mut self, variables: Variables) -> Self {
         self.variables = variables;
@@ -81,7 +81,7 @@ impl Library {
         all.into_iter().map(|name| (name.clone(), self.load(&name).map(|profile| profile.summary))).collect()
     }
 
-    /// Loads a profile by its name or by the path of its file, with all that it includes.
+    /// Loads a profile by its name or by the path of its file, together with all included profiles.
     pub fn load(&self, name: &str) -> Result<Profile, Error> {
         let mut loading = Loading::default();
         self.add(name, None, "the command line", &self.variables, &mut loading)?;
@@ -96,7 +96,8 @@ impl Library {
         Ok(Profile { name, summary, layers: loading.layers, notes: loading.notes })
     }
 
-    /// A profile that is part of a larger file, with all that it includes. Its name is its summary.
+    /// Loads a profile that is part of a larger file, together with all included profiles. The profile's summary serves
+    /// as its name.
     pub fn within(&self, layer: Layer) -> Result<Profile, Error> {
         let summary = layer.file.summary.clone();
         let mut loading = Loading::default();

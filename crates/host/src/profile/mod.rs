@@ -1,8 +1,8 @@
 //! Profiles: the settings of a machine for a purpose, independent of any particular machine.
 //!
-//! A profile is a TOML file ([`ProfileFile`] lists its keys); a [`Library`] finds it. It may include other profiles,
-//! which are applied first and which it overrides. [`Profile::resolve`] makes a plan for one machine. An unknown key, a
-//! wrong value and an unknown name are errors with file and line.
+//! A profile is a TOML file ([`ProfileFile`] lists its keys); a [`Library`] finds it. A profile may include other
+//! profiles; these are applied first, and the including profile overrides them. [`Profile::resolve`] makes a plan for
+//! one machine. An unknown key, a wrong value and an unknown name are errors with file and line.
 
 mod builtin;
 mod export;
@@ -24,26 +24,26 @@ pub use recommend::{Recommendation, recommend};
 pub use resolve::{Purpose, Resolved};
 pub use rivals::rivals;
 
-/// A profile with all that it includes.
+/// A profile with all included profiles.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
     /// The profile's name.
     pub name: String,
-    /// What the profile is for, in one line.
+    /// The purpose of the profile, in one line.
     pub summary: String,
     /// The files of the profile; included ones come first.
     pub layers: Vec<Layer>,
-    /// Remarks about the places where the files were found.
+    /// Notes on where the profile's files were found.
     pub notes: Vec<String>,
 }
 
-/// A profile is wrong.
+/// An error in a profile.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct Error {
-    /// The place of the error: `poll.toml:12`.
+    /// File and line of the error: `poll.toml:12`.
     pub place: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and which values are allowed.
     pub why: String,
 }
 
@@ -55,7 +55,8 @@ impl Profile {
         builtin::NAMES.iter().map(|name| (*name, summary(name))).collect()
     }
 
-    /// A profile inside a larger file, with all that it includes. Its name is its summary.
+    /// Loads a profile inside a larger file, together with all included profiles. The profile's summary serves as its
+    /// name.
     pub fn within(layer: Layer) -> Result<Self, Error> {
         Library::below(Path::new("/")).within(layer)
     }

@@ -34,7 +34,7 @@ units::named! {
 }
 
 impl Power {
-    /// The plan for this machine.
+    /// Makes the plan of settings for this machine.
     pub fn plan(&self, access: &Access) -> Result<Plan, Error> {
         let mut plan = Plan::new("power");
         if let Some(frequency) = self.frequency {

@@ -1,4 +1,4 @@
-//! Recommends a built-in profile for a machine, by its hardware and by what runs on it.
+//! Recommends a built-in profile for a machine, from its hardware and the programs that run on it.
 
 use crate::facts::CpuSet;
 use crate::knob::{Access, Error, online};
@@ -36,7 +36,7 @@ struct Seen {
     is_guest: bool,
 }
 
-/// The profile that fits the machine. Only reads, and needs no privilege.
+/// Chooses the profile that fits the machine. Changes nothing, and needs no privilege.
 pub fn recommend(access: &Access) -> Result<Recommendation, Error> {
     let seen = Seen::look(access)?;
     let profile = seen.choose();

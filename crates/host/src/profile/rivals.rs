@@ -70,8 +70,8 @@ const RIVALS: [Rival; 6] = [
     },
 ];
 
-/// The running programs that work against `plan` on this machine: which program, what it does, what to do about it.
-/// Empty if there are none.
+/// The running programs that would undo settings of `plan` on this machine. Each text names the program, what it does,
+/// and what to do about it. Empty if there are none.
 pub fn rivals(access: &Access, plan: &Plan) -> Result<Vec<String>, Error> {
     let mut running = Vec::new();
     for process in access.numbered("/proc", "")? {

@@ -1,4 +1,4 @@
-//! A host's state in one file, to be judged elsewhere.
+//! A host's state in one file, which can be examined on another machine.
 //!
 //! `paths.txt` lists what is taken. The script `tools/apus-snapshot.sh` contains the same list (a test compares them),
 //! so both take the same files. Size and time are bounded. A snapshot contains no secrets: only listed files are taken.
@@ -37,7 +37,8 @@ pub struct Plan {
     pub interval: Nanos,
     /// Whether to keep MAC addresses and serial numbers.
     pub unmask: bool,
-    /// Whether to also take model-specific registers and what the kernel reads from them. This interrupts every CPU.
+    /// Whether to also record model-specific registers and the files that the kernel fills from them. This interrupts
+    /// every CPU.
     pub msrs: bool,
     /// Whether to sample sockets, queueing disciplines and NAPI instances between the two readings, for `apus diagnose`.
     pub watch: bool,
@@ -61,8 +62,8 @@ pub struct Snapshot {
 const SIZE_LIMIT: usize = 192 << 20;
 
 impl Snapshot {
-    /// Takes a snapshot of this host. This takes `plan.interval` and a little more. Meanwhile the calling thread stays
-    /// on housekeeping CPUs, and no isolated CPU is interrupted unless the plan allows it.
+    /// Takes a snapshot of this host, which lasts a little longer than `plan.interval`. During this time the calling
+    /// thread stays on housekeeping CPUs, and no isolated CPU is interrupted unless the plan allows it.
     pub fn take(plan: Plan) -> Self {
         collect::take(&Root::live(), plan)
     }
@@ -72,12 +73,12 @@ impl Snapshot {
         collect::take(root, plan)
     }
 
-    /// The files with their contents.
+    /// The paths of the files, with their contents.
     pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.files.iter().map(|(path, contents)| (path.as_str(), contents.as_slice()))
     }
 
-    /// Whether the snapshot contains everything that was looked for. False if it reached its size limit.
+    /// Whether the snapshot is complete. False if it reached its size limit.
     pub fn is_complete(&self) -> bool {
         self.complete
     }

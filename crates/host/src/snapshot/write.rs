@@ -35,7 +35,7 @@ pub enum WriteError {
 }
 
 impl Packing {
-    /// The compression for a file name.
+    /// The compression that the ending of a file name implies. An error if the ending is unknown.
     pub fn of(path: &Path) -> Result<Self, WriteError> {
         let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));

@@ -22,15 +22,16 @@ use crate::vault::Vault;
 /// Options for applying a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The command line that was typed, for the journal and for processes that wait.
+    /// The command line that was typed. It is stored in the journal and shown to processes that wait for this
+    /// transaction.
     pub command: String,
     /// The version of Apus.
     pub version: String,
-    /// How long to wait for another transaction to end.
+    /// How long to wait for another transaction to end before giving up.
     pub patience: Duration,
     /// How long the transaction lasts.
     pub lease: Lease,
-    /// Whether refusals are only reported, regardless of the item's own setting.
+    /// Whether refusals are only reported, whatever the [`OnRefusal`] of each item.
     pub keep_going: bool,
 }
 
@@ -43,7 +44,8 @@ pub struct Applied {
     pub items: Vec<(Item, Became)>,
     /// Side effects of the changes: settings that nobody requested and that a rollback restores.
     pub along: Vec<Along>,
-    /// Transactions found unfinished or from an earlier boot, and what was done with them first.
+    /// Earlier transactions that were unfinished or from an earlier boot, and what was done with them before the plan
+    /// was applied.
     pub recovered: Vec<Recovered>,
 }
 
@@ -99,8 +101,8 @@ impl Became {
     }
 }
 
-/// Applies `plan`. Afterwards either every item has its wanted value, does not exist, or was refused and reported as
-/// its own [`OnRefusal`] says; or everything is as before.
+/// Applies `plan`. Afterwards either every item has its wanted value, does not exist, or was refused and reported
+/// according to its [`OnRefusal`]; or the whole plan was rolled back.
 pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied, Error> {
     let vault = Vault::create(access)?;
     let lock = Lock::take(&vault, &options.command, options.patience)?;

@@ -21,7 +21,7 @@ pub struct Entry {
 /// The result of an announced change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Unknown: the process ended around it.
+    /// Unknown: the process ended shortly before, during or after the change.
     InDoubt,
     /// The change was made. This value was read back.
     Ours(Value),
@@ -57,7 +57,7 @@ pub struct Transaction {
 /// The current state of a changed setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stands {
-    /// The setting still has the value that we set.
+    /// The setting still has the value that Apus set.
     Ours {
         /// The current value.
         now: Value,
@@ -214,7 +214,8 @@ impl Entry {
         self.intent.setting.is_of_network() && matches!(place, Whereabouts::Gone { .. })
     }
 
-    /// State of the change's setting now; `is_past` and `place` are those of its transaction.
+    /// The present state of the changed setting. `is_past` is [`Transaction::is_past`], and `place` the result of
+    /// [`Transaction::whereabouts`], of the entry's transaction.
     pub fn stands(&self, access: &Access, is_past: bool, place: &Whereabouts) -> Stands {
         let Intent { setting, before, identity, .. } = &self.intent;
         if is_past && self.ended_with_the_boot() {

@@ -28,7 +28,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Applies `plan` for the lifetime of the result.
+    /// Applies `plan` for the lifetime of the returned value.
     pub fn new(access: &Access, plan: &Plan, command: &str, version: &str) -> Result<Self, Error> {
         let options = options(command, version);
         Self::of(access, command, || Ok((apply(access, plan, &options)?, ()))).map(|(held, ())| held)
@@ -114,7 +114,7 @@ impl Drop for Held {
     }
 }
 
-/// Software interrupt moderation of a port's NAPI instances, in force as long as this value exists.
+/// NAPI interrupt deferral of a network interface's receive queues, in force as long as this value exists.
 #[derive(Debug)]
 pub struct Deferred {
     held: Held,
@@ -123,8 +123,8 @@ pub struct Deferred {
 
 impl Deferred {
     /// Sets the NAPI instances of the receive queues `queues` of `interface`, in the calling thread's network
-    /// namespace. If the driver does not say which instance belongs to which queue (veth), sets all instances of the
-    /// interface.
+    /// namespace. If the driver does not report which instance belongs to which queue (veth), all instances of the
+    /// interface are set.
     pub fn new(
         access: &Access,
         interface: &str,
@@ -164,8 +164,8 @@ impl Deferred {
     }
 }
 
-/// Rolls back what ended processes left behind, and removes transactions that a reboot undid, as every `apply` does
-/// first. Damaged transactions and those of another network namespace stay.
+/// Rolls back transactions whose process has ended, and removes transactions that a reboot undid, as each `apply` does
+/// first. Damaged transactions and those of another network namespace are left unchanged.
 pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recovered>, Error> {
     let Some(vault) = Vault::open(access)? else { return Ok(Vec::new()) };
     let _lock = Lock::take(&vault, command, PATIENCE)?;

@@ -3,7 +3,7 @@
 //! A [`Plan`] lists the wanted settings. [`mod@apply`] carries it out: each change is recorded in the journal, on disk,
 //! before it is made; if one is refused, all are rolled back. [`mod@rollback`] rolls transactions back, even after a
 //! crash, a kill or a reboot. [`transactions`] lists those that were not rolled back. [`Held`] is a plan for the
-//! duration of a measurement. [`Steered`] holds settings that a controller moves again and again.
+//! duration of a measurement. [`Steered`] is a group of settings that a controller changes repeatedly.
 
 mod apply;
 mod entry;
@@ -34,15 +34,16 @@ pub enum Error {
     RolledBack {
         /// The name of the setting.
         setting: String,
-        /// Why there is no value.
+        /// Why the setting was refused.
         why: KnobError,
-        /// What could not be rolled back. `None` if everything was.
+        /// The changes that could not be rolled back. `None` if all were rolled back.
         left: Option<String>,
     },
 }
 
 impl Error {
-    /// Returns true if the environment lacks something (exit status 3), false if the request was wrong (2).
+    /// Returns true if this machine or process lacks something (exit status 3), false if the request was wrong (exit
+    /// status 2).
     pub fn lacks(&self) -> bool {
         match self {
             Self::Knob(error) | Self::RolledBack { why: error, .. } => error.lacks(),

@@ -1,10 +1,10 @@
-//! What is to be changed, and what that would mean on this machine.
+//! Plans: the settings to change, with a preview of the changes on this machine.
 
 use serde::{Deserialize, Serialize};
 
 use crate::knob::{Access, AnySetting, Error, Knob, Setting as _, Value};
 
-/// Settings, and what they are to be; in that order.
+/// Settings and their wanted values, in the order in which they are changed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -14,33 +14,33 @@ pub struct Plan {
     pub items: Vec<Item>,
 }
 
-/// One setting, and what it is to be.
+/// One setting and its wanted value.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Item {
-    /// The affected setting.
+    /// The setting to change.
     pub setting: AnySetting,
     /// The value to set.
     pub wanted: Value,
-    /// What a refusal means.
+    /// What to do if the machine refuses the change.
     pub on_refusal: OnRefusal,
-    /// Origin of the request, for people: a file with its line, an option of a command.
+    /// Origin of the request, for messages: a file with its line, or an option of a command. `None` if not known.
     pub from: Option<String>,
 }
 
-/// What happens when the machine refuses a setting, or makes something else of it.
+/// What to do if the machine refuses a setting or sets another value.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRefusal {
-    /// The whole transaction is taken back.
+    /// The whole transaction is rolled back.
     #[default]
     RollBack,
-    /// The refusal is reported, and the rest goes on: for settings that many machines refuse, such as the affinity of
-    /// managed interrupts.
+    /// The refusal is reported, and the transaction continues. This is meant for settings that many machines refuse,
+    /// such as the affinity of managed interrupts.
     Report,
 }
 
-/// What a plan's item would do.
+/// The effect that an item of a plan would have on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Preview {
     /// The item.
@@ -76,15 +76,15 @@ impl Plan {
         Self { name: name.into(), items: Vec::new() }
     }
 
-    /// With one more setting, after the others; an earlier wish for the same setting is replaced, where it
-    /// stood.
+    /// Adds a setting at the end. If the plan already contains the setting, the earlier value is replaced at its place.
     #[must_use]
     pub fn with(mut self, setting: impl Into<AnySetting>, wanted: Value) -> Self {
         self.push(Item { setting: setting.into(), wanted, on_refusal: OnRefusal::RollBack, from: None });
         self
     }
 
-    /// Adds an item, or replaces that of the same setting; fields are put together.
+    /// Adds an item at the end, or replaces the item for the same setting. If both values consist of fields, the fields
+    /// are merged.
     pub fn push(&mut self, item: Item) {
         match self.items.iter_mut().find(|known| known.setting == item.setting) {
             Some(known) => {
@@ -101,7 +101,7 @@ impl Plan {
         }
     }
 
-    /// What the plan would do on this machine; nothing is changed.
+    /// The changes that the plan would make on this machine. Changes nothing.
     pub fn preview(&self, access: &Access) -> Vec<Preview> {
         let meets = |item: &Item| {
             let knob = Knob(&item.setting);

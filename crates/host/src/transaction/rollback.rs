@@ -1,4 +1,4 @@
-//! Taking back: the last change first, and only what is still ours.
+//! Rollback: the last change first, and only settings that nobody else has changed since.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,14 +25,14 @@ pub enum Which {
 
 /// How transactions are rolled back.
 pub struct Options<'a> {
-    /// The command that was typed, shown to those who wait for the lock.
+    /// The command line that was typed. It is shown to other processes that wait for the lock.
     pub command: String,
     /// How long to wait for another transaction to end.
     pub patience: Duration,
     /// Whether to roll back a transaction whose journal is damaged, using all good lines of the journal, also those
     /// after a bad one.
     pub damaged: bool,
-    /// Whether to forget changes that cannot be rolled back now.
+    /// Whether to remove changes that cannot be rolled back now from the journal.
     pub forget: bool,
     /// Called when someone else has changed a setting since the transaction, with the setting, its current value and
     /// its value before the transaction. The result says what to do with the setting.
@@ -42,9 +42,9 @@ pub struct Options<'a> {
 /// A transaction that was rolled back as far as possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolledBack {
-    /// The number that Linux gives it.
+    /// The number of the transaction.
     pub id: u32,
-    /// Name of the transaction; `None` if its journal does not say.
+    /// Name of the transaction. `None` if the journal's first record is damaged.
     pub name: Option<String>,
     /// The outcome of rolling back each change, the last change first.
     pub entries: Vec<(Entry, Outcome)>,
@@ -52,15 +52,15 @@ pub struct RolledBack {
     pub closed: bool,
     /// Whether the journal ended in an incomplete record. The change of that record was not begun.
     pub torn: bool,
-    /// Why the transaction was not rolled back at all; `None` if it was.
+    /// Why no part of the transaction was rolled back. `None` if a rollback was made.
     pub left_alone: Option<String>,
 }
 
 units::named! {
-    /// What became of a change.
+    /// The outcome of rolling back one change.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Outcome {
-        /// The setting has its previous value again; it was written.
+        /// The previous value was written and is in force.
         Restored = "restored",
         /// The setting already had its previous value.
         Already = "already",
@@ -84,13 +84,13 @@ units::named! {
             /// The current value.
             now: Value,
         } = "stayed",
-        /// The machine did not take the old value.
+        /// The machine did not accept the previous value.
         Failed(KnobError) = "failed",
     }
 }
 
 impl Outcome {
-    /// Whether there is nothing left to do about it.
+    /// Whether nothing is left to do for this change.
     pub fn is_settled(&self) -> bool {
         match self {
             Self::Restored | Self::Already | Self::Past | Self::Another | Self::NamespaceGone | Self::Ended => true,
@@ -119,11 +119,12 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Takes back transactions.
+/// Rolls back transactions.
 ///
-/// One that fails does not stop the rest. A transaction of which something is left keeps its journal, so that it can
-/// be tried again. One that was made in another network namespace is left alone, and refused if there is no other, unless that
-/// namespace exists no more: then what it changed of the whole machine is taken back, and the rest is gone.
+/// If one transaction fails, the others are still rolled back. A transaction that was not rolled back completely keeps
+/// its journal, so that the rollback can be tried again. A transaction that was made in another network namespace is
+/// skipped; if it is the only one, an error is returned. If that namespace no longer exists, the transaction's changes
+/// of the whole machine are rolled back, and its other changes ended with the namespace.
 pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Result<Vec<RolledBack>, Error> {
     let Some(vault) = Vault::open(access)? else {
         return match which {
@@ -242,7 +243,7 @@ fn name_of(transaction: &Transaction) -> Option<String> {
     transaction.begin.as_ref().map(|begin| begin.name.clone())
 }
 
-/// What became of a transaction that was found before another one began.
+/// What was done with an earlier transaction before a new one began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recovered {
     /// The transaction was unfinished, or its process has ended: it was rolled back.
@@ -256,7 +257,7 @@ pub enum Recovered {
         id: u32,
         /// Number of changes of the transaction that a reboot undid.
         undone: usize,
-        /// How many last across reboots, and stay until it is taken back.
+        /// Number of changes that last across reboots. They stay until the transaction is rolled back.
         stays: usize,
     },
 }

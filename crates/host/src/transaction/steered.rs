@@ -41,8 +41,8 @@ pub struct Steered {
 pub struct Target {
     /// The setting.
     pub setting: AnySetting,
-    /// The fields that the controller changes. Changes of other fields are neither noticed nor restored. Empty: the
-    /// whole setting.
+    /// The fields that the controller changes. Changes of other fields are neither noticed nor restored. If empty, the
+    /// controller changes the whole setting.
     pub fields: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ pub enum Moved {
 /// The state of a setting between two moves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Look {
-    /// The setting has the value that the controller set last.
+    /// The setting still has the value that the controller set last.
     Ours,
     /// The setting disappeared and came back with the kernel's own value, because the interface went down and up. The
     /// controller still owns it, and must set it again.

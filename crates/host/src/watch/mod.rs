@@ -100,11 +100,11 @@ pub struct NapiCounts {
     pub polls: u64,
     /// Number of NAPI polls that used up their budget, which means that more packets were waiting.
     pub full_polls: u64,
-    /// Number of packets by the time from the beginning of the poll that took them to the application's read, less the
-    /// time that GRO held them; [`bounds`] has the buckets.
+    /// Number of packets per bucket of delay: the time from the beginning of the poll that took the packet to the
+    /// application's read, without the time for which GRO held the packet. [`bounds`] returns the range of each bucket.
     pub delays: [u64; BUCKETS],
-    /// Number of packets by the time that GRO held them beyond the poll that took them. Packets that GRO delivered in
-    /// that poll are not counted here. Of merged segments, only the first counts.
+    /// Number of packets per bucket of time for which GRO held the packet after the poll that took it. Packets that GRO
+    /// delivered in the same poll are not counted here. Of merged segments, only the first counts.
     pub held: [u64; BUCKETS],
 }
 

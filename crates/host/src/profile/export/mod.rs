@@ -1,6 +1,6 @@
-//! Exports a plan for other configuration engines, so that hosts that use another engine can keep it.
+//! Exports a plan for other configuration tools, for hosts that are managed with such a tool.
 //!
-//! Settings that an engine cannot express are listed, never omitted silently.
+//! Settings that a tool cannot express are listed, never omitted silently.
 
 mod ansible;
 mod openshift;
@@ -14,7 +14,7 @@ use super::Resolved;
 use crate::knob::{Access, Error, Setting as _};
 
 units::named! {
-    /// The engine for which a plan is exported.
+    /// The configuration tool for which a plan is exported.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Format {
         /// A profile for tuned(8).
@@ -25,7 +25,7 @@ units::named! {
         Cmdline = "cmdline",
         /// A PerformanceProfile for OpenShift's node tuning operator.
         Openshift = "openshift",
-        /// A Tuned object for the same operator.
+        /// A Tuned object for OpenShift's node tuning operator.
         OpenshiftTuned = "openshift-tuned",
         /// A playbook for Ansible.
         Ansible = "ansible",
@@ -37,7 +37,7 @@ units::named! {
 pub struct Export {
     /// The files to install.
     pub files: Vec<ExportedFile>,
-    /// Settings that this engine cannot express, each with the reason.
+    /// Settings that the tool cannot express, each with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -53,7 +53,8 @@ pub struct ExportedFile {
 }
 
 impl Resolved {
-    /// Exports the plan for another engine. Machine-dependent parts (policies, registers) are those of this machine.
+    /// Exports the plan for another configuration tool. The result is valid for this machine: CPU policies and
+    /// registers, for example, are those of this machine.
     pub fn export(&self, access: &Access, summary: &str, format: Format) -> Result<Export, Error> {
         let summary = &one_line(summary);
         let mut named = self.clone();

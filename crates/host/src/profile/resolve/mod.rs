@@ -1,4 +1,4 @@
-//! Applies a profile to a machine: determines the settings that it means there.
+//! Determines the settings that a profile means on one machine.
 
 mod cpu;
 mod network;
@@ -16,12 +16,12 @@ use crate::knob::{
 };
 use crate::transaction::{Item, OnRefusal, Plan};
 
-/// The purpose of the machine. A profile refers to isolated CPUs and interfaces without naming them.
+/// The CPUs and interfaces of this machine to which a profile applies. A profile refers to them without naming them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Purpose {
     /// The CPUs for the application. `None` means those that the kernel has isolated.
     pub isolated: Option<CpuSet>,
-    /// The interfaces for which `*` stands. If empty, all that have a device.
+    /// The interfaces that `*` means in the profile. If empty, `*` means all interfaces with a device.
     pub interfaces: Vec<String>,
 }
 
@@ -41,10 +41,10 @@ pub struct Resolved {
 }
 
 impl Profile {
-    /// Determines the settings for the machine. Only reads.
+    /// Determines the settings for the machine. Changes nothing.
     ///
-    /// If the profile names a setting that the machine does not have, the plan contains it anyway. If it means "all" of
-    /// a kind (policies, interrupts, domains), only existing ones are included.
+    /// If the profile names a setting that the machine does not have, the plan contains it anyway. If the profile means
+    /// all of a kind (CPU policies, interrupts, uncore domains), the plan contains only existing ones.
     pub fn resolve(&self, access: &Access, purpose: &Purpose) -> Result<Resolved, Error> {
         let of_machine = |e: KnobError| Error { place: self.name.clone(), why: e.to_string() };
         let all = online(access).map_err(of_machine)?;

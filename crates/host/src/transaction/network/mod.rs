@@ -1,13 +1,14 @@
-//! In which network namespace a transaction was made, and whether that still exists.
+//! The network namespace in which a transaction was made, and whether that namespace still exists.
 //!
-//! From Linux 6.18 on a namespace has a file handle, and by that the kernel says exactly whether it exists, to whoever
-//! has CAP_SYS_ADMIN in the first user namespace. Else it is looked for: a namespace exists as long as a thread is in it, a file descriptor is open on it, or it is mounted (namespaces(7),
-//! "Namespace lifetime"): `ns/net` of every thread, `fd` of every process, and the mounts of type
-//! nsfs in every mount namespace (`ip netns add` makes one in /run/netns).
+//! From Linux 6.18 on, a namespace has a file handle, by which a process with CAP_SYS_ADMIN in the initial user
+//! namespace can find out whether the namespace still exists. Otherwise the namespace is searched for: it exists as
+//! long as a thread is in it, a file descriptor is open on it, or it is mounted (namespaces(7), "Namespace lifetime"):
+//! `ns/net` of every thread, `fd` of every process, and the mounts of type nsfs in every mount namespace (`ip netns
+//! add` makes one in /run/netns).
 //!
-//! **Limits** of the search. Not seen are namespaces that live on by a socket or a device alone, and descriptors on their way through a
-//! UNIX socket. Seen from within a PID namespace, or without CAP_SYS_PTRACE, others' threads are hidden, and a security
-//! module may hide more: then a namespace that is not found counts as existing.
+//! **Limits** of the search. It does not find namespaces that only a socket or a device keeps alive, and descriptors in
+//! transit through a UNIX socket. In a PID namespace, or without CAP_SYS_PTRACE, threads of other users are hidden, and
+//! a security module may hide more. In these cases, a namespace that is not found counts as existing.
 
 mod sys;
 
@@ -34,16 +35,18 @@ pub(super) struct Network {
     pub(super) handle: Option<String>,
 }
 
-/// Where the network namespace of a transaction is, for this thread.
+/// Whether a transaction belongs to the calling thread's network namespace, to another one, or to one that no longer
+/// exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whereabouts {
-    /// The transaction's network namespace is ours, or nothing of the transaction belongs to one.
+    /// The transaction's network namespace is that of the calling thread, or none of its settings belongs to a network
+    /// namespace.
     Here,
-    /// The transaction's network namespace is another, which exists, or may exist.
+    /// The transaction's network namespace is another one, which exists or may exist.
     Elsewhere {
         /// Name of the network namespace, such as `net:[4026532287]`.
         name: String,
-        /// Why the namespace may exist although it was not found; `None` if it was found.
+        /// Why the namespace may exist although it was not found. `None` if it was found.
         doubt: Option<String>,
     },
     /// The transaction's network namespace is gone; its interfaces and sysctls ended with it.
@@ -79,7 +82,7 @@ pub(super) fn network(access: &Access) -> Option<Network> {
 }
 
 impl Transaction {
-    /// Where the transaction's network namespace is.
+    /// Determines whether the transaction's network namespace is that of the calling thread, another one, or gone.
     pub fn whereabouts(&self, access: &Access) -> Whereabouts {
         let Some((then, now)) = self.another(access) else { return Whereabouts::Here };
         let name = then.name;
@@ -99,7 +102,7 @@ impl Transaction {
         }
     }
 
-    /// What a process needs besides root to tell where it is.
+    /// The capabilities that a process with user ID 0 needs for [`Self::whereabouts`].
     pub fn capability_to_look(&self, access: &Access) -> CapabilitySet {
         // By its handle; or else by all threads, and those of more capabilities hide their namespaces from those of fewer (ptrace(2), "Ptrace access mode checking").
         if self.another(access).is_some() {
