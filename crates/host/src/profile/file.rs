@@ -43,8 +43,8 @@ pub struct ProfileFile {
     /// Settings of threads, selected by the beginning of their name, or by a pattern: `irq/*-mlx5*`.
     #[serde(default)]
     pub threads: BTreeMap<String, ThreadSection>,
-    /// Settings of interfaces, selected by name, by a pattern (`ens*`; `*` means the interfaces given on the command
-    /// line, or else all with a device), or by driver (`driver:ice`).
+    /// Settings of interfaces, selected by name, by a pattern (`ens*`; `*` means the interfaces that the user named, or
+    /// else all with a device), or by driver (`driver:ice`).
     #[serde(default)]
     pub network: BTreeMap<String, NetworkSection>,
     /// Settings of memory.

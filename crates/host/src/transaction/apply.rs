@@ -142,7 +142,8 @@ pub(super) fn announce(
     Ok((Applied { id, items: Vec::new(), along: Vec::new(), recovered }, announced?))
 }
 
-/// Two processes that hold the same setting would each take the other's value for the original one.
+/// Returns an error if another process holds one of the settings: each process would mistake the other's value for the
+/// original one.
 fn not_anothers(access: &Access, vault: &Vault, targets: &[Target]) -> Result<(), KnobError> {
     for transaction in super::entry::all(access, vault)? {
         for entry in held_here(access, &transaction) {
@@ -156,7 +157,8 @@ fn not_anothers(access: &Access, vault: &Vault, targets: &[Target]) -> Result<()
     Ok(())
 }
 
-/// A controller would take a plan's value for somebody else's and let go of the setting.
+/// Returns an error if a controller moves a setting of the plan: the controller would mistake the plan's value for
+/// someone else's and stop controlling the setting.
 fn not_steered(access: &Access, vault: &Vault, plan: &Plan) -> Result<(), KnobError> {
     let all = super::entry::all(access, vault)?;
     let steered: Vec<(&Transaction, &Entry)> = all
@@ -178,7 +180,8 @@ fn not_steered(access: &Access, vault: &Vault, plan: &Plan) -> Result<(), KnobEr
     Ok(())
 }
 
-/// The open entries of a transaction that a living process holds and whose settings this network namespace has.
+/// The changes that were not rolled back, if a running process holds the transaction. Changes in another network
+/// namespace are left out.
 fn held_here<'a>(access: &'a Access, transaction: &'a Transaction) -> impl Iterator<Item = &'a Entry> {
     let by_process = matches!(transaction.begin.as_ref().map(|begin| &begin.lease), Some(Lease::Process { .. }));
     let holds = by_process && !transaction.is_abandoned();
@@ -186,7 +189,7 @@ fn held_here<'a>(access: &'a Access, transaction: &'a Transaction) -> impl Itera
     transaction.open_entries().filter(move |entry| holds && (is_here || !entry.intent.setting.is_of_network()))
 }
 
-/// Whether an entry is about this setting, also if its interface was renamed since.
+/// Whether an entry is about this setting, even if the setting's interface has been renamed since.
 fn is_of(access: &Access, entry: &Entry, setting: &AnySetting) -> bool {
     match interface::find(access, &entry.intent.setting, entry.intent.identity.as_deref()) {
         Ok(Place::Here(now)) => now == *setting,
@@ -213,7 +216,7 @@ struct Work<'a> {
     vault: &'a Vault,
     options: &'a Options,
     journal: Option<Journal>,
-    /// What was changed, the oldest first.
+    /// The changes made so far, oldest first.
     made: Vec<Entry>,
     along: Vec<Along>,
     next: u32,
@@ -256,7 +259,7 @@ impl Work<'_> {
         Ok(announced)
     }
 
-    /// Notes what was refused, so that it is judged later too, and that all is done.
+    /// Records in the journal which settings were refused, and that the transaction is complete.
     fn complete(&mut self, items: &Items) -> Result<(), KnobError> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         for (item, became) in items {
@@ -269,7 +272,7 @@ impl Work<'_> {
         journal.append(self.vault, &Record::Kept, Durable::Now)
     }
 
-    /// One item. An error is one that ends the transaction.
+    /// Applies one item. An error ends the transaction.
     fn item(&mut self, plan: &Plan, item: &Item) -> Result<Became, KnobError> {
         match self.change(plan, item) {
             Err(error) if error.journal => Err(error.error),
@@ -332,8 +335,8 @@ impl Work<'_> {
         Err(refused.into())
     }
 
-    /// Writes down what the change of `setting` may take along, the last to be restored first; returns the numbers. They
-    /// reach the disk with the announcement of the change itself.
+    /// Records the settings that the change of `setting` may affect, in reverse order of restoring, and returns the
+    /// numbers of the records. The records reach the disk together with that of the change itself.
     fn announce_along(&mut self, plan: &Plan, setting: &AnySetting) -> Result<Vec<u32>, Failure> {
         let mut known: Vec<(AnySetting, Value)> = Vec::new();
         for other in along::along(self.access, setting)? {
@@ -361,7 +364,7 @@ impl Work<'_> {
         Ok(numbers)
     }
 
-    /// Writes down a change that is about to be made; returns its number.
+    /// Records a change that is about to be made, and returns the number of the record.
     fn announce(
         &mut self,
         plan: &Plan,
@@ -386,7 +389,7 @@ impl Work<'_> {
         Ok(number)
     }
 
-    /// Looks what the change of `with` took along.
+    /// Checks which settings the change of `with` affected.
     fn look_along(&mut self, plan: &Plan, with: &AnySetting, numbers: Vec<u32>) -> Result<(), Failure> {
         for number in numbers {
             let Some(entry) = self.made.iter().find(|entry| entry.intent.number == number) else { continue };
@@ -443,7 +446,7 @@ impl Work<'_> {
         })
     }
 
-    /// Takes back all of it, the last change first.
+    /// Rolls back the whole transaction, the last change first.
     fn give_up(&mut self, item: &Item, why: KnobError) -> Error {
         let (_, left) = back(self.access, std::mem::take(&mut self.made));
         let left: Vec<_> = left.into_iter().map(|(entry, outcome)| (entry.intent.setting, outcome)).collect();
@@ -460,8 +463,8 @@ impl Work<'_> {
 
 type Undone = Vec<(Entry, Outcome)>;
 
-/// Takes back changes that were just made, the last first; returns them with what became of them, and those of which something is
-/// left.
+/// Rolls back changes that were just made, the last first. Returns all of them with their outcomes, and those that were
+/// not rolled back completely.
 fn back(access: &Access, made: Vec<Entry>) -> (Undone, Undone) {
     let take_back = |entry: Entry| {
         let outcome = take_back(access, &entry, Theirs::Keep);
@@ -474,7 +477,7 @@ fn back(access: &Access, made: Vec<Entry>) -> (Undone, Undone) {
     (all, left)
 }
 
-/// An error, and whether it is the journal's own: then nothing may be changed any more.
+/// An error, and whether writing the journal failed. In that case, nothing more may be changed.
 struct Failure {
     error: KnobError,
     journal: bool,

@@ -115,7 +115,7 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
 }
 
 impl Transaction {
-    /// `moves` holds where the settings that a controller moved were left, by the numbers of their intents.
+    /// `moves` contains the last state of each setting that a controller moved, by the number of the setting's intent.
     pub(super) fn of(found: Found, moves: &[(u32, Left)], boot: Option<&str>) -> Self {
         let Found { id, records, rest } = found;
         let mut transaction = Self {
@@ -204,12 +204,12 @@ impl Transaction {
 }
 
 impl Entry {
-    /// Whether the reboot since has undone it.
+    /// Whether a reboot undoes the change.
     pub(super) fn ended_with_the_boot(&self) -> bool {
         self.intent.setting.lasts() != Lasts::AcrossReboots
     }
 
-    /// Whether it was of a network namespace that exists no more.
+    /// Whether the setting belonged to a network namespace that no longer exists.
     pub(super) fn ended_with(&self, place: &Whereabouts) -> bool {
         self.intent.setting.is_of_network() && matches!(place, Whereabouts::Gone { .. })
     }

@@ -193,7 +193,7 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
     taken_back.chain(left_alone).collect()
 }
 
-/// What the changes of a transaction took along, while it is taken back.
+/// The side effects of a transaction's changes, during its rollback.
 struct Companions<'a> {
     transaction: &'a Transaction,
     /// Settings that someone else has set since, by number, with the values.
@@ -206,8 +206,9 @@ impl<'a> Companions<'a> {
         self.transaction.open_entries().filter(move |entry| entry.intent.along == Some(number))
     }
 
-    /// Looks, before `main` is taken back, which of its companions someone else has set since. The others are ours whatever
-    /// taking it back makes of them, which the journal has to say: we may be killed in between.
+    /// Checks, before `main` is rolled back, which of the settings that it affected someone else has changed since. The
+    /// others still count as set by Apus, whatever the rollback of `main` does to them. This is recorded in the
+    /// journal, because the process may be killed in between.
     fn look(&mut self, access: &Access, vault: &Vault, journal: &mut Option<Journal>, main: &Entry) {
         for entry in self.of(main).filter(|entry| !entry.intent.setting.is_effect()) {
             let after = match &entry.state {
@@ -227,7 +228,7 @@ impl<'a> Companions<'a> {
         }
     }
 
-    /// Someone else's value of `main` stays, and with it whatever goes along with that.
+    /// Keeps someone else's value of `main`, and with it the settings that `main` affects.
     fn keep(&mut self, access: &Access, main: &Entry) {
         for entry in self.of(main) {
             if let Ok(Some(now)) = entry.intent.setting.read(access)
@@ -262,7 +263,7 @@ pub enum Recovered {
     },
 }
 
-/// Takes back what was left unfinished, and drops what a reboot undid; the lock is held.
+/// Rolls back unfinished transactions, and drops changes that a reboot undid. The caller holds the lock.
 pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, Error> {
     let mut decide = keep;
     let mut options = ours("", Duration::ZERO, &mut decide);
@@ -288,8 +289,8 @@ pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, 
     Ok(recovered)
 }
 
-/// Drops what the reboot undid of a completed transaction. What lasts across reboots was meant to: it stays, and so does the
-/// transaction as long as there is some. `None` if there was nothing to drop.
+/// Drops the changes of a completed transaction that a reboot undid. Changes that last across reboots stay, and the
+/// transaction stays as long as it has such changes. `None` if there was nothing to drop.
 fn drop_past(vault: &Vault, transaction: &Transaction) -> Result<Option<Recovered>, Error> {
     let id = transaction.id;
     let (undone, stays): (Vec<&Entry>, Vec<&Entry>) =
@@ -383,8 +384,8 @@ fn one(
     })
 }
 
-/// The change, restored before, that is written twice to restore `entry`, an effect of it: killed in between, its setting is
-/// neither as it was nor as anyone wanted.
+/// The change that caused the side effect `entry` and has been restored before. To restore `entry`, its setting is
+/// written twice; if the process is killed in between, the setting has a value that nobody wanted.
 fn cause<'a>(entry: &Entry, restored: &'a [(Entry, Outcome)]) -> Option<&'a Entry> {
     let AnySetting::IrqEffective(effect) = &entry.intent.setting else { return None };
     let mask = IrqAffinity::new(effect.irq).into();
@@ -392,8 +393,8 @@ fn cause<'a>(entry: &Entry, restored: &'a [(Entry, Outcome)]) -> Option<&'a Entr
     restored.iter().find(is_it).map(|(other, _)| other)
 }
 
-/// Notes that a change was taken back. Going on without is right: a full disk must not keep the rest from being taken back, and
-/// a second look finds that this one is as before.
+/// Records that a change was rolled back. A failure to record it is ignored: a full disk must not prevent the rest of
+/// the rollback, and a second rollback finds that the setting already has its previous value.
 fn undone(vault: &Vault, journal: &mut Option<Journal>, entry: &Entry) {
     note(vault, journal, &Record::Undone { number: entry.intent.number });
 }
@@ -404,10 +405,10 @@ fn note(vault: &Vault, journal: &mut Option<Journal>, record: &Record) {
     }
 }
 
-/// Whether something is gone for good: a device took its settings along, and they were wanted for a process's time only.
-/// What a person wanted stays in the journal, in case that the device comes back. So does what is away while its device
-/// exists: drivers that use `netif_napi_add_config` give a NAPI instance its values back when the interface goes up (Linux
-/// 6.13, net/core/dev.c, `napi_restore_config`).
+/// Whether a setting is gone for good: its device is gone, and the change was to last only as long as a process.
+/// Changes that a user made to stay are kept in the journal in case the device comes back. So are settings that are
+/// missing while their device exists: drivers that use `netif_napi_add_config` give a NAPI instance its values back
+/// when the interface goes up (Linux 6.13, net/core/dev.c, `napi_restore_config`).
 fn over(access: &Access, transaction: &Transaction, entry: &Entry, outcome: &Outcome) -> bool {
     let for_a_time = matches!(transaction.begin.as_ref().map(|begin| &begin.lease), Some(Lease::Process { .. }));
     let identity = entry.intent.identity.as_deref();
@@ -420,17 +421,17 @@ fn over(access: &Access, transaction: &Transaction, entry: &Entry, outcome: &Out
     for_a_time && entry.intent.setting.is_of_network() && *outcome == Outcome::Gone && !is_there()
 }
 
-/// The living process, other than this one, that steers settings of the transaction. Who took its journal away would make
-/// it let go of them, or lose what they were.
+/// The running process, other than this one, that controls settings of the transaction. `None` if there is none.
+/// Without the journal, that process would stop controlling the settings, or the original values would be lost.
 fn steered_by(transaction: &Transaction) -> Option<u32> {
     let Some(Lease::Process { pid, .. }) = transaction.begin.as_ref().map(|begin| &begin.lease) else { return None };
     let is_steered = transaction.open_entries().any(|entry| entry.steered) && !transaction.is_abandoned();
     (is_steered && *pid != std::process::id()).then_some(*pid)
 }
 
-/// Tries again what failed, as long as that helps: one setting may stand in another's way until that is taken back (under
-/// the governor `performance`, intel_pstate refuses every other preference), and what a change took along comes back with
-/// it.
+/// Tries failed changes again, as long as an attempt succeeds. One setting may prevent the rollback of another until it
+/// is rolled back itself (with the governor `performance`, intel_pstate rejects every other preference), and a side
+/// effect may disappear when its cause is rolled back.
 pub(super) fn again(access: &Access, entries: &mut [(Entry, Outcome)]) {
     let again = |entry: &Entry, outcome: &Outcome| match outcome {
         Outcome::Failed(_) => true,
@@ -449,8 +450,8 @@ pub(super) fn again(access: &Access, entries: &mut [(Entry, Outcome)]) {
     }
 }
 
-/// Whether there is something left to do about a change. What a change took along and is gone although that change is taken
-/// back (an interrupt that has another number now) is gone for good.
+/// Whether something is left to do for a change. A side effect whose setting is gone although its cause was rolled back
+/// (an interrupt that has another number now) is gone for good.
 pub(super) fn is_left(all: &[(Entry, Outcome)], entry: &Entry, outcome: &Outcome) -> bool {
     let main_is_left =
         |main: u32| all.iter().any(|(other, outcome)| other.intent.number == main && !outcome.is_settled());
@@ -460,7 +461,8 @@ pub(super) fn is_left(all: &[(Entry, Outcome)], entry: &Entry, outcome: &Outcome
     }
 }
 
-/// Takes back one change. What a change took along is ours, whatever it is: who else set it is looked at before.
+/// Rolls back one change. A side effect always counts as set by Apus here; whether someone else changed the setting was
+/// checked before.
 pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outcome {
     let ours = match &entry.state {
         State::Undone => return Outcome::Already,
@@ -534,7 +536,8 @@ fn unknown(id: u32) -> Error {
     KnobError::invalid(format!("transaction {id}"), "there is no such transaction; apus tune status lists them").into()
 }
 
-/// Taking back what a later transaction changed again would leave neither's value.
+/// Returns an error if a later transaction changed the same setting: a rollback would leave the value of neither
+/// transaction.
 fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Transaction>) -> Result<(), Error> {
     for later in known.filter(|other| other.id > one.id) {
         let shared = later.open_entries().find(|entry| one.open_entries().any(|ours| same(one, ours, later, entry)));
@@ -564,8 +567,9 @@ fn same(one: &Transaction, ours: &Entry, other: &Transaction, theirs: &Entry) ->
         && !(elsewhere && ours.intent.setting.is_of_network())
 }
 
-/// Interfaces and net sysctls of another network namespace are others, as long as it exists. Where that cannot be known, it
-/// counts as existing, unless its settings are to be forgotten.
+/// Returns an error if the transaction belongs to another network namespace that exists, because the interfaces and net
+/// sysctls there are different ones. If this cannot be determined, the namespace counts as existing, unless `forget` is
+/// true.
 fn reachable(access: &Access, transaction: &Transaction, forget: bool) -> Result<Whereabouts, Error> {
     let of_network = transaction.open_entries().any(|entry| entry.intent.setting.is_of_network());
     match transaction.whereabouts(access) {

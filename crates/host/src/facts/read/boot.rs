@@ -6,8 +6,8 @@ const ENTRIES: &str = "boot/loader/entries";
 /// More entries than this are not read.
 const MAX_ENTRIES: usize = 256;
 
-/// The command lines of the running release, or all if nothing says which release they boot; each with its file. If the
-/// boot loader's files are not readable or not recorded, the only fact says so.
+/// The command lines that boot the running kernel release, each with its file; all command lines if their releases are
+/// not known. If the boot loader's files are not readable or not recorded, the only fact says so.
 pub(super) fn command_lines(root: &Root, release: &Fact<String>) -> Vec<Fact<CommandLine>> {
     let entries = root.list(ENTRIES);
     let names = entries.value().into_iter().flatten().filter(|name| name.ends_with(".conf")).take(MAX_ENTRIES);
@@ -42,7 +42,7 @@ fn grub(root: &Root) -> Option<Fact<CommandLine>> {
     })
 }
 
-/// The value behind a key of a loader entry.
+/// The value after a key of a loader entry.
 fn key<'a>(entry: &'a str, name: &str) -> Option<&'a str> {
     entry.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix([' ', '\t']).map(str::trim))
 }

@@ -1,12 +1,12 @@
-//! What every reader needs: where the files are, and which CPUs must not be interrupted.
+//! The input of every reader: the root of the files, and the CPUs that must not be interrupted.
 
 use crate::facts::{CommandLine, CpuSet, Fact, Kind, Reading, Root, Why};
 
-/// The place to read from, and which CPUs must be spared.
+/// The root to read from, and the CPUs that must not be interrupted.
 pub(crate) struct Context<'a> {
     pub root: &'a Root,
     pub reading: Reading,
-    /// CPUs of the live host that no reading may interrupt. Empty for recordings, and if the user asked for registers.
+    /// CPUs of the live host that no reading may interrupt. Empty for recordings, and if the user requested registers.
     pub spared: CpuSet,
 }
 

@@ -6,7 +6,7 @@ use units::Hertz;
 
 use crate::facts::{Context, CpuSet, Fact, Generation, KernelVersion, MAX_CPUS, Root, Vendor, Why};
 
-/// What /proc/cpuinfo says of one CPU.
+/// The fields of one CPU in /proc/cpuinfo.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Processor {
     pub id: u32,

@@ -1,4 +1,5 @@
-//! What ethtool(8) shows of an interface. On a live host the kernel is asked; in a recording the tool's output is read.
+//! The ethtool(8) settings of an interface. On a live host they come from the kernel, in a recording from the tool's
+//! output.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +96,7 @@ fn field(output: &Fact<String>, key: &str) -> Fact<String> {
     })
 }
 
-/// What the tool printed. If the output lacks what was asked for, the driver does not support it.
+/// Parses the tool's output. If the output lacks the value, the driver does not support it.
 fn understood<T>(output: Fact<String>, parse: impl FnOnce(&str) -> Option<T>) -> Fact<T> {
     let source = output.source().clone();
     output.and_then(|text| match parse(&text) {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::facts::pci::is_address;
 use crate::facts::{CountTable, Fact, Irq, Irqs, Root, Source};
 
-/// More than this are not read.
+/// Largest number of interrupts that are read.
 const MAX_IRQS: usize = 1 << 17;
-/// What `/proc/interrupts` shows of one interrupt: its chip with the hardware number, and its users.
+/// The chip with the hardware number, and the users, of one interrupt in `/proc/interrupts`.
 type Named = (String, Vec<String>);
 
 pub(super) fn read(root: &Root, table: &Fact<CountTable>) -> Irqs {

@@ -52,7 +52,7 @@ pub(crate) use queue_irqs::{Queues, write};
 #[cfg(test)]
 pub(crate) use sysctls::SYSCTLS;
 
-/// What a snapshot with `--watch` saw between its readings.
+/// The observations that a snapshot with `--watch` made between its readings.
 fn observed(root: &Root) -> super::Fact<super::Observed> {
     match root.kind() {
         Kind::Live => super::Fact::not_recorded("apus snapshot --watch"),
@@ -60,20 +60,20 @@ fn observed(root: &Root) -> super::Fact<super::Observed> {
     }
 }
 
-/// Where a snapshot has what it saw between its readings.
+/// Path of the observations in a snapshot that was taken with `--watch`.
 pub(crate) const OBSERVED: &str = "commands/apus_observed";
 
 impl Facts {
-    /// Reads what a place knows of its host. Model-specific registers are not read and counters are read
-    /// once: see [`Self::read_with`].
+    /// Reads the facts of the host to which `root` belongs. Model-specific registers are not read, and counters are
+    /// read once; [`Self::read_with`] can do more.
     pub fn read(root: &Root) -> Self {
         Self::read_with(root, Reading::default())
     }
 
-    /// Reads what a place knows of its host, and what `reading` adds.
+    /// Reads the facts of the host to which `root` belongs, with the options in `reading`.
     ///
-    /// On a live host, the calling thread stays on housekeeping CPUs meanwhile, and no isolated CPU is interrupted
-    /// unless `reading` asks for it.
+    /// On a live host, the calling thread stays on housekeeping CPUs while it reads, and no isolated CPU is interrupted
+    /// unless `reading` requests registers.
     pub fn read_with(root: &Root, reading: Reading) -> Self {
         let is_live = root.kind() == Kind::Live;
         let housekeeping = is_live.then(|| Housekeeping::enter(&context::isolated(root).union(&reading.isolated)));
@@ -136,7 +136,7 @@ impl Facts {
         facts.noted(housekeeping)
     }
 
-    /// Adds what the reader could not do for its own manners.
+    /// Adds a note if the calling thread could not be moved to the housekeeping CPUs.
     fn noted(mut self, housekeeping: Option<Housekeeping>) -> Self {
         self.origin.notes.extend(housekeeping.and_then(|mut place| place.note.take()));
         self

@@ -1,4 +1,4 @@
-//! Model-specific registers: from a recording (`msr/0xADDRESS`), or from the live host if the user asked for them.
+//! Model-specific registers: from a recording (`msr/0xADDRESS`), or from the live host if the user requested them.
 
 use std::collections::BTreeMap;
 

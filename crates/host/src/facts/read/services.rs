@@ -127,7 +127,7 @@ fn cpu_affinity(root: &Root) -> Fact<CpuSet> {
     result.unwrap_or_else(|| main.and_then(|_| Fact::absent("/etc/systemd/system.conf CPUAffinity=")))
 }
 
-/// The `key: value` pairs of YAML that are not indented; The same works for JSON, which is part of YAML. Only plain
+/// The `key: value` pairs of YAML that are not indented. The same works for JSON, which is part of YAML. Only plain
 /// words and numbers are kept, so that no secret is kept.
 fn top_level(text: &str) -> BTreeMap<String, String> {
     let pair = |line: &str| {

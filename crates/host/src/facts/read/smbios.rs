@@ -8,7 +8,7 @@ const MEMORY_DEVICE: u8 = 17;
 /// The largest number of modules that are read; no host has more slots.
 const MAX_MODULES: usize = 4096;
 
-/// The memory devices in a table. Of a damaged table, those before the damage.
+/// The memory devices in a table. If the table is damaged, the devices before the damage.
 pub(crate) fn modules(table: &[u8]) -> Vec<MemoryModule> {
     let mut modules = Vec::new();
     let mut rest = table;

@@ -301,8 +301,7 @@ pub(super) fn thread(name: &str) -> String {
     }
 }
 
-/// Masks a path, or a line with paths: removes the instance part of unit names, and and names that users may have
-/// chosen.
+/// Masks a path, or a line with paths: removes the instance part of unit names, and names that users may have chosen.
 pub fn path(path: &str) -> String {
     let part = |part: &str| -> String {
         let (stem, kind) = part.rsplit_once('.').unwrap_or((part, ""));
