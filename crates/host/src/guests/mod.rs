@@ -1,8 +1,13 @@
 //! The vCPU threads of a virtual machine, and the CPUs on which each vCPU thread may run.
 //!
-//! ```text QMP query-cpus-fast ────────────┐ libvirt's state of a domain ────┼──► thread of each vCPU ──►
-//! /proc/PID/task/TID/status, Cpus_allowed_list QEMU's names of its threads ────┘ ``` Linux does not report changes of
-//! the pinning, so the caller must repeat the lookup. Each lookup reads a small file for each vCPU.
+//! ```text
+//!   QMP query-cpus-fast ────────────┐
+//!   libvirt's state of a domain ────┼──► thread of each vCPU ──► /proc/PID/task/TID/status, Cpus_allowed_list
+//!   QEMU's names of its threads ────┘
+//! ```
+//!
+//! Linux does not report changes of the pinning, so the caller must repeat the lookup. Each lookup reads a small file
+//! for each vCPU.
 
 mod qmp;
 

@@ -1,8 +1,12 @@
 //! A client of QEMU's monitor (QMP): reads the threads of the vCPUs, and notices when the guest is reset.
 //!
-//! ```text connect ──► greeting ──► qmp_capabilities ──► query-cpus-fast ──► … every time it is asked RESET, SHUTDOWN
-//! ──► QmpEvent ``` No call blocks: [`Qmp::step`] reads and writes what is possible now. Messages from QEMU are
-//! checked, and their size is limited.
+//! ```text
+//!   connect ──► greeting ──► qmp_capabilities ──► query-cpus-fast ──► … at each request
+//!                                                 RESET, SHUTDOWN ──► QmpEvent
+//! ```
+//!
+//! No call blocks: [`Qmp::step`] reads and writes what is possible now. Messages from QEMU are checked, and their size
+//! is limited.
 //!
 //! Source: QEMU, docs/interop/qmp-spec.rst; qapi/machine.json (`query-cpus-fast`), qapi/run-state.json (events).
 

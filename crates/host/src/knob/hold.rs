@@ -40,7 +40,7 @@ const LOCK: &str = "dma_latency.hold";
 const NONE: &str = "none";
 /// The word that a holding process prints once the request is in force.
 const READY: &str = "held";
-/// How long a holding process may take to end after it was asked to.
+/// How long to wait for a holding process to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl DmaLatency {

@@ -136,7 +136,7 @@ impl Error {
         }
     }
 
-    /// The error as one of the system, whose kind follows from its number.
+    /// Converts the error to an `io::Error` with the kind that belongs to its error number.
     pub(crate) fn as_io(&self) -> io::Error {
         let plain = io::Error::from_raw_os_error(self.said().number);
         if self.to_string() == plain.to_string() { plain } else { io::Error::new(plain.kind(), self.to_string()) }

@@ -64,7 +64,7 @@ units::named! {
         Restored = "restored",
         /// The setting already had its previous value.
         Already = "already",
-        /// A reboot had undone the change.
+        /// A reboot has undone the change.
         Past = "past",
         /// Someone else has changed the setting since Apus set it. Their value was kept.
         Theirs {
@@ -79,7 +79,8 @@ units::named! {
         Ended = "ended",
         /// The name now belongs to another device, which has its own settings; nothing is restored.
         Another = "another",
-        /// The setting that had this effect is restored, but the effect remains: the interrupt stays on its CPU.
+        /// The setting that caused this side effect is restored, but the side effect remains. For example, an interrupt
+        /// stays on its CPU.
         Stayed {
             /// The current value.
             now: Value,

@@ -77,7 +77,7 @@ pub enum RootError {
     NotAHost {
         /// Path of the file or folder.
         path: PathBuf,
-        /// What was found there, and what is needed.
+        /// Why the file or folder cannot be used, and what is needed.
         reason: String,
     },
 }
@@ -185,7 +185,7 @@ impl Root {
         self.kind
     }
 
-    /// The host's name for people.
+    /// A readable name of the host, such as the file's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -200,7 +200,7 @@ impl Root {
         &self.notes
     }
 
-    /// When it was recorded, as it says. `None` if it does not say.
+    /// When the recording was made, according to its manifest. `None` if there is no date.
     pub(super) fn taken(&self) -> Option<&str> {
         self.manifest.taken.as_deref()
     }

@@ -15,7 +15,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// The command of a step. `None` if the step is no command.
+    /// The command that makes a step. `None` if no command can make it.
     pub(super) fn of(step: &Step) -> Option<Self> {
         let file = |path: &str, text: &str| Self {
             subject: path.into(),

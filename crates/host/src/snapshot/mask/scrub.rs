@@ -108,7 +108,7 @@ fn address(text: &str, at: usize) -> Option<(usize, String)> {
 /// Prefixes of names that contain an address (systemd.net-naming-scheme(7)).
 const INTERFACES: [&str; 5] = ["enx", "ibx", "slx", "wlx", "wwx"];
 
-/// Masks a text for people, including what does not identify hardware.
+/// Masks a text that people or programs wrote: identifiers, and also network addresses, URLs, mail addresses and keys.
 pub fn prose(text: &str) -> String {
     let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | '=' | '[' | ']' | '(' | ')' | '"' | '\'' | ';');
     let text = identifiers(text);

@@ -136,7 +136,7 @@ impl Transaction {
     }
 }
 
-/// Whether the namespace of this handle exists; `None` if we cannot tell by it.
+/// Whether the namespace of this handle exists. `None` if the handle does not show it.
 fn exists(handle: &str) -> Option<bool> {
     /// The first user namespace maps all numbers to themselves (user_namespaces(7)).
     const ALL: [&str; 3] = ["0", "0", "4294967295"];

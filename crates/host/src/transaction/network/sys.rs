@@ -61,8 +61,8 @@ pub(super) fn handle(namespace: &File) -> Option<[u8; OCTETS]> {
     is_ours.then(|| handle.content.first_chunk().copied()).flatten()
 }
 
-/// Opens the namespace of a handle; `any` is an open namespace. ESTALE: it exists no more, or we lack CAP_SYS_ADMIN in the
-/// user namespace that owns it.
+/// Opens the namespace of a handle; `any` is an open namespace. The error is ESTALE if the namespace no longer exists,
+/// or if this process lacks CAP_SYS_ADMIN in the user namespace that owns it.
 pub(super) fn open(any: &File, of: [u8; OCTETS]) -> io::Result<OwnedFd> {
     let mut handle = Handle { octets: OCTETS as u32, kind: OF_A_NAMESPACE, content: [0; 128] };
     handle.content[..OCTETS].copy_from_slice(&of);
