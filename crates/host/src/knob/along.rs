@@ -230,7 +230,8 @@ fn nodes(access: &Access, size_kb: u64) -> Result<Vec<AnySetting>, Error> {
     Ok(nodes.into_iter().map(|node| HugePages::new(size_kb, Some(node)).into()).collect())
 }
 
-/// drivers/platform/x86/intel/uncore-frequency/uncore-frequency-tpmi.c: a package's limits are written to all its clusters.
+/// drivers/platform/x86/intel/uncore-frequency/uncore-frequency-tpmi.c: the driver writes a package's limits to all
+/// clusters of the package.
 fn clusters(access: &Access, domain: &str) -> Result<Vec<AnySetting>, Error> {
     let package = |domain: &str| domain.strip_prefix("package_")?.split('_').next()?.parse::<u64>().ok();
     let Some(package) = package(domain) else { return Ok(Vec::new()) };

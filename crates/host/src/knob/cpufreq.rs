@@ -334,7 +334,7 @@ impl Setting for Limits {
         limited(access, self.policy)
     }
 
-    /// The kernel shows limits that are no higher than the firmware's (drivers/cpufreq/cpufreq.c, `cpufreq_set_policy`).
+    /// The kernel never shows limits above the firmware's limit (drivers/cpufreq/cpufreq.c, `cpufreq_set_policy`).
     fn held_back(&self, access: &Access, ours: &Value, now: &Value) -> Result<bool, Error> {
         let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(false) };
         let (Some(ours), Some(now)) = (ours.as_fields(), now.as_fields()) else { return Ok(false) };

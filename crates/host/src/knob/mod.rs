@@ -206,8 +206,8 @@ pub trait Setting {
         None
     }
 
-    /// Whether somebody else changed the setting between the write of `wanted` and the reading of `now`. `false` where the
-    /// machine itself may make another value of the wanted one.
+    /// Whether someone else changed the setting between the write of `wanted` and the reading of `now`. `false` where
+    /// the machine itself may make another value of the wanted one.
     fn is_taken(&self, _wanted: &Value, _now: &Value) -> bool {
         false
     }

@@ -91,8 +91,8 @@ pub fn deferral_of(access: &Access, interface: &str, queue: u32) -> Result<Optio
         .map(|(polls, nanos)| Value::fields([("defer-hard-irqs", polls), ("gro-flush-timeout", nanos)])))
 }
 
-/// The two files that set the deferral of all NAPI instances of a device (kernel documentation, networking/napi, "Software
-/// IRQ coalescing").
+/// The two files that set the interrupt deferral of all NAPI instances of a device (kernel documentation,
+/// networking/napi, "Software IRQ coalescing").
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceDeferral {
     /// The number of empty polls before the interrupt is enabled again.

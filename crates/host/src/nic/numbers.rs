@@ -243,15 +243,15 @@ numbers! {
         rx_mini: u32 = 7 "rx-mini" up to 3,
         rx_jumbo: u32 = 8 "rx-jumbo" up to 4,
         tx: u32 = 9 "tx" up to 5,
-        /// In bytes.
+        /// Size in bytes.
         rx_buf_len: u32 = 10 "rx-buf-len",
         /// 0: the driver does not report it; 1: off; 2: on.
         tcp_data_split: u8 = 11 "tcp-data-split",
-        /// In bytes.
+        /// Size in bytes.
         cqe_size: u32 = 12 "cqe-size",
         tx_push: bool = 13 "tx-push",
         rx_push: bool = 14 "rx-push",
-        /// In bytes.
+        /// Size in bytes.
         tx_push_buf_len: u32 = 15 "tx-push-buf-len" up to 16,
         tx_push_buf_len_max: u32 = 16,
         /// Packets above this many bytes are split into header and data.
@@ -293,11 +293,12 @@ numbers! {
         /// Number of empty polls before the interrupt is enabled again, below 2^31. It has an effect only together with
         /// a timeout.
         defer_hard_irqs: u32 = 5 "defer-hard-irqs",
-        /// Time in ns until the watchdog timer polls while the interrupt is disabled.
+        /// Time in ns until a timer polls the instance while the interrupt is disabled.
         gro_flush_timeout_ns: u64 = 6 "gro-flush-timeout",
         /// Time in ns for which interrupts stay disabled while an application that busy-polls with epoll finds events.
         irq_suspend_timeout_ns: u64 = 7 "irq-suspend-timeout",
-        /// Who polls: 0 softirqs, 1 a kernel thread, 2 a kernel thread that busy-polls (from 6.19 on).
+        /// What polls the NAPI instance: 0 softirqs, 1 a kernel thread, 2 a kernel thread that busy-polls (from Linux
+        /// 6.19 on).
         threaded: u32 = 8 "threaded",
     }
 }

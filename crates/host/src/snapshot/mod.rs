@@ -40,7 +40,8 @@ pub struct Plan {
     /// Whether to also record model-specific registers and the files that the kernel fills from them. This interrupts
     /// every CPU.
     pub msrs: bool,
-    /// Whether to sample sockets, queueing disciplines and NAPI instances between the two readings, for `apus diagnose`.
+    /// Whether to sample sockets, queueing disciplines and NAPI instances between the two readings, for `apus
+    /// diagnose`.
     pub watch: bool,
 }
 

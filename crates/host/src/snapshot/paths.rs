@@ -11,7 +11,8 @@ pub(super) struct Wanted {
     /// Whether both readings of the snapshot contain the file.
     pub twice: bool,
     pub how: How,
-    /// The path from the host's root. `*` stands for any part of a name, `RELEASE` for the release of the running kernel.
+    /// The path below the host's root. `*` stands for any part of a name, `RELEASE` for the release of the running
+    /// kernel.
     pub pattern: &'static str,
 }
 
@@ -40,25 +41,25 @@ pub(super) enum How {
     Config,
     /// Loaded modules, without their addresses.
     Modules,
-    /// A text for people, without addresses and keys.
+    /// A text that people or programs wrote. Addresses and keys are masked.
     Prose,
     /// Only the number of lines of the file is recorded, not its content.
     Count,
     /// Swap areas, without paths.
     Swaps,
-    /// `NAME=value` lines, of which known names keep their values.
+    /// `NAME=value` lines. Only values of known names are kept.
     Settings,
     /// A symbolic link's target.
     Link,
     /// Only the names of the files are recorded.
     Names,
-    /// The kubelet's settings that rules look at.
+    /// The kubelet's settings that audit rules use.
     Kubelet,
-    /// The kubelet's state of CPUs without the containers.
+    /// The kubelet's CPU manager state, without the names of containers.
     CpuManager,
     /// Limits of locked memory and real-time priority.
     Limits,
-    /// Only where nothing is to be masked.
+    /// Recorded only if the snapshot is not masked.
     Unmasked,
 }
 

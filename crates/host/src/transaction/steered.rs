@@ -167,7 +167,7 @@ impl Moved {
         matches!(self, Self::AsWanted { .. })
     }
 
-    /// Whether the setting can be moved again.
+    /// Whether the controller still controls the setting and can move it again.
     pub fn is_held(&self) -> bool {
         !matches!(self, Self::LetGo { .. } | Self::Gone)
     }
@@ -287,9 +287,9 @@ impl Steered {
         self.held.release()
     }
 
-    /// Like [`Self::release`], but waits at most this long for another transaction to end. After an error, the settings
-    /// are restored later: when this process has ended, by the next command of Apus that checks for abandoned
-    /// transactions.
+    /// Like [`Self::release`], but waits at most `patience` for another transaction to end. After an error, the
+    /// settings are restored later: when this process has ended, the next Apus command that checks for abandoned
+    /// transactions restores them.
     pub fn release_within(self, patience: Duration) -> Result<Option<RolledBack>, Error> {
         self.held.release_within(patience)
     }

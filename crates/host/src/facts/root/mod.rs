@@ -226,8 +226,8 @@ impl Root {
         self.fact(path, self.look_at(path, limit))
     }
 
-    /// Opens a file that is to be read again and again. Only the files of a folder or of the live host can be: an archive
-    /// has each file once, as it was.
+    /// Opens a file to read it repeatedly. This is only possible for files of a folder or of the live host: an archive
+    /// contains each file once.
     pub(crate) fn reopened(&self, path: &str) -> Result<File, Why> {
         let Files::Directory(directory) = &self.files else { return Err(Why::NotRecorded) };
         directory.open_file(path).map_err(|error| match error {

@@ -95,8 +95,8 @@ fn cmdline(resolved: &Resolved) -> Export {
     Export { files: vec![ExportedFile { name: "cmdline".into(), place, text }], left_out }
 }
 
-/// A text for a comment, a title or a value of one line, in every format: no control characters, and no backslash at the
-/// end, which continues a line in some.
+/// A text for a comment, a title or a value of one line, in every format: without control characters, and without a
+/// backslash at the end, which continues the line in some formats.
 fn one_line(text: &str) -> String {
     let text: String =
         text.chars().map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c }).collect();

@@ -61,8 +61,8 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
     Ok(out)
 }
 
-/// A word of an ExecStart= line (systemd.service(5), "Command lines"): `%` and `$` mean something there, and a backslash
-/// begins an escape.
+/// Quotes a word for an ExecStart= line (systemd.service(5), "Command lines"), in which `%`, `$` and backslashes have a
+/// special meaning.
 pub(crate) fn word(text: &str) -> String {
     let mut escaped = String::from("\"");
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Masks a recording that another tool made, whose entries need not be copies of files. An entry is kept only if a reader
-//! of Apus asks for it, and only in the form that this reader parses.
+//! Masks a recording that another tool made, whose entries may differ from the files of a host. An entry is kept only
+//! if a reader of Apus uses it, and only in the form that this reader parses.
 
 use super::settings::{memory_modules, path, thread};
 use super::{MASK, prose};
