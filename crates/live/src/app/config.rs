@@ -56,7 +56,7 @@ units::named! {
 }
 
 impl AppConfig {
-    /// The numbers of ports with which the application can run.
+    /// How many ports the application can run with, from the fewest to the most.
     pub fn needed_ports(&self) -> RangeInclusive<usize> {
         match self {
             Self::L2Fwd { .. } => 2..=2,

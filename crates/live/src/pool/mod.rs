@@ -58,8 +58,8 @@ impl Frame {
     pub fn offset(&self) -> usize {
         self.addr as usize
     }
-    /// Whether a device of another crate received the frame ([`Pool::receive`]), and so nobody else has written to its
-    /// slot since it was lent, but to the frame's data.
+    /// Whether the frame was made by [`Pool::receive`], for a device of another crate. Then, outside the frame's data,
+    /// only that device has written to the slot since it was lent.
     pub fn was_lent(&self) -> bool {
         self.was_lent
     }

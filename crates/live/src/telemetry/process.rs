@@ -58,7 +58,7 @@ units::named! {
         Fifo = "fifo",
         /// Real time: threads of equal priority take turns.
         Rr = "rr",
-        /// As the normal policy, but without the advantage of threads that wake up often.
+        /// Like the normal policy, but threads that wake up often are not preferred.
         Batch = "batch",
         /// The lowest priority: below all other policies.
         Idle = "idle",
