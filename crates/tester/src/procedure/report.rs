@@ -10,15 +10,15 @@ pub fn report(title: &str, results: &[(String, Rfc2544Document)]) -> Report {
     let sections = [Section::Trace(rates(results)), Section::Trace(latencies(results))]
         .into_iter()
         .chain(loss(results).map(Section::Trace))
-        .chain([Section::Table(table(results))]);
-    let mut notes = Vec::new();
+        .chain([Section::Table(table(results))])
+        .chain(warnings(results).map(Section::Table));
+    let standards = results.iter().map(|(name, document)| (name, document.result.standard.clone()));
+    let deviations = results.iter().flat_map(|(name, document)| {
+        document.result.deviations.iter().map(move |deviation| (name, format!("deviation: {deviation}")))
+    });
+    let mut notes = shared(results.len(), deviations);
     for (name, document) in results {
-        notes.push(format!("{name}: {}.", document.result.standard));
-        notes.extend(document.result.deviations.iter().map(|deviation| format!("{name}, deviation: {deviation}.")));
         notes.extend(document.result.ended.because.iter().map(|why| format!("{name} is incomplete: {why}.")));
-        for size in &document.result.sizes {
-            notes.extend(size.warnings.iter().map(|warning| format!("{name}, {}: {warning}.", size.frames)));
-        }
     }
     let condition = |(name, document): &(String, Rfc2544Document)| {
         let setup = &document.setup;
@@ -29,7 +29,7 @@ pub fn report(title: &str, results: &[(String, Rfc2544Document)]) -> Report {
     let documents: Vec<&Rfc2544Document> = results.iter().map(|(_, document)| document).collect();
     Report {
         title: title.into(),
-        lead: String::new(),
+        lead: shared(results.len(), standards).join(" "),
         host: results.first().map(|(_, document)| Fact::of_host(&document.host)).unwrap_or_default(),
         conditions: results.iter().map(condition).collect(),
         notes,
@@ -37,6 +37,41 @@ pub fn report(title: &str, results: &[(String, Rfc2544Document)]) -> Report {
         // A document is plain data: making JSON of it cannot fail.
         results: without_histograms(serde_json::to_value(documents).unwrap_or_default()),
     }
+}
+
+/// Remarks on results, as sentences. Each remark occurs once, with the names of the results that it is about, or with
+/// "all results" if it is about each of `many`.
+fn shared<'a>(many: usize, remarks: impl Iterator<Item = (&'a String, String)>) -> Vec<String> {
+    let mut grouped: Vec<(String, Vec<&str>)> = Vec::new();
+    for (name, remark) in remarks {
+        match grouped.iter_mut().find(|(known, _)| *known == remark) {
+            Some((_, names)) => names.push(name),
+            None => grouped.push((remark, vec![name])),
+        }
+    }
+    let sentence = |(remark, names): (String, Vec<&str>)| {
+        let whose = if names.len() == many && many > 1 { "all results".to_owned() } else { names.join(", ") };
+        format!("{whose}: {remark}.")
+    };
+    grouped.into_iter().map(sentence).collect()
+}
+
+/// The warnings of all results; `None` if there are none. After the figures, because there can be many.
+fn warnings(results: &[(String, Rfc2544Document)]) -> Option<Table> {
+    let row = |name: &str, size: &SizeResult, warning: &str| {
+        vec![Cell::Text(name.into()), Cell::Text(size.frames.clone()), Cell::Text(warning.into())]
+    };
+    let rows: Vec<Vec<Cell>> = results
+        .iter()
+        .flat_map(|(name, document)| document.result.sizes.iter().map(move |size| (name, size)))
+        .flat_map(|(name, size)| size.warnings.iter().map(move |warning| row(name, size, warning)))
+        .collect();
+    (!rows.is_empty()).then(|| Table {
+        title: "Warnings".into(),
+        caption: "What may make a result differ from what the device can do.".into(),
+        columns: vec![Column::new("result", ""), Column::new("frame", "bytes"), Column::new("warning", "")],
+        rows,
+    })
 }
 
 fn panel(title: &str, lines: Vec<TraceLine>) -> TracePanel {
@@ -174,5 +209,20 @@ fn table(results: &[(String, Rfc2544Document)]) -> Table {
             .into(),
         columns,
         rows: rows.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_for_several_results_is_said_once() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let remarks =
+            |of: &[(usize, &str)]| of.iter().map(|(n, text)| (&names[*n], (*text).to_owned())).collect::<Vec<_>>();
+        let said = shared(3, remarks(&[(0, "x"), (0, "y"), (1, "x"), (2, "x"), (2, "z"), (1, "z")]).into_iter());
+        assert_eq!(said, ["all results: x.", "a: y.", "c, b: z."]);
+        assert_eq!(shared(1, remarks(&[(0, "x")]).into_iter()), ["a: x."]);
     }
 }
