@@ -102,7 +102,7 @@ impl Conditions {
     }
 
     /// Returns the marks that these conditions add to a result, such as
-    /// [`MarkKind::VirtualMachine`](crate::mark::MarkKind::VirtualMachine).
+    /// [`MarkKind::VirtualMachine`].
     pub fn marks(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
         match self.virtualised.value {

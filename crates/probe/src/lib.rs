@@ -3,14 +3,21 @@
 //! **Law:** this crate changes no setting of the host except through the crate `host`. Each result says what its
 //! counters count, their range, and the probe's own overhead.
 //!
-//! ```text a probe's settings ──► Probe::run(&Control) ──► Measured ▲      │           what it counts, and cannot see
-//! (Counter) stop, threshold ─────┘      │           what it costs itself (Overhead) │           the thread's and the
-//! host's state (Conditions) live samples ◄──────────────┘           series: raw, and back-filled where a stall
-//! swallowed samples (Term) what only this probe knows (Detail) what to bear in mind (Mark) ``` Each probe has its own
-//! file or folder. All probes share [`record`] (samples), [`place`] (the measuring thread's CPU and class),
-//! [`clockcheck`] (whether the clocks can be trusted) and [`cause`] (what used the CPU). [`platform`] combines the
-//! probes into a profile of the host, [`compare`] compares two profiles, and [`import`] reads what other tools
-//! measured.
+//! ```text
+//!   a probe's settings ──► Probe::run(&Control) ──► Measured
+//!                                  ▲      │           what it counts, and cannot see (Counter)
+//!             stop, threshold ─────┘      │           what it costs itself (Overhead)
+//!                                         │           the thread's and the host's state (Conditions)
+//!             live samples ◄──────────────┘           series: raw, and back-filled where a stall
+//!                                                     swallowed samples (Term)
+//!                                                     what only this probe knows (Detail)
+//!                                                     what to bear in mind (Mark)
+//! ```
+//!
+//! Each probe has its own file or folder. All probes share [`record`] (samples), [`place`] (the measuring thread's CPU and
+//! scheduling class), [`clockcheck`] (whether the clocks can be trusted) and [`cause`] (what used the CPU). [`platform`]
+//! combines the probes into a profile of the host, [`compare`] compares two profiles, and [`import`] reads what other
+//! tools measured.
 //!
 //! The crate `tester` provides histograms, quantiles and their intervals, the significance test and the report. The
 //! crate `live` provides the placement of threads and the AF_XDP sockets.

@@ -1,13 +1,17 @@
 //! Ranks the likely causes of a symptom (low throughput, high latency, drops), from what was observed while the load
 //! ran.
 //!
-//! ```text Facts (each end) ── End::of ──► End: numbers alone ─┐ Symptom: what, measured, expected
-//! ──────────────────┼─► CAUSES: each judges ─► Diagnosis: ranked, or nothing found audit's findings ── suspects
-//! ───────────────────────┘ ``` [`CAUSES`] is a table like that of the rules: each cause has a judge, an explanation
-//! and a source. A judge sees both ends (or the one that is known). For a high likelihood, a judge needs two things: a
-//! setting or state that can do harm, and counters that show this harm. A setting alone proves nothing, so its
-//! likelihood stays below [`THRESHOLD`]. The likelihoods grade the evidence; they are not measured probabilities.
-//! `benches/diagnose.py` measures how often the first cause is right (SPEC.md).
+//! ```text
+//! Facts (each end) ── End::of ──► End: numbers alone ─┐
+//! Symptom: what, measured, expected ──────────────────┼─► CAUSES: each judges ─► Diagnosis: ranked, or nothing found
+//! audit's findings ── suspects ───────────────────────┘
+//! ```
+//!
+//! [`CAUSES`] is a table like that of the rules: each cause has a judge, an explanation and a source. A judge sees both
+//! ends (or the one that is known). For a high likelihood, a judge needs two things: a setting or state that can do
+//! harm, and counters that show this harm. A setting alone proves nothing, so its likelihood stays below [`THRESHOLD`].
+//! The likelihoods grade the evidence; they are not measured probabilities. `benches/diagnose.py` measures how often
+//! the first cause is right (SPEC.md).
 //!
 //! **Unknown** is not evidence: a judge that lacks a number returns `None`, and [`Diagnosis::unknown`] lists what could
 //! not be observed.

@@ -108,6 +108,20 @@ fn text_leaves_by_the_terminal_module_alone() {
     assert!(sources.len() > 40, "only {} files: are these the sources?", sources.len());
 }
 
+/// A drawing that was wrapped like text is no drawing any more.
+#[test]
+fn the_fences_of_doc_comments_stand_alone() {
+    for file in rust_files(&root().join("crates")) {
+        for (number, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {
+            let comment = line.trim_start().strip_prefix("///").or_else(|| line.trim_start().strip_prefix("//!"));
+            let Some((before, language)) = comment.and_then(|text| text.split_once("```")) else { continue };
+            let alone =
+                before.trim().is_empty() && language.chars().all(|c| c.is_ascii_alphanumeric() || "_,".contains(c));
+            assert!(alone, "{}:{}: {line}", file.display(), number + 1);
+        }
+    }
+}
+
 /// Who speaks netlink, or the ioctl of ethtool. `live` cannot use `host`, and asks for an interface's speed and queues.
 #[test]
 fn network_interfaces_are_asked_by_host_nic_alone() {

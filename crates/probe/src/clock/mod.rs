@@ -61,7 +61,7 @@ pub struct Clock {
     /// Time between the two comparisons of the time stamp counters. The drift is measured over this time.
     pub duration: Nanos,
     /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`](crate::conditions::Conditions).
+    /// [`Conditions`].
     pub load: String,
 }
 

@@ -68,7 +68,7 @@ pub struct Frequency {
     /// Number of work items per plotted point; the point shows the slowest of them.
     pub batch: usize,
     /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`](crate::conditions::Conditions).
+    /// [`Conditions`].
     pub load: String,
 }
 

@@ -74,7 +74,7 @@ pub struct Idle {
     /// Duration of the measurement of each combination of state, idle time and source.
     pub duration: Nanos,
     /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`](crate::conditions::Conditions).
+    /// [`Conditions`].
     pub load: String,
 }
 

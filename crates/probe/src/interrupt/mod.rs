@@ -106,7 +106,7 @@ pub struct Interrupt {
     /// Duration of the measurement.
     pub duration: Nanos,
     /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`](crate::conditions::Conditions).
+    /// [`Conditions`].
     pub load: String,
 }
 

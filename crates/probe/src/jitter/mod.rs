@@ -76,7 +76,7 @@ pub struct Jitter {
     /// Assumed traffic and receive ring, for which lost packets are computed.
     pub traffic: Traffic,
     /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`](crate::conditions::Conditions).
+    /// [`Conditions`].
     pub load: String,
 }
 

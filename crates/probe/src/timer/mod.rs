@@ -67,7 +67,7 @@ pub struct Timer {
     /// System call with which the threads wait.
     pub wait: Wait,
     /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`](crate::conditions::Conditions).
+    /// [`Conditions`].
     pub load: String,
 }
 
