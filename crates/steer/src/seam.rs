@@ -182,7 +182,7 @@ pub trait Actuator<C> {
     /// there is nothing to apply.
     fn stands(&mut self) -> Standing;
 
-    /// What is in force, if another loop that shares the setting has changed it since this loop knew it last.
+    /// The value in force, if another loop that shares the setting has changed it since this loop last read or set it.
     fn shifted(&mut self) -> Option<Self::InForce> {
         None
     }

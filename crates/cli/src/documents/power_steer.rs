@@ -91,7 +91,7 @@ pub struct Cpu {
     pub verdict: Name<Verdict>,
     /// Upper bound of the cost of a packet in cycles, as learned during the run; `null` if it was not learned.
     pub cycles_per_packet: Option<u64>,
-    /// Number of times that the requested frequency of the CPU changed.
+    /// Number of times that the policy requested another frequency for the CPU.
     pub wishes: u64,
     /// What the machine did instead of using the requested frequency: the value that it uses, or why it refused. `null`
     /// if it uses the requested frequency.

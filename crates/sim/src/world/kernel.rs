@@ -106,7 +106,7 @@ pub struct Kernel {
     ran: bool,
     busy: Nanos,
     asleep: Nanos,
-    /// What a governor is told about the packets.
+    /// Packet counts for a governor that uses them.
     load: Load,
 }
 

@@ -96,8 +96,8 @@ pub struct Figures {
     pub measured: u64,
 }
 
-/// The lateness of a queue's packets since the loop began. It counts from arrival to the application's read; the time
-/// before reception counts with the bound that was in force.
+/// The lateness of a queue's packets since the loop began. It is the time from a packet's arrival to the application's
+/// read. The time before reception is not measured: the longest time that the timer in force allows is assumed.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Lateness {
     /// Number of packets that were measured while there was a bound.

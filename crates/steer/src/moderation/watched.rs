@@ -180,7 +180,7 @@ impl Queues {
     }
 }
 
-/// What a look found of an interface.
+/// The result of one check of an interface.
 struct Known {
     index: Option<u32>,
     /// Present name of the interface. `None` if the interface is gone.

@@ -33,7 +33,7 @@ pub struct DemoResult {
     pub runs: Vec<Run>,
     /// Every search, in the order in which they were done.
     pub searches: Vec<Search>,
-    /// What of the plan was not done, and why; empty if all was done.
+    /// Parts of the plan that the demo left out, each with the reason. Empty if it completed the plan.
     pub not_done: Vec<String>,
     /// Whether the demo was interrupted.
     pub interrupted: bool,

@@ -17,7 +17,7 @@ pub trait EnergyMeter: Send {
     fn stop(&mut self, frames: Option<u64>, work: Result<Work, String>) -> Energy;
 }
 
-/// What the tested threads did during a run, for the modelled figure.
+/// CPU time and wake-ups of the tested threads during a run, from which a model estimates the energy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
     /// CPU time of the measured threads.
@@ -43,7 +43,7 @@ pub struct Energy {
     pub cpu_per_frame_ns: Option<f64>,
     /// Frames by which the figures per frame are divided: those that were received; null if the run is not about frames.
     pub frames: Option<u64>,
-    /// What a model says that the same work takes on another machine; null unless a machine was named.
+    /// Energy that the same work would take on another machine, according to a model; null unless a machine was named.
     pub modelled: Option<Reading<ModelledEnergy>>,
 }
 

@@ -109,7 +109,7 @@ pub struct Anomalies {
     pub corrupted: u64,
     /// Frames that came back to the port that sent them, instead of the other.
     pub looped: u64,
-    /// Frames that are not of this trial.
+    /// Frames that do not belong to this trial: late ones of the trial before, or other hosts' frames.
     pub foreign: u64,
 }
 
@@ -148,7 +148,8 @@ pub struct TesterSide {
 pub struct Observed {
     /// Frames sent, not forwarded, and not sent.
     pub outcome: Outcome,
-    /// What came back otherwise.
+    /// Frames that came back damaged, late in their flow's order, more than once or to their sender, and frames that do
+    /// not belong to the trial.
     pub anomalies: Anomalies,
     /// Latencies of the frames due from [`Offer::latency_from`] on.
     pub latency: Histogram,

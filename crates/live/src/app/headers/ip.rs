@@ -116,7 +116,7 @@ pub struct Upper {
     pub at: usize,
     /// Whether a fragment header precedes the payload. Atomic fragments, which RFC 8021 deprecates, count too.
     pub fragment: bool,
-    /// Whether a routing header that still has segments left precedes it. Such a packet is not for this node.
+    /// Whether a routing header that still has segments left precedes the payload. Such a packet is not for this node.
     pub routed: bool,
 }
 

@@ -116,7 +116,7 @@ impl MlrSearch {
         Ok(Self { config, grid, targets, trials: Trials::default(), log: Vec::new(), state: State::First })
     }
 
-    /// What is known of each goal, in order; while the search runs, it is not reached yet.
+    /// The result for each goal, in the order of the goals. While the search runs, the bounds are not final.
     pub fn results(&self) -> Vec<GoalResult> {
         let done = matches!(&self.state, State::Main { chosen: None, .. });
         self.config.goals.iter().zip(&self.targets).map(|(goal, targets)| self.result(goal, targets, done)).collect()
