@@ -25,8 +25,8 @@ descendants() {
 	for pid in $(pgrep -P "$1"); do echo "$pid" && descendants "$pid"; done
 }
 
-# Runs a test program. One that hangs is shown with all that it waits for; then its children are ended, so that the test
-# that waits for them fails, and a minute later the program itself.
+# Runs a test program. If it hangs, prints its process tree and kills its children, so that the test that waits for them
+# fails; a minute later kills the program itself.
 watched() {
 	local program watch status=0
 	"$@" </dev/null &

@@ -30,7 +30,8 @@ pub struct AtBoot {
 pub struct Changed {
     /// Paths of the files and links that were written or removed, with the root folder before them.
     pub paths: Vec<String>,
-    /// Why the running systemd has not reloaded its units. `None` if it has, if nothing changed, or if no systemd runs.
+    /// Why systemd could not be made to reload its units. `None` if it reloaded them, if nothing changed, or if systemd
+    /// is not running.
     pub not_reloaded: Option<String>,
 }
 

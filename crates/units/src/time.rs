@@ -277,7 +277,7 @@ impl Cycles {
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
-    /// The number of cycles, without the type.
+    /// The number of cycles as a plain integer.
     pub const fn count(self) -> u64 {
         self.0
     }

@@ -183,7 +183,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     },
 ];
 
-/// Addition to remarks on scheduling domains, because a line alone does not show cpuset partitions.
+/// Clause appended to remarks on scheduling domains: the kernel command line alone does not show cpuset partitions.
 pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition keeps it away (partitions are not recorded)";
 
 /// A parameter that other parameters need.

@@ -84,7 +84,7 @@ pub struct End {
     pub shaper: Option<(String, Option<f64>, f64)>,
     /// Segments that TCP retransmitted, and all segments that TCP sent (Tcp.RetransSegs, Tcp.OutSegs).
     pub retransmitted: Option<(f64, f64)>,
-    /// Segments that were retransmitted although they had not been lost: the receiver reported duplicates
+    /// Segments that the sender retransmitted needlessly: the receiver reported them as duplicates
     /// (TcpExt.TCPDSACKRecvSegs).
     pub duplicates: Option<f64>,
     /// What could not be observed, and why.
@@ -151,9 +151,10 @@ pub struct Socket {
     pub send_limit: Option<f64>,
     /// Mean number of bytes that were received but not yet read.
     pub rx_queue: f64,
-    /// Mean memory in bytes of packets that the socket has sent and the NIC has not yet completed.
+    /// Mean memory of the packets between the socket and the driver's transmit completion, in bytes.
     pub in_transmission: Option<f64>,
-    /// The smallest amount of that memory in bytes that a sample found, apart from 0: usually that of one packet.
+    /// Smallest such memory in any sample in which a packet with data was under way, in bytes: usually that of one
+    /// packet.
     pub in_transmission_least: Option<f64>,
     /// Packets that the socket dropped during the interval.
     pub drops: f64,

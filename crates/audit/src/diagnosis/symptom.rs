@@ -22,7 +22,7 @@ units::named! {
         /// On the same host, with another NIC or path. Properties of the whole host (idle states, frequency) then
         /// cannot explain the difference.
         SameHost = "same-host",
-        /// On another host, or not measured at all.
+        /// On another host. Also used if the expected figures were not measured at all.
         Elsewhere = "elsewhere",
     }
 }

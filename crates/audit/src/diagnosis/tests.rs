@@ -102,6 +102,12 @@ fn each_cause_has_its_marks() {
             (here.sockets[0].segments_s, here.sockets[0].in_transmission) = (Some(800.0), Some(0.8 * 1344.0));
             here.sockets[0].rtt_us = Some(1150.0);
         }),
+        ("tx-moderation", SymptomKind::Late, Some("here"), |here, _| {
+            // Seen in a lab with a kernel that charges 896 bytes for a small segment: 150 us of each request.
+            let socket = &mut here.sockets[0];
+            (socket.segments_s, socket.sent_bps, socket.rtt_us) = (Some(1283.0), Some(657e3), Some(245.0));
+            (socket.in_transmission, socket.in_transmission_least) = (Some(175.0), Some(896.0));
+        }),
         ("tx-moderation", SymptomKind::Slow, Some("here"), |here, _| {
             (here.tx_hold_us, here.tx_slots, here.speed_bps) = (Some(250.0), Some(1024), Some(40e9));
         }),

@@ -1,9 +1,9 @@
 //! Rules on choices about which good sources disagree. The declared purpose of the host resolves them.
 //!
-//! A choice has two sides, and the host follows one of them. If the user has not stated the purpose of the host
-//! (`--workload`), the verdict is *sources disagree*, and the text names both sides. If only one side has sources that
-//! give advice for the stated purpose, the choice is resolved: a host that follows this side passes, and a host that
-//! follows the other side gets a warning.
+//! A choice is a question on which good sources give opposite advice; the host follows one side. If the user has not
+//! stated the purpose of the host (`--workload`), the verdict is *sources disagree*, and the text names both sides. If
+//! only one side has sources that give advice for the stated purpose, the choice is resolved: a host that follows this
+//! side passes, and a host that follows the other side gets a warning.
 //!
 //! Questions that another rule already judges are not choices here, because the two rules would contradict each other:
 //! `idle.states` has deep idle states, `cmd.idle-poll` idle=poll, `cpu.governor` and `cpu.freq-span` the frequency,

@@ -105,14 +105,15 @@ pub struct Diff {
     pub before: PathBuf,
     /// Second host: a folder or an archive; `/` is this host.
     pub after: PathBuf,
-    /// CPUs reserved for the application on both hosts [default: inferred for each].
+    /// CPUs reserved for the application on both hosts [default: inferred separately for each host].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Network interfaces that carry the application's packets (comma-separated) [default: inferred for each].
+    /// Network interfaces that carry the application's packets (comma-separated) [default: inferred separately for each
+    /// host].
     #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
     pub nic: Vec<String>,
     /// What both hosts are used for (comma-separated): poll, interrupt, rt, kvm-host, guest, as in `apus audit`
-    /// [default: inferred for each].
+    /// [default: inferred separately for each host].
     #[arg(long, value_name = "USE", value_delimiter = ',')]
     pub workload: Vec<Workload>,
     /// Print one JSON document (schema apus.audit-diff/1).
@@ -132,7 +133,7 @@ pub struct Cmdline {
     /// CPUs reserved for the application [default: those that the command line isolates].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// Number of CPUs of the host [default: the number of this host; unknown if COMMAND-LINE is given].
+    /// Number of CPUs of the host [default: as many as this host has; unknown if COMMAND-LINE is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
     /// What the host is used for (comma-separated): poll (applications poll the interface), interrupt (the kernel's

@@ -39,7 +39,7 @@ pub enum Bench {
     ///
     /// Exit status 1 if no throughput was found for a goal, or if the result is incomplete.
     Mlr(Box<Mlr>),
-    /// Sends at one rate for a long time, and gives an upper bound of the loss ratio.
+    /// Sends at one rate for a long time, and gives an upper bound on the loss ratio.
     ///
     /// Exit status 1 if a frame was lost or the soak is incomplete.
     Soak(Box<Soak>),
@@ -56,10 +56,9 @@ pub struct Latency {
     /// When to send frames. `constant:20kpps` or `constant:350us`: evenly spaced; `poisson:20kpps`: Poisson arrivals;
     /// `burst:32@1ms[,rate=1Mpps]`: 32 frames every 1 ms, all at once or, with `rate`, at this rate within the burst;
     /// `slot:500us,frames=4,jitter=20us`: 4 frames every 500 us, each group up to 20 us late;
-    /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average, in clusters with pauses of all lengths between them
-    /// (Pareto-distributed gaps of shape `alpha`); `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls
-    /// every 2 s, with Poisson arrivals or, with `gaps=even`, evenly spaced frames; `pcap:FILE`: the gaps and sizes of
-    /// a capture.
+    /// `pareto:30kpps[,alpha=1.5]`: 30 kpps on average, in clusters, because the gaps are Pareto-distributed with the
+    /// shape `alpha`; `ramp:1kpps-100kpps@2s[,gaps=even]`: a rate that rises and falls once in every 2 s, with Poisson
+    /// arrivals or, with `gaps=even`, evenly spaced frames; `pcap:FILE`: the gaps and sizes of a capture.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
     /// Random seed of the schedule: the same seed gives the same send times.
@@ -131,7 +130,7 @@ pub struct Bed {
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's port")]
     pub fifo: Option<u8>,
     /// Defer the queue's interrupts (the kernel's napi_defer_hard_irqs=COUNT and gro_flush_timeout=TIMEOUT). With
-    /// `2,200us`, the kernel polls the queue every 200 us while frames come, and enables its interrupt again after 2
+    /// `2,200us`, the kernel polls the queue every 200 us while frames arrive, and enables its interrupt again after 2
     /// polls in a row that found none [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,

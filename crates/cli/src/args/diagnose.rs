@@ -58,13 +58,13 @@ pub struct Diagnose {
     /// Recording of the other end, made at the same time.
     #[arg(long, value_name = "FILE-OR-FOLDER")]
     pub peer: Option<PathBuf>,
-    /// Save what was recorded as PREFIX.here.tar and PREFIX.peer.tar.
+    /// Save the recordings of both ends to PREFIX.here.tar and PREFIX.peer.tar.
     #[arg(long, value_name = "PREFIX", conflicts_with = "from")]
     pub keep: Option<PathBuf>,
     /// Prove a cause by experiment (see `apus experiment`): take the most likely cause that a setting can remove,
     /// measure with and without that setting in alternating runs, and roll it back. COMMAND is the measurement: all
-    /// words after --try; its last line of output must be a number. It runs here (with --netns, there), whichever end
-    /// has the setting.
+    /// words after --try; its last line of output must be a number. COMMAND always runs on this host (in the namespace
+    /// of --netns if given), even if the setting is at the other end.
     #[arg(long = "try", value_name = "COMMAND", conflicts_with = "from", num_args = 1.., allow_hyphen_values = true)]
     pub attempt: Option<Vec<String>>,
     /// With --try: a larger number is better [default: a smaller one is].

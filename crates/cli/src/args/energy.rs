@@ -5,8 +5,8 @@ use clap::Args;
 /// The machine to model.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Modelled {
-    /// Also estimate the energy for the measured CPU time, from the model of the machine NAME, which `apus sim
-    /// machines` lists, or of a machine in FILE.toml. The result marks it as modelled [default: no modelled figure].
+    /// Also estimate the energy that the measured CPU time used, from a model of a machine: a NAME that `apus sim
+    /// machines` lists, or a FILE.toml. The result marks the estimate as modelled [default: no estimate].
     #[arg(long, value_name = "NAME", help_heading = "Energy")]
     pub machine: Option<String>,
 }

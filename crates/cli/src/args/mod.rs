@@ -44,8 +44,8 @@ pub enum Command {
     /// Moves packets between ports. By default, waits for them in the way that costs the least CPU time and still meets
     /// your latency goal.
     ///
-    /// Runs until Ctrl-C, until --duration has passed, or until its ports have no more packets. Prints its counters
-    /// at the end.
+    /// Runs until Ctrl-C, until --duration has passed, or until its ports have delivered all their frames (capture
+    /// files, and memory: with frames=N). Prints its counters at the end.
     Run(Box<Run>),
     /// Measures latency, loss, packet rate and CPU time of another program or device.
     #[command(subcommand)]
@@ -106,7 +106,7 @@ pub enum Command {
     /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
     /// the host's settings in a transaction, which is rolled back afterwards.
     Experiment(experiment::Experiment),
-    /// Shows power and frequencies, sets frequencies, and adapts them to the load or to requests of virtual machines.
+    /// Shows power and frequencies, sets frequencies, and adapts them to the load or to requests from virtual machines.
     #[command(subcommand)]
     Power(power::Power),
     /// Finds what makes packets late on this host (or on another one, from a snapshot), why, and how to fix it.
@@ -140,8 +140,8 @@ pub struct Run {
 /// Which running instances to read.
 #[derive(Arguments, Clone, Debug)]
 pub struct Telemetry {
-    /// Read the telemetry of running instances from DIR. The default includes the instances of other users; any other
-    /// DIR is read alone.
+    /// Read the telemetry of running instances from DIR. With the default, Apus also reads the folders of other users
+    /// (/dev/shm/apus-UID); with any other DIR, only that folder.
     #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
     pub root: PathBuf,
 }

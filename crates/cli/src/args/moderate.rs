@@ -52,8 +52,8 @@ pub struct Moderate {
     pub policy: Policy,
     /// Where to set the timer: napi (NAPI deferral; each queue separately, with every driver), epoll (as napi; in
     /// addition, an application that busy-polls with epoll can keep interrupts suspended for this time), or nic (the
-    /// NIC's coalescing, rx-usecs; each queue separately if the driver supports it, else for all queues the shortest
-    /// time that any of them needs).
+    /// NIC's coalescing, rx-usecs: each queue separately if the driver supports it; otherwise all queues get the
+    /// shortest time that one of them needs).
     #[arg(long, value_enum, default_value = "napi")]
     pub place: Place,
     /// Highest packet rate to expect on one queue. The timer is at most half of the time that the receive ring takes to
@@ -134,7 +134,8 @@ impl fmt::Display for Policy {
 pub enum Place {
     /// NAPI deferral: gro-flush-timeout and defer-hard-irqs.
     Napi,
-    /// NAPI deferral, and the same time for an application that busy-polls with epoll: irq-suspend-timeout.
+    /// NAPI deferral as with napi, and the same time as irq-suspend-timeout, for applications that busy-poll with
+    /// epoll.
     Epoll,
     /// The NIC's coalescing: rx-usecs.
     Nic,

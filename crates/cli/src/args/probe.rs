@@ -39,8 +39,8 @@ pub enum Probe {
     Frequency(Frequency),
     /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
-    /// Runs all probes in several short rounds. Writes the latency and CPU time of each way of waiting on this host to
-    /// a file (-o), for `apus run --platform`.
+    /// Runs all probes in several short rounds. For each way of waiting, writes its latency and CPU time on this host
+    /// to a file (-o), for `apus run --platform`.
     All(All),
     /// Compares two platform profiles or two probe results, figure by figure: which differences are real, and which may
     /// be chance?
@@ -77,9 +77,10 @@ pub struct Conditions {
     /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Stop at the first sample longer than DURATION, explain it, and exit with status 1. A sample is the lateness of
-    /// one timer expiry (timer), one gap (jitter), one handover (switch), the delay of one frame (interrupt), or the
-    /// mean cost of a clock reading over a batch of readings (clock).
+    /// Stop at the first sample longer than DURATION, explain it, and exit with status 1. What a sample is depends on
+    /// the probe: the lateness of one timer expiry (probe timer), one gap (probe jitter), one handover (probe switch),
+    /// the delay of one frame (probe interrupt), or the mean cost of a clock reading over a batch of readings (probe
+    /// clock).
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub fail_over: Option<Nanos>,
 }
@@ -136,7 +137,7 @@ pub struct Jitter {
     /// Size of the receive ring that the estimate for --rate assumes, in descriptors.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Packets")]
     pub ring: u32,
-    /// Packets per second that the reader can process after a gap [default: unlimited].
+    /// Packets per second that the application can process after a gap [default: unlimited].
     #[arg(long, value_name = "RATE", requires = "rate", help_heading = "Packets")]
     pub capacity: Option<PacketRate>,
     /// Scheduling class, load and threshold.
@@ -257,7 +258,7 @@ pub struct Frequency {
     /// Frequencies to request in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
     #[arg(long, value_name = "FREQUENCIES", value_delimiter = ',')]
     pub levels: Vec<Hertz>,
-    /// Duration of one repetition of the work (a work item) at the CPU's frequency at the start of the measurement.
+    /// Size of one work item: the time that it takes at the frequency that the CPU has when the measurement starts.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub work: Nanos,
     /// Time from one request to the next, at least 4ms.

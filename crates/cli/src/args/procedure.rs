@@ -62,9 +62,9 @@ pub struct Mlr {
     pub preset: Preset,
     /// Your own goal, instead of the preset; may be given several times. The terms are those of RFC 9971: `final` is
     /// the duration of a full-length trial (60s), `sum` the total duration of such trials that a verdict needs (60s),
-    /// `loss` the loss ratio that a trial may have (0), `exceed` the share of that duration in which the loss ratio may
-    /// be higher (0), `width` the width of the result relative to it (0.5%), and `initial` the duration of the first
-    /// trials (1s). The values in parentheses are the defaults. Example: `final=1s,sum=21s,loss=0.5%,exceed=50%`.
+    /// `loss` the loss ratio that a trial may have (0), `exceed` the share of `sum` in which the loss ratio may be
+    /// higher (0), `width` the relative width of the result (0.5%), and `initial` the duration of the first trials
+    /// (1s). The values in parentheses are the defaults. Example: `final=1s,sum=21s,loss=0.5%,exceed=50%`.
     #[arg(long = "goal", value_name = "GOAL", value_parser = goal)]
     pub goals: Vec<Goal>,
     /// Duration of the warm-up trial at the highest rate before each search. Its result does not count.
@@ -138,7 +138,7 @@ pub struct Range {
     /// Lowest rate to try.
     #[arg(long, value_name = "RATE", default_value = "1kpps", help_heading = "Search")]
     pub min_rate: PacketRate,
-    /// Highest rate to try [default: the line rate, or what the tester can send].
+    /// Highest rate to try [default: the line rate or what the tester can send, whichever is lower].
     #[arg(long, value_name = "RATE", help_heading = "Search")]
     pub max_rate: Option<PacketRate>,
     /// Speed of the line, such as 10Gbps [default: the speed that the driver of the slower port reports].
@@ -200,7 +200,7 @@ pub struct Ports {
     /// VLAN tag of the frames, 1 to 4094 [default: none].
     #[arg(long, value_name = "ID", requires = "ip", value_parser = clap::value_parser!(u16).range(1..=4094), help_heading = "Frames")]
     pub vlan: Option<u16>,
-    /// Random seed of the flows' ports.
+    /// Random seed for the choice of the flows' UDP ports.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
     pub seed: u64,
 

@@ -90,18 +90,19 @@ impl App {
 #[derive(Args, Debug)]
 pub struct Common {
     /// Ports to receive from and send to (`drop` only receives). A network interface: eth0 (queue 0), eth0:0-3 or
-    /// eth0:0,2. A source in memory, which repeats one frame of SIZE bytes (60 to 9000, without the check sequence) and
-    /// needs no privilege: memory:SIZE[,frames=N]. A capture file: `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`;
-    /// out= names the file for sent frames, timing=recorded keeps the recorded gaps between frames, and repeat starts
-    /// again at the end of the file. A port of a DPDK driver: dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth0, with
-    /// DPDK's own device options; docs/dpdk.md describes them.
+    /// eth0:0,2. A source in memory, which repeats one frame of SIZE bytes (60 to 9000, without the frame check
+    /// sequence) and needs no privilege: memory:SIZE[,frames=N]. A capture file:
+    /// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`; out= names the file for sent frames, timing=recorded keeps
+    /// the recorded gaps between frames, and repeat starts again at the end of the file. A port of a DPDK driver:
+    /// dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth0, with DPDK's own device options; docs/dpdk.md describes them.
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 
     /// How to wait when no frames arrive.
     #[arg(long, value_parser = modes(), default_value = Mode::ADAPTIVE.name(), help_heading = "Waiting")]
     pub mode: Mode,
-    /// Latency goal, such as p99.9=50us [adaptive only; default: p99=100us].
+    /// Latency goal, from the arrival of a frame until it is sent, such as p99.9=50us [adaptive only; default:
+    /// p99=100us].
     #[arg(long, value_name = "GOAL", help_heading = "Waiting")]
     pub goal: Option<Goal>,
     /// Platform profile of this host, written by `apus probe all -o FILE`. With it, `adaptive` knows from the start
@@ -149,16 +150,16 @@ pub struct Common {
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
     /// Defer the queues' interrupts during the run. COUNT is the kernel's napi_defer_hard_irqs, TIMEOUT its
-    /// gro_flush_timeout. With `2,200us`, the kernel polls the queue every 200 us while frames come, and enables its
+    /// gro_flush_timeout. With `2,200us`, the kernel polls the queue every 200 us while frames arrive, and enables its
     /// interrupt again after 2 polls in a row that found none [default: keep the interface's setting].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
     /// Frames to receive: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]. The kernel gets all other frames.
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
-    /// Memory for each frame in bytes, a power of two from 2048 to 65536; 256 of them stay free in front of the frame.
-    /// Above 4096, AF_XDP needs Linux 6.6 [default: what the largest MTU of the ports needs, from 2048 to 16384; at
-    /// least 4096 with a dpdk: port].
+    /// Memory for each frame in bytes, a power of two from 2048 to 65536; the first 256 bytes stay free. Above 4096,
+    /// AF_XDP needs Linux 6.6 [default: what the largest MTU of the ports needs, from 2048 to 16384; at least 4096 with
+    /// a dpdk: port].
     #[arg(long, value_name = "BYTES", help_heading = "Ports")]
     pub frame_size: Option<u32>,
     /// Allocate the frame memory from huge pages.
@@ -192,7 +193,7 @@ pub struct Common {
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub capture: Option<PathBuf>,
     /// For debugging, write to FILE the last 100,000 operations of each port: receive, send, arm (ask for a wake-up
-    /// when a frame comes) and disarm (cancel that request).
+    /// when a frame arrives) and disarm (cancel that request).
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub trace: Option<PathBuf>,
     /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; docs/run.md lists all faults.

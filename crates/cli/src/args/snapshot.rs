@@ -22,8 +22,8 @@ pub struct Snapshot {
     #[arg(long)]
     pub msrs: bool,
     /// Between the two readings, also sample sockets, queueing disciplines and NAPI instances every 10 ms, for `apus
-    /// diagnose --from FILE`. Records ports and process numbers, but no IP addresses. NAPI polls are counted only if
-    /// the command runs as root, or with CAP_BPF and CAP_PERFMON.
+    /// diagnose --from FILE`. Records TCP and UDP ports and process IDs, but no IP addresses. NAPI polls are counted
+    /// only if the command runs as root, or with CAP_BPF and CAP_PERFMON.
     #[arg(long)]
     pub watch: bool,
     /// Make a masked snapshot of a recorded host (a folder or an archive) instead of this host.

@@ -44,14 +44,14 @@ pub enum Tune {
     /// Installs a systemd unit that applies a profile at each boot, and prints the unit. Does not apply the profile
     /// now.
     ///
-    /// Most settings are lost at a reboot; the unit applies them again. Kernel arguments and irqbalance's configuration
-    /// survive a reboot anyway.
+    /// Most settings are lost at a reboot, and the unit applies them again. Kernel arguments and irqbalance's
+    /// configuration survive a reboot.
     Enable(Enable),
     /// Removes what `apus tune enable` installed. Applied settings stay applied until `apus tune rollback`.
     Disable {
-        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a
-        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads
-        /// and changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
+        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of
+        /// another file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then
+        /// uses only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
         /// threads).
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
@@ -59,9 +59,9 @@ pub enum Tune {
     /// Keeps a request for an exit latency open until it is killed; `apus tune apply` starts this command.
     #[command(hide = true)]
     Hold {
-        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a
-        /// host, such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads
-        /// and changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
+        /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of
+        /// another file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then
+        /// uses only the files below this folder, and leaves out settings that have no file (ethtool, netlink,
         /// threads).
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
@@ -76,9 +76,9 @@ pub enum Tune {
 /// The host to change, and its CPUs and interfaces.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
-    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
+    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
+    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
@@ -165,9 +165,9 @@ pub struct Manner {
 pub struct Rollback {
     /// Number of the transaction, as `apus tune status` shows it [default: all, the newest first].
     pub transaction: Option<u32>,
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
-    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
+    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
+    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Roll back only abandoned transactions: those whose `apply` was interrupted, and those whose owner ended without
@@ -234,9 +234,9 @@ pub struct Follow {
 /// Arguments of `apus tune status` and `diff`.
 #[derive(Args, Debug)]
 pub struct Show {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
-    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
+    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
+    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-status/1).
@@ -247,9 +247,9 @@ pub struct Show {
 /// Arguments of `apus tune recommend`.
 #[derive(Args, Debug)]
 pub struct RecommendArgs {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
-    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
+    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
+    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-recommend/1).
@@ -277,9 +277,9 @@ pub struct Export {
 /// Arguments of `apus tune guard`, a hidden command.
 #[derive(Args, Debug)]
 pub struct Guard {
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
-    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
+    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
+    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Roll back after DURATION.

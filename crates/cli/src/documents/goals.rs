@@ -27,7 +27,7 @@ pub struct Document {
     pub grid: Name<Grid>,
     /// First random seed of the simulation.
     pub seed: u64,
-    /// Number of seeds per case: the first seed and those that follow it.
+    /// Number of seeds per case. They are consecutive, starting with the first seed.
     pub seeds: u64,
     /// Simulated time before the measured window.
     pub warm_up_ns: u64,

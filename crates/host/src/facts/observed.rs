@@ -40,7 +40,7 @@ pub struct SocketSeen {
     pub pid: Option<u32>,
     /// Number of samples that contain the socket.
     pub samples: u32,
-    /// Mean number of bytes that the kernel received and the application had not read yet.
+    /// Mean number of bytes waiting in the receive queue for the application to read.
     pub rx_queue_mean_bytes: f64,
     /// Share of samples, from 0 to 1, in which at least half of the receive buffer was in use. `None` if unknown.
     pub rx_half_full_share: Option<f64>,
@@ -49,12 +49,10 @@ pub struct SocketSeen {
     pub receive_limit_bytes: Option<u64>,
     /// Size limit of the send buffer at the last sample, in bytes, including the kernel's overhead. `None` if unknown.
     pub send_limit_bytes: Option<u64>,
-    /// Mean memory of packets that the socket passed to the queueing discipline or the driver and that the driver has
-    /// not completed yet, in bytes. `None` if unknown.
+    /// Mean memory of the packets between the socket and the driver's transmit completion, in bytes. `None` if unknown.
     pub in_transmission_mean_bytes: Option<f64>,
-    /// The smallest memory of packets on their way to the wire that a sample found, in bytes, apart from
-    /// acknowledgements without data: usually the memory of one packet. `None` if no sample found any, or if an older
-    /// version made the recording.
+    /// Smallest such memory in any sample in which a packet with data was under way, in bytes: usually that of one
+    /// packet. `None` if there was no such sample, or if the recording was made by an older version.
     #[serde(default)]
     pub in_transmission_least_bytes: Option<u64>,
     /// Number of datagrams or segments that the socket dropped. `None` if unknown.

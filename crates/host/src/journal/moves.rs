@@ -69,12 +69,13 @@ impl Moves {
         Ok(Self { file: vault.make(&name(id))?, path: vault.show(&name(id)) })
     }
 
-    /// Records that the setting of slot `slot`, announced as intent `number`, is about to be moved.
+    /// Records that the controller is about to write the setting of slot `slot`, whose intent has the number `number`
+    /// in the journal.
     pub fn begin(&mut self, vault: &Vault, slot: usize, number: u32) -> Result<(), Error> {
         self.write(vault, slot, &Slot { number, at: None, over: false })
     }
 
-    /// Records the value after the move.
+    /// Records the value that the setting has after the write.
     pub fn end(&mut self, vault: &Vault, slot: usize, number: u32, at: &Value) -> Result<(), Error> {
         self.write(vault, slot, &Slot { number, at: Some(at.clone()), over: false })
     }

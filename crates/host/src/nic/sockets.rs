@@ -46,7 +46,7 @@ pub struct SocketState {
     pub remote_port: u16,
     /// Whether both ends are on this host, according to their addresses.
     pub loopback: bool,
-    /// Number of bytes that the kernel received and the application has not read yet.
+    /// Number of bytes waiting in the receive queue for the application to read.
     pub rx_queue_bytes: u32,
     /// Number of bytes that the application wrote and that are not yet acknowledged (TCP) or not yet sent (UDP).
     pub tx_queue_bytes: u32,
@@ -63,8 +63,7 @@ pub struct SocketState {
 pub struct SocketMemory {
     pub received: u32,
     pub receive_limit: u32,
-    /// Memory of packets that the socket passed to the queueing discipline or the driver and that the driver has not
-    /// completed yet, in bytes.
+    /// Memory of the packets between the socket and the driver's transmit completion, in bytes.
     pub in_transmission: u32,
     pub send_limit: u32,
     /// Number of packets dropped because the receive buffer was full.

@@ -25,7 +25,7 @@ pub enum State {
     InDoubt,
     /// The change was made. This value was read back.
     Ours(Value),
-    /// The setting disappeared with the change that affected it.
+    /// The setting no longer exists: another change of the transaction removed it.
     Vanished,
     /// The change was rolled back.
     Undone,

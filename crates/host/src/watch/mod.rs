@@ -175,9 +175,9 @@ impl NapiWatch {
         self.datagrams.as_ref().map(drop)
     }
 
-    /// Observes instance `napi` at index `place`, which may be the first free one. It replaces the instance that was
-    /// observed there: instances get new IDs when the interface goes down and up, or when its number of channels
-    /// changes. The counts continue from their present values.
+    /// Observes NAPI instance `napi` at index `place`: an index in use or the first free one. Replaces the instance
+    /// that was observed there: instances get new IDs when the interface goes down and up, or when its number of
+    /// channels changes. The counts continue from their present values.
     pub fn follow(&self, place: usize, napi: u32) -> Result<(), Error> {
         let known = self.watched().napis.len();
         if place > known || place >= SLOTS {

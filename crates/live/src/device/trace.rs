@@ -122,7 +122,7 @@ impl TraceLog {
     }
 }
 
-/// A device that logs its calls, with the time of clock `C`.
+/// Wraps a device and logs every call to it with the time of clock `C`.
 ///
 /// Polls that find nothing are only counted, and health is logged only when it changes. Each event costs a clock
 /// reading and an uncontended lock. Nothing is allocated after the start.

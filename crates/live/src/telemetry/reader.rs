@@ -121,8 +121,8 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// Time spent processing frames.
     pub busy: Nanos,
-    /// Time of the polls that found frames, from their begin until the frames were done. Polls that found nothing are not
-    /// in it, so its share of the time is the worker's occupancy.
+    /// Total duration of the polls that found frames, each from its start until the frames were processed and sent.
+    /// Polls that found nothing are not in it, so its share of the time is the worker's occupancy.
     pub useful: Nanos,
     /// Number of dropped frames, indexed by the number of the [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],

@@ -154,7 +154,8 @@ impl Telemetry {
         self.page().hot.busy_ns.add(span.as_nanos());
     }
 
-    /// Counts the time of a poll that found frames, from its begin until they were done: receiving, processing and sending.
+    /// Adds the duration of a poll that found frames, from its start until those frames were received, processed and
+    /// sent.
     #[inline]
     pub fn useful(&self, span: Nanos) {
         self.page().useful.time_ns.add(span.as_nanos());

@@ -60,8 +60,7 @@ pub struct Clock {
     pub priority: Option<u8>,
     /// Time between the two comparisons of the time stamp counters. The drift is measured over this time.
     pub duration: Nanos,
-    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`].
+    /// Load on the host during the measurement, such as `none` or `cpu`: a label that is copied to [`Conditions`].
     pub load: String,
 }
 

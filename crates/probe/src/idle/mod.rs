@@ -73,8 +73,7 @@ pub struct Idle {
     pub priority: Option<u8>,
     /// Duration of the measurement of each combination of state, idle time and source.
     pub duration: Nanos,
-    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`].
+    /// Load on the host during the measurement, such as `none` or `cpu`: a label that is copied to [`Conditions`].
     pub load: String,
 }
 

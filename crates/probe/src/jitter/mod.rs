@@ -75,8 +75,7 @@ pub struct Jitter {
     pub causes: Causes,
     /// Assumed traffic and receive ring, for which lost packets are computed.
     pub traffic: Traffic,
-    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`].
+    /// Load on the host during the measurement, such as `none` or `cpu`: a label that is copied to [`Conditions`].
     pub load: String,
 }
 

@@ -51,8 +51,7 @@ pub struct Switch {
     pub pause: Nanos,
     /// Duration of the measurement.
     pub duration: Nanos,
-    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`].
+    /// Load on the host during the measurement, such as `none` or `cpu`: a label that is copied to [`Conditions`].
     pub load: String,
 }
 

@@ -66,8 +66,7 @@ pub struct Timer {
     pub duration: Nanos,
     /// System call with which the threads wait.
     pub wait: Wait,
-    /// Name of the load that runs on the host during the measurement, such as `none` or `cpu`. It is only copied to
-    /// [`Conditions`].
+    /// Load on the host during the measurement, such as `none` or `cpu`: a label that is copied to [`Conditions`].
     pub load: String,
 }
 

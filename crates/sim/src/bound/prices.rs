@@ -86,7 +86,7 @@ impl Software {
 }
 
 impl Machine {
-    /// The machine of `scenario`.
+    /// Computes the prices for the machine of `scenario`.
     pub fn new(scenario: &Scenario) -> Self {
         let host = &scenario.host;
         let power = &host.processor.power;

@@ -32,9 +32,9 @@ pub type Bound = fn(&Scenario, u64) -> Option<Microwatts>;
 /// The properties that all goals of a setting share.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setting {
-    /// The processor: the name of a machine or of a file.
+    /// Machine from which the processor's model is taken: a built-in machine's name, or the name of a file.
     pub machine: String,
-    /// The network controller: the name of a machine or of a file.
+    /// Machine from which the network controller's model is taken: a built-in machine's name, or the name of a file.
     pub nic: String,
     /// Arrival pattern of the packets.
     pub pattern: Pattern,

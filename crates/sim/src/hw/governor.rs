@@ -23,8 +23,8 @@ impl Tick {
 pub struct Prediction {
     /// The length by which the state is chosen.
     pub idle: Nanos,
-    /// Whether the tick continues during the idle period: it was not stopped already, and the idle period is expected
-    /// to be shorter than the tick's.
+    /// Whether the tick keeps running while the core is idle. It does if it was not stopped already and the core is
+    /// expected to be idle for less than one tick period.
     pub ticks: bool,
 }
 
@@ -42,7 +42,8 @@ pub struct Menu {
     /// Recent idle periods, in microseconds.
     recent: [u64; INTERVALS],
     next: usize,
-    /// Idle periods divided by their timer bounds, per magnitude, in units of 1 / [`UNITY`].
+    /// Running averages of the idle time divided by the time to the next timer, one per order of magnitude of the
+    /// latter, in units of 1 / [`UNITY`].
     factors: [u64; BUCKETS],
     bucket: usize,
     bound: Nanos,

@@ -25,7 +25,7 @@ impl<T: Copy> Sourced<Text<T>> {
     }
 }
 
-/// A number of cycles. TOML has no unit for it.
+/// A number of CPU cycles, written as a bare integer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourcedCycles {

@@ -80,7 +80,7 @@ pub struct Cycle {
     pub count: u64,
     /// Number of times that a thread found the lock taken.
     pub refused: u64,
-    /// Total time of the vacations.
+    /// Total time of the vacations, in which no thread held the queue's lock.
     pub vacation: Nanos,
     /// Total time of the busy periods.
     pub busy: Nanos,

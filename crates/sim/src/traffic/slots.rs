@@ -35,9 +35,9 @@ pub struct Source {
     random: Random,
     /// When the current slot begins.
     slot: At,
-    /// The delay of its burst.
+    /// Delay of the slot's burst.
     late: Nanos,
-    /// Number of its frames that were sent.
+    /// Number of frames of this slot that were sent.
     sent: u32,
 }
 

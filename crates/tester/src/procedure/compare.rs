@@ -68,9 +68,9 @@ pub struct Comparison {
     pub a: f64,
     /// Median of the second.
     pub b: f64,
-    /// Repetitions of the first.
+    /// Number of repetitions of the first result.
     pub a_n: u64,
-    /// Repetitions of the second.
+    /// Number of repetitions of the second result.
     pub b_n: u64,
     /// b / a.
     pub ratio: f64,

@@ -38,7 +38,7 @@ pub struct MlrDocument {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlrResult {
-    /// Explains what the numbers are, and what they are not.
+    /// The standard that the numbers follow, and the ways in which they do not.
     pub standard: String,
     /// How the searches ended.
     pub ended: Ended,

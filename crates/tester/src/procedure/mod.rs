@@ -162,6 +162,6 @@ pub struct Observed {
     pub outage: Option<(Nanos, Nanos)>,
     /// Quality of the tester's own work.
     pub tester: TesterSide,
-    /// Whether the user asked to stop meanwhile.
+    /// Whether the user asked to stop during the trial.
     pub interrupted: bool,
 }

@@ -51,7 +51,7 @@ pub struct SoakResult {
     pub sent: u64,
     /// Frames not forwarded.
     pub lost: u64,
-    /// Frames that the tester did not send.
+    /// Number of frames that were due and that the tester failed to send.
     pub unsent: u64,
     /// Upper bound of the loss ratio at 95 % confidence. Without loss it is 3 / sent ("rule of three"). It assumes that
     /// losses are independent, so it is unknown if losses cluster.
@@ -76,7 +76,7 @@ pub struct SoakWindow {
     pub sent: u64,
     /// Frames not forwarded.
     pub lost: u64,
-    /// Frames that the tester did not send.
+    /// Number of frames that were due and that the tester failed to send.
     pub unsent: u64,
     /// Median latency; null with too few frames.
     pub p50_ns: Option<u64>,

@@ -348,8 +348,8 @@ pub enum Cell {
     Text(String),
     /// A whole number, shown with all digits.
     Count(u64),
-    /// A measured number, shown with three significant digits (four from 1000), and with all digits on hovering and
-    /// in the embedded data.
+    /// A measured number, shown to three significant digits (four for values of 1000 or more). The tooltip and the
+    /// embedded data have all digits.
     Number(Estimate),
     /// An unknown number, with the reason.
     Unknown(String),

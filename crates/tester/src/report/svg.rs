@@ -66,7 +66,7 @@ impl Rect {
     }
 }
 
-/// Position of a text relative to its point.
+/// How a label is aligned to its anchor point.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Anchor {
     Start,

@@ -11,7 +11,7 @@ use crate::args::values::{one_of, span_with_hours};
 /// Arguments of `apus power learn`.
 #[derive(Args, Debug)]
 pub struct Learn {
-    /// What the program does meanwhile: idle (it polls empty queues) or load (packets come).
+    /// What the program does meanwhile: idle (it polls empty queues) or load (packets arrive).
     #[arg(value_parser = one_of::<Phase>())]
     pub phase: Phase,
     /// File to which the counts are added, one line of JSON for each 10 ms.

@@ -22,7 +22,7 @@ pub enum Power {
     /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a goal was
     /// missed, or if Apus had to stop controlling a CPU; 3 if the host offers no control of frequencies.
     Steer(Box<steer::PowerSteer>),
-    /// Records the branch counts of a CPU on which a program polls: once without traffic, once with load.
+    /// Records the branch counts of a CPU on which a program polls. Run it twice: without traffic, and under load.
     ///
     /// With this record, `apus power steer --branches FILE` tells from the counters alone whether the program has work.
     /// Needs a processor with branch counters, and root or CAP_PERFMON. Exit status 1 if the two phases look alike.
@@ -45,9 +45,9 @@ pub enum Power {
     Request(request::Request),
     /// Measures what a frequency change costs a forwarding core, and the CPU time and power at each frequency.
     ///
-    /// First forwards frames with and without frequency changes, and compares the longest latency in each second. Then
-    /// forwards frames at each fixed frequency, and measures CPU time and, with an energy meter, power. Creates a lab
-    /// of two network namespaces for this. Restores the frequency limits at the end, even after Ctrl-C or a kill. Needs
-    /// root, two CPUs and a cpufreq driver.
+    /// First forwards frames with and then without frequency changes, and compares the two by the longest latency in
+    /// each second. Then forwards frames at each fixed frequency, and measures CPU time and, with an energy meter,
+    /// power. Creates a lab of two network namespaces for this. Restores the frequency limits at the end, even after
+    /// Ctrl-C or a kill. Needs root, two CPUs and a cpufreq driver.
     Sweep(Box<sweep::Sweep>),
 }

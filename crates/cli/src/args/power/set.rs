@@ -26,9 +26,9 @@ pub struct PowerSet {
     /// How to fix the frequency: through registers or through the kernel.
     #[arg(long, value_parser = one_of::<Via>(), default_value_t = Via::Cpufreq)]
     pub via: Via,
-    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is a copy of a host,
-    /// such as an unpacked snapshot, or a host's file system mounted in a container. With a copy, Apus reads and
-    /// changes only the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
+    /// Folder that holds the host's root file system: `/` is the running host. Any other folder is the root of another
+    /// file tree, such as an unpacked snapshot, or the host's file system mounted in a container. Apus then uses only
+    /// the files below this folder, and leaves out settings that have no file (ethtool, netlink, threads).
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// How to make the changes.

@@ -21,16 +21,18 @@ pub struct PowerSteer {
     /// packets are.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub instance: Option<String>,
-    /// Control the CPUs of a polling process that is no instance of Apus, by the packet rate of the network interface
-    /// (eth0) or receive queue (eth0:3) that it polls. Give the option once for each CPU, in the order of --cpus. If it
-    /// is given only once, each CPU is controlled as if it received all the packets.
+    /// Control the CPUs of a polling process that is not an instance of Apus, by the packet rate of the network
+    /// interface (eth0) or receive queue (eth0:3) that it polls. Give the option once for each CPU, in the order of
+    /// --cpus. If it is given only once, each CPU is controlled as if it received all the packets.
     #[arg(long, value_name = "INTERFACE[:QUEUE]", requires = "cpus", value_parser = watch)]
     pub watch: Vec<Watch>,
-    /// Steer the CPU of a polling process by its branch counters: FILE is what `apus power learn` has learned of the
-    /// program; a share such as 0.03% is DPDK's test, in which fewer mispredicted branches mean idleness. Needs --cpus.
+    /// Steer the CPU of a polling process by its branch counters: FILE is a record that `apus power learn` wrote.
+    /// SHARE, such as 0.03%, is the test of DPDK's vm_power_manager: the program counts as idle while a smaller share
+    /// of its branches is mispredicted. Needs --cpus.
     #[arg(long, value_name = "FILE|SHARE", requires = "cpus", conflicts_with_all = ["instance", "watch"])]
     pub branches: Option<Branches>,
-    /// Take the counts for --branches from FILE, which `apus power learn` has written, instead of from the CPUs' counters.
+    /// Replay the branch counts of FILE, in the format that `apus power learn` writes, instead of reading the CPUs'
+    /// counters.
     #[arg(long, value_name = "FILE", requires = "branches")]
     pub counts: Option<PathBuf>,
     /// CPUs to control, such as 2 or 2-5 [default with --instance: those to which its workers are pinned].

@@ -42,9 +42,9 @@ pub struct Goals {
     /// [default: the states of the grid].
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
-    /// Peak packet rate that `adaptive` knows from the start, like goal.peak in a scenario (comma-separated): `told`
-    /// (the true peak rate of the traffic; not for traffic from a file), `untold` (`adaptive` does not know it, and
-    /// assumes the line rate), or a rate, such as 1Mpps [default: that of the grid].
+    /// What `adaptive` is told about the peak packet rate (comma-separated; goal.peak in a scenario): `told` (the true
+    /// peak rate of the traffic; not for traffic from a file), `untold` (nothing, so that it assumes the line rate), or
+    /// a rate, such as 1Mpps [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
     /// Rivals (comma-separated): poll, hybrid300, l3fwd-power (hybrid300 with DPDK's own frequency scaling), interrupt
@@ -52,14 +52,14 @@ pub struct Goals {
     #[arg(long, value_name = "MODE", value_delimiter = ',')]
     pub rival: Vec<Way>,
     /// Also run each rival at N fixed frequencies, from the lowest to just below the base frequency. l3fwd-power is
-    /// excepted, because it changes the frequency itself [default: as many as in the grid].
+    /// excluded, because it changes the frequency itself [default: as many as in the grid].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub frequencies: Option<u32>,
     /// Simulated time before the measured window [default: 1s; 2s with --grid classic].
     #[arg(long, value_name = "TIME")]
     pub warm_up: Option<Nanos>,
-    /// Simulated length of the measured window [default: long enough for the rate and the quantile; 1s with
-    /// --grid classic].
+    /// Simulated length of the measured window [default: long enough to measure the goal's quantile at the packet rate;
+    /// 1s with --grid classic].
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
     /// First random seed of the simulation. The same seed gives byte-identical output.
@@ -71,7 +71,7 @@ pub struct Goals {
     /// Number of cases to simulate at the same time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// List all cases, not only those that adaptive loses or misses.
+    /// List all cases, not only those in which `adaptive` loses to a rival or misses the goal.
     #[arg(long)]
     pub all: bool,
     /// List all cases, each with the result of every mode, frequency and sleep length.

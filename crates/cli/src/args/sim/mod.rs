@@ -29,17 +29,17 @@ pub enum Sim {
     /// cases miss their goal, and 1 if Ctrl-C stops the sweep early.
     ///
     /// With --seeds above 1, the sweep also writes statistics over the seeds of each combination: the mean and the
-    /// median, each with its 95 % confidence interval. The mean's interval is by Student's t and needs at least 2
-    /// seeds; the median's is by order statistics and needs at least 6. With -o FILE.csv, these statistics are written
-    /// to FILE.seeds.csv, otherwise to standard output. The plots of --report show them too.
+    /// median, each with its 95 % confidence interval. The mean's interval uses Student's t and needs at least 2 seeds;
+    /// the median's uses order statistics and needs at least 6. With -o FILE.csv, these statistics are written to
+    /// FILE.seeds.csv, otherwise to standard output. The plots of --report show them too.
     Sweep(Sweep),
     /// Recomputes figures from papers, vendor guides and slides with the simulator, and compares the results with them.
     ///
-    /// Each number is marked as simulated, arithmetic, assumption or calibrated. A simulated average agrees with the
-    /// published one if it is within 15 %, and a minimum or maximum if it is within a factor of 2. A published bound
-    /// holds if the simulation keeps it. Every disagreement is explained. Each prediction is compared with a one-line
-    /// rule of thumb (the null model). Below each table, the command shows how the rows change if a parameter changes
-    /// by 20 %.
+    /// Each number is marked: simulated, arithmetic (it follows from the inputs in one line), assumption or calibrated.
+    /// A simulated average agrees with the published one if it is within 15 %, and a minimum or maximum if it is within
+    /// a factor of 2. A published bound counts as confirmed if the simulation stays within it. Every disagreement is
+    /// explained. Each prediction is compared with a one-line rule of thumb (the null model). Below each table, the
+    /// command shows how the rows change if a parameter changes by 20 %.
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///

@@ -104,7 +104,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         (None, false) => PoolConfig::default().frame_size,
     };
     let name = common.name.clone().unwrap_or_else(|| format!("{}-{}", app.name(), std::process::id()));
-    // It forwards frames to any address; a card discards those that are not to its own.
+    // Unless it is promiscuous, a card discards frames to addresses other than its own.
     let promiscuous = matches!(app, AppConfig::L2Fwd { .. });
     let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common, promiscuous));
     let rings = RingSizes { fill: common.ring, rx: common.ring, tx: common.ring, completion: common.ring };

@@ -110,7 +110,7 @@ pub(crate) fn observe(root: &Root, length: Nanos) -> Observed {
 }
 
 /// How long to wait after a sample: [`BETWEEN`] on average, from half to one and a half times as long. Samples at equal
-/// intervals would see periodic traffic always in the same phase.
+/// intervals could meet periodic traffic in the same phase again and again.
 fn pause(pass: u32) -> Duration {
     // Multiples of the golden ratio's fraction spread evenly over the range (H. Weyl, "Über die Gleichverteilung von
     // Zahlen mod. Eins", 1916).

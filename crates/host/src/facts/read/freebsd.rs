@@ -91,7 +91,8 @@ pub(crate) fn interfaces(text: &str) -> Vec<BsdInterface> {
     all
 }
 
-/// `irq293: ixl1:q2     5551234     4211`.
+/// Parses `vmstat -i`: lines of a source, its total and its rate per second, as in `irq293: ixl1:q2     5551234
+/// 4211`.
 pub(crate) fn interrupts(text: &str) -> Vec<BsdInterrupt> {
     let line = |line: &str| {
         let mut words = line.trim().rsplitn(3, char::is_whitespace).map(str::trim);

@@ -231,7 +231,7 @@ fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result
     Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
 }
 
-/// A socket that keeps an interface of this thread's namespace promiscuous. Of no protocol, it receives no frames.
+/// A socket that keeps an interface of this thread's namespace promiscuous. It has no protocol, so it receives no frames.
 fn promiscuous(name: &str, ifindex: u32) -> Result<OwnedFd, Error> {
     let failed = |e: std::io::Error| Error::system(format!("make {name} promiscuous"), e);
     let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::DGRAM, None).map_err(|e| failed(e.into()))?;

@@ -140,7 +140,7 @@ pub struct GoalModeration<C> {
     longest: (Nanos, bool),
     /// Number of frames at which the NIC interrupts.
     frames: u32,
-    /// Whether each timer ends with a poll that finds nothing.
+    /// Copy of [`GoalModerationConfig::ends_empty`].
     ends_empty: bool,
     /// The timer to use when no delays are observed.
     blind: Nanos,

@@ -602,3 +602,29 @@ impl<C> Clone for Adaptive<C> {
         Self { plan: self.plan.clone(), period: self.period.clone(), service: self.service.clone(), ..*self }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::WaitPolicy as _;
+    use units::Simulated;
+
+    /// Waits of centuries, as a clock that jumps shows them.
+    #[test]
+    fn the_account_of_waits_does_not_overflow() {
+        let mut policy = Adaptive::new(AdaptiveConfig { goal: None, loss: None, interrupts: true });
+        let at = Instant::<Simulated>::from_nanos;
+        let queues = [super::super::Queue { received: 0, fill: 0, arrivals: None }];
+        for (began, ended) in [(0, u64::MAX / 2), (u64::MAX / 2, u64::MAX - 1)] {
+            let wait = Ended {
+                action: Action::BlockUntil(None),
+                began: at(began),
+                ended: at(ended),
+                spent: Some(Nanos::ZERO),
+                idle: Nanos::ZERO,
+            };
+            policy.decide(&Observation { now: at(ended), queues: &queues, ended: Some(wait) });
+        }
+        assert_eq!(policy.paid().saved, i128::from(u64::MAX - 1));
+    }
+}
