@@ -606,7 +606,6 @@ impl<C> Clone for Adaptive<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::WaitPolicy as _;
     use units::Simulated;
 
     /// Waits of centuries, as a clock that jumps shows them.
