@@ -103,15 +103,21 @@ impl Wire {
     /// Receives the next frame from the guest; `None` if none arrives within `within`.
     pub fn receive(&self, within: Duration) -> Result<Option<Vec<u8>>, Error> {
         let failed = |e| Error::system("receive a frame from the guest", e);
-        self.shared.socket.set_read_timeout(Some(within)).map_err(failed)?;
-        let mut frame = vec![0; 65_536];
-        match self.shared.socket.recv(&mut frame) {
-            Ok(length) => {
-                frame.truncate(length);
-                Ok(Some(frame))
+        let (began, mut frame) = (Instant::now(), vec![0; 65_536]);
+        loop {
+            // A timeout of 0 would wait without end.
+            let left = within.saturating_sub(began.elapsed()).max(Duration::from_micros(1));
+            self.shared.socket.set_read_timeout(Some(left)).map_err(failed)?;
+            match self.shared.socket.recv(&mut frame) {
+                Ok(length) => {
+                    frame.truncate(length);
+                    return Ok(Some(frame));
+                }
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return Ok(None),
+                // Unlike a receive without a timeout, this one is not restarted after a signal (signal(7)).
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(failed(e)),
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
-            Err(e) => Err(failed(e)),
         }
     }
 

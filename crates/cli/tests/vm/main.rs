@@ -23,11 +23,11 @@ mod moderate;
 mod modes;
 /// Watts: the ACPI power meter, driven from outside.
 mod power;
-/// `apus power steer`: a kill before each operation.
+/// `apus power steer`: a latency goal at lower frequencies, a firmware limit, and a kill before each operation.
 mod power_steer;
 /// What waking up costs: idle states, a frequency that slows the CPU, timers in virtual time.
 mod probe;
-/// The threads of a guest's CPUs.
+/// The threads that emulate a guest's CPUs, and P-states that slow one down.
 mod processor;
 /// The built-in profiles: applied, and taken back without a trace.
 mod profiles;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     .concat();
     // Figures of a machine that does nothing else, and minutes long.
     let long = std::env::var_os("APUS_LONG_TESTS").is_some();
-    let figures = if long { [&modes::ALONE[..], &dpdk::ALONE].concat() } else { Vec::new() };
+    let figures = if long { [&modes::ALONE[..], &dpdk::ALONE, &power_steer::FIGURES].concat() } else { Vec::new() };
     let alone = [
         &reboot::TESTS[..],
         &probe::ALONE,

@@ -17,9 +17,10 @@ pub(crate) const ALONE: [Alone; 2] = [("modes::in_a_guest", in_a_guest), ("modes
 /// A packet each 350 us.
 const RATE: PacketRate = PacketRate::new(2_857);
 const MODES: [&str; 3] = ["poll", "interrupt", "adaptive --goal p99=200us"];
-/// The guest's own p99 is some milliseconds.
-const GUEST_MODES: [&str; 3] = ["poll", "interrupt", "adaptive --goal p99=20ms"];
-/// The share of its time that this machine's CPU must give back.
+/// The guest's own p99 is some milliseconds. The peak rate lets `adaptive` sleep for longer than a ring of the card takes
+/// to overflow at 14.88 Mpps.
+const GUEST_MODES: [&str; 3] = ["poll", "interrupt", "adaptive --goal p99=20ms --peak-rate 10kpps"];
+/// The share of its time that a CPU must give back.
 const GIVEN_BACK: f64 = 0.9;
 /// Before it measures, a run may learn for this long; and it lasts this much longer than is measured.
 const LEARNS: Duration = Duration::from_secs(2);
@@ -65,8 +66,13 @@ fn in_a_guest() {
     ok(guest.run("cd /sys/class/net/eth0; echo 2 >napi_defer_hard_irqs; echo 5000000 >gro_flush_timeout"));
     let deferred = row(&guest, tid, "halt, 5 ms", "interrupt");
     let [poll, interrupt, adaptive] = halting;
-    // An emulated interrupt takes tens of microseconds, so a wake-up for each packet is dear.
-    assert!(interrupt < poll && adaptive < poll && deferred < interrupt, "{halting:?} {polling} {deferred}");
+    let measured = format!("{halting:?} {polling} {deferred}");
+    assert!(interrupt < poll && adaptive < poll && deferred < interrupt, "{measured}");
+    // An emulated wake-up takes about 90 us, so 90 % are possible only if one wake-up serves several packets. Without
+    // optimization, the packets alone take too long.
+    if cfg!(not(debug_assertions)) {
+        assert!(1.0 - adaptive >= GIVEN_BACK && 1.0 - deferred >= GIVEN_BACK, "{measured}");
+    }
 }
 
 /// Measures a mode in the guest. Returns the share of the time in which the virtual CPU's thread was on a CPU.
