@@ -15,6 +15,7 @@ mod moderate;
 mod ports;
 mod power;
 mod probe;
+mod published;
 mod replay;
 mod report;
 mod run;

@@ -1,6 +1,9 @@
-//! Formats rates and times for `apus top` and `apus moderate status`.
+//! Formats rates, times and leftover files for `apus top` and the `status` of commands that control settings.
 
 use units::{Nanos, PacketRate};
+
+use crate::documents::top::Leftover;
+use crate::terminal::line;
 
 /// Shown for a value that is unknown or has too few samples.
 pub(super) const UNKNOWN: &str = "–";
@@ -23,6 +26,11 @@ pub(super) fn span(ns: Option<u64>) -> String {
     let digits = ns.checked_ilog10().map_or(1, |log| log + 1);
     let cut = 10u64.pow(digits.saturating_sub(3));
     Nanos::from_nanos(ns / cut * cut).to_string()
+}
+
+/// A file that belongs to no running instance.
+pub(super) fn leftover(leftover: &Leftover) -> String {
+    format!("leftover file {}: {}", line(&leftover.path), line(&leftover.why))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use steer::guests::protocol::Verdict;
 use steer::guests::{Event, Protocol};
 use tester::document::Name;
 
+use super::top::Leftover;
+
 /// Name and version of the schema of `apus power serve --json`.
 pub const SCHEMA: &str = "apus.power-serve/1";
 /// Name and version of the schema of `apus power serve status --json`.
@@ -98,8 +100,7 @@ pub struct Vcpu {
 }
 
 /// The running instances of `apus power serve` and their guests.
-#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct StatusDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -108,11 +109,13 @@ pub struct StatusDocument {
     pub schema: String,
     /// The running instances, by process ID.
     pub instances: Vec<Instance>,
+    /// Files in the state folder without a running instance. They belong to killed processes or to other versions of
+    /// Apus.
+    pub leftovers: Vec<Leftover>,
 }
 
 /// A running instance.
-#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 pub struct Instance {
     /// Process ID.
     pub pid: u32,

@@ -200,6 +200,9 @@ fn a_killed_server_leaves_nothing_that_a_rollback_does_not_mend() {
     assert!(send(&mut one, 0, Scale::Min) && host.is_fixed(0, "800000"));
     running.0.kill().unwrap();
     running.0.wait().unwrap();
+    let (code, status) = host.status();
+    assert_eq!((code, &status["instances"]), (Some(0), &Value::Array(Vec::new())), "{status}");
+    assert!(status["leftovers"][0]["why"].as_str().unwrap().ends_with("has ended"), "{status}");
     assert!(host.is_fixed(0, "800000"));
     expect(&host.machine.apus(&["tune", "rollback"]), 0);
     assert!(host.is_free(0));

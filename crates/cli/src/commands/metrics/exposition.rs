@@ -37,8 +37,7 @@ pub fn read(root: &Path, moderation: &Path, serve: &Path) -> Result<String, live
         let snapshot = reader.snapshot();
         Worker { usage: Usage::of(snapshot.process.pid, snapshot.tid), snapshot }
     });
-    let served = serve::published::all(serve);
-    let served = served.map_err(|source| live::Error::System { what: format!("read {}", serve.display()), source })?;
+    let served = serve::published::all(serve)?.0;
     Ok(text(workers.collect(), moderated, Guests::new(served)))
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::super::moderate::table::SILENT;
+use super::super::published::SILENT;
 use super::Labels;
 use crate::documents::guests::{Guest, Instance, Vcpu};
 use crate::terminal::clean;

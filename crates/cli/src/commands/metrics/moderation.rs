@@ -13,7 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabel
 use prometheus_client::metrics::MetricType;
 use tester::document::Name;
 
-use super::super::moderate::table::SILENT;
+use super::super::published::SILENT;
 use super::Labels;
 use crate::documents::moderate::Verdict;
 use crate::documents::moderation::{Instance, Queue};

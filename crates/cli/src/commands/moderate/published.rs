@@ -1,241 +1,34 @@
-//! The published state of running instances of `apus moderate`: one world-readable file per instance.
-//!
-//! ```text
-//!   apus moderate ──► Published ──► /run/apus/moderate/PID.json ──► all() ──► apus moderate status, top, metrics
-//! ```
-//! Every second the instance writes a new file under another name and renames it, so that readers never see an
-//! incomplete file. It removes the file when it ends. A killed instance leaves its file behind, and the next instance
-//! removes it. The start time in the file distinguishes the process from a later one with the same PID. Readers trust
-//! only files that nobody but the owner can write, in a folder that belongs to root or to themselves.
+//! What running instances of `apus moderate` publish.
 
-use std::fmt;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use live::telemetry::{Folder, Process};
-use serde::{Deserialize, Serialize};
-use tester::clock::{MonotonicClock, TrialClock as _};
-use units::{Instant, Monotonic, Nanos};
-
+use super::super::published::{self, Running, State};
 use crate::args::moderate::ROOT;
 use crate::documents::moderate::Document;
 use crate::documents::moderation::{Instance, Queue};
 use crate::documents::top::Leftover;
 
-/// Maximum size of a file in bytes: a few hundred bytes for each of thousands of queues.
-const LARGEST: u64 = 4 << 20;
-
-/// The content of a file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Contents {
-    pid: u32,
-    /// Field 22 of /proc/PID/stat (proc_pid_stat(5)).
-    start_ticks: u64,
-    /// Inode number of the network namespace.
-    network_namespace: u64,
-    /// Time of writing, by CLOCK_MONOTONIC.
-    published_ns: u64,
-    document: Document,
+impl State for Document {
+    const FOLDER: &'static str = ROOT;
+    const SHOWN_BY: &'static str = "apus moderate status, apus top and apus metrics";
 }
 
-/// Publishes the state of this process, and removes the file when dropped.
-#[derive(Debug)]
-pub(super) struct Published {
-    /// The file, or why it cannot be written.
-    to: io::Result<To>,
-    path: PathBuf,
-    /// Whether the last attempt failed, so that a lasting failure is reported only once.
-    has_failed: bool,
+/// Reads the queues of all running instances, sorted by PID. Also returns the files that belong to no running instance.
+pub(in crate::commands) fn all(folder: &Path) -> Result<(Vec<Instance>, Vec<Leftover>), live::Error> {
+    let (running, leftovers) = published::all(folder)?;
+    Ok((running.into_iter().map(instance).collect(), leftovers))
 }
 
-#[derive(Debug)]
-struct To {
-    folder: Folder,
-    process: Process,
-    network_namespace: u64,
-}
-
-impl Published {
-    /// Prepares the file, and removes the files of killed instances. The first [`publish`](Self::publish) creates the
-    /// file, and reports if the folder cannot be used.
-    pub(super) fn new() -> Self {
-        Self::at(Path::new(ROOT))
-    }
-
-    fn at(root: &Path) -> Self {
-        let to = Folder::create(root).and_then(|folder| {
-            Ok(To { folder, process: Process::current()?, network_namespace: network_namespace()? })
-        });
-        if let Ok(to) = &to {
-            remove_left_behind(&to.folder);
-        }
-        Self { to, path: root.join(name(std::process::id())), has_failed: false }
-    }
-
-    /// Writes the file. Returns a message for the user if this fails for the first time in a row.
-    pub(super) fn publish(&mut self, document: &Document) -> Option<String> {
-        let written = match &self.to {
-            Ok(to) => to.write(document),
-            Err(e) => Err(io::Error::new(e.kind(), e.to_string())),
-        };
-        let is_news = written.is_err() && !self.has_failed;
-        self.has_failed = written.is_err();
-        let error = written.err().filter(|_| is_news)?;
-        Some(format!(
-            "cannot write {} ({error}), so apus moderate status, apus top and apus metrics do not show this instance",
-            self.path.display()
-        ))
-    }
-}
-
-impl To {
-    fn write(&self, document: &Document) -> io::Result<()> {
-        let name = name(self.process.pid);
-        let unnamed = format!(".{name}");
-        let contents = Contents {
-            pid: self.process.pid,
-            start_ticks: self.process.start_ticks,
-            network_namespace: self.network_namespace,
-            published_ns: MonotonicClock.now().as_nanos(),
-            document: document.clone(),
-        };
-        let text = serde_json::to_vec(&contents).map_err(io::Error::other)?;
-        // Of one that was killed while it wrote, and had our PID.
-        self.folder.remove(&unnamed)?;
-        let written = self.folder.make(&unnamed).and_then(|mut file| file.write_all(&text));
-        let named = written.and_then(|()| self.folder.rename(&unnamed, &name));
-        if named.is_err() {
-            // On a full disk, the next attempt may find room again.
-            let _ = self.folder.remove(&unnamed);
-        }
-        named
-    }
-}
-
-impl Drop for Published {
-    fn drop(&mut self) {
-        if let Ok(to) = &self.to {
-            // If it stays, readers see that its process has gone.
-            let _ = to.folder.remove(&name(to.process.pid));
-        }
-    }
-}
-
-/// Reads the state of all running instances, sorted by PID. Also returns the files that belong to no running instance.
-pub(in crate::commands) fn all(root: &Path) -> Result<(Vec<Instance>, Vec<Leftover>), live::Error> {
-    let failed = |source: io::Error| live::Error::System { what: format!("read {}", root.display()), source };
-    let folder = match Folder::open(root).map_err(failed)? {
-        None => return Ok((Vec::new(), Vec::new())),
-        Some(folder) => folder,
-    };
-    let folder = match folder.believable() {
-        Ok(folder) => folder,
-        Err(e) => return Ok((Vec::new(), vec![Leftover { path: root.display().to_string(), why: e.to_string() }])),
-    };
-    let here = network_namespace().ok();
-    let (mut found, mut leftovers) = (Vec::new(), Vec::new());
-    for name in folder.names().map_err(failed)? {
-        match read(&folder, &name) {
-            Ok(contents) => found.push(instance(contents, here)),
-            // It has ended since the folder was listed.
-            Err(Unread::Gone) => {}
-            Err(why) => leftovers.push(Leftover { path: root.join(&name).display().to_string(), why: why.to_string() }),
-        }
-    }
-    found.sort_by_key(|instance| instance.pid);
-    Ok((found, leftovers))
-}
-
-fn instance(contents: Contents, here: Option<u64>) -> Instance {
-    let published: Instant<Monotonic> = Instant::from_nanos(contents.published_ns);
-    let document = contents.document;
+fn instance(running: Running<Document>) -> Instance {
+    let document = running.document;
     Instance {
-        pid: contents.pid,
-        network_namespace: Some(contents.network_namespace).filter(|namespace| Some(*namespace) != here),
+        pid: running.pid,
+        network_namespace: running.network_namespace,
         dry_run: document.dry_run,
         steering_ns: document.duration_ns,
-        silent_ns: MonotonicClock.now().since(published).unwrap_or(Nanos::ZERO).as_nanos(),
+        silent_ns: running.silent_ns,
         queues: document.queues.iter().map(Queue::of).collect(),
     }
-}
-
-/// Why a file is not the state of a running instance.
-#[derive(Debug)]
-enum Unread {
-    /// The file no longer exists.
-    Gone,
-    /// The process has ended.
-    Ended(u32),
-    /// The file cannot be read, or is not trusted.
-    Refused(String),
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone => f.write_str("it is gone"),
-            Self::Ended(pid) => write!(f, "process {pid} has ended"),
-            Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-impl From<io::Error> for Unread {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::NotFound => Self::Gone,
-            _ => Self::Refused(error.to_string()),
-        }
-    }
-}
-
-/// Reads the file of a running process.
-fn read(folder: &Folder, file_name: &str) -> Result<Contents, Unread> {
-    let refused = |why: String| Err(Unread::Refused(why));
-    let file = folder.file(file_name)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return refused("not a file".into());
-    }
-    if metadata.uid() != folder.owner() || metadata.mode() & 0o022 != 0 {
-        return refused("another user owns it or can write to it".into());
-    }
-    let mut text = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LARGEST {
-        return refused(format!("larger than {} MiB", LARGEST >> 20));
-    }
-    let contents: Contents = match serde_json::from_slice(&text) {
-        Ok(contents) => contents,
-        Err(e) => return refused(format!("not written by this version of Apus ({e})")),
-    };
-    if file_name != name(contents.pid) {
-        return refused(format!("it is that of process {}", contents.pid));
-    }
-    let process = Process { pid: contents.pid, start_ticks: contents.start_ticks };
-    if process.is_alive() { Ok(contents) } else { Err(Unread::Ended(contents.pid)) }
-}
-
-/// Removes the files of ended processes. Other files that cannot be read stay; `apus moderate status` lists them for
-/// the user.
-fn remove_left_behind(folder: &Folder) {
-    for name in folder.names().unwrap_or_default() {
-        if matches!(read(folder, &name), Err(Unread::Ended(_))) {
-            // Another instance may have removed it just now.
-            let _ = folder.remove(&name);
-        }
-    }
-}
-
-fn name(pid: u32) -> String {
-    format!("{pid}.json")
-}
-
-/// Inode number of this process's network namespace, which identifies the namespace (namespaces(7)).
-fn network_namespace() -> io::Result<u64> {
-    Ok(std::fs::metadata("/proc/self/ns/net")?.ino())
 }
 
 #[cfg(test)]
@@ -246,8 +39,6 @@ mod tests {
     use super::*;
     use crate::documents::VERSION;
     use crate::documents::moderate::{self, SCHEMA, Verdict};
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     /// A queue with 90,000 packets a second, an 80 us timer, and 12.3 us from reception to read.
     pub(in crate::commands) fn queue(interface: &str, queue: u32) -> moderate::Queue {
@@ -277,169 +68,20 @@ mod tests {
         }
     }
 
-    fn document(queues: Vec<moderate::Queue>) -> Document {
-        Document {
+    #[test]
+    fn the_figures_of_a_second_become_rates() {
+        let document = Document {
             apus: VERSION.to_owned(),
             schema: SCHEMA.to_owned(),
             dry_run: false,
             duration_ns: 60_000_000_000,
-            queues,
+            queues: vec![queue("eth0", 3)],
             restored: None,
-        }
-    }
-
-    /// A folder of a test's own, removed on drop.
-    struct Root(PathBuf);
-
-    impl Root {
-        fn new(test: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("apus-published-{}-{test}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            Self(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-            names.collect()
-        }
-
-        /// What is said of the only file, which belongs to no running instance.
-        fn refused(&self) -> String {
-            let (found, leftovers) = all(&self.0).unwrap();
-            assert!(found.is_empty() && leftovers.len() == 1, "{found:?} {leftovers:?}");
-            leftovers[0].why.clone()
-        }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    /// The file of this process, as it is written.
-    fn contents() -> Contents {
-        let process = Process::current().unwrap();
-        Contents {
-            pid: process.pid,
-            start_ticks: process.start_ticks,
-            network_namespace: network_namespace().unwrap(),
-            published_ns: MonotonicClock.now().as_nanos(),
-            document: document(vec![queue("eth0", 3)]),
-        }
-    }
-
-    fn put(root: &Root, name: &str, contents: &Contents) {
-        fs::write(root.0.join(name), serde_json::to_vec(contents).unwrap()).unwrap();
-    }
-
-    #[test]
-    fn what_is_published_is_read_until_the_end() {
-        let root = Root::new("round");
-        let mut published = Published::at(&root.0.join("moderate"));
-        let inner = Root(root.0.join("moderate"));
-        assert!(all(&inner.0).unwrap().0.is_empty(), "nothing is published yet");
-        for changes in [7, 8] {
-            let mut queue = queue("eth0", 3);
-            queue.changes = changes;
-            assert_eq!(published.publish(&document(vec![queue])), None);
-            let (found, leftovers) = all(&inner.0).unwrap();
-            assert!(found.len() == 1 && leftovers.is_empty(), "{leftovers:?}");
-            assert_eq!((found[0].pid, found[0].network_namespace), (std::process::id(), None));
-            assert!(found[0].silent_ns < 60_000_000_000);
-            let queue = &found[0].queues[0];
-            assert_eq!((queue.changes, queue.packets_pps, queue.polls_per_second), (changes, Some(90e3), Some(11e3)));
-            assert_eq!(queue.at_most_ns, Some(92_300));
-        }
-        let metadata = fs::metadata(inner.0.join(name(std::process::id()))).unwrap();
-        assert_eq!(metadata.mode() & 0o777, 0o644, "everyone can read it");
-        assert_eq!(inner.names(), [name(std::process::id())], "no temporary file");
-        drop(published);
-        assert!(inner.names().is_empty());
-        assert!(all(&root.0.join("nowhere")).unwrap().0.is_empty());
-    }
-
-    #[test]
-    fn files_of_the_dead_are_ignored_and_removed_by_the_next() {
-        let root = Root::new("dead");
-        let mut published = Published::at(&root.0);
-        // The number lives, and its process is another one.
-        let mut dead = contents();
-        dead.start_ticks += 1;
-        put(&root, &name(dead.pid), &dead);
-        assert!(root.refused().ends_with("has ended"), "{}", root.refused());
-        // The number has gone: no process has one above the kernel's limit of 2^22 (proc_sys_kernel(5), pid_max).
-        dead.pid = (1 << 22) + 1;
-        put(&root, &name(dead.pid), &dead);
-        fs::write(root.0.join(format!(".{}", name(std::process::id()))), "half").unwrap();
-        drop(Published::at(&root.0));
-        assert!(root.names().iter().all(|name| name.starts_with('.')), "{:?}", root.names());
-        assert_eq!(published.publish(&document(Vec::new())), None);
-        assert_eq!(root.names(), [name(std::process::id())], "what was half written is replaced");
-    }
-
-    #[test]
-    fn what_is_not_to_be_believed_is_said() {
-        let root = Root::new("doubt");
-        fs::create_dir_all(&root.0).unwrap();
-        let own = name(std::process::id());
-        let path = root.0.join(&own);
-        put(&root, "1.json", &contents());
-        assert!(root.refused().contains("it is that of process"), "{}", root.refused());
-        fs::remove_file(root.0.join("1.json")).unwrap();
-        for text in ["", "{", "null", r#"{"pid":1}"#] {
-            fs::write(&path, text).unwrap();
-            assert!(root.refused().contains("not written by this version"), "{text}: {}", root.refused());
-        }
-        fs::File::create(&path).unwrap().set_len(LARGEST + 1).unwrap();
-        assert!(root.refused().contains("larger than 4 MiB"), "{}", root.refused());
-        put(&root, &own, &contents());
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(root.refused().contains("can write to it"), "{}", root.refused());
-        fs::rename(&path, root.0.join(".precious")).unwrap();
-        symlink(root.0.join(".precious"), &path).unwrap();
-        assert!(!root.refused().is_empty(), "a link leads nowhere");
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert_eq!(root.refused(), "not a file");
-        fs::remove_dir(&path).unwrap();
-        fs::rename(root.0.join(".precious"), &path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(all(&root.0).unwrap().0.len(), 1, "and with nothing wrong, it is read");
-        fs::set_permissions(&root.0, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(root.refused().contains("other users can write"), "{}", root.refused());
-        assert!(Published::at(&root.0).publish(&document(Vec::new())).is_some(), "nor is it written to");
-    }
-
-    #[test]
-    fn another_network_namespace_is_named_and_silence_is_counted() {
-        let root = Root::new("elsewhere");
-        fs::create_dir_all(&root.0).unwrap();
-        let mut other = contents();
-        other.network_namespace += 1;
-        other.published_ns -= 3_000_000_000;
-        put(&root, &name(other.pid), &other);
-        let instance = all(&root.0).unwrap().0.remove(0);
-        assert_eq!(instance.network_namespace, Some(other.network_namespace));
-        assert!(instance.silent_ns >= 3_000_000_000);
-    }
-
-    #[test]
-    fn a_lasting_failure_is_told_once() {
-        let root = Root::new("full");
-        let mut published = Published::at(&root.0);
-        // In the way of the temporary name, which cannot be removed as a file.
-        let in_the_way = root.0.join(format!(".{}", name(std::process::id())));
-        fs::create_dir(&in_the_way).unwrap();
-        let told = published.publish(&document(Vec::new())).unwrap();
-        assert!(told.contains("cannot write"), "{told}");
-        assert_eq!(published.publish(&document(Vec::new())), None);
-        fs::remove_dir(&in_the_way).unwrap();
-        assert_eq!(published.publish(&document(Vec::new())), None);
-        assert_eq!(all(&root.0).unwrap().0.len(), 1, "it goes on where it can");
-        fs::create_dir(&in_the_way).unwrap();
-        assert!(published.publish(&document(Vec::new())).is_some(), "a new failure is news");
-        let nowhere = Published::at(Path::new("/proc/nowhere")).publish(&document(Vec::new()));
-        assert!(nowhere.unwrap().contains("/proc/nowhere/"));
+        };
+        let instance = instance(Running { pid: 42, network_namespace: Some(1), silent_ns: 5, document });
+        assert_eq!((instance.pid, instance.network_namespace, instance.silent_ns), (42, Some(1), 5));
+        let queue = &instance.queues[0];
+        assert_eq!((queue.packets_pps, queue.polls_per_second), (Some(90e3), Some(11e3)));
+        assert_eq!((queue.changes, queue.at_most_ns), (7, Some(92_300)));
     }
 }

@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,10 +23,10 @@ use steer::{Poll, run as run_loops};
 use tester::clock::{MonotonicClock, TrialClock as _};
 use units::{Instant, Monotonic, Nanos};
 
+use super::super::published::Published;
 use super::config::{Config, InterfaceConfig};
 use super::interface::{Interface, Options};
 use super::note;
-use super::published::Published;
 use super::say;
 use crate::args::moderate::Moderate;
 use crate::documents::moderate::{Document, Queue};
@@ -140,7 +141,7 @@ impl<'a> Session<'a> {
     pub(super) fn run(mut self, signals: &Signals, manager: &ServiceManager) -> anyhow::Result<Ended> {
         let clock = MonotonicClock;
         let end = self.typed.duration.map(|duration| self.began + duration);
-        let mut published = Published::new();
+        let mut published = Published::below(Path::new("/"));
         let mut upkeep = self.began + UPKEEP_EVERY;
         // A service manager that cannot be told ends nothing: its watchdog does that, if it is to be.
         let mut is_heard = true;

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use tester::document::Name;
 
+use super::super::shown::leftover;
 use super::{published, table};
 use crate::args::moderate::Show;
 use crate::documents::VERSION;
@@ -22,7 +23,7 @@ pub(super) fn run(typed: &Show) -> anyhow::Result<Status> {
         };
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         let leftovers = document.leftovers.iter();
-        leftovers.map(table::leftover).try_for_each(|line| writeln!(out, "{line}"))?;
+        leftovers.map(leftover).try_for_each(|line| writeln!(out, "{line}"))?;
         out.flush()
     })?;
     // A policy that is not for the goal is not at fault if it misses it.

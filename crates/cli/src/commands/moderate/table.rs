@@ -2,14 +2,10 @@
 
 use tester::layout::aligned;
 
+use super::super::published::SILENT;
 use super::super::shown::{UNKNOWN, per_second, pps, span};
 use crate::documents::moderation::{Instance, Queue};
-use crate::documents::top::Leftover;
 use crate::terminal::line;
-
-/// Time in ns after which an instance that publishes no new state is reported as silent. Instances normally publish
-/// every second.
-pub(in crate::commands) const SILENT: u64 = 5_000_000_000;
 
 /// Renders one row per queue. Lines below the table show peculiarities of queues and instances.
 pub(in crate::commands) fn lines(instances: &[Instance]) -> Vec<String> {
@@ -69,11 +65,6 @@ fn special(instance: &Instance) -> Vec<String> {
 
 fn lost(why: &str) -> String {
     format!("no longer controlled: {}", line(why))
-}
-
-/// A file that belongs to no running instance.
-pub(in crate::commands) fn leftover(leftover: &Leftover) -> String {
-    format!("leftover file {}: {}", line(&leftover.path), line(&leftover.why))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use tester::document::Distribution;
 use tester::layout::aligned;
 
 use super::super::moderate::table as moderation;
-use super::super::shown::{UNKNOWN, per_second, pps, span};
+use super::super::shown::{self, UNKNOWN, per_second, pps, span};
 use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
 use crate::terminal::line;
 
@@ -61,7 +61,7 @@ pub fn render(document: &Document) -> String {
         }
     };
     for leftover in &document.leftovers {
-        let _ = writeln!(text, "{}", moderation::leftover(leftover));
+        let _ = writeln!(text, "{}", shown::leftover(leftover));
     }
     text
 }

@@ -16,9 +16,10 @@ use live::os::notify::ServiceManager;
 
 use crate::args::power::serve::{Check, Command, Serve, Show};
 use crate::commands::ports;
+use crate::commands::shown::leftover;
 use crate::documents::VERSION;
 use crate::documents::guests::{Guest, STATUS, StatusDocument};
-use crate::{Failure, Status, terminal};
+use crate::{Status, terminal};
 use manifest::GuestFile;
 use session::Session;
 
@@ -85,11 +86,8 @@ fn check(typed: &Check) -> anyhow::Result<Status> {
 }
 
 fn status(typed: &Show) -> anyhow::Result<Status> {
-    let instances = published::all(&typed.folder).map_err(|error| {
-        let what = format!("cannot read {}", typed.folder.display());
-        Failure::lacking(what, error, "check --folder; the folder must belong to root or to you")
-    })?;
-    let document = StatusDocument { apus: VERSION.to_owned(), schema: STATUS.to_owned(), instances };
+    let (instances, leftovers) = published::all(&typed.folder)?;
+    let document = StatusDocument { apus: VERSION.to_owned(), schema: STATUS.to_owned(), instances, leftovers };
     terminal::print(typed.json, &document, |out| {
         if document.instances.is_empty() {
             writeln!(out, "no instance of apus power serve is running")?;
@@ -100,6 +98,8 @@ fn status(typed: &Show) -> anyhow::Result<Status> {
                 writeln!(out, "  {line}")?;
             }
         }
+        let leftovers = document.leftovers.iter();
+        leftovers.map(leftover).try_for_each(|line| writeln!(out, "{line}"))?;
         out.flush()
     })?;
     let is_bad = |guest: &Guest| {
