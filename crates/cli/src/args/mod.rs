@@ -154,6 +154,14 @@ pub struct Moderation {
     pub folder: PathBuf,
 }
 
+/// Which running instances of `apus power steer` to read.
+#[derive(Arguments, Clone, Debug)]
+pub struct Steering {
+    /// Folder in which running instances of `apus power steer` publish their state.
+    #[arg(id = "steering", long, value_name = "DIR", default_value = power::steer::ROOT)]
+    pub folder: PathBuf,
+}
+
 /// Arguments of `apus top`.
 #[derive(Arguments, Debug)]
 pub struct Top {
@@ -174,6 +182,9 @@ pub struct Top {
     /// Which running instances of `apus moderate` to read.
     #[command(flatten)]
     pub moderation: Moderation,
+    /// Which running instances of `apus power steer` to read.
+    #[command(flatten)]
+    pub steering: Steering,
 }
 
 /// Arguments of `apus metrics`.
@@ -188,6 +199,9 @@ pub struct Metrics {
     /// Which running instances of `apus moderate` to read.
     #[command(flatten)]
     pub moderation: Moderation,
+    /// Which running instances of `apus power steer` to read.
+    #[command(flatten)]
+    pub steering: Steering,
     /// Folder in which running instances of `apus power serve` publish the state of their guests.
     #[arg(long, value_name = "DIR", default_value = power::serve::ROOT)]
     pub serve: PathBuf,

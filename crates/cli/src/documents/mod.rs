@@ -75,6 +75,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: moderate::SCHEMA, schema: schema_of::<moderate::Document> },
     Published { name: power_learn::SCHEMA, schema: schema_of::<power_learn::Document> },
     Published { name: power_steer::SCHEMA, schema: schema_of::<power_steer::Document> },
+    Published { name: power_steer::STATUS, schema: schema_of::<power_steer::StatusDocument> },
     Published { name: moderation::SCHEMA, schema: schema_of::<moderation::Document> },
     Published { name: sweep::SWEEP, schema: schema_of::<sweep::Sweep> },
     Published { name: power::WATCH, schema: schema_of::<power::Watch> },

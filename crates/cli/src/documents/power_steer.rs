@@ -1,14 +1,18 @@
-//! `apus power steer --json`.
+//! `apus power steer --json`, its `status --json`, and what `apus top` and `apus metrics` show of running instances.
 
 use policy::frequency::outside::{self, Unsure};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use steer::frequency::Phase;
 use steer::frequency::place::Way;
 use tester::document::Name;
 
-/// Name and version of the schema.
+use super::top::Leftover;
+
+/// Name and version of the schema of `apus power steer --json`.
 pub const SCHEMA: &str = "apus.power-steer/1";
+/// Name and version of the schema of `apus power steer status --json`.
+pub const STATUS: &str = "apus.power-steer-status/1";
 
 units::named! {
     /// Whether a CPU met its latency goal, judged by all packets since the command began.
@@ -23,8 +27,9 @@ units::named! {
     }
 }
 
-/// The results of `apus power steer`.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+/// The state of `apus power steer` while it runs, or the results when it ends.
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
@@ -48,12 +53,13 @@ pub struct Document {
     /// The frequency domains: sets of CPUs that share one frequency.
     pub domains: Vec<Domain>,
     /// Whether all settings that the command still controlled were restored to their original values. `null` if it
-    /// changed none, or if no setting was left to restore.
+    /// changed none, if no setting was left to restore, or while it is running.
     pub restored: Option<bool>,
 }
 
 /// A controlled CPU.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Cpu {
     /// The number of the CPU.
     pub cpu: u32,
@@ -93,15 +99,43 @@ pub struct Cpu {
     pub cycles_per_packet: Option<u64>,
     /// Number of times that the policy requested another frequency for the CPU.
     pub wishes: u64,
-    /// What the machine did instead of using the requested frequency: the value that it uses, or why it refused. `null`
-    /// if it uses the requested frequency.
+    /// What was observed in the last full second; `null` if nothing was.
+    pub last_second: Option<LastSecond>,
+    /// What the machine did instead of using the requested frequency (the value that it uses, or why it refused), or why
+    /// the CPU's load cannot be read. `null` if neither is the case.
     pub trouble: Option<String>,
-    /// Why Apus stopped controlling the CPU; `null` if it controlled it to the end.
+    /// Why Apus stopped controlling the CPU; `null` if it did not stop before its end.
     pub lost: Option<String>,
+    /// Longest exit latency, in ns, of the idle states that the command allows the CPU; 0 if it allows none. `null` if
+    /// the command does not limit idle states.
+    pub idle_limit_ns: Option<u64>,
+    /// Why this limit is not in force: the machine refused it, or somebody else has changed it. `null` if it is in force,
+    /// or if there is none.
+    pub idle_trouble: Option<String>,
+}
+
+/// What was observed of a CPU in the last full second.
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct LastSecond {
+    /// Time that was observed, in ns.
+    pub span_ns: u64,
+    /// Mean frequency in Hz, weighted by time.
+    pub mean_frequency_hz: u64,
+    /// Share of time that the CPU spent on useful work, over the times in which this was known; `null` if it was never
+    /// known.
+    pub busy_ratio: Option<f64>,
+    /// Number of packets that the CPU received; `null` if they were not counted.
+    pub packets: Option<u64>,
+    /// Number of packets whose delay was measured; `null` if delays were not measured.
+    pub judged: Option<u64>,
+    /// Number of the `judged` packets that were later than the goal allows; `null` if delays were not measured.
+    pub late: Option<u64>,
 }
 
 /// A set of CPUs that share one frequency.
-#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Domain {
     /// Number of the kernel's cpufreq policy for these CPUs.
     pub domain: u32,
@@ -117,4 +151,40 @@ pub struct Domain {
     pub changes_per_second: f64,
     /// Predicted share of time in which the cores halt because of the frequency changes.
     pub stall_ratio: f64,
+}
+
+/// The running instances of `apus power steer` and their CPUs.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct StatusDocument {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// Name and version of this schema: `apus.power-steer-status/1`.
+    #[schemars(extend("const" = STATUS))]
+    pub schema: String,
+    /// The running instances, by process ID.
+    pub instances: Vec<Instance>,
+    /// Files in the state folder without a running instance. They belong to killed processes or to other versions of
+    /// Apus.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// A running instance of `apus power steer`.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+pub struct Instance {
+    /// Process ID.
+    pub pid: u32,
+    /// Time since the instance last published its state, in ns. It does so every second.
+    pub silent_ns: u64,
+    /// The state that the instance published.
+    pub document: Document,
+}
+
+impl Document {
+    /// Whether a CPU missed the goal, or one of its settings is no longer as Apus set it.
+    pub fn has_findings(&self) -> bool {
+        let missed = Name::of(&Verdict::Missed);
+        self.cpus
+            .iter()
+            .any(|cpu| cpu.lost.is_some() || cpu.idle_trouble.is_some() || self.goal.is_some() && cpu.verdict == missed)
+    }
 }

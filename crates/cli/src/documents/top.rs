@@ -10,7 +10,7 @@ use serde::Serialize;
 use tester::document::{Distribution, Name, by_name};
 use units::{Instant, Monotonic, Nanos};
 
-use super::moderation;
+use super::{moderation, power_steer};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "apus.top/2";
@@ -28,8 +28,11 @@ pub struct Document {
     /// The running instances of `apus moderate` by process ID, with the queues that they control. Empty if an instance
     /// was named on the command line.
     pub moderation: Vec<moderation::Instance>,
-    /// Files of telemetry and of `apus moderate` without a running process. They belong to killed processes or to other
-    /// versions of Apus.
+    /// The running instances of `apus power steer` by process ID, with the CPUs that they control. Empty if an instance
+    /// was named on the command line.
+    pub steering: Vec<power_steer::Instance>,
+    /// Files of telemetry, of `apus moderate` and of `apus power steer` without a running process. They belong to killed
+    /// processes or to other versions of Apus.
     pub leftovers: Vec<Leftover>,
 }
 

@@ -76,6 +76,7 @@ const CHECKED: &[(&str, Checked)] = &[
     ("power learn", By("power_steer::a_program_is_learned_or_the_lack_of_counters_is_said")),
     ("power sweep", By("power_sweep::each_second_is_a_dot_each_frequency_a_row_and_the_limits_are_restored")),
     ("power steer", By("power_steer::in_band_work_sets_the_frequency_and_everything_is_restored")),
+    ("power steer status", Here("--steering {}/steer")),
     ("power watch", Here("--interval 20ms")),
     ("power serve", By("guests::two_guests_scale_their_cores_and_everything_goes_back")),
     ("power serve status", Here("--folder {}/serve")),

@@ -30,6 +30,8 @@ mod moderate_service;
 mod overview;
 /// `apus power steer` on machines in folders.
 mod power_steer;
+/// A running `apus power steer`, as its `status`, `apus top` and `apus metrics` show it.
+mod power_steer_status;
 /// `apus power sweep`: a lab, and frequencies in a generated tree.
 mod power_sweep;
 /// `apus power watch`: generated meters, this machine, the unit; energy in results.

@@ -1,6 +1,5 @@
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::Read as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +12,7 @@ use tester::lab::{Lab, spawn};
 
 use crate::run::wait_for;
 use crate::schemas::validate;
-use crate::support::{BIND, Root, Running, apus, bare, text, turn};
+use crate::support::{BIND, Root, Running, apus, bare, metrics, text, turn};
 
 /// The folder in which a test's instances publish their state.
 fn published(root: &Root) -> PathBuf {
@@ -164,32 +163,17 @@ fn what_cannot_be_believed_is_listed_and_does_nothing_to_the_terminal() {
     assert_eq!(document["instances"][0]["queues"][0]["interface"], evil);
     let top = apus(&root, &["top", "--once"]).output().unwrap();
     assert!(!text(&top.stdout).contains(|c| c != '\n' && units::acts(c)), "{:?}", text(&top.stdout));
-    let metrics = metrics(&root);
+    let metrics = metrics(&root, &[]);
     assert!(metrics.contains("interface=\"e\\\\u001b[2J") && !metrics.contains('\u{1b}'), "{metrics:?}");
-}
-
-/// What `apus metrics` answers.
-fn metrics(root: &Root) -> String {
-    let mut child = apus(root, &["metrics", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let mut running = Running(child);
-    let address = line.strip_prefix("serving http://").and_then(|l| l.split('/').next()).expect(&line);
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert_eq!(running.end(Signal::INT), Some(0));
-    answer
 }
 
 #[test]
 fn top_and_metrics_show_the_queues() {
     let root = Root::new();
     let folder = published(&root);
-    assert!(!metrics(&root).contains("apus_moderated_timer_seconds{"));
+    assert!(!metrics(&root, &[]).contains("apus_moderated_timer_seconds{"));
     publish(&folder, &[queue("eth0")]);
-    let answer = metrics(&root);
+    let answer = metrics(&root, &[]);
     let line = "\napus_moderated_timer_seconds{interface=\"eth0\",queue=\"3\",netns=\"1\"} 0.00008\n";
     assert!(answer.contains(line) && answer.ends_with("# EOF\n"), "{answer}");
     // The running machine's own counters.

@@ -11,10 +11,10 @@ use crate::schemas::validate;
 use crate::support::{Root, Running, bare, text};
 use crate::tune::Machine;
 
-const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy";
+pub const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy";
 
 /// Two frequency domains of one CPU each, and a third of two CPUs.
-fn machine(name: &str) -> Machine {
+pub fn machine(name: &str) -> Machine {
     let machine = Machine::small(name);
     for (policy, cpus) in [(0, "0"), (1, "1"), (2, "2 3")] {
         let put = |file: &str, content: &str| machine.put(&format!("{POLICY}{policy}/{file}"), &format!("{content}\n"));
@@ -37,7 +37,7 @@ fn machine(name: &str) -> Machine {
 }
 
 /// A worker that pretends to be pinned to a CPU.
-fn worker(root: &Root, cpu: u32, goal: Option<&str>) -> Telemetry {
+pub fn worker(root: &Root, cpu: u32, goal: Option<&str>) -> Telemetry {
     let id = Identity {
         instance: "edge".to_owned(),
         worker: cpu,
@@ -56,7 +56,7 @@ fn root_of(machine: &Machine) -> &str {
     machine.0.to_str().unwrap()
 }
 
-fn command(machine: &Machine, root: &Root, words: &[&str]) -> Command {
+pub fn command(machine: &Machine, root: &Root, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
     command.args(["power", "steer", "--root", root_of(machine), "--telemetry"]).arg(&root.0).args(words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

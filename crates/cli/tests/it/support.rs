@@ -1,3 +1,5 @@
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,14 +75,33 @@ impl Drop for Root {
     }
 }
 
-/// The binary, with a telemetry root of its own, in which also stands what `apus moderate` publishes.
+/// The binary, with a telemetry root of its own, in which also stands what `apus moderate` and `apus power steer` publish.
 pub fn apus(root: &Root, words: &[&str]) -> Command {
     let mut command = own_journal(words);
     command.args(words).arg("--telemetry").arg(&root.0).stdin(Stdio::null());
     if matches!(words.first(), Some(&("top" | "metrics"))) {
         command.arg("--moderation").arg(root.0.join(".moderate"));
+        if !words.contains(&"--steering") {
+            command.arg("--steering").arg(root.0.join(".steer"));
+        }
     }
     command
+}
+
+/// What `apus metrics` answers.
+pub fn metrics(root: &Root, more: &[&str]) -> String {
+    let words = [&["metrics", "--listen", "127.0.0.1:0"], more].concat();
+    let mut child = apus(root, &words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut running = Running(child);
+    let address = line.strip_prefix("serving http://").and_then(|l| l.split('/').next()).expect(&line);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(running.end(rustix::process::Signal::INT), Some(0));
+    answer
 }
 
 pub fn run(root: &Root, words: &[&str]) -> Output {

@@ -131,6 +131,23 @@ impl Figures {
         u64::try_from(self.hertz_nanos.checked_div(span)?).ok().map(Hertz::new)
     }
 
+    /// The part of the figures that came after `then`.
+    pub fn since(&self, then: &Self) -> Self {
+        let late = |now: Late| {
+            let then = then.late.unwrap_or_default();
+            Late { judged: now.judged.saturating_sub(then.judged), late: now.late.saturating_sub(then.late) }
+        };
+        Self {
+            span: self.span.saturating_sub(then.span),
+            hertz_nanos: self.hertz_nanos.saturating_sub(then.hertz_nanos),
+            known: self.known.saturating_sub(then.known),
+            useful: self.useful.saturating_sub(then.useful),
+            packets: self.packets.map(|now| now.saturating_sub(then.packets.unwrap_or(0))),
+            late: self.late.map(late),
+            wishes: self.wishes.saturating_sub(then.wishes),
+        }
+    }
+
     /// Share of time spent on useful work, in ppm, over the time in which it was known. `None` if it never was.
     pub fn busy_ppm(&self) -> Option<u64> {
         let known = u128::from(self.known.as_nanos());

@@ -408,6 +408,23 @@ fn a_firmware_limit_is_noticed_and_planned_with() {
 }
 
 #[test]
+fn the_figures_of_a_span_are_those_of_its_end_without_those_of_its_beginning() {
+    let world = World::new(Traffic::Steps(vec![(0.0, 0.1 * FULL), (10.0, 0.5 * FULL)]), CYCLES, 5);
+    let mut machine = steered(&world, goal(Some("p99=500us")), Judge::Loop);
+    during(&mut machine, 0.0, 10.0);
+    let then = machine.controller().figures();
+    during(&mut machine, 10.0, 20.0);
+    let now = machine.controller().figures();
+    let part = now.since(&then);
+    assert_eq!((part.span + then.span, part.wishes + then.wishes), (now.span, now.wishes));
+    assert_eq!(part.packets.unwrap() + then.packets.unwrap(), now.packets.unwrap());
+    assert_eq!(part.late.unwrap().judged + then.late.unwrap().judged, now.late.unwrap().judged);
+    assert!(part.mean_frequency() > now.mean_frequency() && now.mean_frequency() > then.mean_frequency());
+    assert!(part.busy_ppm() > then.busy_ppm(), "{part:?} {then:?}");
+    assert_eq!(now.since(&now).busy_ppm(), None, "nothing was observed");
+}
+
+#[test]
 fn the_blind_get_the_highest() {
     let world = World::new(Traffic::Steps(vec![(0.0, 0.1 * FULL)]), CYCLES, 5);
     let mut machine = steered(&world, goal(None), Judge::Loop);

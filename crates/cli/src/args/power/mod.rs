@@ -20,7 +20,8 @@ pub enum Power {
     /// For polling processes, whose CPU time does not show their load: instances of Apus, and others. If Apus cannot
     /// tell how busy a core is, it requests the highest frequency and reports why. Restores the original settings at
     /// the end, even after a crash. Runs until Ctrl-C, or until --duration has passed. Exit status 1 if a goal was
-    /// missed, or if Apus had to stop controlling a CPU; 3 if the host offers no control of frequencies.
+    /// missed, or if Apus had to stop controlling the frequency or idle states of a CPU; 3 if the host offers no control
+    /// of frequencies.
     Steer(Box<steer::PowerSteer>),
     /// Records the branch counts of a CPU on which a program polls. Run it twice: without traffic, and under load.
     ///

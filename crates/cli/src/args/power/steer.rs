@@ -4,19 +4,26 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use host::facts::CpuSet;
 use policy::Goal as Latency;
 use policy::frequency::outside::{HIGHEST_BUSY_PPM, LOWEST_BUSY_PPM, Slot};
 use steer::frequency::place::Way;
 use units::{Hertz, Nanos};
 
-use crate::args::Telemetry;
 use crate::args::values::{is_interface_name, one_of, span_with_hours};
+use crate::args::{Steering, Telemetry};
+
+/// The folder in which running instances publish their state.
+pub const ROOT: &str = "/run/apus/steer";
 
 /// Arguments of `apus power steer`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct PowerSteer {
+    /// What to do instead of steering.
+    #[command(subcommand)]
+    pub command: Option<Command>,
     /// Control the CPUs of this running instance of Apus. Its telemetry shows how busy its workers are and how late
     /// packets are.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
@@ -77,6 +84,27 @@ pub struct PowerSteer {
     /// Which running instances to read.
     #[command(flatten)]
     pub telemetry: Telemetry,
+}
+
+/// What `apus power steer` does instead of steering.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Shows the CPUs that running instances of `apus power steer` control: frequencies, load, goals and idle limits.
+    ///
+    /// Exit status 1 if a CPU has missed its latency goal, or if Apus had to stop controlling its frequency or idle
+    /// states.
+    Status(Show),
+}
+
+/// Arguments of `apus power steer status`.
+#[derive(Args, Debug)]
+pub struct Show {
+    /// Print one JSON document (schema apus.power-steer-status/1).
+    #[arg(long)]
+    pub json: bool,
+    /// Which running instances to read.
+    #[command(flatten)]
+    pub steering: Steering,
 }
 
 /// The packets by which a core's load is estimated.

@@ -1,7 +1,6 @@
 //! Writes the counters as OpenMetrics text. Each counter counts from the start of its worker, in base units.
 
 use std::fmt;
-use std::path::Path;
 
 use host::facts::{Root, Softirqs};
 use live::device::Health;
@@ -14,10 +13,11 @@ use prometheus_client::registry::Registry;
 use units::Nanos;
 
 use super::super::moderate::published;
-use super::super::power::serve;
-use super::Labels;
+use super::super::power::{serve, steer};
 use super::guests::Guests;
 use super::moderation::Moderated;
+use super::steering::Steered;
+use super::{Folders, Labels};
 use crate::documents::VERSION;
 use crate::terminal::clean;
 
@@ -28,17 +28,18 @@ const BOUNDS_US: [u64; 19] = [
     1_000_000,
 ];
 
-/// Renders the metrics of the running workers, of the queues that `apus moderate` controls, and of the guests of `apus
-/// power serve`.
-pub fn read(root: &Path, moderation: &Path, serve: &Path) -> Result<String, live::Error> {
+/// Renders the metrics of the running workers, of the queues that `apus moderate` controls, of the CPUs that `apus power
+/// steer` controls, and of the guests of `apus power serve`.
+pub(super) fn read(folders: &Folders) -> Result<String, live::Error> {
     let softirqs = || Softirqs::read(&Root::live()).into_value().unwrap_or_default();
-    let moderated = Moderated::new(published::all(moderation)?.0, softirqs);
-    let workers = telemetry::instances(root)?.0.into_iter().map(|reader| {
+    let moderated = Moderated::new(published::all(&folders.moderation)?.0, softirqs);
+    let workers = telemetry::instances(&folders.telemetry)?.0.into_iter().map(|reader| {
         let snapshot = reader.snapshot();
         Worker { usage: Usage::of(snapshot.process.pid, snapshot.tid), snapshot }
     });
-    let served = serve::published::all(serve)?.0;
-    Ok(text(workers.collect(), moderated, Guests::new(served)))
+    let steered = Steered::new(steer::published::all(&folders.steering)?.0);
+    let served = Guests::new(serve::published::all(&folders.guests)?.0);
+    Ok(text(workers.collect(), moderated, steered, served))
 }
 
 #[derive(Debug)]
@@ -50,10 +51,11 @@ struct Worker {
 #[derive(Debug)]
 struct Workers(Vec<Worker>);
 
-fn text(workers: Vec<Worker>, moderated: Moderated, guests: Guests) -> String {
+fn text(workers: Vec<Worker>, moderated: Moderated, steered: Steered, guests: Guests) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Workers(workers)));
     registry.register_collector(Box::new(moderated));
+    registry.register_collector(Box::new(steered));
     registry.register_collector(Box::new(guests));
     let mut text = String::new();
     text::encode(&mut text, &registry).expect("writing to a String does not fail");
@@ -257,13 +259,14 @@ mod tests {
     use super::super::super::top::tests::sample;
     use super::*;
 
-    fn nothing() -> Moderated {
-        Moderated::new(Vec::new(), || unreachable!("no queue is steered"))
+    fn nothing_but(workers: Vec<Worker>) -> String {
+        let moderated = Moderated::new(Vec::new(), || unreachable!("no queue is steered"));
+        text(workers, moderated, Steered::new(Vec::new()), Guests::new(Vec::new()))
     }
 
     fn encoded(polls: u64) -> String {
         let sample = sample(1_000, polls);
-        text(vec![Worker { snapshot: sample.snapshot, usage: sample.usage }], nothing(), Guests::new(Vec::new()))
+        nothing_but(vec![Worker { snapshot: sample.snapshot, usage: sample.usage }])
     }
 
     #[test]
@@ -289,7 +292,7 @@ mod tests {
 
     #[test]
     fn nothing_runs() {
-        assert!(text(Vec::new(), nothing(), Guests::new(Vec::new())).ends_with("# EOF\n"));
+        assert!(nothing_but(Vec::new()).ends_with("# EOF\n"));
     }
 
     #[test]

@@ -1,14 +1,17 @@
-//! `apus metrics`: [`exposition`] writes the counters as text, including those of [`moderation`] and [`guests`].
+//! `apus metrics`: [`exposition`] writes the counters as text, including those of [`moderation`], [`steering`] and
+//! [`guests`].
 //! [`server`] answers HTTP requests with this text.
 
 mod exposition;
 mod guests;
 mod moderation;
 mod server;
+mod steering;
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,13 +19,25 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::args::Metrics;
 use crate::{Failure, Status, terminal};
 
+/// The folders in which running instances publish what they do.
+struct Folders {
+    telemetry: PathBuf,
+    moderation: PathBuf,
+    steering: PathBuf,
+    guests: PathBuf,
+}
+
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
 
 pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
-    let (root, moderation) = (typed.telemetry.root.clone(), typed.moderation.folder.clone());
-    let guests = typed.serve.clone();
-    serve(typed.listen, || Ok(()), move || exposition::read(&root, &moderation, &guests))
+    let folders = Folders {
+        telemetry: typed.telemetry.root.clone(),
+        moderation: typed.moderation.folder.clone(),
+        steering: typed.steering.folder.clone(),
+        guests: typed.serve.clone(),
+    };
+    serve(typed.listen, || Ok(()), move || exposition::read(&folders))
 }
 
 /// Serves the text that `body` returns at this address until a signal arrives. Calls `ready` when the port is open,

@@ -4,7 +4,7 @@ mod branches;
 mod learn;
 mod request;
 pub(super) mod serve;
-mod steer;
+pub(super) mod steer;
 mod sweep;
 mod watch;
 

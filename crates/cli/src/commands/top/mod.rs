@@ -25,7 +25,7 @@ const ONCE: Nanos = Nanos::from_millis(500);
 const LIVE: Nanos = Nanos::from_secs(1);
 
 pub(super) fn run(typed: &Top) -> anyhow::Result<Status> {
-    let mut sampler = Sampler::new(&typed.telemetry.root, &typed.moderation.folder, typed.instance.as_deref());
+    let mut sampler = Sampler::new(typed);
     if typed.json || typed.once {
         let document = two_samples(&mut sampler, typed.interval.unwrap_or(ONCE))?;
         if let (Some(name), true) = (&typed.instance, document.instances.is_empty()) {

@@ -8,7 +8,9 @@ use policy::wait::{Reason, WaitKind};
 use tester::document::{Name, by_name};
 use units::Nanos;
 
-use super::super::moderate::published;
+use super::super::moderate;
+use super::super::power::steer;
+use crate::args::Top;
 use crate::documents::VERSION;
 use crate::documents::top::{Choice, Document, Instance, Leftover, Rate, SCHEMA, TimeShares, Total, Worker, ports};
 
@@ -16,6 +18,7 @@ use crate::documents::top::{Choice, Document, Instance, Leftover, Rate, SCHEMA, 
 pub struct Sampler {
     root: PathBuf,
     moderation: PathBuf,
+    steering: PathBuf,
     filter: Option<String>,
     /// The last reading, by instance and worker.
     before: BTreeMap<(String, u32), Sample>,
@@ -28,11 +31,13 @@ pub struct Sample {
 }
 
 impl Sampler {
-    pub fn new(root: &Path, moderation: &Path, filter: Option<&str>) -> Self {
+    /// Reads the folders of the running instances that `typed` names.
+    pub fn new(typed: &Top) -> Self {
         Self {
-            root: root.to_owned(),
-            moderation: moderation.to_owned(),
-            filter: filter.map(str::to_owned),
+            root: typed.telemetry.root.clone(),
+            moderation: typed.moderation.folder.clone(),
+            steering: typed.steering.folder.clone(),
+            filter: typed.instance.clone(),
             before: BTreeMap::new(),
         }
     }
@@ -62,15 +67,17 @@ impl Sampler {
         let leftovers = leftovers.into_iter().map(|l| Leftover { path: l.path.display().to_string(), why: l.why });
         let mut leftovers: Vec<Leftover> = leftovers.collect();
         // Who names an instance wants to see that one alone.
-        let moderation = match self.filter {
-            Some(_) => Vec::new(),
-            None => {
-                let (moderation, more) = published::all(&self.moderation)?;
-                leftovers.extend(more);
-                moderation
-            }
-        };
-        Ok(Document { apus: VERSION.to_owned(), schema: SCHEMA.to_owned(), instances, moderation, leftovers })
+        let (mut moderation, mut steering) = (Vec::new(), Vec::new());
+        if self.filter.is_none() {
+            let (found, more) = moderate::published::all(&self.moderation)?;
+            moderation = found;
+            leftovers.extend(more);
+            let (found, more) = steer::published::all(&self.steering)?;
+            steering = found;
+            leftovers.extend(more);
+        }
+        let (apus, schema) = (VERSION.to_owned(), SCHEMA.to_owned());
+        Ok(Document { apus, schema, instances, moderation, steering, leftovers })
     }
 }
 
@@ -261,7 +268,7 @@ pub mod tests {
 
     /// An instance of `apus moderate` with one queue.
     pub fn moderated() -> moderation::Instance {
-        let queue = moderation::Queue::of(&published::queue("eth0", 3));
+        let queue = moderation::Queue::of(&moderate::published::queue("eth0", 3));
         moderation::Instance {
             pid: 4_242,
             network_namespace: None,
@@ -280,6 +287,7 @@ pub mod tests {
             schema: SCHEMA.to_owned(),
             instances: vec![Instance { instance: "edge".to_owned(), pid: 4242, workers: vec![worker] }],
             moderation: Vec::new(),
+            steering: Vec::new(),
             leftovers: Vec::new(),
         }
     }

@@ -10,9 +10,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Paragraph, Wrap};
 
-use super::super::moderate::table as moderation;
 use super::super::shown::{per_second, pps};
-use super::table::{choice, drops, lateness, megabits, mode, parts, percent, state, time, why};
+use super::table::{Controlled, choice, controlled, drops, lateness, megabits, mode, parts, percent, state, time, why};
 use crate::documents::top::{Document, Instance, Rate, Worker};
 
 /// Whether the view uses colors. The marks of the time bar differ without colors too.
@@ -62,21 +61,23 @@ impl Screen {
     fn draw_as_it_is(&mut self, frame: &mut Frame, document: &Document) {
         let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(frame.area());
         let count = workers(document).count();
-        let moderated = moderation::lines(&document.moderation);
-        let queues = match document.moderation.is_empty() {
-            true => 0,
-            // Half of the screen at most, if there are workers too.
-            false => (moderated.len() + BORDERS).min(usize::from(body.height / if count == 0 { 1 } else { 2 })) as u16,
-        };
-        let [body, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(queues)]).areas(body);
-        if queues > 0 {
-            frame.render_widget(self.moderated(moderated, below.height), below);
+        let tables = controlled(document);
+        let wanted: Vec<usize> = tables.iter().map(|table| table.lines.len() + BORDERS).collect();
+        // Half of the screen at most, if there are workers too.
+        let heights = heights(&wanted, body.height / if count == 0 { 1 } else { 2 });
+        let below = Constraint::Length(heights.iter().sum());
+        let [body, mut below] = Layout::vertical([Constraint::Min(0), below]).areas(body);
+        let is_alone = tables.is_empty();
+        for (table, height) in tables.into_iter().zip(heights) {
+            let [area, rest] = Layout::vertical([Constraint::Length(height), Constraint::Min(0)]).areas(below);
+            frame.render_widget(self.controlled(table, area.height), area);
+            below = rest;
         }
         let fitting = usize::from(body.height / PANEL).max(1);
         self.first = self.first.min(count.saturating_sub(fitting));
         frame.render_widget(self.head(document, count, fitting), head);
         if count == 0 {
-            if queues == 0 {
+            if is_alone {
                 frame.render_widget(self.nobody(document), body);
             }
             return;
@@ -134,15 +135,17 @@ impl Screen {
         Paragraph::new(Text::from_iter(lines.into_iter().map(Line::from))).wrap(Wrap { trim: false })
     }
 
-    /// The queues that `apus moderate` controls, in at most `height` lines.
-    fn moderated(&self, mut lines: Vec<String>, height: u16) -> Paragraph<'static> {
+    /// What a command controls, in at most `height` lines.
+    fn controlled(&self, table: Controlled, height: u16) -> Paragraph<'static> {
+        let Controlled { command, mut lines } = table;
         let fitting = usize::from(height).saturating_sub(BORDERS);
         if lines.len() > fitting {
             let more = lines.len() - fitting.saturating_sub(1);
             lines.truncate(fitting.saturating_sub(1));
-            lines.push(format!("… {more} more lines (apus moderate status shows them)"));
+            lines.push(format!("… {more} more lines ({command} status shows them)"));
         }
-        let title = Span::styled(" apus moderate ", self.colour(Color::Cyan).add_modifier(Modifier::BOLD));
+        let style = self.colour(Color::Cyan).add_modifier(Modifier::BOLD);
+        let title = Span::styled(format!(" {command} "), style);
         Paragraph::new(lines.into_iter().map(Line::from).collect::<Vec<_>>()).block(Block::bordered().title(title))
     }
 
@@ -227,6 +230,20 @@ impl Screen {
     }
 }
 
+/// Divides `room` lines among tables: a table that wants no more than an equal part gets what it wants, and leaves the rest
+/// of its part to the others.
+fn heights(wanted: &[usize], room: u16) -> Vec<u16> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|table| wanted[*table]);
+    let (mut heights, mut room) = (vec![0; wanted.len()], room);
+    for (done, table) in order.into_iter().enumerate() {
+        let part = usize::from(room) / (wanted.len() - done);
+        heights[table] = wanted[table].min(part) as u16;
+        room -= heights[table];
+    }
+    heights
+}
+
 /// Where a worker runs: `pid 4242  cpu 1  fifo:50`.
 fn place(worker: &Worker) -> String {
     let cpu = worker.cpu.map_or_else(|| "any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
@@ -252,6 +269,7 @@ fn harmless(buffer: &mut Buffer) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::power::steer::table::instance;
     use super::super::sample::tests::{document, moderated};
     use super::*;
     use ratatui::Terminal;
@@ -308,6 +326,27 @@ mod tests {
     }
 
     #[test]
+    fn cpus_stand_below_the_queues_and_both_share_the_room() {
+        assert_eq!(heights(&[4, 40], 20), [4, 16]);
+        assert_eq!(heights(&[40, 4], 20), [16, 4]);
+        assert_eq!(heights(&[40, 40], 21), [10, 11]);
+        assert_eq!((heights(&[4, 4], 20), heights(&[], 20)), (vec![4, 4], Vec::new()));
+        let mut document = document();
+        document.steering = vec![instance()];
+        let shown = text(&draw(&document, Palette::Plain, (130, 25)));
+        assert!(shown[1].contains("edge/0") && shown[20].contains(" apus power steer "), "{}", shown.join("\n"));
+        assert!(shown[23].contains("3  edge/3   goal p99=50us  2.6GHz    2.6GHz"), "{}", shown.join("\n"));
+        document.moderation = vec![moderated()];
+        document.steering = vec![instance(); 20];
+        let shown = text(&draw(&document, Palette::Plain, (130, 25)));
+        assert!(shown[13].contains(" apus moderate ") && shown[17].contains(" apus power steer "), "{shown:#?}");
+        assert!(shown[23].contains("37 more lines (apus power steer status shows them)"), "{shown:#?}");
+        document.instances.clear();
+        let all = text(&draw(&document, Palette::Plain, (130, 60))).join("\n");
+        assert!(all.matches("edge/3").count() == 20 && !all.contains("No instance of Apus"), "{all}");
+    }
+
+    #[test]
     fn names_do_nothing_to_the_terminal() {
         let mut hostile = document();
         hostile.moderation = vec![moderated()];
@@ -341,10 +380,12 @@ mod tests {
         let one = many.instances[0].workers[0].clone();
         many.instances[0].workers = vec![one; 20];
         many.moderation = vec![moderated(); 20];
+        many.steering = vec![instance(); 20];
         for size in [(1, 1), (3, 2), (20, 5), (80, 24), (300, 100)] {
             draw(&many, Palette::Colours, size);
         }
         many.moderation.clear();
+        many.steering.clear();
         let mut screen = Screen::new(Palette::Plain, None, Path::new("/"));
         (0..50).for_each(|_| screen.key(KeyCode::Down, &many));
         assert_eq!(screen.first, 19);

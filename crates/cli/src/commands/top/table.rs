@@ -6,6 +6,7 @@ use tester::document::Distribution;
 use tester::layout::aligned;
 
 use super::super::moderate::table as moderation;
+use super::super::power::steer::table as steering;
 use super::super::shown::{self, UNKNOWN, per_second, pps, span};
 use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
 use crate::terminal::line;
@@ -22,7 +23,8 @@ pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
     ]
 }
 
-/// Formats one table row per worker, longer texts below the table, and the queues that `apus moderate` controls.
+/// Formats one table row per worker, longer texts below the table, the queues that `apus moderate` controls, and the CPUs
+/// that `apus power steer` controls.
 pub fn render(document: &Document) -> String {
     let mut rows = vec![
         ["WORKER", "APP", "MODE", "STATE", "RX", "TX", "DROPS", "P50", "P99", "P99.9", "MAX", "CPU", "WAKE-UPS"]
@@ -50,20 +52,40 @@ pub fn render(document: &Document) -> String {
             }
         }
     }
-    let moderated = moderation::lines(&document.moderation);
-    let mut text = match (rows.len(), document.moderation.is_empty()) {
-        (1, true) => "no instance of Apus is running\n".to_owned(),
-        (1, false) => moderated.join("\n") + "\n",
+    let mut tables = Vec::new();
+    if rows.len() > 1 {
         // The first four columns are text.
-        (_, nothing) => {
-            let workers = aligned(&rows, |column| column < 4).join("\n") + "\n" + &notes;
-            if nothing { workers } else { workers + "\n" + &moderated.join("\n") + "\n" }
-        }
+        tables.push(aligned(&rows, |column| column < 4).join("\n") + "\n" + &notes);
+    }
+    tables.extend(controlled(document).into_iter().map(|table| table.lines.join("\n") + "\n"));
+    let mut text = match tables.is_empty() {
+        true => "no instance of Apus is running\n".to_owned(),
+        false => tables.join("\n"),
     };
     for leftover in &document.leftovers {
         let _ = writeln!(text, "{}", shown::leftover(leftover));
     }
     text
+}
+
+/// A table of what a command controls.
+pub struct Controlled {
+    /// The command. `COMMAND status` shows the whole table.
+    pub command: &'static str,
+    /// The lines of the table.
+    pub lines: Vec<String>,
+}
+
+/// The tables of the commands that control something now.
+pub fn controlled(document: &Document) -> Vec<Controlled> {
+    let mut tables = Vec::new();
+    if !document.moderation.is_empty() {
+        tables.push(Controlled { command: "apus moderate", lines: moderation::lines(&document.moderation) });
+    }
+    if !document.steering.is_empty() {
+        tables.push(Controlled { command: "apus power steer", lines: steering::lines(&document.steering) });
+    }
+    tables
 }
 
 fn row(name: &str, worker: &Worker) -> Vec<String> {
@@ -164,6 +186,7 @@ fn small_percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::power::steer::table::instance;
     use super::super::sample::tests::{document, moderated};
     use super::*;
     use tester::document::Name;
@@ -189,6 +212,12 @@ edge/0: chose sleep 38us: 50us per packet (10.0 % CPU), expected late 0.3 %, owe
         assert!(queues.starts_with("INTERFACE  QUEUE") && queues.contains("\neth0           3  p99=100us"), "{queues}");
         document.instances.clear();
         assert_eq!(render(&document), queues, "and it stands alone if no worker runs");
+        document.steering = vec![instance()];
+        let all = render(&document);
+        let cpus = all.strip_prefix(&(queues + "\n")).expect(&all).to_owned();
+        assert!(cpus.starts_with("CPU  WATCHED") && cpus.contains("\n  3  edge/3   goal p99=50us"), "{cpus}");
+        document.moderation.clear();
+        assert_eq!(render(&document), cpus, "and so do CPUs");
     }
 
     /// Before, each of these began a line of its own, which read like a worker's.

@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use policy::frequency::outside::{Occupancy, Reason as PolicyReason, Unsure};
 use steer::frequency::place::Core as Hand;
-use steer::frequency::{CoreSeen, InForce, Judge, Pace, Phase, Reason};
+use steer::frequency::{CoreSeen, Figures, InForce, Judge, Pace, Phase, Reason};
 use steer::{Acted, Blind, Machine, Poll, Reading, Sensor, Step};
 use tester::clock::{MonotonicClock, TrialClock as _};
 use units::{Hertz, Instant, Monotonic, Nanos};
 
-use crate::documents::power_steer::{Cpu as Document, Verdict};
+use crate::documents::power_steer::{Cpu as Document, LastSecond, Verdict};
 use crate::terminal;
 
 pub(super) type AnySensor = Box<dyn Sensor<Monotonic, Seen = CoreSeen>>;
@@ -42,7 +42,14 @@ pub(super) struct Core {
     reason: Reason,
     phase: Phase,
     told: Option<InForce>,
+    /// What the machine did instead of using the requested frequency.
     trouble: Option<String>,
+    /// Why the load cannot be read.
+    blind: Option<String>,
+    /// The last problem that was printed.
+    said: Option<String>,
+    /// The figures at the end of the last full second, and those of that second.
+    second: (Figures, Option<Figures>),
 }
 
 impl Core {
@@ -53,8 +60,10 @@ impl Core {
         aloud: bool,
     ) -> Self {
         let began = MonotonicClock.now();
-        let (reason, phase, told, trouble) = (Reason::Begin, Phase::Unknown, None, None);
-        Self { cpu, watches, machine, aloud, began, reason, phase, told, trouble }
+        let second = (machine.controller().figures(), None);
+        let (reason, phase, told) = (Reason::Begin, Phase::Unknown, None);
+        let (trouble, blind, said) = (None, None, None);
+        Self { cpu, watches, machine, aloud, began, reason, phase, told, trouble, blind, said, second }
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -65,8 +74,29 @@ impl Core {
         self.machine.actuator()
     }
 
-    /// The results so far. `allowed_ppm` is the share of late packets that the goal allows, in ppm.
-    pub(super) fn document(&self, allowed_ppm: Option<u32>) -> Document {
+    /// Ends a full second: its figures are those of the last second from now on.
+    pub(super) fn end_second(&mut self) {
+        let now = self.machine.controller().figures();
+        let second = now.since(&self.second.0);
+        self.second = (now, Some(second));
+    }
+
+    fn last_second(&self) -> Option<LastSecond> {
+        let figures = self.second.1?;
+        Some(LastSecond {
+            span_ns: figures.span.as_nanos(),
+            // None if nothing was observed.
+            mean_frequency_hz: figures.mean_frequency()?.as_hertz(),
+            busy_ratio: figures.busy_ppm().map(|ppm| ppm as f64 / 1e6),
+            packets: figures.packets,
+            judged: figures.late.map(|late| late.judged),
+            late: figures.late.map(|late| late.late),
+        })
+    }
+
+    /// The results so far. `allowed_ppm` is the share of late packets that the goal allows, in ppm. `idle` is the limit
+    /// of the CPU's idle states in ns, and why it is not in force.
+    pub(super) fn document(&self, allowed_ppm: Option<u32>, idle: Option<(u64, Option<String>)>) -> Document {
         let pace = self.machine.controller();
         let (figures, in_force) = (pace.figures(), self.hand().in_force());
         let late = figures.late;
@@ -102,8 +132,11 @@ impl Core {
                 _ => None,
             },
             wishes: figures.wishes,
-            trouble: self.trouble.clone(),
+            last_second: self.last_second(),
+            trouble: self.trouble.as_ref().or(self.blind.as_ref()).cloned(),
             lost: self.machine.lost().map(ToString::to_string),
+            idle_limit_ns: idle.as_ref().map(|(limit, _)| *limit),
+            idle_trouble: idle.and_then(|(_, trouble)| trouble),
         }
     }
 
@@ -157,19 +190,28 @@ impl Core {
             Acted::Away(away) => Some(away.to_string()),
             Acted::Lost(lost) => Some(lost.to_string()),
         };
-        if let (Acted::Refused { .. }, Some(text)) = (acted, &trouble)
-            && self.trouble != trouble
-        {
-            self.tell(text);
+        if let (Acted::Refused { .. }, Some(text)) = (acted, &trouble) {
+            self.say(text);
         }
         self.trouble = trouble;
     }
 
     /// Prints a problem, unless it was the last one printed.
-    fn in_trouble(&mut self, why: String) {
-        if self.trouble.as_ref() != Some(&why) {
-            self.tell(&why);
-            self.trouble = Some(why);
+    fn say(&mut self, why: &str) {
+        if self.said.as_deref() != Some(why) {
+            self.tell(why);
+            self.said = Some(why.to_owned());
+        }
+    }
+
+    /// Forgets what is no longer so: a load that could be read again, and a frequency that is in force by now, because
+    /// the firmware allows it again or another CPU of the domain requested it.
+    fn forget(&mut self, is_read: bool) {
+        if is_read {
+            self.blind = None;
+        }
+        if self.trouble.is_some() && self.hand().in_force().frequency == self.machine.controller().wish() {
+            self.trouble = None;
         }
     }
 }
@@ -223,15 +265,27 @@ impl Poll<Monotonic> for Core {
     fn poll(&mut self, now: Instant<Monotonic>) {
         match self.machine.poll(now) {
             Step::NotDue => return,
-            Step::Kept { reason: Reason::Policy(PolicyReason::Measuring) } => {}
-            Step::Kept { reason } => self.reason = reason,
+            Step::Kept { reason: Reason::Policy(PolicyReason::Measuring) } => self.forget(true),
+            Step::Kept { reason } => {
+                self.reason = reason;
+                self.forget(true);
+            }
             Step::Applied { reason, acted, .. } => {
                 self.reason = reason;
                 self.acted(&acted);
             }
             Step::Arrived { acted, .. } => self.acted(&acted),
-            Step::Blind { why } => self.in_trouble(format!("cannot read its load: {why}")),
-            Step::Away(why) => self.in_trouble(why.to_string()),
+            Step::Blind { why } => {
+                let why = format!("cannot read its load: {why}");
+                self.say(&why);
+                self.blind = Some(why);
+                self.forget(false);
+            }
+            Step::Away(why) => {
+                let why = why.to_string();
+                self.say(&why);
+                self.trouble = Some(why);
+            }
             Step::Lost(lost) => {
                 self.tell(&format!("no longer controlled: {lost}"));
                 return;

@@ -1,9 +1,13 @@
 //! `apus power steer`: controls the frequency of CPUs.
 
 mod core;
+mod idle;
 mod instance;
+pub(in crate::commands) mod published;
 mod say;
 mod session;
+mod status;
+pub(in crate::commands) mod table;
 mod targets;
 
 use host::knob::Access;
@@ -11,7 +15,7 @@ use host::transaction::take_back_abandoned;
 use live::os::Signals;
 use std::io::Write as _;
 
-use crate::args::power::steer::PowerSteer;
+use crate::args::power::steer::{Command, PowerSteer};
 use crate::{Failure, Status, terminal};
 use session::Session;
 
@@ -19,6 +23,14 @@ const COMMAND: &str = "apus power steer";
 
 /// Runs `apus power steer`.
 pub fn run(typed: &PowerSteer) -> anyhow::Result<Status> {
+    match &typed.command {
+        Some(Command::Status(typed)) => status::run(typed),
+        None => steer(typed),
+    }
+}
+
+/// Controls the CPUs until the end.
+fn steer(typed: &PowerSteer) -> anyhow::Result<Status> {
     let access = Access::below(&typed.root)?;
     if access.is_live() && !typed.dry_run && !rustix::process::geteuid().is_root() {
         let why = "this needs root: it writes below /sys/devices/system/cpu, and keeps a journal in /var/lib/apus";

@@ -3,11 +3,10 @@
 use std::io::Write as _;
 
 use anyhow::Context as _;
-use tester::document::Name;
 use tester::layout::aligned;
 use units::{Hertz, Nanos};
 
-use crate::documents::power_steer::{Document, Verdict};
+use crate::documents::power_steer::Document;
 use crate::{Status, terminal};
 
 /// Prints the result. The exit status says whether the goals were met.
@@ -18,9 +17,7 @@ pub(super) fn result(as_json: bool, document: &Document) -> anyhow::Result<Statu
         false => out.write_all(table(document).as_bytes()).context("cannot write the result")?,
     }
     out.flush().context("cannot write the result")?;
-    let missed = Name::of(&Verdict::Missed);
-    let failed = document.cpus.iter().any(|cpu| cpu.lost.is_some() || document.goal.is_some() && cpu.verdict == missed);
-    Ok(if failed || document.restored == Some(false) { Status::Findings } else { Status::Good })
+    Ok(if document.has_findings() || document.restored == Some(false) { Status::Findings } else { Status::Good })
 }
 
 fn table(document: &Document) -> String {
@@ -44,6 +41,9 @@ fn table(document: &Document) -> String {
     for cpu in &document.cpus {
         if let Some(why) = cpu.lost.as_ref().or(cpu.trouble.as_ref()) {
             text += &format!("CPU {}: {}\n", cpu.cpu, terminal::line(why));
+        }
+        if let Some(why) = &cpu.idle_trouble {
+            text += &format!("CPU {}: its idle states were not limited to the end: {}\n", cpu.cpu, terminal::line(why));
         }
     }
     for domain in &document.domains {

@@ -1,11 +1,19 @@
 //! The controlled CPUs, from the first frequency request until all settings are restored.
+//!
+//! ```text
+//!   begin ──► publish ──► the CPUs' loops ──┬── each second: look at the idle limits, publish ──┐
+//!                          ▲                └──────────────────────────────────────────────────┤
+//!                          └────────────────────────────────────────────────────────────────────┘
+//!                                           a signal, the end, no CPU left ──► restore, result
+//! ```
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use host::knob::{Access, CpuLatency, ResumeLatency};
-use host::transaction::{Moved, Steered, Target};
+use host::knob::{Access, CpuLatency};
+use host::transaction::{Steered, Target};
 use live::os::Signals;
 use policy::frequency::PStates;
 use policy::frequency::outside::packets::PacketCost;
@@ -20,14 +28,18 @@ use tester::clock::{MonotonicClock, TrialClock as _};
 use units::{Hertz, Instant, Monotonic, Nanos};
 
 use super::core::{AnySensor, Clock, Core, time_of_day};
+use super::idle::IdleLimits;
 use super::instance::Workers;
 use super::targets::{Source, Targets};
 use super::{COMMAND, note};
 use crate::Failure;
 use crate::args::power::steer::{Goal, Policy, PowerSteer};
+use crate::commands::published::Published;
 use crate::documents::VERSION;
-use crate::documents::power_steer::{Cpu, Document, Domain, SCHEMA};
+use crate::documents::power_steer::{Document, Domain, SCHEMA};
 
+/// Time between two publications of the state.
+const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);
 /// How long restoring settings waits for another transaction to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -37,7 +49,18 @@ pub(super) struct Session<'a> {
     goal: Goal,
     transition: Transition,
     cores: Vec<Core>,
+    idle: Option<IdleLimits>,
     steered: Option<Shared>,
+    began: Instant<Monotonic>,
+}
+
+/// Why the loops of the CPUs stopped running.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wake {
+    /// The state must be published.
+    Publish,
+    /// A signal has arrived, the duration is over, or no CPU is left to control.
+    End,
 }
 
 impl<'a> Session<'a> {
@@ -52,23 +75,17 @@ impl<'a> Session<'a> {
         let idle =
             typed.idle_latency.into_iter().flat_map(|_| &targets.cpus).map(|cpu| CpuLatency::new(cpu.cpu).into());
         let settings: Vec<Target> = settings.into_iter().chain(idle).collect();
-        let steered = match typed.dry_run {
+        let mut steered = match typed.dry_run {
             true => None,
             false => Some(Steered::new(access, "power steer", &settings, COMMAND, VERSION)?),
         };
-        let mut steered = steered;
-        if let (Some(steered), Some(limit)) = (&mut steered, typed.idle_latency) {
-            let wanted = if limit == Nanos::ZERO { ResumeLatency::Zero } else { ResumeLatency::AtMost(limit) };
-            for (number, cpu) in targets.cpus.iter().enumerate() {
-                match steered.steer(frequencies + number, &wanted.value())? {
-                    Moved::AsWanted { .. } => {}
-                    other => note(&format!(
-                        "CPU {}: could not limit its idle states to an exit latency of {limit}: {other:?}",
-                        cpu.cpu
-                    )),
-                }
+        let idle = match typed.idle_latency {
+            None => None,
+            Some(limit) => {
+                let cpus = targets.cpus.iter().map(|cpu| cpu.cpu);
+                Some(IdleLimits::set(limit, cpus, frequencies, steered.as_mut())?)
             }
-        }
+        };
         let steered: Option<Shared> = steered.map(|steered| Arc::new(Mutex::new(steered)));
         let mut hands = hands(&targets, access, steered.as_ref());
         let mut cores = Vec::new();
@@ -102,7 +119,7 @@ impl<'a> Session<'a> {
             let pace = Pace::new(policy, judge, hand.in_force());
             cores.push(Core::new(cpu.cpu, watches, Machine::new(sensor, pace, hand), !typed.json));
         }
-        let session = Self { typed, goal, transition, cores, steered };
+        let session = Self { typed, goal, transition, cores, idle, steered, began: MonotonicClock.now() };
         if !typed.json {
             session.announce();
         }
@@ -124,34 +141,92 @@ impl<'a> Session<'a> {
         ));
     }
 
-    /// Controls the CPUs until a signal arrives or the duration is over.
+    /// Controls the CPUs until a signal arrives, the duration is over, or no CPU is left to control.
     pub(super) fn run(mut self, signals: &Signals) -> Document {
         let clock = MonotonicClock;
-        let began = clock.now();
-        let end = self.typed.duration.map(|duration| began + duration);
-        let wait = |next: Instant<Monotonic>| {
-            let until = end.map_or(next, |end| end.min(next));
-            let left = until.since(clock.now()).unwrap_or(Nanos::ZERO);
+        let end = self.typed.duration.map(|duration| self.began + duration);
+        let mut published = Published::below(&self.typed.root);
+        let mut publish = |session: &Self| {
+            published.publish(&session.document(session.lasted())).into_iter().for_each(|failed| note(&failed));
+        };
+        publish(&self);
+        let mut next = self.began + PUBLISH_EVERY;
+        while self.steer(signals, next, end) == Wake::Publish {
+            next = clock.now() + PUBLISH_EVERY;
+            self.cores.iter_mut().for_each(Core::end_second);
+            if let (Some(idle), Some(steered)) = (&mut self.idle, &self.steered) {
+                idle.look(&mut steered.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            publish(&self);
+        }
+        let lasted = self.lasted();
+        self.end(lasted)
+    }
+
+    /// Runs the loops of the CPUs until the state must be published at `next`, or until the end.
+    fn steer(&mut self, signals: &Signals, next: Instant<Monotonic>, end: Option<Instant<Monotonic>>) -> Wake {
+        let clock = MonotonicClock;
+        let stop = end.map_or(next, |end| end.min(next));
+        // The loops also stop when none is left.
+        let wake = Cell::new(Wake::End);
+        let wait = |due: Instant<Monotonic>| {
+            let left = due.min(stop).since(clock.now()).unwrap_or(Nanos::ZERO);
             if signals.wait(Duration::from_nanos(left.as_nanos())).is_some() {
                 return ControlFlow::Break(());
             }
-            if end.is_some_and(|end| clock.now() >= end) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let now = clock.now();
+            if now < stop {
+                return ControlFlow::Continue(());
+            }
+            if end.is_none_or(|end| now < end) {
+                wake.set(Wake::Publish);
+            }
+            ControlFlow::Break(())
         };
-        {
-            let mut loops: Vec<&mut dyn Poll<Monotonic>> = self.cores.iter_mut().map(|core| core as _).collect();
-            run_loops(&mut loops, || clock.now(), wait);
-        }
-        let lasted = clock.now().since(began).unwrap_or(Nanos::ZERO);
-        self.end(lasted)
+        let mut loops: Vec<&mut dyn Poll<Monotonic>> = self.cores.iter_mut().map(|core| core as _).collect();
+        run_loops(&mut loops, || clock.now(), wait);
+        wake.get()
+    }
+
+    fn lasted(&self) -> Nanos {
+        MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO)
     }
 
     /// Restores all settings, and returns the results.
     fn end(self, lasted: Nanos) -> Document {
+        let mut document = self.document(lasted);
+        let none_left = self.cores.iter().all(Core::is_lost);
+        drop(self.cores);
+        // The loops are gone, and with them all other holders.
+        let steered = self.steered.and_then(|steered| Arc::into_inner(steered)?.into_inner().ok());
+        let released = match steered {
+            Some(steered) => steered.release_within(PATIENCE),
+            None => Ok(None),
+        };
+        document.restored = match released {
+            Ok(None) => None,
+            Ok(Some(back)) => {
+                if !back.closed {
+                    note("not all settings are restored; look at apus tune status, then run apus tune rollback");
+                }
+                Some(back.closed).filter(|closed| !(*closed && none_left))
+            }
+            Err(error) => {
+                note(&format!("the settings are not restored ({error}); try again with apus tune rollback"));
+                Some(false)
+            }
+        };
+        document
+    }
+
+    /// The state after this time. Nothing is restored yet.
+    fn document(&self, lasted: Nanos) -> Document {
         let allowed = match self.goal {
             Goal::Latency(goal) => Some(goal.quantile.above_ppm()),
             Goal::Busy(_) => None,
         };
-        let cpus: Vec<Cpu> = self.cores.iter().map(|core| core.document(allowed)).collect();
+        let idle = |number| self.idle.as_ref().map(|idle| idle.of(number));
+        let cpus = self.cores.iter().enumerate().map(|(number, core)| core.document(allowed, idle(number)));
         let mut domains: Vec<Domain> = Vec::new();
         for core in &self.cores {
             let Place { domain, way, .. } = core.hand().place();
@@ -169,27 +244,6 @@ impl<'a> Session<'a> {
                 stall_ratio: self.transition.share_ppm(changes, lasted) as f64 / 1e6,
             });
         }
-        let none_left = self.cores.iter().all(Core::is_lost);
-        drop(self.cores);
-        // The loops are gone, and with them all other holders.
-        let steered = self.steered.and_then(|steered| Arc::into_inner(steered)?.into_inner().ok());
-        let released = match steered {
-            Some(steered) => steered.release_within(PATIENCE),
-            None => Ok(None),
-        };
-        let restored = match released {
-            Ok(None) => None,
-            Ok(Some(back)) => {
-                if !back.closed {
-                    note("not all settings are restored; look at apus tune status, then run apus tune rollback");
-                }
-                Some(back.closed).filter(|closed| !(*closed && none_left))
-            }
-            Err(error) => {
-                note(&format!("the settings are not restored ({error}); try again with apus tune rollback"));
-                Some(false)
-            }
-        };
         let goal = (self.typed.policy == Policy::Goal).then(|| self.goal.to_string());
         Document {
             apus: VERSION.to_owned(),
@@ -200,9 +254,9 @@ impl<'a> Session<'a> {
             goal,
             change_ns: self.transition.settling().as_nanos(),
             stall_ns: self.transition.stall.as_nanos(),
-            cpus,
+            cpus: cpus.collect(),
             domains,
-            restored,
+            restored: None,
         }
     }
 }
