@@ -200,10 +200,15 @@ fn what_is_refused_or_overruled_is_shown_while_it_runs() {
     let watched = Watched::new("steer-overruled");
     let (machine, latency) = (&watched.machine, "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us");
     let words = ["--cpus", "0-1", "--policy", "fixed:2.6GHz", "--idle-latency", "20us"];
-    machine.put(&format!("{POLICY}0/bios_limit"), "3000000\n");
+    machine.put(&format!("{POLICY}0/bios_limit"), "1800000\n");
     let mut steering = watched.steer(&words);
     let in_force = |document: &Json, hz: u64| document["cpus"][0]["frequency_hz"] == hz;
-    watched.until("the frequency", |document| in_force(document, 2_600_000_000));
+    let trouble = |document: &Json| document["cpus"][0]["trouble"].as_str().map(str::to_owned);
+    let limited = watched.until("the first frequency", |document| trouble(document).is_some());
+    let said = "the frequency is 1.8GHz instead: the firmware limits it to 1.8GHz";
+    assert_eq!(trouble(&limited["document"]).unwrap(), said);
+    machine.put(&format!("{POLICY}0/bios_limit"), "3000000\n");
+    watched.until("the frequency", |document| in_force(document, 2_600_000_000) && trouble(document).is_none());
     assert_eq!(watched.status(&[]).0, Some(0));
     machine.put(&format!("{POLICY}0/bios_limit"), "2200000\n");
     watched.until("the firmware's limit", |document| in_force(document, 2_200_000_000));
