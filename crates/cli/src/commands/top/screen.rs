@@ -340,7 +340,7 @@ mod tests {
         document.steering = vec![instance(); 20];
         let shown = text(&draw(&document, Palette::Plain, (130, 25)));
         assert!(shown[13].contains(" apus moderate ") && shown[17].contains(" apus power steer "), "{shown:#?}");
-        assert!(shown[23].contains("37 more lines (apus power steer status shows them)"), "{shown:#?}");
+        assert!(shown[23].contains("36 more lines (apus power steer status shows them)"), "{shown:#?}");
         document.instances.clear();
         let all = text(&draw(&document, Palette::Plain, (130, 60))).join("\n");
         assert!(all.matches("edge/3").count() == 20 && !all.contains("No instance of Apus"), "{all}");

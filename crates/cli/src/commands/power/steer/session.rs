@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   begin ──► publish ──► the CPUs' loops ──┬── each second: look at the idle limits, publish ──┐
-//!                          ▲                └──────────────────────────────────────────────────┤
-//!                          └────────────────────────────────────────────────────────────────────┘
-//!                                           a signal, the end, no CPU left ──► restore, result
+//!                           ▲               │                                                   │
+//!                           └───────────────┼───────────────────────────────────────────────────┘
+//!                                           └── a signal, the end, no CPU left ──► restore, result
 //! ```
 
 use std::cell::Cell;

@@ -155,7 +155,7 @@ mod tests {
         (cpu.judged, cpu.late, cpu.verdict) = (None, None, Verdict::Unmeasured.into());
         let shown = lines(&[instance(), unknown]);
         let expected = [
-            "CPU  WATCHED  POLICY         ASKED  IN FORCE    BUSY    LATE  VERDICT     CHANGES  IDLE  REASON",
+            "CPU  WATCHED  POLICY          ASKED  IN FORCE    BUSY    LATE  VERDICT     CHANGES  IDLE  REASON",
             "  2  edge/2   goal p99=50us  1.8GHz    2.6GHz  55.1 %  0.25 %  held             17  20us  frequency fits the load",
             "  3  edge/3   goal p99=50us  2.6GHz    2.6GHz  70.0 %  0.25 %  held             17  20us  frequency fits the load",
             " 12  –        fixed:1.2GHz   1.8GHz    2.6GHz       –       –  unmeasured        –     –  frequency fits the load",
