@@ -179,6 +179,10 @@ pub struct RequestDocument {
     /// Longest exit latency of the core's idle states that the guest's requests allow, in us; `null` if they set no
     /// limit.
     pub idle_limit_us: Option<u64>,
+    /// Lowest frequency that the guest may request for the vCPU, in kHz; `null` if the host does not say.
+    pub lowest_khz: Option<u32>,
+    /// Highest frequency that the guest may request for the vCPU, in kHz; `null` if the host does not say.
+    pub highest_khz: Option<u32>,
     /// The host's reason for the outcome.
     pub why: String,
     /// Time from the request to the answer, in ns.

@@ -11,10 +11,13 @@
 //!
 //! The firmware may limit the frequency at any time. The actuator checks the limit once a second and at each change,
 //! never requests more, and reports it to the policies.
+//!
+//! In a guest, the host sets the frequency: [`remote::Remote`] requests it.
 
 pub mod counters;
 pub mod nic;
 pub mod place;
+pub mod remote;
 #[cfg(test)]
 mod tests;
 

@@ -118,18 +118,23 @@ fn pstates(domain: &Domain, way: Way) -> Option<PStates> {
         return PStates::new(&domain.frequencies);
     }
     let (low, high) = domain.hardware?;
-    let range = high.as_hertz().checked_sub(low.as_hertz())?;
-    if range == 0 {
-        return PStates::new(&[low]);
+    if way != Way::Hwp {
+        return steps(low, high);
     }
-    // Whole steps of 100 MHz, the highest one exactly.
-    let step = range.div_ceil(STEPS).next_multiple_of(HWP_STEP.as_hertz());
-    let first = if way == Way::Hwp { low.as_hertz().next_multiple_of(HWP_STEP.as_hertz()) } else { low.as_hertz() };
-    let last =
-        if way == Way::Hwp { high.as_hertz() / HWP_STEP.as_hertz() * HWP_STEP.as_hertz() } else { high.as_hertz() };
-    let mut all: Vec<Hertz> = (first..=last).step_by(usize::try_from(step).ok()?).map(Hertz::new).collect();
-    all.push(Hertz::new(last));
-    PStates::new(&all)
+    let [low, high] = [
+        low.as_hertz().next_multiple_of(HWP_STEP.as_hertz()),
+        high.as_hertz() / HWP_STEP.as_hertz() * HWP_STEP.as_hertz(),
+    ];
+    steps(Hertz::new(low), Hertz::new(high))
+}
+
+/// At most [`STEPS`] + 2 frequencies from `low` to `high`, both included, a multiple of 100 MHz apart. `None` if `low` is
+/// above `high` or 0.
+pub(super) fn steps(low: Hertz, high: Hertz) -> Option<PStates> {
+    let step = high.as_hertz().checked_sub(low.as_hertz())?.div_ceil(STEPS).next_multiple_of(HWP_STEP.as_hertz());
+    let step = usize::try_from(step).ok()?.max(1);
+    let between = (low.as_hertz()..high.as_hertz()).step_by(step).map(Hertz::new);
+    PStates::new(&between.chain([high]).collect::<Vec<_>>())
 }
 
 /// The controlled settings, which all actuators share.

@@ -17,6 +17,8 @@ pub(super) struct Done {
     pub(super) cpu: Option<u32>,
     pub(super) khz: Option<u32>,
     pub(super) idle: Option<Nanos>,
+    /// The frequencies that the guest may request, in kHz.
+    pub(super) range: Option<(u32, u32)>,
     pub(super) verdict: Verdict,
     pub(super) why: String,
 }
@@ -24,7 +26,7 @@ pub(super) struct Done {
 impl Done {
     pub(super) fn refused(asked: &str, why: String) -> Self {
         let asked = asked.to_owned();
-        Self { asked, vcpu: None, cpu: None, khz: None, idle: None, verdict: Verdict::Refused, why }
+        Self { asked, vcpu: None, cpu: None, khz: None, idle: None, range: None, verdict: Verdict::Refused, why }
     }
 }
 
@@ -148,7 +150,7 @@ impl<O: Outside> Call<'_, O> {
     pub(super) fn answer_own(&mut self, channel: usize, id: Id, done: &Done) {
         let idle_us = done.idle.map(|limit| limit.as_micros_floor());
         let (verdict, vcpu, khz, why) = (done.verdict, done.vcpu, done.khz, done.why.clone());
-        let answer = Answer { id, verdict, vcpu, khz, idle_us, why }.to_string();
+        let answer = Answer { id, verdict, vcpu, khz, idle_us, range_khz: done.range, why }.to_string();
         self.one().answer(channel, answer.as_bytes());
     }
 
@@ -324,6 +326,9 @@ impl<O: Outside> Call<'_, O> {
             cpu: cpu.as_ref().ok().copied(),
             khz: index.and_then(|index| self.server.khz(index)),
             idle: idle.filter(|force| force.applied == Applied::InForce).and_then(|force| force.wanted),
+            range: index
+                .filter(|_| guest.manifest.may_query)
+                .map(|index| guest.range(vcpu, &self.server.domains[index])),
             verdict,
             why,
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   guest ──► apus/1 ID ASK [vcpu=N]                                            at most 200 bytes
-//!   host  ──► apus/1 ID VERDICT vcpu=N khz=F idle_us=L because REASON           at most 400 bytes
+//!   host  ──► apus/1 ID VERDICT vcpu=N khz=F idle_us=L range_khz=F-F because REASON
+//!                                                                               at most 400 bytes
 //! ```
 //! | ask | meaning |
 //! | --- | --- |
@@ -223,6 +224,9 @@ pub struct Answer {
     pub khz: Option<u32>,
     /// The longest exit latency of idle states that the core may enter, in us. `None` if the guest sets no limit.
     pub idle_us: Option<u64>,
+    /// The lowest and the highest frequency that the guest may request for the vCPU, in kHz. `None` if the host does not
+    /// say: the manifest does not allow queries, the vCPU is not pinned, or the host's Apus is older than this field.
+    pub range_khz: Option<(u32, u32)>,
     /// Why.
     pub why: String,
 }
@@ -232,12 +236,13 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let head = format!(
-            "apus/{VERSION} {} {} vcpu={} khz={} idle_us={} because ",
+            "apus/{VERSION} {} {} vcpu={} khz={} idle_us={} range_khz={} because ",
             self.id,
             self.verdict,
             known(self.vcpu.map(u64::from)),
             known(self.khz.map(u64::from)),
-            known(self.idle_us)
+            known(self.idle_us),
+            self.range_khz.map_or_else(|| "-".to_owned(), |(least, most)| format!("{least}-{most}"))
         );
         let why = self.why.replace(|c: char| c.is_control(), " ");
         let end = LONGEST_ANSWER - 1 - head.len();
@@ -271,7 +276,10 @@ impl FromStr for Answer {
         let narrow = |_| "a number is too large".to_owned();
         let vcpu = field("vcpu")?.map(u16::try_from).transpose().map_err(narrow)?;
         let khz = field("khz")?.map(u32::try_from).transpose().map_err(narrow)?;
-        Ok(Self { id, verdict, vcpu, khz, idle_us: field("idle_us")?, why: why.to_owned() })
+        let idle_us = field("idle_us")?;
+        let range_khz = words.next().and_then(|word| word.strip_prefix("range_khz=")?.split_once('-'));
+        let range_khz = range_khz.and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));
+        Ok(Self { id, verdict, vcpu, khz, idle_us, range_khz, why: why.to_owned() })
     }
 }
 
@@ -337,11 +345,18 @@ mod tests {
             vcpu: Some(u16::MAX),
             khz: Some(u32::MAX),
             idle_us: Some(u64::MAX),
+            range_khz: Some((u32::MAX, u32::MAX)),
             why: "é\n".repeat(400),
         };
         let line = answer.to_string();
         assert!(line.len() <= LONGEST_ANSWER && line.ends_with('\n') && line.matches('\n').count() == 1, "{line}");
         answer.why = "as asked".into();
+        assert_eq!(answer.to_string().parse(), Ok(answer.clone()));
+        // A host whose Apus knows no range.
+        let older = "apus/1 a1 granted vcpu=3 khz=800000 idle_us=- because as asked\n";
+        let of_older: Answer = older.parse().unwrap();
+        assert_eq!((of_older.khz, of_older.range_khz), (Some(800_000), None));
+        answer.range_khz = None;
         assert_eq!(answer.to_string().parse(), Ok(answer));
     }
 

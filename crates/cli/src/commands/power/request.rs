@@ -52,6 +52,8 @@ pub(super) fn run(typed: &Typed) -> anyhow::Result<Status> {
         verdict: Name::of(&answer.verdict),
         fixed_khz: answer.khz,
         idle_limit_us: answer.idle_us,
+        lowest_khz: answer.range_khz.map(|(least, _)| least),
+        highest_khz: answer.range_khz.map(|(_, most)| most),
         why: answer.why.clone(),
         round_trip_ns: round_trip.as_nanos(),
     };

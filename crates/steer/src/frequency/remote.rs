@@ -1,0 +1,400 @@
+//! Where a guest sets the frequency of a vCPU: at its host, through a channel to `apus power serve`.
+//!
+//! ```text
+//!   Pace ──► Remote ──► apus/1 ID 1800000000Hz vcpu=1 ──► channel ──► apus power serve ──► the core's frequency
+//!              ▲                                             │
+//!              └───── granted, limited, held, refused ◄──────┘
+//! ```
+//! The host answers within milliseconds; until then the request is [`Acted::Later`]. Once a second, the actuator asks
+//! which frequency is in force: another vCPU may share the core, or the host's service may have been restarted.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use policy::frequency::PStates;
+use units::{Hertz, Instant, Nanos};
+
+use super::InForce;
+use super::place::steps;
+use crate::guests::client::Client;
+use crate::guests::protocol::{Answer, Ask, Frequency, Id, Verdict};
+use crate::seam::{Acted, Actuator, Away, Standing};
+
+/// Time between two checks whether an answer has arrived.
+const LOOK_EVERY: Nanos = Nanos::from_millis(2);
+/// Maximum time to wait for an answer. A busy host may take a while.
+const PATIENCE: Nanos = Nanos::from_secs(1);
+/// Consecutive checks of the frequency in force, one a second, without an answer before the host counts as away.
+const SILENT_CHECKS: u32 = 2;
+
+/// A channel that the actuators of all vCPUs share.
+pub type Shared<P> = Arc<Mutex<Client<P>>>;
+
+/// The frequency of a vCPU's core, as the host sets it.
+#[derive(Debug)]
+pub struct Remote<P, C> {
+    client: Shared<P>,
+    vcpu: u16,
+    pstates: PStates,
+    in_force: InForce,
+    known: InForce,
+    /// The frequency at which the host said that it fixed the core, in kHz. `None` if the core is not fixed.
+    fixed: Option<u32>,
+    waiting: Option<(Id, Instant<C>)>,
+    /// A question for the state that was not answered yet, and how many were not.
+    check: Option<Id>,
+    silent: u32,
+    /// The last request.
+    asked: Option<Hertz>,
+    changes: u64,
+}
+
+impl<P: Read + Write, C> Remote<P, C> {
+    /// Creates the actuator of a vCPU from the host's answer to [`Ask::State`]. The error says why the vCPU cannot be
+    /// controlled.
+    pub fn new(client: Shared<P>, vcpu: u16, state: &Answer) -> Result<Self, String> {
+        let why = || match state.verdict.is_good() {
+            true => "the host does not say which frequencies the guest may request".to_owned(),
+            false => state.why.clone(),
+        };
+        let (least, most) = state.range_khz.ok_or_else(why)?;
+        let [low, high] = [least, most].map(hertz);
+        let pstates = steps(low, high).ok_or_else(|| format!("the host allows {low} to {high}, which is no range"))?;
+        let in_force = InForce { frequency: state.khz.map_or(high, hertz), ceiling: high };
+        let fixed = state.khz;
+        let (known, waiting, check, silent, asked, changes) = (in_force, None, None, 0, None, 0);
+        Ok(Self { client, vcpu, pstates, in_force, known, fixed, waiting, check, silent, asked, changes })
+    }
+
+    /// Number of the vCPU.
+    pub fn vcpu(&self) -> u16 {
+        self.vcpu
+    }
+
+    /// The frequencies that can be requested.
+    pub fn pstates(&self) -> PStates {
+        self.pstates
+    }
+
+    /// Number of times that a different frequency was requested.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The frequency in force as far as the guest knows, and the highest one that it may request. A core that the host
+    /// has not fixed counts as running at the latter.
+    pub fn in_force(&self) -> InForce {
+        self.in_force
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<Id, String> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        client.ask(ask, self.vcpu).map_err(broken)
+    }
+
+    fn answer(&mut self, id: Id) -> Result<Option<Answer>, String> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        client.answer(id).map_err(broken)
+    }
+
+    fn learn(&mut self, answer: &Answer) {
+        let ceiling = answer.range_khz.map_or(self.in_force.ceiling, |(_, most)| hertz(most));
+        self.in_force = InForce { frequency: answer.khz.map_or(ceiling, hertz), ceiling };
+        self.fixed = answer.khz;
+        self.known = self.in_force;
+        self.silent = 0;
+    }
+}
+
+impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
+    type Setting = Hertz;
+    type InForce = InForce;
+
+    fn set(&mut self, now: Instant<C>, wish: &Hertz) -> Acted<InForce> {
+        match self.ask(Ask::Frequency(Frequency::AtLeast(*wish))) {
+            Ok(id) => self.waiting = Some((id, now)),
+            Err(why) => return Acted::Away(Away(why)),
+        }
+        self.changes += u64::from(self.asked.replace(*wish).is_some_and(|before| before != *wish));
+        self.look(now)
+    }
+
+    fn look(&mut self, now: Instant<C>) -> Acted<InForce> {
+        let Some((id, since)) = self.waiting else { return Acted::InForce };
+        let answer = match self.answer(id) {
+            Ok(Some(answer)) => answer,
+            Ok(None) if now.since(since).is_some_and(|waited| waited >= PATIENCE) => {
+                self.waiting = None;
+                return Acted::Away(Away(format!("the host has not answered for {PATIENCE}")));
+            }
+            Ok(None) => return Acted::Later { after: LOOK_EVERY },
+            Err(why) => {
+                self.waiting = None;
+                return Acted::Away(Away(why));
+            }
+        };
+        self.waiting = None;
+        if answer.verdict == Verdict::Refused {
+            return Acted::Refused { why: answer.why };
+        }
+        self.learn(&answer);
+        match answer.verdict {
+            Verdict::Granted if self.asked == Some(self.in_force.frequency) => Acted::InForce,
+            // The next higher frequency that the core has.
+            Verdict::Granted => Acted::Rounded { now: self.in_force, why: None },
+            _ => Acted::Rounded { now: self.in_force, why: Some(answer.why) },
+        }
+    }
+
+    fn stands(&mut self) -> Standing {
+        let mut standing = Standing::AsLeft;
+        if let Some(id) = self.check.take() {
+            match self.answer(id) {
+                // Too many requests.
+                Ok(Some(answer)) if answer.verdict == Verdict::Refused => self.silent = 0,
+                Ok(Some(answer)) => {
+                    let (before, known) = (self.fixed, self.known);
+                    let was_away = self.silent >= SILENT_CHECKS;
+                    self.learn(&answer);
+                    // So that the loop learns of a difference.
+                    self.known = known;
+                    // The host's service was restarted, or another vCPU has moved to this core or away from it.
+                    if self.asked.is_some() && (was_away || answer.khz != before) {
+                        standing = Standing::Fresh;
+                    }
+                }
+                Ok(None) => {
+                    self.silent += 1;
+                    if self.silent >= SILENT_CHECKS {
+                        standing = Standing::Away(Away("the host does not answer".into()));
+                    }
+                }
+                Err(why) => {
+                    self.silent = SILENT_CHECKS;
+                    standing = Standing::Away(Away(why));
+                }
+            }
+        }
+        self.check = self.ask(Ask::State).ok();
+        standing
+    }
+
+    fn shifted(&mut self) -> Option<InForce> {
+        let now = self.in_force;
+        (std::mem::replace(&mut self.known, now) != now).then_some(now)
+    }
+}
+
+fn broken(error: std::io::Error) -> String {
+    format!("the channel to the host fails: {error}")
+}
+
+fn hertz(khz: u32) -> Hertz {
+    Hertz::new(u64::from(khz) * 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io;
+
+    use units::Monotonic;
+
+    use super::*;
+    use crate::guests::{Applied, Domain, Manifest, Outside, Place, Record, Server};
+
+    #[derive(Default)]
+    struct Machine(BTreeMap<u32, Option<u32>>);
+
+    impl Outside for Machine {
+        fn fix_frequency(&mut self, policy: u32, khz: Option<u32>) -> Applied {
+            self.0.insert(policy, khz);
+            Applied::InForce
+        }
+        fn limit_idle(&mut self, _: u32, _: Option<Nanos>) -> Applied {
+            Applied::InForce
+        }
+        fn frequency(&mut self, cpu: u32) -> Option<u32> {
+            self.0.get(&cpu).copied().flatten()
+        }
+        fn log(&mut self, _: &Record<'_>) {}
+    }
+
+    /// A host with one core, which vCPU 0 has to itself, and the guest's port to it.
+    struct Host {
+        server: Server,
+        machine: Machine,
+        now: Instant<Monotonic>,
+        is_silent: bool,
+        is_closed: bool,
+    }
+
+    #[derive(Clone)]
+    struct Port(Arc<Mutex<Host>>);
+
+    impl Port {
+        fn new(requests_per_second: u32) -> Self {
+            let steps = vec![800_000, 1_800_000, 3_000_000];
+            let domain = Domain { policy: 0, cpus: [0].into_iter().collect(), steps, nominal: None };
+            let manifest = Manifest {
+                name: "vm".into(),
+                vcpus: [(0, [0].into_iter().collect())].into(),
+                min_frequency: None,
+                max_frequency: None,
+                may_limit_idle: true,
+                may_query: true,
+                requests_per_second,
+                channels: 1,
+            };
+            let server = Server::new(vec![domain], vec![manifest], Instant::ORIGIN);
+            let (machine, now) = (Machine::default(), Instant::ORIGIN);
+            let host = Host { server, machine, now, is_silent: false, is_closed: false };
+            let port = Self(Arc::new(Mutex::new(host)));
+            port.place(&[(0, Place::Pinned(0))]);
+            port
+        }
+
+        fn place(&self, places: &[(u16, Place)]) {
+            let mut host = self.0.lock().unwrap();
+            let Host { server, machine, now, .. } = &mut *host;
+            server.place(*now, 0, &places.iter().cloned().collect(), machine);
+        }
+
+        fn fixed(&self) -> Option<u32> {
+            self.0.lock().unwrap().machine.0.get(&0).copied().flatten()
+        }
+
+        /// Lets time pass, as the guest and the host see it.
+        fn at(&self, ms: u64) -> Instant<Monotonic> {
+            let mut host = self.0.lock().unwrap();
+            host.now = Instant::ORIGIN + Nanos::from_millis(ms);
+            host.now
+        }
+
+        fn be_silent(&self, is_silent: bool) {
+            self.0.lock().unwrap().is_silent = is_silent;
+        }
+    }
+
+    impl Read for Port {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let mut host = self.0.lock().unwrap();
+            if host.is_closed {
+                return Ok(0);
+            }
+            let waiting = host.server.outgoing(0, 0);
+            let length = waiting.len().min(buffer.len());
+            if length == 0 || host.is_silent {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            buffer[..length].copy_from_slice(&waiting[..length]);
+            host.server.sent(0, 0, length);
+            Ok(length)
+        }
+    }
+
+    impl Write for Port {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut host = self.0.lock().unwrap();
+            if host.is_silent {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let Host { server, machine, now, .. } = &mut *host;
+            server.receive(*now, 0, 0, bytes, machine);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn mhz(mhz: u64) -> Hertz {
+        Hertz::new(mhz * 1_000_000)
+    }
+
+    /// The state of vCPU 0, as a guest asks for it at the start.
+    fn state(client: &Shared<Port>) -> Answer {
+        let mut client = client.lock().unwrap();
+        let id = client.ask(Ask::State, 0).unwrap();
+        client.answer(id).unwrap().unwrap()
+    }
+
+    fn remote(port: &Port) -> Remote<Port, Monotonic> {
+        let client = Arc::new(Mutex::new(Client::new(port.clone(), 7)));
+        let state = state(&client);
+        Remote::new(client, 0, &state).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_in_force_or_rounded_up() {
+        let port = Port::new(1_000);
+        let mut remote = remote(&port);
+        assert_eq!(remote.in_force(), InForce { frequency: mhz(3_000), ceiling: mhz(3_000) });
+        assert_eq!((remote.pstates().lowest(), remote.pstates().highest()), (mhz(800), mhz(3_000)));
+        assert_eq!(remote.set(port.at(0), &mhz(800)), Acted::InForce);
+        assert_eq!(port.fixed(), Some(800_000));
+        // The core has no 1.2 GHz.
+        let now = InForce { frequency: mhz(1_800), ceiling: mhz(3_000) };
+        assert_eq!(remote.set(port.at(1), &mhz(1_200)), Acted::Rounded { now, why: None });
+        assert_eq!((port.fixed(), remote.changes()), (Some(1_800_000), 1));
+        assert_eq!(remote.shifted(), None, "it was the answer to its own request");
+    }
+
+    #[test]
+    fn a_host_that_forgets_is_asked_again() {
+        let port = Port::new(1_000);
+        let mut remote = remote(&port);
+        remote.set(port.at(0), &mhz(800));
+        assert_eq!((remote.stands(), remote.stands()), (Standing::AsLeft, Standing::AsLeft));
+        {
+            let mut host = port.0.lock().unwrap();
+            let Host { server, machine, now, .. } = &mut *host;
+            server.forget(*now, 0, "the guest was reset", machine);
+        }
+        // The question that is on its way was answered before.
+        assert_eq!((remote.stands(), remote.stands()), (Standing::AsLeft, Standing::Fresh));
+        assert_eq!(remote.shifted(), Some(InForce { frequency: mhz(3_000), ceiling: mhz(3_000) }));
+        // A vCPU that is not pinned is not fixed, until it is.
+        port.place(&[(0, Place::Floating([0, 1].into_iter().collect()))]);
+        let acted = remote.set(port.at(10), &mhz(800));
+        assert!(matches!(&acted, Acted::Rounded { why: Some(why), .. } if why.contains("pin it")), "{acted:?}");
+        remote.stands();
+        port.place(&[(0, Place::Pinned(0))]);
+        remote.stands();
+        assert_eq!((remote.stands(), port.fixed()), (Standing::Fresh, Some(800_000)));
+    }
+
+    #[test]
+    fn a_silent_host_is_away_until_it_answers() {
+        let port = Port::new(1_000);
+        let mut remote = remote(&port);
+        remote.stands();
+        port.be_silent(true);
+        assert_eq!(remote.set(port.at(0), &mhz(800)), Acted::Later { after: LOOK_EVERY });
+        assert_eq!(remote.look(port.at(999)), Acted::Later { after: LOOK_EVERY });
+        assert!(matches!(remote.look(port.at(1_000)), Acted::Away(_)));
+        let looks: Vec<bool> = (0..3).map(|_| matches!(remote.stands(), Standing::Away(_))).collect();
+        assert_eq!(looks, [false, true, true]);
+        port.be_silent(false);
+        let back = (0..2).map(|_| remote.stands()).find(|standing| *standing == Standing::Fresh);
+        assert_eq!(back, Some(Standing::Fresh));
+        assert_eq!(remote.set(port.at(9_000), &mhz(800)), Acted::InForce);
+        port.0.lock().unwrap().is_closed = true;
+        assert!(matches!(remote.set(port.at(9_001), &mhz(3_000)), Acted::Away(_)));
+    }
+
+    #[test]
+    fn what_the_host_refuses_is_said() {
+        let port = Port::new(2);
+        let mut remote = remote(&port);
+        remote.set(port.at(0), &mhz(800));
+        let acted: Vec<_> = (1..10).map(|ms| remote.set(port.at(ms), &mhz(1_800))).collect();
+        assert!(acted.iter().any(|acted| matches!(acted, Acted::Refused { why } if why.contains("2 requests"))));
+        let client = Arc::new(Mutex::new(Client::new(port.clone(), 8)));
+        port.place(&[(0, Place::Floating([0, 1].into_iter().collect()))]);
+        port.at(60_000);
+        let unpinned = state(&client);
+        let why = Remote::<_, Monotonic>::new(client, 0, &unpinned).err().unwrap();
+        assert!(why.contains("pin it"), "{why}");
+    }
+}
