@@ -27,6 +27,34 @@ units::named! {
     }
 }
 
+units::named! {
+    /// How a frequency is set.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Via {
+        /// The frequency of the governor `userspace`, scaling_setspeed.
+        Setspeed = "setspeed",
+        /// The lowest and the highest frequency of the cpufreq policy.
+        Limits = "limits",
+        /// The HWP request of each CPU, MSR 0x774.
+        Hwp = "hwp",
+        /// The energy-performance preference of the cpufreq policy.
+        Epp = "epp",
+        /// Requests from this guest to its host.
+        Host = "host",
+    }
+}
+
+impl From<Way> for Via {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Setspeed => Self::Setspeed,
+            Way::Limits => Self::Limits,
+            Way::Hwp => Self::Hwp,
+            Way::Epp => Self::Epp,
+        }
+    }
+}
+
 /// The state of `apus power steer` while it runs, or the results when it ends.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
@@ -137,14 +165,14 @@ pub struct LastSecond {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Domain {
-    /// Number of the kernel's cpufreq policy for these CPUs.
+    /// Number of the kernel's cpufreq policy for these CPUs, or of the vCPU if the host sets the frequency.
     pub domain: u32,
     /// CPUs of the domain, such as `2-3`.
     pub cpus: String,
-    /// The cpufreq driver; `null` if the kernel does not report it.
+    /// The cpufreq driver; `null` if the kernel does not report it, or if the host sets the frequency.
     pub driver: Option<String>,
     /// The setting through which the frequency is controlled.
-    pub via: Name<Way>,
+    pub via: Name<Via>,
     /// Number of frequency changes that were requested.
     pub changes: u64,
     /// Number of requested frequency changes per second.

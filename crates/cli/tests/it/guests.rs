@@ -16,15 +16,15 @@ use crate::support::{Running, bare, text};
 use crate::tune::{Machine, expect, wait};
 
 /// A machine of four CPUs with a clock each, and `apus power serve` for it.
-struct Host {
-    machine: Machine,
+pub struct Host {
+    pub machine: Machine,
     log: PathBuf,
 }
 
 const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
 
 impl Host {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let machine = Machine::new(name, &[("proc/sys/kernel/random/boot_id", "boot-1\n")]);
         for cpu in 0..4 {
             let policy = format!("{CPUFREQ}/policy{cpu}");
@@ -46,12 +46,12 @@ impl Host {
         Self { machine, log }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.machine.0.join(name).to_str().unwrap().to_owned()
     }
 
     /// A manifest with the channel `NAME.0`, at which Apus listens.
-    fn manifest(&self, name: &str, more: &str, vcpus: &str) {
+    pub fn manifest(&self, name: &str, more: &str, vcpus: &str) {
         let text = format!("listen = [\"{}\"]\n{more}\n[vcpus]\n{vcpus}\n", self.path(&format!("{name}.0")));
         self.machine.put(&format!("guests/{name}.toml"), &text);
     }
@@ -64,11 +64,11 @@ impl Host {
         command
     }
 
-    fn serve(&self) -> Running {
+    pub fn serve(&self) -> Running {
         Running(self.command().spawn().unwrap())
     }
 
-    fn connect(&self, name: &str) -> UnixStream {
+    pub fn connect(&self, name: &str) -> UnixStream {
         let path = self.path(name);
         wait("the channel", || UnixStream::connect(&path).is_ok_and(|_| true));
         // That one is taken and closed; the next one is ours.
@@ -83,11 +83,11 @@ impl Host {
         (read("scaling_min_freq"), read("scaling_max_freq"))
     }
 
-    fn is_fixed(&self, cpu: u32, khz: &str) -> bool {
+    pub fn is_fixed(&self, cpu: u32, khz: &str) -> bool {
         self.limits(cpu) == (khz.to_owned(), khz.to_owned())
     }
 
-    fn is_free(&self, cpu: u32) -> bool {
+    pub fn is_free(&self, cpu: u32) -> bool {
         self.limits(cpu) == ("800000".to_owned(), "3000000".to_owned())
     }
 
@@ -120,7 +120,7 @@ impl Host {
     }
 
     /// Ends it and returns the document that it prints.
-    fn end(&self, mut running: Running) -> Value {
+    pub fn end(&self, mut running: Running) -> Value {
         assert_eq!(running.end(Signal::TERM), Some(0));
         let mut said = String::new();
         running.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();

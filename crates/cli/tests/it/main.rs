@@ -34,6 +34,7 @@ mod power_steer;
 mod power_steer_status;
 /// `apus power sweep`: a lab, and frequencies in a generated tree.
 mod power_sweep;
+mod power_through_host;
 /// `apus power watch`: generated meters, this machine, the unit; energy in results.
 mod power_watch;
 /// `apus probe`: documents, tables, wrong use, files of other tools.

@@ -47,6 +47,7 @@ pub struct Remote<P, C> {
     /// The last request.
     asked: Option<Hertz>,
     changes: u64,
+    is_dry: bool,
 }
 
 impl<P: Read + Write, C> Remote<P, C> {
@@ -63,7 +64,13 @@ impl<P: Read + Write, C> Remote<P, C> {
         let in_force = InForce { frequency: state.khz.map_or(high, hertz), ceiling: high };
         let fixed = state.khz;
         let (known, waiting, check, silent, asked, changes) = (in_force, None, None, 0, None, 0);
-        Ok(Self { client, vcpu, pstates, in_force, known, fixed, waiting, check, silent, asked, changes })
+        let is_dry = false;
+        Ok(Self { client, vcpu, pstates, in_force, known, fixed, waiting, check, silent, asked, changes, is_dry })
+    }
+
+    /// From now on, requests nothing, but reports success: for a dry run.
+    pub fn that_changes_nothing(self) -> Self {
+        Self { is_dry: true, ..self }
     }
 
     /// Number of the vCPU.
@@ -111,11 +118,18 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
     type InForce = InForce;
 
     fn set(&mut self, now: Instant<C>, wish: &Hertz) -> Acted<InForce> {
+        self.changes += u64::from(self.asked.replace(*wish).is_some_and(|before| before != *wish));
+        if self.is_dry {
+            self.in_force.frequency = *wish;
+            self.known = self.in_force;
+            return Acted::InForce;
+        }
+        // Its answer would describe what was in force before.
+        self.check = None;
         match self.ask(Ask::Frequency(Frequency::AtLeast(*wish))) {
             Ok(id) => self.waiting = Some((id, now)),
             Err(why) => return Acted::Away(Away(why)),
         }
-        self.changes += u64::from(self.asked.replace(*wish).is_some_and(|before| before != *wish));
         self.look(now)
     }
 
@@ -148,6 +162,9 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
 
     fn stands(&mut self) -> Standing {
         let mut standing = Standing::AsLeft;
+        if self.is_dry {
+            return standing;
+        }
         if let Some(id) = self.check.take() {
             match self.answer(id) {
                 // Too many requests.
@@ -338,6 +355,10 @@ mod tests {
         assert_eq!(remote.set(port.at(1), &mhz(1_200)), Acted::Rounded { now, why: None });
         assert_eq!((port.fixed(), remote.changes()), (Some(1_800_000), 1));
         assert_eq!(remote.shifted(), None, "it was the answer to its own request");
+        // A question that was answered before the request says nothing of it.
+        remote.stands();
+        remote.set(port.at(2), &mhz(800));
+        assert_eq!((remote.stands(), remote.stands()), (Standing::AsLeft, Standing::AsLeft));
     }
 
     #[test]
@@ -373,8 +394,8 @@ mod tests {
         assert_eq!(remote.set(port.at(0), &mhz(800)), Acted::Later { after: LOOK_EVERY });
         assert_eq!(remote.look(port.at(999)), Acted::Later { after: LOOK_EVERY });
         assert!(matches!(remote.look(port.at(1_000)), Acted::Away(_)));
-        let looks: Vec<bool> = (0..3).map(|_| matches!(remote.stands(), Standing::Away(_))).collect();
-        assert_eq!(looks, [false, true, true]);
+        let looks: Vec<bool> = (0..4).map(|_| matches!(remote.stands(), Standing::Away(_))).collect();
+        assert_eq!(looks, [false, false, true, true]);
         port.be_silent(false);
         let back = (0..2).map(|_| remote.stands()).find(|standing| *standing == Standing::Fresh);
         assert_eq!(back, Some(Standing::Fresh));

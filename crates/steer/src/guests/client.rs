@@ -44,12 +44,20 @@ impl<P: Read + Write> Client<P> {
         Ok(id)
     }
 
+    /// Whether a request still waits for the host to read the port.
+    pub fn is_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
     /// Sends and receives what the port allows now. Returns the answer to a request. `None` if it has not arrived.
     pub fn answer(&mut self, id: Id) -> io::Result<Option<Answer>> {
-        self.send()?;
-        self.receive()?;
+        let moved = self.send().and_then(|()| self.receive());
+        // Also one that came before the channel was closed.
         let at = self.answers.iter().position(|answer| answer.id == id);
-        Ok(at.and_then(|at| self.answers.remove(at)))
+        match at.and_then(|at| self.answers.remove(at)) {
+            Some(answer) => Ok(Some(answer)),
+            None => moved.map(|()| None),
+        }
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -111,11 +119,12 @@ mod tests {
         written: Vec<u8>,
         to_read: VecDeque<u8>,
         is_full: bool,
+        is_closed: bool,
     }
 
     impl Read for Port {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            if self.to_read.is_empty() {
+            if self.to_read.is_empty() && !self.is_closed {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             self.to_read.read(buffer)
@@ -153,6 +162,11 @@ mod tests {
         let answer = client.answer(id).unwrap().unwrap();
         assert_eq!((answer.verdict, answer.range_khz), (Verdict::Held, Some((800_000, 3_000_000))));
         assert_eq!(client.answer(id).unwrap(), None, "it is handed out once");
+        let id = client.ask(Ask::State, 1).unwrap();
+        client.port.to_read.extend(line(id.as_str(), "granted"));
+        client.port.is_closed = true;
+        assert_eq!(client.answer(id).unwrap().unwrap().verdict, Verdict::Granted, "it came before the end");
+        assert_eq!(client.answer(id).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

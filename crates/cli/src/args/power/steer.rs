@@ -58,6 +58,12 @@ pub struct PowerSteer {
     /// Which setting to use [default: setspeed if the driver offers the governor userspace, else limits].
     #[arg(long, value_parser = one_of::<Way>())]
     pub via: Option<Way>,
+    /// In a virtual machine: let the host set the frequencies. The command sends each request through PORT, a
+    /// virtio-serial port or a UNIX socket at which `apus power serve` listens on the host. CPU N is vCPU N [default
+    /// PORT: /dev/virtio-ports/apus.power if it exists, else /dev/virtio-ports/virtio.serial.port.poweragent.N, where N
+    /// is the first of the CPUs].
+    #[arg(long, value_name = "PORT", num_args = 0..=1, conflicts_with = "via")]
+    pub through_host: Option<Option<PathBuf>>,
     /// Until the command ends, allow the CPUs only idle states with an exit latency of at most this time, such as 20us;
     /// 0us disables all idle states [default: do not change idle states].
     #[arg(long, value_name = "DURATION")]

@@ -1,6 +1,7 @@
 //! `apus power`: one file per subcommand. Only `set` is elsewhere, because it is a transaction like `apus tune apply`.
 
 mod branches;
+mod channel;
 mod learn;
 mod request;
 pub(super) mod serve;

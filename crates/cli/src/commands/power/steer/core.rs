@@ -4,12 +4,12 @@ use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use policy::frequency::outside::{Occupancy, Reason as PolicyReason, Unsure};
-use steer::frequency::place::Core as Hand;
 use steer::frequency::{CoreSeen, Figures, InForce, Judge, Pace, Phase, Reason};
 use steer::{Acted, Blind, Machine, Poll, Reading, Sensor, Step};
 use tester::clock::{MonotonicClock, TrialClock as _};
 use units::{Hertz, Instant, Monotonic, Nanos};
 
+use super::hand::Hand;
 use crate::documents::power_steer::{Cpu as Document, LastSecond, Verdict};
 use crate::terminal;
 
@@ -106,7 +106,7 @@ impl Core {
         };
         Document {
             cpu: self.cpu,
-            domain: self.hand().place().domain.policy,
+            domain: self.hand().site().domain,
             watches: self.watches.clone(),
             wish_hz: pace.wish().as_hertz(),
             frequency_hz: in_force.frequency.as_hertz(),

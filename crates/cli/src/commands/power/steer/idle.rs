@@ -34,6 +34,16 @@ impl IdleLimits {
         Ok(limits)
     }
 
+    /// Limits that were requested from the host, each with the CPU and why it is not in force.
+    pub(super) fn requested(limit: Nanos, cpus: impl Iterator<Item = (u32, Option<String>)>) -> Self {
+        let mut limits = Self { limit, first: 0, cpus: Vec::new() };
+        for (number, (cpu, trouble)) in cpus.enumerate() {
+            limits.cpus.push((cpu, None));
+            limits.now(number, trouble);
+        }
+        limits
+    }
+
     /// Checks whether somebody else has changed a limit.
     pub(super) fn look(&mut self, steered: &mut Steered) {
         for number in 0..self.cpus.len() {

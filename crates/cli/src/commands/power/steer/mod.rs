@@ -1,6 +1,8 @@
 //! `apus power steer`: controls the frequency of CPUs.
 
+mod controls;
 mod core;
+mod hand;
 mod idle;
 mod instance;
 pub(in crate::commands) mod published;
@@ -9,6 +11,7 @@ mod session;
 mod status;
 pub(in crate::commands) mod table;
 mod targets;
+mod through_host;
 
 use host::knob::Access;
 use host::transaction::take_back_abandoned;
@@ -32,13 +35,14 @@ pub fn run(typed: &PowerSteer) -> anyhow::Result<Status> {
 /// Controls the CPUs until the end.
 fn steer(typed: &PowerSteer) -> anyhow::Result<Status> {
     let access = Access::below(&typed.root)?;
-    if access.is_live() && !typed.dry_run && !rustix::process::geteuid().is_root() {
+    let is_here = typed.through_host.is_none();
+    if is_here && access.is_live() && !typed.dry_run && !rustix::process::geteuid().is_root() {
         let why = "this needs root: it writes below /sys/devices/system/cpu, and keeps a journal in /var/lib/apus";
         let fix = "run it with sudo, or with --dry-run, which changes nothing";
         return Err(Failure::lacking("cannot control frequencies", why, fix).into());
     }
     let signals = Signals::hold()?;
-    if !typed.dry_run {
+    if is_here && !typed.dry_run {
         for recovered in take_back_abandoned(&access, COMMAND)? {
             note(&super::super::tune::recovered(&recovered));
         }

@@ -3,10 +3,11 @@
 use std::io::Write as _;
 
 use anyhow::Context as _;
+use tester::document::Name;
 use tester::layout::aligned;
 use units::{Hertz, Nanos};
 
-use crate::documents::power_steer::Document;
+use crate::documents::power_steer::{Document, Via};
 use crate::{Status, terminal};
 
 /// Prints the result. The exit status says whether the goals were met.
@@ -57,7 +58,10 @@ fn table(document: &Document) -> String {
             100.0 * domain.stall_ratio
         );
     }
+    let is_host = document.domains.iter().any(|domain| domain.via == Name::of(&Via::Host));
     text += match document.restored {
+        Some(true) if is_host => "The requests to the host are withdrawn.\n",
+        Some(false) if is_host => "Not all requests to the host are withdrawn; they end with the channel.\n",
         None if document.dry_run => "Nothing was changed (--dry-run).\n",
         None => "No setting was left to restore.\n",
         Some(true) => "The original settings are restored.\n",

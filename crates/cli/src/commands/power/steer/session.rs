@@ -9,11 +9,9 @@
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use host::knob::{Access, CpuLatency};
-use host::transaction::{Steered, Target};
+use host::knob::Access;
 use live::os::Signals;
 use policy::frequency::PStates;
 use policy::frequency::outside::packets::PacketCost;
@@ -21,17 +19,18 @@ use policy::frequency::outside::{
     Fixed, Goal as GoalPolicy, GoalConfig, L3fwdPower, Outside, TimeOfDay, Transition, TwoLevel,
 };
 use steer::frequency::nic::NicSensor;
-use steer::frequency::place::{Core as Hand, Highest, Place, Shared};
 use steer::frequency::{Judge, Pace};
 use steer::{Machine, Poll, run as run_loops};
 use tester::clock::{MonotonicClock, TrialClock as _};
+use tester::document::Name;
 use units::{Hertz, Instant, Monotonic, Nanos};
 
+use super::controls::Controls;
 use super::core::{AnySensor, Clock, Core, time_of_day};
-use super::idle::IdleLimits;
+use super::hand::{Hand, Site};
 use super::instance::Workers;
-use super::targets::{Source, Targets};
-use super::{COMMAND, note};
+use super::note;
+use super::targets::{Domains, Source, sources};
 use crate::Failure;
 use crate::args::power::steer::{Goal, Policy, PowerSteer};
 use crate::commands::published::Published;
@@ -40,8 +39,6 @@ use crate::documents::power_steer::{Document, Domain, SCHEMA};
 
 /// Time between two publications of the state.
 const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);
-/// How long restoring settings waits for another transaction to end.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The controlled CPUs, and the settings to restore at the end.
 pub(super) struct Session<'a> {
@@ -49,8 +46,7 @@ pub(super) struct Session<'a> {
     goal: Goal,
     transition: Transition,
     cores: Vec<Core>,
-    idle: Option<IdleLimits>,
-    steered: Option<Shared>,
+    controls: Controls,
     began: Instant<Monotonic>,
 }
 
@@ -66,36 +62,20 @@ enum Wake {
 impl<'a> Session<'a> {
     /// Records the original settings, and starts to control the CPUs.
     pub(super) fn begin(typed: &'a PowerSteer, access: &Access) -> anyhow::Result<Self> {
-        let targets = Targets::find(typed, access)?;
-        let goal = targets.goal;
+        let domains = match typed.through_host {
+            Some(_) => None,
+            None => Some(Domains::read(access)?),
+        };
+        let (sources, goal) = sources(typed)?;
+        let cpus: Vec<u32> = sources.keys().copied().collect();
+        let domains = domains.map(|domains| domains.of(typed, &cpus)).transpose()?;
         let transition = Transition { sequencing: typed.settling, stall: typed.stall };
-        let settings: Vec<Target> =
-            targets.places.iter().flat_map(|place| place.settings().iter().cloned().map(Target::from)).collect();
-        let frequencies = settings.len();
-        let idle =
-            typed.idle_latency.into_iter().flat_map(|_| &targets.cpus).map(|cpu| CpuLatency::new(cpu.cpu).into());
-        let settings: Vec<Target> = settings.into_iter().chain(idle).collect();
-        let mut steered = match typed.dry_run {
-            true => None,
-            false => Some(Steered::new(access, "power steer", &settings, COMMAND, VERSION)?),
-        };
-        let idle = match typed.idle_latency {
-            None => None,
-            Some(limit) => {
-                let cpus = targets.cpus.iter().map(|cpu| cpu.cpu);
-                Some(IdleLimits::set(limit, cpus, frequencies, steered.as_mut())?)
-            }
-        };
-        let steered: Option<Shared> = steered.map(|steered| Arc::new(Mutex::new(steered)));
-        let mut hands = hands(&targets, access, steered.as_ref());
+        let (controls, hands) = Controls::take(typed, access, domains.as_ref(), &cpus)?;
         let mut cores = Vec::new();
-        for cpu in targets.cpus {
-            let place = &targets.places[cpu.place];
-            let hand =
-                hands[cpu.place].pop().ok_or_else(|| anyhow::anyhow!("a domain has fewer actuators than CPUs"))?;
-            let policy = policy(typed, goal, transition, place)?;
+        for ((cpu, source), hand) in sources.into_iter().zip(hands) {
+            let policy = policy(typed, goal, transition, &hand)?;
             let asks_time = matches!(typed.policy, Policy::Clock(_));
-            let (sensor, judge, watches): (AnySensor, _, _) = match cpu.source {
+            let (sensor, judge, watches): (AnySensor, _, _) = match source {
                 Source::Workers(readers) => {
                     let names = readers.iter().map(|reader| {
                         let id = reader.snapshot().identity;
@@ -117,9 +97,9 @@ impl<'a> Session<'a> {
                 Source::Nothing => (Box::new(Clock), Judge::Nothing, None),
             };
             let pace = Pace::new(policy, judge, hand.in_force());
-            cores.push(Core::new(cpu.cpu, watches, Machine::new(sensor, pace, hand), !typed.json));
+            cores.push(Core::new(cpu, watches, Machine::new(sensor, pace, hand), !typed.json));
         }
-        let session = Self { typed, goal, transition, cores, idle, steered, began: MonotonicClock.now() };
+        let session = Self { typed, goal, transition, cores, controls, began: MonotonicClock.now() };
         if !typed.json {
             session.announce();
         }
@@ -154,9 +134,7 @@ impl<'a> Session<'a> {
         while self.steer(signals, next, end) == Wake::Publish {
             next = clock.now() + PUBLISH_EVERY;
             self.cores.iter_mut().for_each(Core::end_second);
-            if let (Some(idle), Some(steered)) = (&mut self.idle, &self.steered) {
-                idle.look(&mut steered.lock().unwrap_or_else(PoisonError::into_inner));
-            }
+            self.controls.look();
             publish(&self);
         }
         let lasted = self.lasted();
@@ -198,24 +176,7 @@ impl<'a> Session<'a> {
         let none_left = self.cores.iter().all(Core::is_lost);
         drop(self.cores);
         // The loops are gone, and with them all other holders.
-        let steered = self.steered.and_then(|steered| Arc::into_inner(steered)?.into_inner().ok());
-        let released = match steered {
-            Some(steered) => steered.release_within(PATIENCE),
-            None => Ok(None),
-        };
-        document.restored = match released {
-            Ok(None) => None,
-            Ok(Some(back)) => {
-                if !back.closed {
-                    note("not all settings are restored; look at apus tune status, then run apus tune rollback");
-                }
-                Some(back.closed).filter(|closed| !(*closed && none_left))
-            }
-            Err(error) => {
-                note(&format!("the settings are not restored ({error}); try again with apus tune rollback"));
-                Some(false)
-            }
-        };
+        document.restored = self.controls.give_back(none_left);
         document
     }
 
@@ -225,20 +186,20 @@ impl<'a> Session<'a> {
             Goal::Latency(goal) => Some(goal.quantile.above_ppm()),
             Goal::Busy(_) => None,
         };
-        let idle = |number| self.idle.as_ref().map(|idle| idle.of(number));
+        let idle = |number| self.controls.idle.as_ref().map(|idle| idle.of(number));
         let cpus = self.cores.iter().enumerate().map(|(number, core)| core.document(allowed, idle(number)));
         let mut domains: Vec<Domain> = Vec::new();
         for core in &self.cores {
-            let Place { domain, way, .. } = core.hand().place();
-            if domains.iter().any(|known| known.domain == domain.policy) {
+            let Site { domain, cpus, driver, via } = core.hand().site();
+            if domains.iter().any(|known| known.domain == domain) {
                 continue;
             }
             let changes = core.hand().changes();
             domains.push(Domain {
-                domain: domain.policy,
-                cpus: domain.cpus.to_string(),
-                driver: domain.driver,
-                via: way.into(),
+                domain,
+                cpus,
+                driver,
+                via: Name::of(&via),
                 changes,
                 changes_per_second: changes as f64 * 1e9 / lasted.as_nanos().max(1) as f64,
                 stall_ratio: self.transition.share_ppm(changes, lasted) as f64 / 1e6,
@@ -261,26 +222,9 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The actuators of each domain's CPUs.
-fn hands(targets: &Targets, access: &Access, steered: Option<&Shared>) -> Vec<Vec<Hand>> {
-    let mut first = 0;
-    let each = |(number, place): (usize, &Place)| {
-        let cores = targets.cpus.iter().filter(|cpu| cpu.place == number).count();
-        let settings = steered.map(|steered| (steered.clone(), first));
-        first += place.settings().len();
-        Highest::of(place.clone(), access, settings, cores)
-    };
-    targets.places.iter().enumerate().map(each).collect()
-}
-
 /// Creates the policy of a CPU.
-fn policy(
-    typed: &PowerSteer,
-    goal: Goal,
-    transition: Transition,
-    place: &Place,
-) -> Result<Outside<Monotonic>, Failure> {
-    let pstates = place.pstates;
+fn policy(typed: &PowerSteer, goal: Goal, transition: Transition, hand: &Hand) -> Result<Outside<Monotonic>, Failure> {
+    let pstates = hand.pstates();
     let (busy_ppm, latency) = match goal {
         Goal::Latency(goal) => (policy::frequency::outside::HIGHEST_BUSY_PPM, Some(goal)),
         Goal::Busy(ppm) => (ppm, None),
@@ -289,10 +233,10 @@ fn policy(
         Policy::Goal => Outside::Goal(GoalPolicy::new(GoalConfig { pstates, transition, busy_ppm, latency })),
         Policy::TwoLevel => Outside::TwoLevel(TwoLevel::new(&pstates)),
         Policy::L3fwdPower => Outside::L3fwdPower(L3fwdPower::new(pstates)),
-        Policy::Fixed(frequency) => Outside::Fixed(Fixed(within(*frequency, &pstates, place)?)),
+        Policy::Fixed(frequency) => Outside::Fixed(Fixed(within(*frequency, &pstates, hand)?)),
         Policy::Clock(slots) => {
             for slot in slots {
-                within(slot.frequency, &pstates, place)?;
+                within(slot.frequency, &pstates, hand)?;
             }
             let now = time_of_day().unwrap_or(Nanos::ZERO);
             let day = TimeOfDay::new(slots, now).ok_or_else(|| {
@@ -307,12 +251,12 @@ fn policy(
     })
 }
 
-/// Fails if the frequency domain cannot run at this frequency.
-fn within(frequency: Hertz, pstates: &PStates, place: &Place) -> Result<Hertz, Failure> {
+/// Fails if the CPU cannot run at this frequency.
+fn within(frequency: Hertz, pstates: &PStates, hand: &Hand) -> Result<Hertz, Failure> {
     if (pstates.lowest()..=pstates.highest()).contains(&frequency) {
         return Ok(frequency);
     }
-    let cpus = &place.domain.cpus;
+    let cpus = hand.site().cpus;
     let why = format!("CPUs {cpus} run at {} to {}", pstates.lowest(), pstates.highest());
     Err(Failure::wrong(format!("cannot use the frequency {frequency}"), why, "choose a frequency in this range"))
 }

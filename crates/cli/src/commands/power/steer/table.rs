@@ -81,10 +81,9 @@ pub(in crate::commands) use tests::instance;
 mod tests {
     use super::*;
     use crate::documents::VERSION;
-    use crate::documents::power_steer::{Domain, LastSecond, SCHEMA, Verdict};
+    use crate::documents::power_steer::{Domain, LastSecond, SCHEMA, Verdict, Via};
     use policy::frequency::outside::Reason;
     use steer::frequency::Phase;
-    use steer::frequency::place::Way;
 
     /// An instance with two CPUs that share a frequency: the first needs 1.8 GHz and gets the 2.6 GHz of the second.
     pub(in crate::commands) fn instance() -> Instance {
@@ -124,7 +123,7 @@ mod tests {
             domain: 2,
             cpus: "2-3".into(),
             driver: Some("acpi-cpufreq".into()),
-            via: Way::Setspeed.into(),
+            via: Via::Setspeed.into(),
             changes: 17,
             changes_per_second: 0.28,
             stall_ratio: 0.000_003,

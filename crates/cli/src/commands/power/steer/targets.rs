@@ -1,4 +1,4 @@
-//! The CPUs to control, their frequency domains, and where the load of each CPU is read.
+//! Where the load of each controlled CPU is read, and the frequency domains of this machine.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,14 @@ use super::note;
 use crate::Failure;
 use crate::args::power::steer::{Branches, Goal, Policy, PowerSteer};
 
-/// The CPUs to control, and how.
-pub(super) struct Targets {
+/// Frequency domains of this machine.
+pub(super) struct Domains {
+    policies: Vec<u32>,
+    access: Access,
+    /// The domains of the controlled CPUs, and how the frequency of each is set.
     pub(super) places: Vec<Place>,
-    pub(super) cpus: Vec<Cpu>,
-    pub(super) goal: Goal,
-}
-
-/// A CPU to control.
-pub(super) struct Cpu {
-    pub(super) cpu: u32,
-    /// Index of its frequency domain in the list of domains.
-    pub(super) place: usize,
-    pub(super) source: Source,
+    /// Index of the domain of each controlled CPU.
+    pub(super) of_cpu: BTreeMap<u32, usize>,
 }
 
 /// Where the load of a CPU is read.
@@ -43,8 +38,9 @@ pub(super) enum Source {
 /// keeps queues short during bursts.
 const BUSY_PPM: u32 = 800_000;
 
-impl Targets {
-    pub(super) fn find(typed: &PowerSteer, access: &Access) -> anyhow::Result<Self> {
+impl Domains {
+    /// Lists the domains. Fails if there are none.
+    pub(super) fn read(access: &Access) -> anyhow::Result<Self> {
         let policies = policies(access)?;
         if policies.is_empty() {
             let what = format!(
@@ -52,15 +48,17 @@ impl Targets {
                 access.show("/sys/devices/system/cpu/cpufreq")
             );
             let why = "no cpufreq driver is loaded: this is a virtual machine, or the firmware hides the P-states";
-            let fix = "run the command on the host instead of in the guest, enable P-states in the firmware, or use --root with a copy of a host";
+            let fix = "run the command on the host instead of in the guest, let the host set the frequencies with --through-host, enable P-states in the firmware, or use --root with a copy of a host";
             return Err(Failure::lacking(what, why, fix).into());
         }
-        let (sources, goal) = sources(typed)?;
-        let mut places = Vec::new();
-        let mut of_cpu = BTreeMap::new();
-        let wanted: CpuSet = sources.keys().copied().collect();
-        for policy in policies {
-            let domain = Domain::read(access, policy)?;
+        Ok(Self { policies, access: access.clone(), places: Vec::new(), of_cpu: BTreeMap::new() })
+    }
+
+    /// Finds the domains of the CPUs to control.
+    pub(super) fn of(mut self, typed: &PowerSteer, cpus: &[u32]) -> anyhow::Result<Self> {
+        let wanted: CpuSet = cpus.iter().copied().collect();
+        for policy in &self.policies {
+            let domain = Domain::read(&self.access, *policy)?;
             let ours = domain.cpus.intersection(&wanted);
             if ours.is_empty() {
                 continue;
@@ -76,29 +74,19 @@ impl Targets {
             let fix = "choose another setting with --via, or omit these CPUs";
             let place = Place::new(domain, way)
                 .map_err(|why| Failure::lacking(format!("cannot control CPUs {ours} through {way}"), why, fix))?;
-            of_cpu.extend(ours.iter().map(|cpu| (cpu, places.len())));
-            places.push(place);
+            self.of_cpu.extend(ours.iter().map(|cpu| (cpu, self.places.len())));
+            self.places.push(place);
         }
-        let cpus = sources
-            .into_iter()
-            .map(|(cpu, source)| {
-                let place = of_cpu.get(&cpu).copied().ok_or_else(|| {
-                    let fix = "omit it from --cpus";
-                    Failure::wrong(
-                        format!("cannot control CPU {cpu}"),
-                        "no frequency policy of this host includes it",
-                        fix,
-                    )
-                })?;
-                Ok(Cpu { cpu, place, source })
-            })
-            .collect::<Result<_, Failure>>()?;
-        Ok(Self { places, cpus, goal })
+        if let Some(cpu) = cpus.iter().find(|cpu| !self.of_cpu.contains_key(cpu)) {
+            let (what, why) = (format!("cannot control CPU {cpu}"), "no frequency policy of this host includes it");
+            return Err(Failure::wrong(what, why, "omit it from --cpus").into());
+        }
+        Ok(self)
     }
 }
 
 /// Where the load of each CPU is read, and the goal.
-fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
+pub(super) fn sources(typed: &PowerSteer) -> anyhow::Result<(BTreeMap<u32, Source>, Goal)> {
     let wrong = |why: &str, fix: &str| Failure::wrong("cannot tell how busy the CPUs are", why, fix);
     let busy = Goal::Busy(BUSY_PPM);
     if let Some(name) = &typed.instance {

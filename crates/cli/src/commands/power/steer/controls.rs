@@ -1,0 +1,115 @@
+//! Control over the frequencies and idle states of CPUs: of this machine, or of the host that runs this guest.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use host::knob::{Access, CpuLatency};
+use host::transaction::{Steered, Target};
+use steer::frequency::place::{Highest, Shared};
+
+use super::hand::Hand;
+use super::idle::IdleLimits;
+use super::targets::Domains;
+use super::through_host::ThroughHost;
+use super::{COMMAND, note};
+use crate::args::power::steer::PowerSteer;
+use crate::documents::VERSION;
+
+/// How long restoring settings waits for another transaction to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was taken under control, and must be given back at the end.
+pub(super) struct Controls {
+    pub(super) idle: Option<IdleLimits>,
+    held: Held,
+}
+
+enum Held {
+    /// Settings of this machine. `None`: nothing is changed (dry run).
+    Here(Option<Shared>),
+    /// Requests to the host, and whether there are any.
+    Host(ThroughHost, bool),
+}
+
+impl Controls {
+    /// Takes the CPUs under control. Returns the actuator of each, in the same order.
+    pub(super) fn take(
+        typed: &PowerSteer,
+        access: &Access,
+        domains: Option<&Domains>,
+        cpus: &[u32],
+    ) -> anyhow::Result<(Self, Vec<Hand>)> {
+        match (&typed.through_host, domains) {
+            (Some(port), _) => {
+                let host = ThroughHost::open(port.as_deref(), cpus.iter().copied())?;
+                let hands = host.hands(typed.dry_run)?;
+                let idle = typed.idle_latency.map(|limit| host.limit_idle(limit, typed.dry_run)).transpose()?;
+                Ok((Self { idle, held: Held::Host(host, !typed.dry_run) }, hands))
+            }
+            (None, Some(domains)) => Self::here(typed, access, domains, cpus),
+            (None, None) => anyhow::bail!("no frequency domains were read"),
+        }
+    }
+
+    fn here(typed: &PowerSteer, access: &Access, domains: &Domains, cpus: &[u32]) -> anyhow::Result<(Self, Vec<Hand>)> {
+        let places = &domains.places;
+        let settings: Vec<Target> =
+            places.iter().flat_map(|place| place.settings().iter().cloned().map(Target::from)).collect();
+        let frequencies = settings.len();
+        let limited = typed.idle_latency.into_iter().flat_map(|_| cpus).map(|cpu| CpuLatency::new(*cpu).into());
+        let settings: Vec<Target> = settings.into_iter().chain(limited).collect();
+        let mut steered = match typed.dry_run {
+            true => None,
+            false => Some(Steered::new(access, "power steer", &settings, COMMAND, VERSION)?),
+        };
+        let idle = match typed.idle_latency {
+            None => None,
+            Some(limit) => Some(IdleLimits::set(limit, cpus.iter().copied(), frequencies, steered.as_mut())?),
+        };
+        let steered: Option<Shared> = steered.map(|steered| Arc::new(Mutex::new(steered)));
+        let mut first = 0;
+        let of_domain = |(number, place): (usize, &steer::frequency::place::Place)| {
+            let cores = cpus.iter().filter(|cpu| domains.of_cpu.get(cpu) == Some(&number)).count();
+            let settings = steered.as_ref().map(|steered| (steered.clone(), first));
+            first += place.settings().len();
+            Highest::of(place.clone(), access, settings, cores)
+        };
+        let mut of_domain: Vec<_> = places.iter().enumerate().map(of_domain).collect();
+        let hand = |cpu: &u32| {
+            let number = domains.of_cpu.get(cpu).copied();
+            let hand = number.and_then(|number| of_domain.get_mut(number)?.pop());
+            hand.map(Hand::Here).ok_or_else(|| anyhow::anyhow!("a domain has fewer actuators than CPUs"))
+        };
+        let hands = cpus.iter().map(hand).collect::<anyhow::Result<_>>()?;
+        Ok((Self { idle, held: Held::Here(steered) }, hands))
+    }
+
+    /// Checks whether somebody else has changed an idle limit.
+    pub(super) fn look(&mut self) {
+        if let (Some(idle), Held::Here(Some(steered))) = (&mut self.idle, &self.held) {
+            idle.look(&mut steered.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Restores all settings, or withdraws all requests. All actuators must be gone. `Some` says whether that succeeded;
+    /// `None` means that there was nothing to restore. `none_left` says that no CPU is controlled any more.
+    pub(super) fn give_back(self, none_left: bool) -> Option<bool> {
+        let steered = match self.held {
+            Held::Host(host, has_asked) => return has_asked.then(|| host.withdraw()),
+            Held::Here(steered) => steered.and_then(|steered| Arc::into_inner(steered)?.into_inner().ok()),
+        };
+        match steered?.release_within(PATIENCE) {
+            Ok(None) => None,
+            Ok(Some(back)) => {
+                if !back.closed {
+                    note("not all settings are restored; look at apus tune status, then run apus tune rollback");
+                }
+                Some(back.closed).filter(|closed| !(*closed && none_left))
+            }
+            Err(error) => {
+                note(&format!("the settings are not restored ({error}); try again with apus tune rollback"));
+                Some(false)
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What sets the frequency of a CPU: this machine's kernel, or the host of this guest.
+
+use std::fs::File;
+
+use policy::frequency::PStates;
+use steer::frequency::InForce;
+use steer::frequency::place::Core as Local;
+use steer::frequency::remote::Remote;
+use steer::{Acted, Actuator, Standing};
+use units::{Hertz, Instant, Monotonic};
+
+use crate::documents::power_steer::Via;
+
+/// Sets the frequency of a CPU.
+pub(super) enum Hand {
+    /// Through the kernel's settings.
+    Here(Local),
+    /// Through a channel to the host.
+    Host(Box<Remote<File, Monotonic>>),
+}
+
+/// The CPUs that share a CPU's frequency, and how it is set.
+pub(super) struct Site {
+    /// Number of the kernel's cpufreq policy, or of the vCPU.
+    pub(super) domain: u32,
+    pub(super) cpus: String,
+    pub(super) driver: Option<String>,
+    pub(super) via: Via,
+}
+
+impl Hand {
+    pub(super) fn site(&self) -> Site {
+        match self {
+            Self::Here(core) => {
+                let place = core.place();
+                let (cpus, driver) = (place.domain.cpus.to_string(), place.domain.driver);
+                Site { domain: place.domain.policy, cpus, driver, via: place.way.into() }
+            }
+            Self::Host(remote) => {
+                let domain = u32::from(remote.vcpu());
+                Site { domain, cpus: domain.to_string(), driver: None, via: Via::Host }
+            }
+        }
+    }
+
+    /// The frequencies that can be requested.
+    pub(super) fn pstates(&self) -> PStates {
+        match self {
+            Self::Here(core) => core.place().pstates,
+            Self::Host(remote) => remote.pstates(),
+        }
+    }
+
+    pub(super) fn in_force(&self) -> InForce {
+        match self {
+            Self::Here(core) => core.in_force(),
+            Self::Host(remote) => remote.in_force(),
+        }
+    }
+
+    /// Number of frequency changes requested for the CPUs that share the frequency.
+    pub(super) fn changes(&self) -> u64 {
+        match self {
+            Self::Here(core) => core.changes(),
+            Self::Host(remote) => remote.changes(),
+        }
+    }
+
+    fn actuator(&mut self) -> &mut dyn Actuator<Monotonic, Setting = Hertz, InForce = InForce> {
+        match self {
+            Self::Here(core) => core,
+            Self::Host(remote) => &mut **remote,
+        }
+    }
+}
+
+impl Actuator<Monotonic> for Hand {
+    type Setting = Hertz;
+    type InForce = InForce;
+
+    fn set(&mut self, now: Instant<Monotonic>, wish: &Hertz) -> Acted<InForce> {
+        self.actuator().set(now, wish)
+    }
+
+    fn look(&mut self, now: Instant<Monotonic>) -> Acted<InForce> {
+        self.actuator().look(now)
+    }
+
+    fn stands(&mut self) -> Standing {
+        self.actuator().stands()
+    }
+
+    fn shifted(&mut self) -> Option<InForce> {
+        self.actuator().shifted()
+    }
+}
