@@ -11,7 +11,7 @@ use units::Nanos;
 use crate::guests::Host;
 use crate::power_steer::worker;
 use crate::schemas::validate;
-use crate::support::{Root, Running, text};
+use crate::support::{Root, Running, bare, text};
 use crate::tune::{expect, wait};
 
 /// A guest with the vCPUs 0 and 1 on the host's CPUs of the same numbers.
@@ -33,6 +33,14 @@ impl Guest {
         command.arg("--telemetry").arg(&self.root.0).args(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+
+    /// The frequency of a vCPU in force, as the running command publishes it.
+    fn shown(&self, vcpu: usize) -> Option<u64> {
+        let folder = self.root.0.join("run/apus/steer").display().to_string();
+        let output = bare(&["power", "steer", "status", "--json", "--steering", &folder]);
+        let document: Json = serde_json::from_slice(&output.stdout).ok()?;
+        document["instances"][0]["document"]["cpus"][vcpu]["frequency_hz"].as_u64()
     }
 
     /// Waits for the host's channel, and steers.
@@ -71,8 +79,10 @@ fn a_guest_steers_its_cores_through_the_host() {
     let steering = guest.steer(&["--instance", "edge", "--json", "--idle-latency", "20us"]);
     wait("the lowest frequency of the idle core", || host.is_fixed(0, "800000"));
     assert_eq!(host.machine.read("sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us"), "20\n");
-    busy_until(&busy, "the highest that the manifest allows", || host.is_fixed(1, "2600000"));
+    let is_high = || host.is_fixed(1, "2600000") && guest.shown(1) == Some(2_600_000_000);
+    busy_until(&busy, "the highest that the manifest allows", is_high);
     assert!(host.is_free(2));
+    wait("the idle core's answer", || guest.shown(0) == Some(800_000_000));
     steering.signal(Signal::INT);
     let (code, said, errors) = ended(steering);
     assert_eq!(code, Some(0), "{errors}");
@@ -122,6 +132,6 @@ fn what_a_host_does_not_allow_is_said_and_its_end_is_noticed() {
     let document: Json = serde_json::from_str(&said).unwrap();
     validate(&document);
     assert_eq!((code, &document["restored"]), (Some(1), &false.into()), "{errors}");
-    let trouble = document["cpus"][0]["trouble"].as_str().unwrap();
+    let trouble = document["cpus"][0]["trouble"].as_str().unwrap_or_else(|| panic!("{document:#}\n{errors}"));
     assert!(trouble.contains("the channel to the host fails"), "{trouble}");
 }

@@ -104,6 +104,14 @@ impl<P: Read + Write, C> Remote<P, C> {
         client.answer(id).map_err(broken)
     }
 
+    /// The channel fails, so the host has dropped the request, and its own limits are in force.
+    fn away(&mut self, why: String) -> Away {
+        self.waiting = None;
+        self.fixed = None;
+        self.in_force.frequency = self.in_force.ceiling;
+        Away(why)
+    }
+
     fn learn(&mut self, answer: &Answer) {
         let ceiling = answer.range_khz.map_or(self.in_force.ceiling, |(_, most)| hertz(most));
         self.in_force = InForce { frequency: answer.khz.map_or(ceiling, hertz), ceiling };
@@ -128,7 +136,7 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
         self.check = None;
         match self.ask(Ask::Frequency(Frequency::AtLeast(*wish))) {
             Ok(id) => self.waiting = Some((id, now)),
-            Err(why) => return Acted::Away(Away(why)),
+            Err(why) => return Acted::Away(self.away(why)),
         }
         self.look(now)
     }
@@ -142,10 +150,7 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
                 return Acted::Away(Away(format!("the host has not answered for {PATIENCE}")));
             }
             Ok(None) => return Acted::Later { after: LOOK_EVERY },
-            Err(why) => {
-                self.waiting = None;
-                return Acted::Away(Away(why));
-            }
+            Err(why) => return Acted::Away(self.away(why)),
         };
         self.waiting = None;
         if answer.verdict == Verdict::Refused {
@@ -188,11 +193,17 @@ impl<P: Read + Write, C> Actuator<C> for Remote<P, C> {
                 }
                 Err(why) => {
                     self.silent = SILENT_CHECKS;
-                    standing = Standing::Away(Away(why));
+                    standing = Standing::Away(self.away(why));
                 }
             }
         }
-        self.check = self.ask(Ask::State).ok();
+        match self.ask(Ask::State) {
+            Ok(id) => self.check = Some(id),
+            Err(why) => {
+                self.silent = SILENT_CHECKS;
+                standing = Standing::Away(self.away(why));
+            }
+        }
         standing
     }
 
@@ -313,6 +324,9 @@ mod tests {
     impl Write for Port {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut host = self.0.lock().unwrap();
+            if host.is_closed {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
             if host.is_silent {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -401,7 +415,20 @@ mod tests {
         assert_eq!(back, Some(Standing::Fresh));
         assert_eq!(remote.set(port.at(9_000), &mhz(800)), Acted::InForce);
         port.0.lock().unwrap().is_closed = true;
-        assert!(matches!(remote.set(port.at(9_001), &mhz(3_000)), Acted::Away(_)));
+        assert!(matches!(remote.set(port.at(9_001), &mhz(1_800)), Acted::Away(_)));
+        assert_eq!(remote.in_force().frequency, mhz(3_000), "the host dropped the requests");
+    }
+
+    #[test]
+    fn a_closed_channel_is_noticed_though_nothing_is_requested() {
+        let port = Port::new(1_000);
+        let mut remote = remote(&port);
+        remote.set(port.at(0), &mhz(1_800));
+        assert_eq!((remote.stands(), remote.stands()), (Standing::AsLeft, Standing::AsLeft));
+        // The last question was answered before.
+        port.0.lock().unwrap().is_closed = true;
+        assert!(matches!(remote.stands(), Standing::Away(_)));
+        assert_eq!(remote.shifted().map(|now| now.frequency), Some(mhz(3_000)));
     }
 
     #[test]
