@@ -72,7 +72,7 @@ fn busy_until(worker: &Telemetry, what: &str, so: impl Fn() -> bool) {
 
 #[test]
 fn a_guest_steers_its_cores_through_the_host() {
-    let guest = Guest::new("through", "max_frequency = \"2.6GHz\"");
+    let guest = Guest::new("through", "max_frequency = \"2.6GHz\"\nforget_after = \"1s\"");
     let host = &guest.host;
     let serving = host.serve();
     let (_idle, busy) = (worker(&guest.root, 0, None), worker(&guest.root, 1, None));

@@ -104,7 +104,7 @@ impl<P: Read + Write, C> Remote<P, C> {
         client.answer(id).map_err(broken)
     }
 
-    /// The channel fails, so the host has dropped the request, and its own limits are in force.
+    /// The channel fails, so the host drops the request, and its own limits are in force again.
     fn away(&mut self, why: String) -> Away {
         self.waiting = None;
         self.fixed = None;
