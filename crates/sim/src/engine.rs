@@ -1,9 +1,9 @@
 //! The event queue: which component acts next, and when.
 //!
 //! Every component of a world has one slot. The slot holds the time at which the component next wants to act, or
-//! nothing. The next event is the earliest of these times; among equal times, the lowest id comes first. Slots do not
-//! grow, so nothing is allocated after construction. A component that changes its mind overwrites its time, so there
-//! are no stale events.
+//! nothing. The next event is the earliest of these times; among equal times, the lowest id comes first. The number of
+//! slots is fixed, so nothing is allocated after construction. A component that changes its mind overwrites its time,
+//! so there are no stale events.
 
 use crate::At;
 
@@ -19,7 +19,7 @@ const NEVER: u64 = u64::MAX;
 /// Computer Programming", vol. 3, 5.4.1 (tree of losers and winners).
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Times in nanoseconds, by id. Their number is a power of two.
+    /// Times in nanoseconds, by id, padded to a power of two.
     due: Vec<u64>,
     /// `winner[n]` is the id with the earliest time below node n. Node 1 is the root.
     winner: Vec<u32>,

@@ -6,8 +6,8 @@
 //! Where to start: [`scenario`] describes what to simulate, [`world::run`] simulates it, and [`outcome`] holds the
 //! result. [`hw`] has the hardware that a packet meets; each part is a small state machine that receives the time as an
 //! argument. [`machine`] gives the parameters of named machines, each value with its source. [`traffic`] describes what
-//! arrives. [`bound`] computes the least power with which even a clairvoyant policy could meet the goal. [`figures`]
-//! compares published figures with the simulator's results.
+//! arrives. [`bound`] computes the least power that any policy needs to meet the goal, even one that knows all arrivals
+//! in advance. [`figures`] compares published figures with the simulator's results.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

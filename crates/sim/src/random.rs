@@ -1,7 +1,6 @@
 //! Random numbers from an explicit seed: one stream per component, computed with integers only.
 //!
-//! There is no floating point, because the logarithms of two platforms can differ in the last bit. Two machines would
-//! then not give the same bytes.
+//! Floating point is not used: the logarithms of two platforms can differ in the last bit, and so would the results.
 
 use units::Nanos;
 
@@ -17,7 +16,7 @@ impl Random {
     /// so adding a component does not change the numbers of the others.
     pub const fn stream(seed: u64, id: u64) -> Self {
         let mut fill = SplitMix(seed);
-        // The identifier goes through the mixer too: neighbouring seeds and identifiers do not meet.
+        // The id goes through the mixer too, so that neighbouring seeds and ids do not give the same stream.
         let mut fill = SplitMix(fill.next() ^ SplitMix(id).next().rotate_left(32));
         Self([fill.next(), fill.next(), fill.next(), fill.next()])
     }
@@ -60,8 +59,8 @@ impl Random {
         Nanos::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
     }
 
-    /// Draws an approximately normal span that is never below zero. It is the sum of twelve uniform numbers: mean and
-    /// deviation are exact, and no sample lies beyond six deviations.
+    /// Draws an approximately normal span, never below zero. It is the sum of twelve uniform numbers: before that limit
+    /// its mean and standard deviation are exact, and no sample is more than six deviations from the mean.
     pub const fn normal(&mut self, mean: Nanos, deviation: Nanos) -> Nanos {
         let mut sum = 0u64;
         let mut i = 0;
@@ -90,7 +89,7 @@ impl Random {
     }
 }
 
-/// Fractional bits of a logarithm. 64 - ln(2^64) leaves room for the whole part.
+/// Fractional bits of a logarithm. The other 8 bits hold the whole part, at most 64.
 const FRACTION_BITS: u32 = 56;
 /// ln 2, in units of 2^-64.
 const LN_2: u64 = 0xb172_17f7_d1cf_79ab;

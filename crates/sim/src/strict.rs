@@ -1,4 +1,4 @@
-//! Reads TOML strictly: an unknown key, a wrong unit or an impossible value is an error, which names the place and the
+//! Reads TOML strictly: an unknown key, a wrong unit or an impossible value is an error that names the place and the
 //! remedy.
 //!
 //! The reader asks a [`Section`] for its keys one by one. [`Section::finish`] then returns an error if there are keys
@@ -58,7 +58,7 @@ pub struct Override {
     pub value: String,
 }
 
-/// `goal.latency=p99=20us`: the key ends at the first `=`.
+/// Reads `KEY=VALUE`. The key ends at the first `=`: in `goal.latency=p99=20us`, the value is `p99=20us`.
 impl FromStr for Override {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -77,7 +77,7 @@ impl fmt::Display for Override {
     }
 }
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Clone, Debug)]
 struct Entry {
     place: Place,
@@ -178,7 +178,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Puts the value of `replaced` at `path` below `table`, making tables on the way.
+/// Sets the key `path` below `table` to the value of `replaced`. Missing tables are created.
 fn replace(table: &mut Table, path: &str, replaced: &Override) -> Result<(), Error> {
     let place = Place::Override(replaced.to_string());
     let Some((first, rest)) = path.split_once('.') else {
@@ -252,7 +252,7 @@ impl<T> Spot<T> {
 }
 
 impl Section {
-    /// The place at which the value begins.
+    /// The place at which the table begins.
     pub fn place(&self) -> &Place {
         &self.table.place
     }
@@ -281,11 +281,11 @@ impl Section {
         Error { place: entry.place.clone(), what, fix: format!("expected {expected}") }
     }
 
-    /// Reads a text with a meaning, such as a duration with its unit. `None` if the key is missing.
+    /// Reads a text and parses it as `T`, such as a duration with its unit. `None` if the key is missing.
     pub fn text<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Result<Option<Spot<T>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         let Entry { place, value: Value::Text(text) } = &entry else {
-            // What a bare number lacks is most often its unit, and the type's own text says which there are.
+            // A bare number most often lacks its unit. The error of the type `T` names the possible units.
             let expected = match (&entry.value, "".parse::<T>()) {
                 (Value::Integer(..) | Value::Other(_), Err(why)) => format!("a text in quotes: {why}"),
                 _ => "a text in quotes".to_owned(),
@@ -302,7 +302,7 @@ impl Section {
         }
     }
 
-    /// The same, but the key is required. `example` is the value that the error message proposes.
+    /// Reads a text and parses it as `T`. A missing key is an error, whose message proposes the value `example`.
     pub fn required<T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &'static str,
@@ -311,7 +311,7 @@ impl Section {
         self.text(key)?.ok_or_else(|| self.missing(key, &format!("\"{example}\"")))
     }
 
-    /// Reads a whole number within `range`.
+    /// Reads a whole number within `range`. `None` if the key is missing.
     pub fn count(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Result<Option<Spot<u64>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
@@ -328,7 +328,7 @@ impl Section {
         }
     }
 
-    /// Reads `true` or `false`.
+    /// Reads `true` or `false`. `None` if the key is missing.
     pub fn flag(&mut self, key: &'static str) -> Result<Option<Spot<bool>>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         match entry.value {
@@ -337,7 +337,7 @@ impl Section {
         }
     }
 
-    /// Reads one of several names.
+    /// Reads one of the names in `choices` and returns its value. `None` if the key is missing.
     pub fn choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -358,7 +358,7 @@ impl Section {
         }
     }
 
-    /// The same, but the key is required.
+    /// Reads one of the names in `choices` and returns its value. A missing key is an error.
     pub fn required_choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -382,7 +382,7 @@ impl Section {
         }
     }
 
-    /// Reads a table below this one.
+    /// Reads a table below this one. `None` if the key is missing.
     pub fn section(&mut self, key: &'static str) -> Result<Option<Section>, Error> {
         let Some(entry) = self.take(key) else { return Ok(None) };
         match entry.value {
@@ -405,7 +405,7 @@ impl Section {
         }
     }
 
-    /// The keys of this table, for tables whose keys are names.
+    /// The keys that have not been read yet, for tables in which the user chooses the keys.
     pub fn keys(&self) -> Vec<String> {
         self.table.entries.keys().cloned().collect()
     }
@@ -430,7 +430,7 @@ impl Section {
 pub(crate) fn suggestion(typed: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|name| (distance(typed, name), *name)).min();
     match nearest {
-        // Half of the letters, and never all of them.
+        // A name is suggested if at most half of the letters differ, but not if all of them do.
         Some((far, name)) if far <= (typed.chars().count().max(name.len()) / 2).max(1) && far < name.len() => {
             format!("did you mean `{name}`?")
         }
@@ -443,7 +443,7 @@ fn list(names: &[&str]) -> String {
     names.join(", ")
 }
 
-/// Letters to insert, remove, change or swap with their neighbour to make `b` of `a`: the optimal string
+/// Number of letters to insert, remove, change or swap with a neighbour to turn `a` into `b`: the optimal string
 /// alignment distance (L. Boytsov, "Indexing methods for approximate dictionary searching", 2011, 2.1).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

@@ -34,8 +34,8 @@ pub fn from_toml<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, Text
     })
 }
 
-/// Splits serde's message into what is wrong, with the full name of the key, and what would be right. Messages from
-/// this crate's own types are not changed.
+/// Splits serde's message into what is wrong, with the full name of the key, and what would be right. The wording of
+/// this crate's own types is kept.
 fn explained(message: &str, key: Option<&str>) -> (String, String) {
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let name = key.map_or_else(|| "the file".to_owned(), |key| format!("`{key}`"));
@@ -117,7 +117,7 @@ where
         {
             type Value = Text<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                // The quantity's own error says what would be right; it has no text that it takes.
+                // No quantity accepts an empty text, and the error says what it does accept.
                 match T::from_str("") {
                     Err(error) => write!(f, "a text in quotes: {error}"),
                     Ok(_) => f.write_str("a text in quotes"),

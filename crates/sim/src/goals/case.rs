@@ -11,9 +11,10 @@
 //! | [`TooFew`](Verdict::TooFew) | had too few packets for a verdict | |
 //!
 //! **Holds** means [`Held::Yes`] or [`Held::WithinInterval`] for Apus, and [`Held::Yes`] for a rival. Apus steers
-//! towards the share that the goal allows, so by chance half of its runs end slightly above it. A rival has no such
-//! reason to be above it. [`Case::is_marginal`] says where this rule made a difference. A lost packet counts as late.
-//! Since the goals here allow no loss, a single lost packet also breaks the goal.
+//! towards the share of late packets that the goal allows, so by chance half of its runs end slightly above that share.
+//! Rivals do not steer towards it, so they get no such tolerance. [`Case::is_marginal`] says where the tolerance made a
+//! difference. A lost packet counts as late. Since the goals here allow no loss, a single lost packet also breaks the
+//! goal.
 //!
 //! Each power is the mean over the seeds with which both ways were run.
 
@@ -28,10 +29,10 @@ use super::{Held, Measured, Setting, Tried};
 
 /// Powers count as equal if they differ by at most this fraction.
 pub const TIE: f64 = 0.01;
-/// Apus may draw up to this fraction more power than the best rival that was tuned in hindsight, without losing to it.
-/// A tuned rival has an advantage, because no policy knows its traffic beforehand.
+/// Apus loses to a rival tuned in hindsight only if it draws more power than the rival by over this fraction. A tuned
+/// rival has an unfair advantage: its frequency was chosen after the traffic was known.
 pub const TUNED: f64 = 0.05;
-/// The part of the allowed late packets at which Apus aims.
+/// Share of the allowed late packets that Apus aims at.
 const AIM: f64 = AIM_EIGHTHS as f64 / 8.0;
 
 /// A setting and a goal, with the results of all ways.
@@ -41,17 +42,18 @@ pub struct Case {
     pub setting: Arc<Setting>,
     /// The latency goal by which all ways are judged.
     pub goal: Goal,
-    /// The peak rate that Apus was told. `None` if it was told none.
+    /// The peak rate that Apus was told. `None` if it was not told any.
     pub peak: Option<PacketRate>,
     /// The rivals' results.
     pub others: Arc<Vec<Tried>>,
     /// The result of `adaptive` with this goal.
     pub ours: Tried,
-    /// The result of Apus in its first second, which does not count elsewhere. `None` if it was not requested.
+    /// The result of Apus in its first second, which counts in no other figure. `None` if it was not requested.
     pub first_second: Option<Tried>,
-    /// The least power with which the goal can be met if all arrivals are known. `None` if it is not known.
+    /// The least power that a policy needs to meet the goal if it knows all arrivals in advance. `None` if it was not
+    /// computed.
     pub bound: Option<Microwatts>,
-    /// How long the receive ring lasts at the highest packet rate that Apus assumes. Apus never sleeps longer.
+    /// Time to fill the receive ring at the highest packet rate that Apus assumes. Apus never sleeps longer.
     pub ring: Nanos,
 }
 
@@ -77,17 +79,18 @@ units::named! {
 }
 
 units::named! {
-    /// Why a rival holds the goal with less power. The last four name the activity on which Apus spends most more than
-    /// the rival.
+    /// Why a rival holds the goal with less power. The last four name the activity in which the power of Apus exceeds
+    /// the rival's most.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum Because {
-        /// The rival sleeps longer than the ring lasts at the highest packet rate, and would lose packets.
+        /// The rival sleeps longer than the receive ring takes to fill at the highest packet rate. At that rate it would
+        /// lose packets.
         Ring = "ring",
-        /// The rival makes more packets late than Apus aims at.
+        /// More packets are late with the rival than Apus aims at.
         Lateness = "lateness",
         /// Apus polls more, or at a higher frequency.
         Polling = "polling",
-        /// Apus is awake longer, to wake up and to work.
+        /// Apus spends more time waking up and working.
         Awake = "awake",
         /// Apus works and wakes up at a higher frequency.
         Frequency = "frequency",
@@ -104,7 +107,7 @@ impl Verdict {
 }
 
 impl Case {
-    /// Whether Apus held the goal, as far as its seeds show.
+    /// Whether Apus held the goal, including [`Held::WithinInterval`].
     pub fn ours_holds(&self) -> bool {
         matches!(self.ours.held(self.goal), Held::Yes | Held::WithinInterval)
     }
@@ -166,13 +169,13 @@ impl Case {
         match self.verdict() {
             Verdict::Lost => self.best(false),
             Verdict::LostToTuned => self.best(true),
-            // Its power is no measure here; one that needs no hindsight says more.
+            // Apus missed the goal, so power does not decide. A rival that needs no hindsight says more.
             Verdict::Missed => self.best(false).or_else(|| self.best(true)),
             _ => self.best_of_all(),
         }
     }
 
-    /// Why Apus loses on power. `None` if it does not.
+    /// Why Apus draws more power than the rival. `None` unless it lost.
     pub fn because(&self) -> Option<Because> {
         type Part = fn(&Measured) -> Spent;
         let rival = self.rival().filter(|_| matches!(self.verdict(), Verdict::Lost | Verdict::LostToTuned))?;
@@ -194,21 +197,22 @@ impl Case {
             [(Because::Polling, |run| run.polling), (Because::Awake, |run| run.awake), (Because::Idle, |run| run.idle)];
         let more = |of: Part| sum(&self.ours, of).1 - sum(rival, of).1;
         let (because, of) = parts.into_iter().max_by(|a, b| more(a.1).total_cmp(&more(b.1)))?;
-        // The difference of two products: more time at the rival's power, or more power in the time of Apus.
+        // The excess has two parts: more time at the rival's power level, and a higher power level during the time of
+        // Apus. The larger part gives the reason.
         let ((time, power), (its_time, its_power)) = (sum(&self.ours, of), sum(rival, of));
         let at_its_power = its_power * time / its_time.max(1.0);
         let faster = because == Because::Awake && power - at_its_power > at_its_power - its_power;
         Some(if faster { Because::Frequency } else { because })
     }
 
-    /// The power of Apus as a multiple of the least possible. `None` if that is not known.
+    /// The power of Apus as a multiple of [`Self::bound`]. `None` if the bound is not known.
     pub fn bound_multiple(&self) -> Option<f64> {
         let bound = self.bound.filter(|bound| bound.as_microwatts() > 0)?;
         Some(self.ours.power(self.ours.runs.len()) / bound.as_microwatts() as f64)
     }
 
     /// The share of late packets of Apus in the first second, as a multiple of what the goal allows. One value per
-    /// start.
+    /// seed that had packets.
     pub fn first_second_multiples(&self) -> Vec<f64> {
         let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
         let runs = self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.packets > 0);

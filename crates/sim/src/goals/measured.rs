@@ -12,21 +12,21 @@ use crate::outcome::{Activity, Outcome, Residency, minimum_samples};
 pub struct Measured {
     /// Number of packets that arrived.
     pub offered: u64,
-    /// Number of packets that departed or were lost. A goal's share refers to this number.
+    /// Number of packets that departed or were lost. The share of late packets is relative to this number.
     pub packets: u64,
     /// Number of packets that were lost.
     pub lost: u64,
-    /// For each bound, the number of packets that were later, including the lost ones. Delays are known to 0.1 %; a
-    /// packet that is this close to the bound counts as late.
+    /// For each latency bound, the number of packets that took longer, including lost packets. Delays are known to
+    /// 0.1 %; a packet that is this close to the bound counts as late.
     pub late: Vec<(Nanos, u64)>,
-    /// The delay at each quantile. Lost packets count as infinitely late. `None` if the quantile lies among them, or if
-    /// there were too few packets.
+    /// The delay at each quantile. Lost packets count as infinitely late. `None` if the quantile lies among the lost
+    /// packets, or if there were too few packets.
     pub latency: Vec<(Quantile, Option<Nanos>)>,
     /// Mean power of the core.
     pub power: Microwatts,
-    /// Share of the time in which the core worked, polled or paused, in ppm.
+    /// Share of the time that the core spent working, polling or pausing, in ppm.
     pub busy_ppm: u64,
-    /// Number of times that the core was woken.
+    /// Number of times the core was woken.
     pub wakeups: u64,
     /// Number of frequency changes that were carried out.
     pub frequency_changes: u64,
@@ -34,11 +34,11 @@ pub struct Measured {
     pub reasons: [u64; Reason::ALL.len()],
     /// Number and total time of waits per kind, in the order of [`WaitKind::ALL`].
     pub waits: [(u64, Nanos); WaitKind::ALL.len()],
-    /// Empty polls and pauses.
+    /// Time and power of empty polls and pauses.
     pub polling: Spent,
-    /// Work, wake-ups and the stalls of frequency changes.
+    /// Time and power of work, wake-ups and the stalls of frequency changes.
     pub awake: Spent,
-    /// Idle states.
+    /// Time and power in idle states.
     pub idle: Spent,
 }
 
@@ -47,12 +47,12 @@ pub struct Measured {
 pub struct Spent {
     /// Time in the activity.
     pub time: Nanos,
-    /// The activity's part of the core's mean power: the energy of the activity, divided by the whole measured window.
+    /// The activity's contribution to the core's mean power: its energy divided by the whole measured window.
     pub power: Microwatts,
 }
 
 impl Spent {
-    /// Nothing.
+    /// No time and no power.
     pub const NONE: Self = Self { time: Nanos::ZERO, power: Microwatts::new(0) };
 
     fn of(outcome: &Outcome, kind: impl Fn(Activity) -> bool) -> Self {
@@ -113,7 +113,7 @@ impl Measured {
     }
 }
 
-/// A quantile over `packets`. Packets without a delay were lost.
+/// The delay at `quantile` over all `packets`. Those without a recorded delay were lost and count as infinitely late.
 fn at(outcome: &Outcome, quantile: Quantile, packets: u64) -> Option<Nanos> {
     if packets < minimum_samples(quantile) {
         return None;
@@ -132,7 +132,7 @@ pub struct Tried {
     /// The way of waiting and of choosing the frequency.
     pub way: Way,
     /// One run per seed, starting with the plan's first seed; at least one. A rival that its first seed ruled out has
-    /// only that one (see [`super::setting`]).
+    /// only the run with that seed (see [`super::setting`]).
     pub runs: Vec<Measured>,
 }
 
@@ -142,9 +142,10 @@ units::named! {
     pub enum Held {
         /// The share of late packets over all seeds is at most the allowed one, and nothing was lost.
         Yes = "yes",
-        /// The share is above the allowed one, but the 95 % interval over the seeds includes that. Nothing was lost.
+        /// The share of late packets is above the allowed one, but its 95 % interval over the seeds includes the allowed
+        /// share. Nothing was lost.
         WithinInterval = "within_interval",
-        /// The whole interval is above the allowed share, or packets were lost.
+        /// The whole 95 % interval of the share of late packets is above the allowed share, or packets were lost.
         No = "no",
         /// All seeds together had fewer packets than the quantile needs ([`minimum_samples`]).
         TooFew = "too_few_packets",
@@ -172,7 +173,7 @@ impl Tried {
         if self.packets() == 0 { 0.0 } else { self.late(bound) as f64 / self.packets() as f64 }
     }
 
-    /// The 95 % interval over the seeds of the share of late packets. `None` with one seed.
+    /// The 95 % interval of the share of late packets over the seeds. `None` with one seed.
     pub fn late_interval(&self, bound: Nanos) -> Option<(f64, f64)> {
         interval(&self.runs.iter().map(|run| run.late_share(bound)).collect::<Vec<_>>())
     }
@@ -201,8 +202,7 @@ impl Tried {
         runs.iter().map(|run| run.power.as_microwatts() as f64).sum::<f64>() / runs.len() as f64
     }
 
-    /// The median over the seeds of the delay at the quantile. `None` if it lies among the lost packets or is not
-    /// known.
+    /// The delay at the quantile: the median over the seeds. `None` if it lies among the lost packets or is not known.
     pub fn latency(&self, quantile: Quantile) -> Option<Nanos> {
         let one = |run: &Measured| run.latency.iter().find(|(known, _)| *known == quantile).and_then(|(_, at)| *at);
         let mut all: Vec<Nanos> = self.runs.iter().map(|run| one(run).unwrap_or(Nanos::MAX)).collect();

@@ -16,11 +16,12 @@
 //! `backoff` is tried with several maxima, because its users would look for the one that suits their goal.
 //!
 //! All ways receive the same frames, to the nanosecond, and run on the same host: a FIFO thread on an isolated core, no
-//! moderation, rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540 and XL710). Descriptors are
-//! written back at once (by default they wait up to 32 us on the XL710: Intel 637284-001US, A.9).
+//! interrupt moderation, rings of 4,096 descriptors (the maximum of the drivers of the 82599, X540 and XL710).
+//! Descriptors are written back at once (by default they wait up to 32 us on the XL710: Intel 637284-001US, A.9).
 //!
-//! A [`Plan`] is a grid, and [`Plan::settings`] are its parts. Each setting is simulated independently
-//! ([`Setting::judge`]) and gives [`Case`]s, which know their [`Verdict`]. Threads and order do not change the results.
+//! A [`Plan`] describes a grid, and [`Plan::settings`] lists its settings. Each setting is simulated independently
+//! ([`Setting::judge`]) and gives one [`Case`] per goal, with a [`Verdict`]. The results do not depend on the number of
+//! threads or on the order.
 
 mod case;
 mod measured;

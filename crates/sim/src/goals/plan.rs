@@ -10,14 +10,15 @@ use super::traffic::Pattern;
 use crate::machine::{Machine, MachineError, Processor};
 use crate::random::Random;
 
-/// The built-in choice of machines: a processor and a controller of the same time.
+/// The built-in choice of machines: each is a processor with a network controller of the same age.
 pub const MACHINES: [(&str, &str); 4] = [
     ("xeon-e5-2699v3", "x540"),
     ("xeon-platinum-8260l", "xl710"),
     ("xeon-platinum-8360y", "xl710"),
     ("xeon-gold-6338n", "82599"),
 ];
-/// A goal should allow this many late packets over all seeds. The observed share is then known to about a fifth.
+/// Runs are made long enough that a goal allows this many late packets over all seeds. The share of late packets is
+/// then known to about 20 %.
 const ALLOWED_LATE: u64 = 20;
 /// Simulated time for traffic from a file, whose rate is not known beforehand.
 const FROM_A_FILE: Nanos = Nanos::from_secs(2);
@@ -45,18 +46,18 @@ units::named! {
 pub enum Peak {
     /// The traffic's own peak ([`super::traffic`]). Not available for traffic from a file.
     Told,
-    /// None. The policy assumes the line rate.
+    /// The policy is not told a peak rate and assumes the line rate.
     Untold,
-    /// This rate.
+    /// The policy is told this rate.
     Is(PacketRate),
 }
 
-/// An idle limit.
+/// A limit on idle states, and up to which load it is tried.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
-    /// The deepest idle state allowed. Machines without it are left out.
+    /// The deepest idle state allowed. Machines without this state are left out.
     pub deepest: String,
-    /// The limit is tried up to this load, in ppm of [`full_rate`].
+    /// The highest load at which the limit is tried, in ppm of [`full_rate`].
     pub up_to_ppm: u32,
 }
 
@@ -85,8 +86,8 @@ pub struct Plan {
     pub seeds: u64,
     /// Simulated time before the measurement begins.
     pub warm_up: Nanos,
-    /// Limits of the measured time of a run. Between them, it is chosen such that all seeds together measure as many
-    /// packets as a goal needs to allow 20 late ones (20,000 packets for p99.9).
+    /// Shortest and longest measured time of a run. Between these limits, it is chosen so that a goal allows 20 late
+    /// packets over all seeds (20,000 packets for p99.9).
     pub duration: (Nanos, Nanos),
     /// Whether the first second is also evaluated separately.
     pub first_second: bool,
@@ -154,7 +155,7 @@ impl Grid {
         match self {
             Self::Classic => classic,
             Self::Quick => Plan {
-                // Without and with a long stall at a change of frequency.
+                // One machine stalls briefly at a frequency change, the other for long.
                 machines: MACHINES
                     .iter()
                     .filter(|(name, _)| name.ends_with("6338n") || name.ends_with("8260l"))
@@ -170,7 +171,7 @@ impl Grid {
                 first_second: true,
                 ..classic
             },
-            // Deeper states need silences of hundreds of microseconds: above 10 % load there are none.
+            // Deeper states need gaps of hundreds of microseconds between packets: above 10 % load there are none.
             Self::Full => Plan {
                 traffic: Pattern::ALL.to_vec(),
                 loads_ppm: vec![100, 1_000, 10_000, 100_000, 500_000, 900_000, 950_000],
@@ -217,7 +218,7 @@ fn bears(processor: &Processor, at: Hertz) -> u64 {
 }
 
 impl Plan {
-    /// All settings with their goals, in the order of the grid; or those drawn for a sample.
+    /// All settings with their goals, in the order of the grid; or only those that [`Self::sample`] draws.
     pub fn settings(&self) -> Result<Vec<Setting>, PlanError> {
         let mut settings: Vec<Setting> = Vec::new();
         for (machine, nic) in &self.machines {
@@ -230,7 +231,7 @@ impl Plan {
                 for load_ppm in loads {
                     let rate_pps = load_ppm.map(|load| full * u64::from(load) / 1_000_000);
                     let arriving = pattern.at(rate_pps.unwrap_or(0), full, &self.files);
-                    // Half of the time of `step` is nearly idle.
+                    // `step` is nearly idle for half of the time.
                     let mean_pps = rate_pps.map_or(0, |rate| if *pattern == Pattern::Step { rate / 2 } else { rate });
                     let bears = |(_, bears): &&Rival| *bears >= mean_pps;
                     let rivals: Vec<Way> = rivals.iter().filter(bears).map(|(way, _)| *way).collect();

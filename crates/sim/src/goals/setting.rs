@@ -2,10 +2,9 @@
 //! simulated together.
 //!
 //! Apus is run for each goal with all seeds. Rivals know no goal, so they are run once per seed, whatever the number of
-//! goals. A rival's other seeds are skipped if its first seed rules it out for every goal of the setting. That is the
-//! case if it was late more than [`HOPELESS`] times as often as allowed, or if Apus held the goal with that seed and
-//! the rival drew more than [`DEARER`] times its power. This changes no verdict. The rival stays in the result with one
-//! seed.
+//! goals. A rival's other seeds are skipped if its first seed rules it out for every goal of the setting: the rival was
+//! late more than [`HOPELESS`] times as often as allowed, or Apus held the goal and the rival drew more than [`DEARER`]
+//! times the power of Apus. This changes no verdict. The rival stays in the result with one seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +25,8 @@ const DEARER: f64 = 1.1;
 
 /// Files by name: machines, traffic and records.
 pub type Files = BTreeMap<String, Arc<[u8]>>;
-/// Computes the least power with which a scenario's goal can be met, with this seed. See [`super::Setting::judge`].
+/// Computes the least power that meets a scenario's goal with the given seed. `None` if that is not possible to compute.
+/// See [`super::Setting::judge`].
 pub type Bound = fn(&Scenario, u64) -> Option<Microwatts>;
 
 /// The properties that all goals of a setting share.
@@ -56,7 +56,7 @@ pub struct Setting {
     pub rivals: Vec<Way>,
     /// The first seed and the number of seeds.
     pub seeds: (u64, u64),
-    /// Whether the first second is also simulated separately.
+    /// Whether the first second of Apus is also simulated separately.
     pub first_second: bool,
 }
 
@@ -99,8 +99,8 @@ impl Setting {
         )
     }
 
-    /// All scenarios as files for `apus sim run`, by name, together with the record that they replay if the program
-    /// generated it.
+    /// All scenarios as files for `apus sim run`: pairs of a file name and its content. If the scenarios replay a
+    /// generated record, it is included.
     pub fn scenarios(&self) -> Vec<(String, String)> {
         let name =
             |way: &str| format!("{} {} {way}.toml", self.name(), self.duration).replace(" %", "").replace(' ', "-");
@@ -149,7 +149,7 @@ impl Setting {
         (0..seeds).map(move |n| first.wrapping_add(n))
     }
 
-    /// The first second of Apus. It equals the beginning of the measured run with the same seed.
+    /// Simulates the first second of Apus. It equals the beginning of the measured run with the same seed.
     fn first(&self, files: &Files, goal: Goal, peak: Option<PacketRate>) -> Result<Tried, RunError> {
         let text = self.text(Way::OURS, Some((goal, peak)), Nanos::ZERO, Nanos::from_secs(1));
         self.tried(Way::OURS, &self.read(files, &text)?, &[goal])

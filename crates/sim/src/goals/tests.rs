@@ -60,7 +60,7 @@ fn verdicts_on_power() {
         (vec![poll(980)], Verdict::Lost),
         (vec![poll(980), tuned(500)], Verdict::Lost),
         (vec![], Verdict::Won),
-        // What does not hold the goal is no rival.
+        // A way that does not hold the goal is not a rival.
         (vec![tried("interrupt", &[run(11, 100)]), poll(2_000)], Verdict::Won),
     ] {
         let case = case(&[run(10, 1_000)], &others);
@@ -95,12 +95,12 @@ fn a_lost_case_says_why() {
         assert_eq!(because(ours, "interrupt@1GHz", rival()), Some(why));
     }
     let dear = || run(0, spent(ms(300), 700), none, none);
-    // The goal is 50 us and allows 10 late of 10,000, of which Apus aims at 7.5.
+    // The goal is 50 us and allows 10 late packets in 10,000; Apus aims at 7.5.
     assert_eq!(because(dear(), "interrupt", Measured { late: vec![(BOUND, 8)], ..rival() }), Some(Because::Lateness));
     assert_eq!(because(dear(), "interrupt", Measured { late: vec![(BOUND, 7)], ..rival() }), Some(Because::Polling));
     assert_eq!(because(dear(), "backoff=69us", rival()), Some(Because::Ring));
     assert_eq!(because(dear(), "backoff=68us", rival()), Some(Because::Polling));
-    // Who wins or misses has lost no power.
+    // A case that Apus wins, or in which it misses the goal, has no such reason.
     assert_eq!(because(rival(), "poll", dear()), None);
     assert_eq!(because(Measured { late: vec![(BOUND, 11)], ..dear() }, "poll", rival()), None);
 }
@@ -127,7 +127,7 @@ fn verdicts_on_lateness() {
 #[test]
 fn the_interval_over_seeds_is_for_ours_and_not_for_rivals() {
     let poll = || tried("poll", &[0; 5].map(|late| run(late, 2_000)));
-    // Five seeds, 11 late on average where 10 may be; by chance, or always.
+    // Five seeds with 11 late packets on average, where 10 are allowed: by chance, or with every seed.
     let by_chance = [5, 18, 9, 16, 7].map(|late| run(late, 1_000));
     let always = [11; 5].map(|late| run(late, 1_000));
     let lucky = case(&by_chance, &[poll()]);
@@ -142,7 +142,7 @@ fn the_interval_over_seeds_is_for_ours_and_not_for_rivals() {
         Verdict::Won,
         "a rival must hold it"
     );
-    // t(4) = 2.776, s = 5.70 late of 10,000.
+    // t(4) = 2.776, s = 5.70 late packets in 10,000.
     let (low, high) = lucky.ours.late_interval(BOUND).unwrap();
     assert!((low - 0.000_392).abs() < 2e-6 && (high - 0.001_808).abs() < 2e-6, "{low} {high}");
     assert_eq!(tried("poll", &[run(3, 1)]).late_interval(BOUND), None);
@@ -180,7 +180,8 @@ fn grids_have_their_sizes() {
     let full = Grid::Full.plan().settings().unwrap();
     // Machines, traffic, loads with C1 and with C6, quantiles, bounds, with and without a peak.
     assert_eq!(cases(&full), 4 * 7 * (7 + 4) * 3 * 5 * 2);
-    // At 0.01 % load, p99.99 needs more packets than 10 s have; the time differs by quantile, so the settings do.
+    // At 0.01 % load, p99.99 needs more packets than arrive in 10 s. The measured time depends on the quantile, so each
+    // quantile has its own setting.
     let alike = |s: &&Setting| s.machine.contains("6338n") && s.pattern == Pattern::Poisson && s.deepest == "C1";
     let least: Vec<Nanos> = full.iter().filter(alike).filter(|s| s.load_ppm == Some(100)).map(|s| s.duration).collect();
     assert_eq!(least.len(), 3);
@@ -189,8 +190,8 @@ fn grids_have_their_sizes() {
         let one = full.iter().filter(alike).find(|s| s.load_ppm == Some(load)).unwrap();
         one.rivals.iter().filter(|way| way.is_tuned()).map(Way::to_string).collect::<Vec<_>>()
     };
-    // Three frequencies, poll, five maxima of backoff, interrupt; at half the load only the highest of them bears it,
-    // and at 90 % none.
+    // Three frequencies for each of poll, five maxima of backoff, and interrupt. At 50 % load the lowest frequency is
+    // too slow, and at 90 % all are.
     assert_eq!(
         (tuned(10_000).len(), tuned(500_000).len(), tuned(900_000).len()),
         (3 * 7, 2 * 7, 0),
@@ -261,10 +262,10 @@ fn a_setting_is_simulated_and_hopeless_rivals_but_once() {
     assert_eq!(case.ours.runs.len(), 2);
     let seeds: Vec<(String, usize)> = case.others.iter().map(|o| (o.way.to_string(), o.runs.len())).collect();
     assert_eq!(seeds[1], ("backoff 5ms".to_owned(), 1), "late nearly always");
-    // The same frames for all, and others with another seed.
+    // All ways receive the same frames; another seed gives different frames.
     assert!(case.others.iter().all(|other| other.runs[0].offered == case.ours.runs[0].offered), "{case:?}");
     assert_ne!(case.ours.runs[0].offered, case.ours.runs[1].offered);
-    // What a run says of a bound agrees with its quantile.
+    // The number of late packets agrees with the delay at the quantile.
     for run in case.others.iter().flat_map(|other| &other.runs).chain(&case.ours.runs) {
         let latency = run.latency[0].1.unwrap();
         assert_eq!(latency <= BOUND, run.late(BOUND) * 1_000 <= run.packets, "{run:?}");
@@ -287,7 +288,7 @@ fn traffic_and_machines_from_files() {
         let cases = Arc::new(setting.clone()).judge(&plan.files, None).unwrap();
         cases[0].ours.runs[0].offered
     });
-    // Three frames in 45 us: 66,667 a second; and 100,000 a second.
+    // Three frames in 45 us are 66,667 a second; the other file has 100,000 a second.
     assert_eq!(offered.collect::<Vec<_>>(), [4_000, 6_000]);
 }
 

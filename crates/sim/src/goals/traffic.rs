@@ -4,11 +4,11 @@
 //! | --- | --- | --- |
 //! | `poisson` | exponential gaps | twice the mean |
 //! | `constant` | equal gaps | the mean |
-//! | `on-off` | 10 ms at five times the mean, or what the core bears if that is less; then silence | the rate of a burst |
+//! | `on-off` | 10 ms at five times the mean, but at most what the core can forward; then silence | the rate of a burst |
 //! | `self-similar` | 16 senders with Pareto on and off times, Hurst parameter 0.8 | all senders together |
 //! | `slots` | a burst every 500 us (single frames less often at lower rates), with a jitter of up to 10 us | the rate of a burst |
-//! | `step` | 250 ms at a hundredth of the load (Poisson), then 250 ms at all of it | the load |
-//! | `replay` | a record whose gaps are Pareto distributed, alpha 1.5, repeated; from a table in memory, as a file is | three times the mean |
+//! | `step` | 250 ms at a hundredth of the load (Poisson), then 250 ms at the full load | the load |
+//! | `replay` | a generated record with Pareto-distributed gaps, alpha 1.5, repeated | three times the mean |
 //!
 //! The peak is what a policy is told (`goal.peak`). It is never more than the core can forward at its base frequency.
 //! The load is the mean rate, except for `step`, where it is the upper rate.
@@ -36,7 +36,7 @@ pub enum Pattern {
     SelfSimilar,
     /// One burst per period.
     Slots,
-    /// A rate that alternates between two values, a factor of 100 apart.
+    /// A rate that alternates between two values, one 100 times the other.
     Step,
     /// Pareto-distributed gaps from a generated record.
     Replay,
@@ -84,11 +84,11 @@ pub struct Arriving {
     pub tables: String,
     /// The highest rate at which packets arrive. `None` if it is not known.
     pub peak: Option<PacketRate>,
-    /// Name and text of the record that the tables name. `None` if none was generated.
+    /// Name and content of the generated record that `tables` refer to. `None` if none was generated.
     pub record: Option<(String, Arc<str>)>,
 }
 
-/// Duration of a burst of `on-off`: that of a sensor's or a transfer's burst.
+/// Duration of a burst of `on-off`, as a sensor or a data transfer would send it.
 const ON: Nanos = Nanos::from_millis(10);
 /// Duration of each rate of `step`.
 const STEP: Nanos = Nanos::from_millis(250);
@@ -117,7 +117,7 @@ impl Pattern {
                 one(format!("kind = \"on-off\"\nrate = \"{peak}pps\"\non = \"{ON}\"\noff = \"{off}\"\n"), peak)
             }
             Self::SelfSimilar => {
-                // All together must be more than the mean.
+                // The peak of all senders together must be above the mean rate.
                 let each = ((rate * 8).min(full) / SENDERS).max(rate / SENDERS + 1);
                 let burst = PacketRate::new(each).time_for(BURST_FRAMES).max(Nanos::from_millis(1));
                 let text = format!(
@@ -162,8 +162,8 @@ impl Pattern {
     }
 }
 
-/// Number of frames in the record. It is large enough that the mean is close to that of the distribution, whose
-/// variance is infinite.
+/// Number of frames in the record. The distribution's variance is infinite, so many frames are needed until the mean of
+/// the record is close to the distribution's.
 const RECORDED: u64 = 50_000;
 
 /// A record of frames with Pareto-distributed gaps. Gaps are at least a third of the mean; a gap is longer than t with
@@ -233,7 +233,7 @@ mod tests {
     fn every_pattern_is_a_scenario_at_every_load_and_has_its_rate() {
         let full = 10_000_000;
         for pattern in Pattern::ALL {
-            // Half of the time of `step` is at a hundredth.
+            // `step` runs at a hundredth of the rate for half of the time.
             let share = if pattern == Pattern::Step { 0.505 } else { 1.0 };
             let tolerance = if pattern == Pattern::SelfSimilar { 0.35 } else { 0.05 };
             for (rate, window) in [(1_000, 40), (100_000, 4), (5_000_000, 1), (9_500_000, 1)] {

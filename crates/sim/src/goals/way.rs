@@ -1,4 +1,4 @@
-//! A way of waiting, combined with a way of choosing the frequency: the way of Apus, or that of a rival.
+//! A way of waiting, combined with a way of choosing the frequency, as Apus or a rival uses it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,9 +23,9 @@ pub enum Speed {
     Base,
     /// Always this frequency, which was chosen in hindsight.
     At(Hertz),
-    /// As the policy [`L3fwdPower`](policy::frequency::L3fwdPower) decides.
+    /// The policy [`L3fwdPower`](policy::frequency::L3fwdPower) decides.
     L3fwdPower,
-    /// As Apus's own policy [`GoalFrequency`](policy::frequency::GoalFrequency) decides.
+    /// Apus's own policy [`GoalFrequency`](policy::frequency::GoalFrequency) decides.
     Goal,
 }
 
@@ -96,7 +96,7 @@ impl FromStr for Way {
             other if other.starts_with("backoff") => other.parse()?,
             other => other.parse().map_err(|_| ERROR)?,
         };
-        // Ours is in the grid already.
+        // Apus itself is always in the grid, so it cannot be a rival.
         if matches!(wait, Mode::Adaptive(_)) { Err(ERROR) } else { Ok(Self { wait, speed }) }
     }
 }

@@ -26,7 +26,7 @@ pub enum Activity {
 pub struct Residency {
     /// What the core did.
     pub activity: Activity,
-    /// The core's frequency. In an idle state, the one that it has when it wakes.
+    /// The core's frequency. For an idle state, the frequency that the core has when it wakes.
     pub frequency: Hertz,
     /// Time spent in this activity within the window.
     pub time: Nanos,
@@ -41,13 +41,13 @@ impl Residency {
     }
 }
 
-/// Closed accounts.
+/// How a core spent its time and energy within the window, as an [`Outcome`](super::Outcome) reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Book {
     /// Time and power per activity and frequency, without entries of zero time.
     pub entries: Vec<Residency>,
-    /// The same energy as that of all entries, found independently: the power, integrated over time as it changed.
-    /// Rounded down.
+    /// The energy of all entries, computed independently as a check: the power, integrated over time whenever it
+    /// changed. Rounded down.
     pub metered: Nanojoules,
 }
 
@@ -57,12 +57,12 @@ impl Book {
         self.time_in(|_| true)
     }
 
-    /// The time spent in activities for which `of` is true.
+    /// The total time of the activities for which `of` is true.
     pub fn time_in(&self, of: impl Fn(Activity) -> bool) -> Nanos {
         self.entries.iter().filter(|e| of(e.activity)).fold(Nanos::ZERO, |sum, e| sum + e.time)
     }
 
-    /// The sum of all powers times their times, in femtojoules.
+    /// The energy of all entries, in femtojoules.
     pub fn femtojoules(&self) -> u128 {
         self.entries.iter().map(Residency::femtojoules).sum()
     }

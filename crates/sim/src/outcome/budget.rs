@@ -1,26 +1,26 @@
-//! The latency budget: the parts of a packet's delay.
+//! The latency budget: the terms of which a packet's delay is the sum.
 
 units::named! {
-    /// A part of the budget. The parts add up exactly to a packet's delay.
+    /// A term of the latency budget. The terms of a packet add up exactly to its delay.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     #[repr(usize)]
     pub enum Term {
         /// Waiting in the NIC for its interrupt, or for its descriptor to be written back.
         Moderation = "moderation",
-        /// The way from the wire into memory, and that of the interrupt or the timer to the waiting thread.
+        /// From the wire into memory, and then from the interrupt or the timer to the waiting thread.
         Delivery = "delivery",
         /// The core's return from an idle state, and the refilling of its caches.
         CStateExit = "c_state_exit",
-        /// Waiting until the thread gets the core: another task has it, the context switch itself, a timer's slack.
+        /// Waiting until the thread gets the core: another task runs, the context switch, or a timer's slack.
         Scheduling = "scheduling",
         /// The core executes nothing, because its frequency changes.
         FrequencyStall = "frequency_stall",
         /// Waiting in a ring while the core rests by choice or works on other packets, and waiting for the end of its
         /// batch.
         Queueing = "queueing",
-        /// The packet's own processing: to receive it, handle it and send it.
+        /// The processing of the packet itself: to receive it, handle it and send it.
         Work = "work",
-        /// From the doorbell to its last bit on the wire, including the packets before it.
+        /// From the doorbell to the packet's last bit on the wire, including the time for packets ahead of it.
         Transmit = "transmit",
     }
 }
@@ -31,7 +31,7 @@ impl Term {
 }
 
 units::named! {
-    /// Why a frame was dropped.
+    /// Why the simulated host dropped a frame.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     #[repr(usize)]
     pub enum Drop {

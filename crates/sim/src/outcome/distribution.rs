@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 use units::{Nanos, Quantile};
 
-/// Number of significant digits that are kept: an error of at most 0.1 %. The bounds are those of the measuring side,
-/// so that simulated and measured distributions fit into one figure.
+/// Number of significant digits that are kept, which means an error of at most 0.1 %. Measurements use the same digits
+/// and bounds, so simulated and measured distributions can be plotted together.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 /// The lowest value that differs from 0, in nanoseconds.
 pub const LOWEST_NS: u64 = 1;
@@ -127,8 +127,8 @@ impl Distribution {
         (self.count() > 0).then_some(Nanos::from_nanos(self.most))
     }
 
-    /// The sample of rank ceil(q n). It is rounded up to the digits that are kept. `None` if there are fewer than
-    /// [`minimum_samples`], or if the sample lies in the overflow.
+    /// The sample of rank ceil(q n), rounded up to the digits that are kept. `None` if there are fewer samples than
+    /// [`minimum_samples`], or if the sample lies beyond [`HIGHEST_NS`].
     pub fn quantile(&self, quantile: Quantile) -> Option<Nanos> {
         if self.count() < minimum_samples(quantile) {
             return None;
@@ -151,8 +151,9 @@ impl Distribution {
     }
 }
 
-/// The fewest samples for which the 95 % confidence interval of a quantile has two ends: n with q^n <= 2.5 % and (1 -
-/// q)^n <= 2.5 %. p50: 6, p99: 368, p99.9: 3,688, p99.99: 36,887. Source: Hahn, Meeker, "Statistical intervals", 5.2.
+/// The fewest samples for which the 95 % confidence interval of a quantile has two ends: the least n with q^n <= 2.5 %
+/// and (1 - q)^n <= 2.5 %. p50 needs 6, p99 368, p99.9 3,688, p99.99 36,887 samples. Source: Hahn, Meeker, "Statistical
+/// intervals", 5.2.
 pub fn minimum_samples(quantile: Quantile) -> u64 {
     let (q, above) = (f64::from(quantile.as_ppm()) / 1e6, f64::from(quantile.above_ppm()) / 1e6);
     samples_until(q).max(samples_until(above))
@@ -164,7 +165,7 @@ fn samples_until(p: f64) -> u64 {
     if p <= TAIL {
         return 1;
     }
-    // Doubled until it is enough, then the largest n that is not enough, bit by bit.
+    // Double n until it is large enough, then find the largest n that is too small, bit by bit.
     let mut powers = vec![p];
     while powers[powers.len() - 1] > TAIL {
         let last = powers[powers.len() - 1];

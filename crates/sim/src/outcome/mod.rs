@@ -26,20 +26,20 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// Number of bytes sent, including check sequences.
     pub octets: u64,
-    /// Time from a frame's last bit in to its answer's last bit out. If there is no answer, it ends with the frame's
-    /// processing.
+    /// Time from the arrival of a frame's last bit to the departure of its answer's last bit. Without an answer, it ends
+    /// with the frame's processing.
     pub latency: Distribution,
     /// The terms of the delays, in the order of [`Term::ALL`], to two digits. For each frame they add up to its delay.
     pub terms: Vec<Distribution>,
-    /// The evaluation of the goal. `None` if there was none.
+    /// The evaluation of the goal. `None` if the scenario has no goal.
     pub goal: Option<GoalOutcome>,
     /// The results of each core.
     pub cores: Vec<CoreOutcome>,
-    /// The energy of the package in femtojoules, by part.
+    /// The energy of the package in femtojoules, by component.
     pub package: Package,
     /// Number of frames whose terms exceeded their delay. Always 0, unless the simulator has a bug.
     pub unsound: u64,
-    /// Work of the simulator: events, steps of workers between them, and looks at queues.
+    /// Work of the simulator: number of events, of workers' steps between events, and of checks of queues.
     pub steps: u64,
 }
 
@@ -54,11 +54,11 @@ pub struct QueueOutcome {
     pub dropped: [u64; Drop::COUNT],
     /// Number of frames that were still in the system at the window's end.
     pub in_flight: u64,
-    /// Number of receive interrupts.
+    /// Number of interrupts of the queue pair, receive and transmit.
     pub interrupts: u64,
     /// The history of the queue's moderation. `None` unless the kernel controls it.
     pub moderation: Option<Moderated>,
-    /// Vacations and busy periods, if threads share the queue.
+    /// Counts for a queue that several threads share (Metronome). All zero for other queues.
     pub shared: Cycle,
 }
 
@@ -67,29 +67,30 @@ pub struct QueueOutcome {
 pub struct Moderated {
     /// The number of the queue, from 0.
     pub queue: usize,
-    /// The profiles that were in force, and for how long each.
+    /// The profiles that were in force, and the total time of each.
     pub profiles: Vec<(Profile, Nanos)>,
-    /// Number of times that a profile was programmed.
+    /// Number of times a profile was programmed.
     pub changes: u64,
 }
 
-/// The cycles of a queue. Each is a vacation and the busy period after it.
+/// The cycles of a queue that several threads share (Metronome). A cycle is a vacation, in which no thread has the
+/// queue's lock, and the busy period after it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cycle {
     /// Number of cycles.
     pub count: u64,
-    /// Number of times that a thread found the lock taken.
+    /// Number of times a thread found the lock taken.
     pub refused: u64,
     /// Total time of the vacations, in which no thread held the queue's lock.
     pub vacation: Nanos,
-    /// Total time of the busy periods.
+    /// Total time in which a thread held the queue's lock.
     pub busy: Nanos,
 }
 
 /// The results of one core within the window.
 #[derive(Clone, Debug)]
 pub struct CoreOutcome {
-    /// Number of polls; each covers all queues (in the kernel, one queue).
+    /// Number of polls. A poll covers all queues of the worker; in the kernel, one queue.
     pub polls: u64,
     /// Number of polls that found no frame.
     pub empty_polls: u64,
@@ -101,7 +102,7 @@ pub struct CoreOutcome {
     pub frequency_reasons: [u64; frequency::Reason::ALL.len()],
     /// Number of decisions of the moderation policies, per reason.
     pub moderation_reasons: [u64; moderation::Reason::ALL.len()],
-    /// Number of times that the core was woken.
+    /// Number of times the core was woken.
     pub wakeups: u64,
     /// Number of frequency changes that were carried out.
     pub frequency_changes: u64,
@@ -109,7 +110,7 @@ pub struct CoreOutcome {
     pub frequency_requests: u64,
     /// How the core spent its time and energy.
     pub book: Book,
-    /// What cpuidle would count for each idle state, from the beginning of the world.
+    /// What cpuidle would count for each idle state, from the beginning of the run, including the warm-up.
     pub idle: Vec<(String, Count)>,
 }
 
@@ -137,9 +138,9 @@ fn mean_power(femtojoules: u128, duration: Nanos) -> Microwatts {
 pub struct Package {
     /// Energy of the simulated cores.
     pub simulated: u128,
-    /// Energy of the cores that behave like them.
+    /// Energy of the cores that are not simulated but behave like the simulated ones.
     pub alike: u128,
-    /// Energy of the other cores, which are always in the deepest allowed idle state.
+    /// Energy of the remaining cores, which are always in the deepest allowed idle state.
     pub others: u128,
     /// Energy of the uncore.
     pub uncore: u128,
@@ -168,7 +169,7 @@ pub enum Verdict {
     TooFew,
 }
 
-/// The evaluation of a goal. A lost packet counts as later than any bound.
+/// The evaluation of a goal. A lost packet counts as late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalOutcome {
     /// The goal that was evaluated.
@@ -177,7 +178,7 @@ pub struct GoalOutcome {
     pub loss_ppm: Option<u32>,
     /// Number of packets that departed or were lost.
     pub packets: u64,
-    /// Number of those packets that were later than the bound, including the lost ones.
+    /// Number of packets that took longer than the goal's latency, including lost packets.
     pub late: u64,
     /// Number of lost packets.
     pub lost: u64,

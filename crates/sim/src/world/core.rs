@@ -1,10 +1,10 @@
-//! A core: how long its work takes, what it does while the thread rests, and how it returns.
+//! A core: how long its work takes, what it does while the thread rests, and how it wakes up.
 //!
 //! ```text
 //!   Running ── rest ──► [switch] ── nobody else? ──► idle state ── interrupt, timer ──► Running
 //!                             └──── background ────► other ─────────────┘
 //! ```
-//! The way back from rest is a [`Path`]: the points in time that separate the terms of the latency budget.
+//! A wake-up is recorded as a [`Path`]: the points in time that separate the terms of the latency budget.
 
 use units::{Cycles, Hertz, Nanos};
 
@@ -22,10 +22,10 @@ use crate::machine::Disturbance;
 use crate::outcome::{Activity, Book, Term};
 use crate::random::Random;
 
-/// Work of the tick on an idle core, an estimate.
+/// Work of the timer tick on an idle core, an estimate.
 const TICK_WORK: Cycles = Cycles::new(5_000);
-/// The longest time for that work and the exit from the idle state. A tick that is this close to the end of an idle
-/// period counts as part of the end.
+/// The longest time for [`TICK_WORK`] and the exit from the idle state before it. A tick less than this time before the
+/// end of an idle period is treated as part of the wake-up that ends it.
 const TICK_TAKES: Nanos = Nanos::from_micros(200);
 /// Stands for "never".
 const NEVER: At = At::from_nanos(u64::MAX);
@@ -39,7 +39,7 @@ pub enum Whom {
     Handler,
 }
 
-/// The way from the end of a wait to the first poll: the time at which each term ends.
+/// A wake-up, from the end of a wait to the first poll: each stage has a term and the time at which the stage ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     stages: [(Term, At); 8],
@@ -51,7 +51,7 @@ impl Path {
         self.stages[self.stages.len() - 1].1
     }
 
-    /// Distributes the waiting time of a frame over the terms. Software could see the frame from `from` on.
+    /// Distributes the waiting time of a frame over the terms. The frame was visible to software from `from` on.
     pub fn share_out(&self, from: At, shares: &mut Shares) {
         let mut reached = from;
         for (term, until) in self.stages {
@@ -68,9 +68,9 @@ impl Path {
 struct Rest {
     /// When the thread stopped running.
     from: At,
-    /// When the core went idle; later than `from` if a host polls first. `None` if it runs something else.
+    /// When the core went idle; later than `from` if a host polls first. `None` if the core runs another task instead.
     idle_from: Option<At>,
-    /// The longest time until the next timer.
+    /// Time from `from` until the thread's timer is due.
     bound: Nanos,
 }
 
@@ -89,7 +89,7 @@ pub struct Parts {
     pub latency_limit: Nanos,
     pub tick: Tick,
     pub ledger: Ledger,
-    /// What occasionally interrupts the core. `None` if nothing does.
+    /// What interrupts the core now and then. `None` if nothing does.
     pub disturbance: Option<Disturbance>,
     pub random: Random,
     pub window: (At, At),
@@ -101,13 +101,15 @@ pub struct Core {
     parts: Parts,
     menu: Menu,
     rest: Option<Rest>,
-    /// The current frequency, and the duration of a cycle in 2^-32 ns.
+    /// The current frequency.
     frequency: Hertz,
+    /// The duration of a cycle at the current frequency, in 2^-32 ns.
     cycle: u64,
     /// Begin and end of the last stall for a change of frequency.
     stall: (At, At),
-    /// When the core is interrupted next, and when it was last.
+    /// When the core is interrupted next.
     disturbed_at: At,
+    /// Begin and end of the last interruption.
     taken: (At, At),
     /// Idle time since the world began.
     idle: Nanos,
@@ -158,7 +160,7 @@ impl Core {
         self.frequency
     }
 
-    /// Idle time since the world began, without a rest that has not ended.
+    /// Idle time since the world began, without the current rest.
     pub fn idle(&self) -> Nanos {
         self.idle
     }
@@ -168,7 +170,7 @@ impl Core {
         self.stall
     }
 
-    /// Begin and end of the last interruption by something else.
+    /// Begin and end of the last interruption by another task.
     pub fn taken(&self) -> (At, At) {
         self.taken
     }
@@ -185,7 +187,7 @@ impl Core {
         Nanos::from_nanos(((u128::from(work.count()) * u128::from(self.cycle)) >> 32) as u64)
     }
 
-    /// Whether the core stands still at `now`, or is interrupted or changes its frequency before `until`.
+    /// Whether the core is stalled at `now`, or is interrupted or changes its frequency before `until`.
     #[inline]
     pub fn may_stall(&self, now: At, until: At) -> bool {
         self.stall.1 > now || self.disturbed_at < until || self.parts.pstate.poll_at().is_some_and(|due| due < until)
@@ -202,7 +204,7 @@ impl Core {
         self.execute_slowly(now, work, activity)
     }
 
-    /// The same for work during which the frequency changes, or just has changed.
+    /// Executes `work` while the core may stall, change its frequency or be interrupted. Returns when the work ends.
     fn execute_slowly(&mut self, now: At, work: Cycles, activity: Activity) -> At {
         let (changes, due) = (self.parts.pstate.changes(), self.parts.pstate.poll_at());
         let standing = if self.stall.1 > now { Activity::Stalled } else { activity };
@@ -217,18 +219,18 @@ impl Core {
         self.disturb(now, ends, activity)
     }
 
-    /// Interrupts the core if that is due between `now` and `ends`. Returns when the work then ends.
+    /// Interrupts the core if an interruption is due between `now` and `ends`. Returns when the work then ends.
     fn disturb(&mut self, now: At, ends: At, activity: Activity) -> At {
         let mut ends = ends;
         while self.disturbed_at < ends
             && let Some(Disturbance { takes, .. }) = self.parts.disturbance
         {
             let from = self.disturbed_at.max(now);
-            // In a guest, the tick is the host's and the guest's.
+            // In a guest, both the host's and the guest's tick interrupt the core.
             let guest = self.parts.vcpu.as_ref().map_or(Nanos::ZERO, |vcpu| vcpu.tick(self.frequency));
             let span = takes.sample(&mut self.parts.random) + guest;
             let to = from + span;
-            // Two in a row count as one, so that no delay has more of them than it lasted.
+            // Interruptions without a gap between them count as one, so that none is counted twice in a delay.
             self.taken = if from <= self.taken.1 { (self.taken.0, to) } else { (from, to) };
             self.parts.ledger.set(from, Activity::Other, self.frequency);
             self.parts.ledger.set(to, activity, self.frequency);
@@ -246,7 +248,7 @@ impl Core {
         self.frequency_changes += u64::from(self.counts(due));
     }
 
-    /// Carries out a change of frequency that is due by `now`. Returns when it was due.
+    /// Carries out a frequency change that is due by `now`. Returns when it was due. `None` if none was due.
     fn catch_up(&mut self, now: At) -> Option<At> {
         let due = self.parts.pstate.poll_at().filter(|due| *due <= now)?;
         self.parts.pstate.poll(now)?;
@@ -267,13 +269,13 @@ impl Core {
         }
     }
 
-    /// From `now` on the core is in its cheapest running state.
+    /// Records that the core executes `pause`, its cheapest running state, from `now` on.
     pub fn pause(&mut self, now: At) {
         self.parts.ledger.set(now, Activity::Pausing, self.frequency);
     }
 
-    /// Notes that the thread ran from `began` to `now`. Returns when it may continue, in case a real-time throttle
-    /// stops it.
+    /// Notes that the thread ran from `began` to `now`. Returns when the thread may continue: later than `now` if a
+    /// real-time throttle stops it.
     #[inline]
     pub fn ran(&mut self, began: At, now: At) -> At {
         if self.parts.scheduler.model().throttle.is_none() {
@@ -291,7 +293,7 @@ impl Core {
         self.parts.scheduler.model().throttle.is_some()
     }
 
-    /// From `now` until `due` at the latest, the core has nothing to do for `whom`. Returns when its timer will fire.
+    /// Lets `whom` give up the core from `now` until `due` at the latest. Returns when the timer will fire.
     pub fn rest(&mut self, now: At, due: At, whom: Whom) -> At {
         let from = match whom {
             Whom::Thread => {
@@ -303,7 +305,7 @@ impl Core {
         let nobody_else = self.parts.scheduler.block();
         let idle_from = if nobody_else {
             let host_polls_until = self.parts.vcpu.as_mut().map(|vcpu| vcpu.halt(from, self.frequency));
-            // Until it is known that the core went idle.
+            // Counted as polling until it is known when the core went idle.
             self.parts.ledger.set(from, Activity::Polling, self.frequency);
             Some(host_polls_until.unwrap_or(from))
         } else {
@@ -316,7 +318,7 @@ impl Core {
         self.parts.timer.poll_at().map_or(due, |at| at.max(from))
     }
 
-    /// Lets a NIC interrupt fire at `fired` and end the core's rest. Returns the way back to `whom`.
+    /// Lets a NIC interrupt fire at `fired` and end the core's rest. Returns the wake-up of `whom`.
     pub fn wake_by_interrupt(&mut self, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -330,7 +332,7 @@ impl Core {
         self.wake(told, Wakeup::Interrupt, whom, before, (delivery.handling, resume))
     }
 
-    /// Lets the timer that was set for `due` fire at `fired`. Returns the way back to `whom`.
+    /// Lets the timer that was set for `due` fire at `fired`. Returns the wake-up of `whom`.
     pub fn wake_by_timer(&mut self, due: At, fired: At, whom: Whom) -> Path {
         let asleep_at = self.frequency;
         let change = self.catch_up(fired);
@@ -340,8 +342,9 @@ impl Core {
         self.wake(fired, Wakeup::Timer, whom, before, (lateness, Nanos::ZERO))
     }
 
-    /// Records what the core did until the wake-up reached it at `told`. The idle state is known only now, since
-    /// nothing else could have happened meanwhile. If `change` is set, the frequency was `asleep_at` until then.
+    /// Records what the core did during the rest, until the wake-up reached it at `told`. The idle state is computed
+    /// only now, once the length of the rest is known. If `change` is set, the frequency was `asleep_at` until that
+    /// time.
     fn account_rest(&mut self, told: At, asleep_at: Hertz, change: Option<At>) {
         let Some(rest) = self.rest else { return };
         let activity = match rest.idle_from.filter(|from| *from < told) {
@@ -385,8 +388,8 @@ impl Core {
         }
     }
 
-    /// Wakes the core, which is told at `told`. `handling` comes between its awakening and the scheduler, `resume`
-    /// after the scheduler.
+    /// Wakes the core. The wake-up reaches it at `told`. `handling` is the time between the exit from the idle state and
+    /// the scheduler, `resume` the time after the scheduler.
     fn wake(
         &mut self,
         told: At,
@@ -397,7 +400,7 @@ impl Core {
     ) -> Path {
         let from = self.rest.take().map_or(told, |rest| rest.from);
         self.wakeups += u64::from(self.counts(told));
-        // An idle core has nothing that could be taken away from it.
+        // An interruption of an idle core delays nothing, so it is skipped.
         if self.disturbed_at < told {
             self.next_disturbance(told);
         }
@@ -411,7 +414,7 @@ impl Core {
         self.parts.ledger.set(awake, Activity::Working, self.frequency);
         let handled = awake + handling + vcpu.map_or(Nanos::ZERO, |woken| woken.kick);
         let (dispatched, lost) = match whom {
-            // A host that still polled never gave the core away.
+            // If the host was still polling, it never gave the core to another task.
             Whom::Thread if vcpu.is_some_and(|woken| woken.polled) => {
                 self.parts.scheduler.goes_on();
                 (handled, Cycles::new(0))
@@ -419,13 +422,14 @@ impl Core {
             Whom::Thread => self.dispatch(handled),
             Whom::Handler => (handled, Cycles::new(0)),
         };
-        // A guest's thread comes back by the host's entry and the guest's own signal, not out of a system call here.
+        // A guest's thread resumes after the VM entry and the guest's own wake-up. It does not return from a system
+        // call of this core.
         let resumed = dispatched + vcpu.map_or(resume, |woken| woken.resume);
         let moving = resumed.max(self.stall.1);
         let refill = Cycles::new(idled.unwrap_or(0) + lost.count());
         let ready = self.execute(resumed, refill, Activity::Working);
         let [first, second] = before;
-        // A thread that had not yet stopped running has to do so before it can begin again.
+        // A thread that is woken while it is still stopping must stop before it can start again.
         let waking = if idled.is_some() { Term::CStateExit } else { Term::Scheduling };
         Path {
             stages: [
@@ -448,15 +452,15 @@ impl Core {
         (now + dispatch.delay, dispatch.refill)
     }
 
-    /// Cost of an interrupt that arrives while the core runs.
+    /// Cost of an interrupt that arrives while the core is awake.
     pub fn interrupt_work(&self) -> Cycles {
         let DeliveryModel { entry, handler, .. } = self.parts.delivery;
         Cycles::new(entry.count() + handler.count())
     }
 
-    /// Closes the core's accounts.
+    /// Ends the record of the core's time and energy at `end`, and returns it.
     pub fn finish(mut self, end: At) -> (Book, CState) {
-        // A core that still rests at the end is idle in the state that it would have chosen.
+        // A core that still rests at the end counts as idle in the state that its governor chose.
         self.account_rest(end, self.frequency, None);
         (self.parts.ledger.finish(), self.parts.cstate)
     }

@@ -10,7 +10,7 @@
 //! Source: Linux `net/core/dev.c` (`napi_poll`, `net_rx_action`), `Documentation/networking/napi.rst`.
 //!
 //! **Limits.** An interrupt that arrives while the core works is taken at the end of the current round or batch, not at
-//! once. The work is the same, but its order is not. Frames are not merged (GRO).
+//! once. This changes the order of the work, not its amount. Frames are not merged (GRO).
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
 use policy::moderation::{self, Delays, Moderation, ModerationPolicy as _, Profile, Sample};
@@ -42,7 +42,7 @@ pub struct Config {
     pub frequency: Option<Frequency<Simulated>>,
     pub model: KernelModel,
     pub stamps: bool,
-    /// What else changes the frequency. `None` if nothing does.
+    /// What changes the frequency if no policy does. `None` if nothing changes it.
     pub scaling: Option<Scaling>,
 }
 
@@ -63,7 +63,7 @@ struct Napi {
     scheduled: bool,
     /// Whether the queue was polled since its last interrupt.
     polled: bool,
-    /// Totals, for the moderation policy.
+    /// Number of interrupts since the world began, for the moderation policy.
     events: u64,
     packets: u64,
     bytes: u64,
@@ -93,7 +93,7 @@ pub struct Kernel {
     state: State,
     napis: Vec<Napi>,
     batch: Vec<Waiting>,
-    /// Frames that wait in the sockets, each with its queue and the known parts of its delay.
+    /// Frames that wait in the sockets, each with the index of its queue and the known terms of its delay.
     socket: Vec<(usize, Waiting, Shares)>,
     seen: Vec<Queue<Simulated>>,
     ended: Option<Ended<Simulated>>,
@@ -149,7 +149,7 @@ impl Kernel {
         }
     }
 
-    /// Acts at `now`. Returns when it wants to act next.
+    /// Acts at `now`. Returns when the core wants to act next.
     pub fn act(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         match std::mem::replace(&mut self.state, State::Running) {
             State::Running => self.round(now, port, tally),
@@ -214,7 +214,7 @@ impl Kernel {
         }
         let due = at + HEALTH_INTERVAL;
         self.state = State::Resting { began: at, due };
-        // What ran in interrupt context returns to the idle loop; a thread has to be switched away from.
+        // From interrupt context the core returns directly to the idle loop; leaving a thread takes a context switch.
         let whom = if std::mem::take(&mut self.ran) { Whom::Thread } else { Whom::Handler };
         self.core.rest(at, due, whom)
     }
@@ -271,7 +271,7 @@ impl Kernel {
         self.seen.push(Queue { received: self.batch.len() as u32, fill, arrivals });
     }
 
-    /// Asks the moderation policy of a queue that is empty, and arms its interrupt.
+    /// Asks the moderation policy of a queue that is now empty, and arms the queue's interrupt.
     fn complete(&mut self, now: At, index: usize, port: &mut Port, tally: &Tally) -> At {
         let napi = &mut self.napis[index];
         napi.scheduled = false;

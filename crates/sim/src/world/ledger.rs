@@ -1,4 +1,4 @@
-//! Where a core's time and energy go: one entry per activity and frequency.
+//! Records how a core spends its time and energy: one entry per activity and frequency.
 
 use units::{Hertz, Microwatts, Nanos};
 
@@ -12,11 +12,11 @@ use crate::outcome::{Activity, Book, Residency};
 pub struct Drawn {
     /// All energy.
     pub all: u128,
-    /// The part that was drawn in idle states.
+    /// The energy that was drawn in idle states.
     pub idle: u128,
 }
 
-/// A core's accounts. Only what lies within the window counts.
+/// The record of a core's time and energy. Only the time within the window counts.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     model: PowerModel,
@@ -25,14 +25,14 @@ pub struct Ledger {
     since: At,
     current: usize,
     entries: Vec<Residency>,
-    /// The same energy, integrated over time.
+    /// The energy of all entries, integrated over time independently as a check.
     meter: Meter,
     /// Energy since the origin of time in femtojoules, inside and outside the window.
     drawn: Drawn,
 }
 
 impl Ledger {
-    /// Opens the accounts of a core that polls at `frequency` from the origin on. `window` is what counts.
+    /// Begins the record of a core that polls at `frequency` from the origin of time on. Only `window` counts.
     pub fn new(model: &PowerModel, idle: &CStateModel, window: (At, At), frequency: Hertz) -> Self {
         let mut ledger = Self {
             model: model.clone(),
@@ -94,9 +94,9 @@ impl Ledger {
         known.unwrap_or_else(|| {
             let power = match activity {
                 Activity::Idle(index) => self.model.idle(self.idle.states[index].gate, frequency),
-                // The clock stands still until the new one is stable.
+                // The clock is stopped until the new frequency is stable.
                 Activity::Stalled => self.model.idle(Gate::Clock, frequency),
-                // Spinning is taken to switch as much as working: there is no source that tells them apart.
+                // Polling is assumed to draw as much as working; no source distinguishes them.
                 _ => self.model.active(frequency, 1_000),
             };
             self.entries.push(Residency { activity, frequency, time: Nanos::ZERO, power });
@@ -104,7 +104,7 @@ impl Ledger {
         })
     }
 
-    /// Closes the accounts at the end of the window.
+    /// Ends the record at the end of the window.
     pub fn finish(mut self) -> Book {
         self.settle(self.window.1);
         let metered = self.meter.energy(self.window.1);

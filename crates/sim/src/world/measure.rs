@@ -14,7 +14,7 @@ use crate::scenario::HEALTH_INTERVAL;
 const WAITS: u64 = 4_000;
 /// Lengths of the timed waits, in microseconds.
 const MICROS: [u64; LENGTHS] = [10, 20, 50, 100, 200, 500, 1_000, 5_000];
-/// Mean time between the frames that end the other waits.
+/// Mean time between the frames that end the waits for an interrupt.
 const FRAMES: Nanos = Nanos::from_millis(1);
 /// Time between two waits.
 const BETWEEN: Nanos = Nanos::from_micros(2);
@@ -33,12 +33,12 @@ pub fn wake_costs(mut core: Core, nic: &NicModel) -> WakeCosts {
         });
         Some(TimedCost { length, lateness })
     });
-    // Its descriptor must be in memory before its interrupt is sent.
+    // The frame's descriptor must be in memory before its interrupt is sent.
     let delivered = nic.receive + nic.jitter / 2;
     let mut frame = 0;
     let interrupt = quantiles(|| {
         core.rest(now, now + HEALTH_INTERVAL, Whom::Thread);
-        // From half of the mean to one and a half.
+        // Gaps range from 0.5 to 1.5 times the mean.
         frame = (frame + 617) % 1_000;
         let arrival = now + FRAMES / 2 + FRAMES.scale(frame, 1_000);
         let back = core.wake_by_interrupt(arrival + delivered, Whom::Thread).ready();

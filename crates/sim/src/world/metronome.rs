@@ -4,16 +4,16 @@
 //!   wakes ── trylock ──► got it: polls until the queue is empty ──► unlocks, sleeps T_S
 //!                 └────► another has it: sleeps T_L
 //! ```
-//! The goal is a mean *vacation*, the time in which nobody has the lock. T_S is computed so that it is met: with M
-//! threads and a load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time; the last cycle has
-//! a weight of a quarter.
+//! The goal is a mean *vacation* V: the time in which no thread has the lock. T_S is computed so that this goal is met:
+//! with M threads and a load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time; the last
+//! cycle has a weight of a quarter.
 //!
 //! Source: M. Faltelli, G. Belocchi, F. Quaglia, S. Pontarelli, G. Bianchi, "Metronome: adaptive and precise intermittent
 //! packet retrieval in DPDK", CoNEXT 2020, section 4; marcofaltelli/Metronome, `tests/l3fwd/l3fwd_lpm_timer.c` (27e04612):
 //! bursts of 32, `ALPHA` 0.75, `TIMEOUT_LONG` 500 us, 20 us for a thread's first sleep.
 //!
-//! **Left out:** the additions of the extended version (arXiv 2103.13263v3), threads that change queues; caches that
-//! move from core to core with the lock; l3fwd's transmit buffer, which drains every 10 us.
+//! **Not modelled:** the additions of the extended version (arXiv 2103.13263v3), in which threads change queues; cache
+//! lines that move from core to core with the lock; l3fwd's transmit buffer, which drains every 10 us.
 
 use units::Nanos;
 
@@ -25,7 +25,7 @@ use crate::scenario::MetronomeModel;
 pub const BURST: usize = 32;
 /// A thread's first sleep, before anything is known: `timeout_local`.
 const FIRST: Nanos = Nanos::from_micros(20);
-/// The value of ρ = 1.
+/// Fixed-point representation of ρ = 1.
 const ONE: u64 = 1 << 32;
 const NEVER: At = At::from_nanos(u64::MAX);
 
@@ -34,10 +34,11 @@ const NEVER: At = At::from_nanos(u64::MAX);
 pub struct Shared {
     /// Until when a thread has the lock. Far in the future while the thread works.
     held_until: At,
-    /// When the lock was last released, and when it was last taken.
+    /// When the lock was last released. `None` before the first release.
     released: Option<At>,
+    /// When the lock was last taken.
     got: At,
-    /// The load, times [`ONE`].
+    /// The load ρ, multiplied by [`ONE`].
     load: u64,
     /// Counts within the window.
     pub cycles: Cycle,
@@ -75,7 +76,7 @@ impl Shared {
         self.sleep(model.vacation, threads)
     }
 
-    /// T_S. (1 − ρ^M) / (1 − ρ) is the sum of the powers of ρ below M.
+    /// Computes T_S. (1 − ρ^M) / (1 − ρ) equals 1 + ρ + ... + ρ^(M − 1).
     fn sleep(&self, vacation: Nanos, threads: u64) -> Nanos {
         let (mut power, mut sum) = (u128::from(ONE), 0u128);
         for _ in 0..threads.max(1) {

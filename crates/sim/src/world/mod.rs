@@ -9,9 +9,10 @@
 //! component's turn comes, so a busy loop costs no events. A frame concerns only its own queue and worker. So the work
 //! per frame does not grow with the number of workers, except for the logarithm in the agenda.
 //!
-//! **Limits.** There is one NIC with one port. Within a step, a worker runs ahead of the others by the length of its
-//! batch; frames that two workers send at the same time leave in the order of their steps. A response that makes room
-//! for a request does so when it has left. The receive path loses frames only if descriptors run out.
+//! **Limits.** There is one NIC with one port. A worker processes a whole batch in one step and so runs ahead of the
+//! others by the length of the batch; frames that two workers send at the same time leave in the order of the steps. A
+//! client that waits for a response counts it as received when its last bit has left the NIC. The receive path loses
+//! frames only if descriptors run out.
 
 mod core;
 mod kernel;
@@ -62,16 +63,16 @@ use queue::QueuePair;
 use tally::Tally;
 use user::{Scheme, User};
 
-/// The seed for the measurement before the start. It does not depend on the scenario's.
+/// The seed for measuring the wake-up costs before the run. It does not depend on the scenario's seed.
 const MEASURED: u64 = 0;
-/// Streams of random numbers for traffic start here, one per kind.
+/// Streams of random numbers for traffic start here, one per `[[traffic]]` table.
 const TRAFFIC: u64 = 1_000;
 /// Stream of random numbers for the port.
 const PORT: u64 = 1;
 /// Streams of random numbers for cores start here.
 const CORES: u64 = 1_000_000;
 
-/// A frequency that the world changes by itself.
+/// Switches a core between two frequencies at fixed times, without a policy.
 #[derive(Clone, Debug)]
 pub struct Toggle {
     /// The next frequency, and the one after it.
@@ -90,7 +91,7 @@ impl Toggle {
         }
         let (wanted, other) = self.next;
         self.next = (other, wanted);
-        // A core that slept over a change carries out the last one only.
+        // A core that slept through several changes carries out only one.
         while self.at <= now {
             self.at = self.at + self.every;
         }
@@ -100,14 +101,14 @@ impl Toggle {
 
 /// What changes a core's frequency if no policy does.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // there is one a core
+#[allow(clippy::large_enum_variant)] // one per core
 pub(crate) enum Scaling {
     Toggle(Toggle),
     Governor(Governor),
 }
 
 impl Scaling {
-    /// Makes the request that is due at `now`. `packets` is what a governor is told of NAPI.
+    /// Requests the frequency that is due at `now`, if any. `packets` holds NAPI's packet counts for the governor.
     fn steer(&mut self, now: At, core: &mut Core, packets: Load) {
         let wanted = match self {
             Self::Toggle(toggle) => toggle.due(now),
@@ -139,7 +140,7 @@ pub struct World {
     armed: Vec<bool>,
     armed_count: usize,
     end: At,
-    /// Work of the simulator: events, steps of workers between them, and looks at queues.
+    /// Work of the simulator: number of events, of workers' steps between events, and of checks of queues.
     steps: u64,
 }
 
@@ -153,8 +154,9 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, ModelError
     Ok(world.finish(scenario, seed))
 }
 
-/// Calls `each` with the queue, arrival time, time in memory and answer size of every frame that arrives before `end`,
-/// in order. These are the frames of [`run`] with the same seed, unless traffic waits for answers.
+/// Calls `each` for every frame that arrives before `end`, in order, with its queue, its arrival time, the time when it
+/// is in memory, and the size of its answer. These are the frames of [`run`] with the same seed, unless traffic waits
+/// for answers.
 pub(crate) fn arrivals(
     scenario: &Scenario,
     seed: u64,
@@ -186,7 +188,7 @@ fn port(scenario: &Scenario, seed: u64) -> Result<Port, ModelError> {
 }
 
 impl World {
-    /// Makes all the parts.
+    /// Builds the world at its beginning.
     fn new(scenario: &Scenario, seed: u64) -> Result<Self, ModelError> {
         let from = At::ORIGIN + scenario.warm_up;
         let window = (from, from + scenario.duration);
@@ -207,7 +209,7 @@ impl World {
         };
         for number in 0..cores {
             let mut random = Random::stream(seed, CORES + number as u64);
-            // Cores begin at different times, within the shortest loop of any.
+            // Cores begin at random times within 50 ns, less than the shortest polling loop takes.
             let begins = At::ORIGIN + random.uniform(Nanos::ZERO, Nanos::from_nanos(50));
             let worker = worker(scenario, number, window, random, &mut world.port)?;
             world.workers.push(worker);
@@ -216,8 +218,8 @@ impl World {
         Ok(world)
     }
 
-    // Ids: the port, then each queue's interrupt, then each queue's sent frames, then the workers. Of events
-    // at the same time a frame so comes before its interrupt, and that before a poll.
+    // Ids: the port, then each queue's interrupt, then each queue's sent frames, then the workers. So among events at
+    // the same time, a frame comes before its interrupt, and the interrupt before a poll.
     fn interrupt_id(&self, queue: usize) -> Id {
         1 + queue
     }
@@ -286,8 +288,8 @@ impl World {
         self.look_at(queue);
     }
 
-    /// Notifies workers whose frames have arrived, and the port if a worker wants the next one. The cost depends on the
-    /// number of frames, not of queues.
+    /// Notifies the workers whose frames have arrived, and schedules the port if a worker waits for the next frame. The
+    /// cost depends on the number of frames, not on the number of queues.
     fn tell(&mut self) {
         while let Some(queue) = self.port.told.pop() {
             self.look_at(queue);
@@ -304,7 +306,7 @@ impl World {
         self.agenda.set(0, if wanted { self.port.next_due() } else { None });
     }
 
-    /// Updates the slots of a queue.
+    /// Updates the agenda's slots of a queue.
     fn look_at(&mut self, queue: usize) {
         self.steps += 1;
         let pair = &self.port.queues[queue];
@@ -381,7 +383,7 @@ fn worker(
             window,
         }))
     };
-    // Another core of the same kind, of which nothing else remains.
+    // The wake-up costs are measured on a second core of the same kind, which is then dropped.
     let known = match scenario.worker {
         Work::User { knows: true, .. } => {
             let pstate = PState::new(host.processor.pstates, first, phase)?;
@@ -428,8 +430,8 @@ fn worker(
     })
 }
 
-/// The longest absence of a worker: its rings against the stated peak rate, or against the shortest frames at line
-/// rate.
+/// The bound on a worker's absence: a receive ring must hold what arrives meanwhile at the stated peak rate, or at line
+/// rate with the shortest frames if no peak is stated.
 pub(crate) fn loss_bound(scenario: &Scenario) -> LossBound {
     let nic = &scenario.host.nic;
     let shortest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).min().copied();
@@ -467,8 +469,8 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
     })
 }
 
-/// The delay of a packet between the worker and the end of its frame on the wire, as one would know it for a NIC: the
-/// controller's fetch and the frame itself.
+/// The delay from the worker's send to the frame's last bit on the wire, which a policy cannot measure: the NIC's fetch
+/// and the frame itself.
 fn unseen(scenario: &Scenario) -> Nanos {
     let nic = &scenario.host.nic;
     let octets = longest_frame(scenario);
@@ -483,7 +485,7 @@ fn longest_frame(scenario: &Scenario) -> u64 {
 fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: bool) -> Policy<Simulated> {
     let loss = Some(loss_bound(scenario));
     match wait {
-        // Threads that share a queue have no policy of their own.
+        // Metronome's threads share a queue and never ask this policy.
         Wait::Metronome(_) => Policy::Poll(Poll),
         Wait::Mode(Mode::Adaptive(_)) => {
             let policy = Adaptive::new(AdaptiveConfig { goal, loss, interrupts });
@@ -497,8 +499,8 @@ fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: 
 
 fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderation::Moderation<Simulated>, ModelError> {
     Ok(match scenario.moderation {
-        // A setting of one's own may throttle, which no profile says: the queue keeps it, whatever the
-        // profile is called.
+        // A fixed setting may also throttle, which a profile cannot express. The queue keeps the setting itself, so
+        // this profile is only reported.
         ModerationPlan::Fixed => moderation::Moderation::Static(Static::new(nearest_profile(scenario))),
         ModerationPlan::Dim { index, profiles, .. } => {
             let dim = NetDim::with_profiles(profiles, index);
@@ -518,8 +520,8 @@ fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderati
     })
 }
 
-/// The moderation values that a modelled NIC accepts: any number of microseconds and frames that ethtool accepts for
-/// such drivers (i40e: at most 8,160 us).
+/// The moderation values that a modelled NIC accepts: any number of microseconds and frames within what ethtool accepts
+/// for such drivers (i40e: at most 8,160 us).
 const LIMITS: Limits = Limits { usecs: 8_160, usecs_step: 1, frames: 1_024 };
 
 /// The profile that is closest to a fixed setting.

@@ -22,9 +22,9 @@ use crate::traffic::{Frame, Source};
 pub struct Feed {
     source: Source,
     next: Option<Frame>,
-    /// The queue for all of its frames. `None` if they are spread.
+    /// The queue for all frames of the feed. `None` if they are spread over all queues.
     queue: Option<u32>,
-    /// Size of the answers in bytes. `None`: the size of the frame that is answered.
+    /// Size of the answers in bytes. `None` if an answer is as large as its frame.
     answer: Option<u32>,
 }
 
@@ -41,9 +41,9 @@ struct Coming {
     feed: usize,
     frame: Frame,
     passage: Passage,
-    /// When it is in memory.
+    /// When the frame is in memory.
     due: At,
-    /// The wire and the bus behind it.
+    /// The state of the wire after the frame.
     line: Wire,
     aspm: Option<Aspm>,
 }
@@ -61,18 +61,18 @@ pub struct Port {
     pub told: Vec<usize>,
     /// Number of queues whose workers skip polls until the next frame.
     watched: usize,
-    /// Whether arrivals depend on what is sent.
+    /// Whether arrivals depend on sent frames (request and response).
     closed: bool,
     line: Wire,
     out: Wire,
     aspm: Option<Aspm>,
     random: Random,
-    /// How much longer than the NIC's minimum the next frame takes.
+    /// How much longer the NIC takes for the next frame than its minimum.
     jitter: Nanos,
     coming: Option<Coming>,
     /// When the last frame was in memory. Frames are transferred in order.
     last_due: At,
-    /// The time on the bus for frames of one size.
+    /// The frame size of the last transfer, in bytes, and the time on the bus for that size.
     bus: (u32, Nanos),
 }
 
@@ -162,7 +162,7 @@ impl Port {
         self.coming.as_ref().map(|coming| coming.due)
     }
 
-    /// Puts all frames into the rings that are in memory by `now`.
+    /// Puts all frames that are in memory by `now` into the rings.
     #[inline]
     pub fn fetch(&mut self, now: At, tally: &mut Tally) {
         while self.coming.as_ref().is_some_and(|coming| coming.due <= now) {
@@ -201,8 +201,8 @@ impl Port {
         Some((queue, Waiting { arrival: passage.received, due, visible: due, octets, feed: feed as u32, tag }))
     }
 
-    /// Calls `each` with the queue, arrival time, time in memory and answer size of every frame that arrives before
-    /// `end`.
+    /// Calls `each` for every frame that arrives before `end`, with its queue, its arrival time, the time when it is in
+    /// memory, and the size of its answer.
     pub fn arrivals(mut self, end: At, mut each: impl FnMut(usize, At, At, u32)) {
         while self.coming.as_ref().is_some_and(|coming| coming.passage.received < end) {
             let Some((queue, Waiting { arrival, due, octets, feed, .. })) = self.next_frame() else { return };
@@ -216,7 +216,7 @@ impl Port {
         self.feedback(frame, |source| source.lost(frame.tag, now));
     }
 
-    /// Notes that a frame was sent. Its sender receives it at `departure`, on the wire.
+    /// Notes that the answer to `frame` was sent, with its last bit on the wire at `departure`.
     #[inline]
     pub fn answered(&mut self, frame: &Waiting, departure: At) {
         self.feedback(frame, |source| source.answered(frame.tag, departure));
@@ -232,7 +232,7 @@ impl Port {
             return;
         }
         tell(&mut feed.source);
-        // What was drawn before may now come later than the new one.
+        // The frame drawn before may be later than the one that this answer causes, so the order is decided again.
         if let (Source::Request(source), Some(drawn)) = (&mut feed.source, feed.next.take()) {
             source.put_back(drawn);
         }
@@ -240,8 +240,8 @@ impl Port {
         self.look();
     }
 
-    /// Sends the answer to `frame` out of `queue` at `now`. Returns when its last bit leaves, and how much longer that
-    /// takes than on an idle path. `None` if the ring is full.
+    /// Sends the answer to `frame` from `queue` at `now`. Returns when the answer's last bit leaves, and its size in
+    /// bytes. `None` if the transmit ring is full.
     #[inline]
     pub fn send(&mut self, queue: usize, frame: &Waiting, now: At) -> Option<(At, u32)> {
         let octets = self.feeds[frame.feed as usize].answer.unwrap_or(frame.octets);

@@ -17,7 +17,8 @@ use crate::hw::ring::{Pushed, RxRing, TxRing, WriteBack};
 /// Number of descriptors that the driver returns at a time: DPDK's `rx_free_thresh` (ixgbe, i40e: 32), or all of a
 /// smaller ring.
 const REFILL: u32 = 32;
-/// Number of places that are reserved in advance. Fewer than the largest rings have, because there may be 1,536 queues.
+/// Number of frames for which memory is allocated in advance per queue. The largest rings hold more, but there may be
+/// 1,536 queues.
 pub const RESERVED: usize = 1_024;
 /// Stands for "not visible yet": the frame is in memory, but its descriptor is not.
 const NOT_YET: At = At::from_nanos(u64::MAX);
@@ -32,7 +33,7 @@ pub struct Waiting {
     /// When the frame's descriptor was written, so that software can see it.
     pub visible: At,
     pub octets: u32,
-    /// The traffic to which it belongs.
+    /// The number of the traffic feed to which the frame belongs.
     pub feed: u32,
     pub tag: u32,
 }
@@ -50,9 +51,9 @@ pub struct QueuePair {
     /// Whether the sender reclaims descriptors when it needs them, as DPDK's drivers do. The kernel's drivers wait for
     /// the transmit interrupt.
     lazy: bool,
-    /// When the frames in the transmit ring leave, or left.
+    /// Departure times of the frames in the transmit ring, past or future.
     leaving: VecDeque<At>,
-    /// Number of them that the transmit interrupt knows of.
+    /// Number of frames in `leaving` that were reported to the transmit interrupt.
     announced: usize,
     /// Moderation of the transmit interrupt.
     pub tx: Moderation,
@@ -106,7 +107,7 @@ impl QueuePair {
         true
     }
 
-    /// Makes the last `count` frames visible from `at` on, or once they are in memory.
+    /// Makes the last `count` frames visible from `at` on, or from when they are in memory if that is later.
     #[inline]
     fn show(&mut self, count: u32, at: At) {
         match count {
@@ -128,8 +129,8 @@ impl QueuePair {
         }
     }
 
-    /// Software moves up to `most` frames that it can see at `now` to the end of `batch`. Returns the number of frames
-    /// that it could see.
+    /// Moves up to `most` frames that software can see at `now` to the end of `batch`. Returns the number of frames that
+    /// software could see.
     #[inline]
     pub fn take(&mut self, now: At, most: usize, batch: &mut Vec<Waiting>) -> u32 {
         self.settle(now);
@@ -144,15 +145,15 @@ impl QueuePair {
         fill as u32
     }
 
-    /// The earliest time at which software could see more than now, as far as the frames in memory show. `None` if
-    /// there are none.
+    /// When software can see the oldest frame in memory, as far as is known. `None` if no frame is in memory, or if its
+    /// write-back has no due time yet.
     #[inline]
     pub fn next_visible(&self) -> Option<At> {
         let first = self.waiting.front()?;
         if first.visible == NOT_YET { self.write_back.poll_at() } else { Some(first.visible) }
     }
 
-    /// Arms the interrupts. Frames in memory count from the time at which they arrived.
+    /// Arms the interrupts. For moderation, frames already in memory count from when they arrived there.
     pub fn arm(&mut self, now: At) {
         self.complete(now);
         self.tx_ring.reclaim();
@@ -178,7 +179,7 @@ impl QueuePair {
         !self.rx.is_masked()
     }
 
-    /// When the interrupt will fire. `with_tx` says that software is notified of sent frames too.
+    /// When the interrupt will fire. `with_tx` says whether software is also notified of sent frames.
     pub fn interrupt_at(&self, with_tx: bool) -> Option<At> {
         let tx = if with_tx { self.tx.poll_at() } else { None };
         [self.rx.poll_at(), tx].into_iter().flatten().min().map(|at| at.max(self.armed_at))
@@ -239,7 +240,7 @@ impl QueuePair {
         self.tx.taken();
     }
 
-    /// Programs another profile of the receive interrupt. The vector's throttling does not change.
+    /// Programs another moderation profile for the receive interrupt. The vector's throttling interval does not change.
     pub fn program(&mut self, now: At, profile: Profile) {
         let interval = self.rx.model().interval;
         self.rx.set(now, ModerationModel { interval, ..moderation_of(profile) });
@@ -258,8 +259,8 @@ pub fn moderation_of(profile: Profile) -> ModerationModel {
         PeriodMode::Cqe => DelayFrom::LastFrame,
     };
     let delay = profile.timer().unwrap_or(Nanos::ZERO);
-    // Without a timer, the count alone would leave the last frames waiting for ever: the hardware then
-    // raises an interrupt for each.
+    // Without a timer, a count above 1 would leave the last frames waiting forever. The hardware then raises an
+    // interrupt for each frame.
     let frames = if profile.usecs == 0 { 1 } else { profile.frames };
     ModerationModel { delay, from, frames, interval: Nanos::ZERO }
 }

@@ -35,7 +35,7 @@ pub fn of_kernel(kernel: Kernel, end: At) -> CoreOutcome {
     }
 }
 
-/// What a core did, whoever drove it.
+/// The results of a core that do not depend on its driver.
 fn of_core(core: Core, end: At) -> CoreOutcome {
     let (wakeups, frequency_changes, frequency_requests) =
         (core.wakeups, core.frequency_changes, core.frequency_requests);
@@ -59,7 +59,7 @@ fn named(idle: &CState) -> Vec<(String, Count)> {
     idle.model().states.iter().map(|state| state.name.clone()).zip(idle.counts().iter().copied()).collect()
 }
 
-/// The whole outcome. The cost of simulating it is not included.
+/// Makes the whole outcome, except [`Outcome::steps`], which the caller sets.
 pub fn outcome(
     scenario: &Scenario,
     seed: u64,

@@ -10,9 +10,9 @@
 //! **Empty polls** are skipped where this makes no difference. A loop of [`Poll`](policy::wait::Poll) with a fixed
 //! frequency has no state that an empty poll changes. So all polls up to the next frame are counted at once, and the
 //! result is exact. With [`Adaptive`](policy::wait::Adaptive), consecutive polls that find nothing are carried out at
-//! growing distances of at most [`STRIDE`]. So the policy may change its decision up to that much later than it would
-//! otherwise. The poll that finds a frame is always the right one. [`GoalFrequency`](policy::frequency::GoalFrequency)
-//! depends on time only, so it is treated alike. All other policies count polls, and none of their polls is skipped.
+//! growing distances of at most [`STRIDE`]. So the policy may change its decision up to [`STRIDE`] later than without
+//! skipping. The poll that finds a frame is never skipped. [`GoalFrequency`](policy::frequency::GoalFrequency) depends
+//! on time only, so it is treated in the same way. All other policies count polls, and none of their polls is skipped.
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
@@ -34,23 +34,23 @@ use crate::scenario::HEALTH_INTERVAL;
 pub const BURST: usize = 64;
 /// The largest distance between polls for policies that depend on time only.
 pub const STRIDE: Nanos = Nanos::from_nanos(500);
-/// A real-time throttle is checked at least this often.
+/// A real-time throttle is checked at least this often while polls are skipped.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
 
 /// How a worker waits.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // there is one a worker
+#[allow(clippy::large_enum_variant)] // one per worker
 pub enum Scheme {
-    /// With a policy, for its own queues.
+    /// A wait policy decides; no other worker serves this worker's queues.
     Policy(Policy<Simulated>),
-    /// As one of several threads that share its only queue.
+    /// The worker is one of several threads that share a queue.
     Shared(Thread),
 }
 
 /// Configuration of a worker.
 #[derive(Debug)]
 pub struct Config {
-    /// The queues that it serves.
+    /// The queues that the worker serves.
     pub queues: Vec<usize>,
     pub scheme: Scheme,
     pub frequency: Option<Frequency<Simulated>>,
@@ -59,7 +59,7 @@ pub struct Config {
     pub stamps: bool,
     /// Whether frames are sent on. If not, they end with their processing.
     pub forward: bool,
-    /// What else changes the frequency. `None` if nothing does.
+    /// What changes the frequency if no policy does. `None` if nothing changes it.
     pub scaling: Option<super::Scaling>,
     /// Whether this worker receives all frames.
     pub alone: bool,
@@ -128,7 +128,7 @@ pub struct User {
     ended: Option<Ended<Simulated>>,
     /// Energy that the core had drawn when the wait began, in femtojoules.
     drawn: Drawn,
-    /// How the last wait ended, for the frames of the poll after it.
+    /// The wake-up that ended the last wait. It counts for the frames of the first poll after the wait.
     path: Option<Path>,
     /// Busy time since the frequency policy was last asked.
     busy: Nanos,
@@ -167,7 +167,7 @@ impl User {
         }
     }
 
-    /// Acts at `now`. Returns when it wants to act next.
+    /// Acts at `now`. Returns when the worker wants to act next.
     pub fn act(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         match std::mem::replace(&mut self.state, State::Running) {
             State::Running => self.poll_and_decide(now, port, tally),
@@ -228,7 +228,8 @@ impl User {
         Some(path.ready())
     }
 
-    /// A frame has arrived in `queue`. Returns when the poll begins that sees it, if polls were skipped until then.
+    /// Returns when the poll begins that sees the frame that has arrived in `queue`. `None` if polls are not being
+    /// skipped.
     pub fn sees(&self, queue: usize, port: &Port) -> Option<At> {
         let State::Skipping { from, period, .. } = self.state else { return None };
         let ahead = port.queues[queue].next_visible()?.since(from).unwrap_or(Nanos::ZERO).as_nanos();
@@ -260,7 +261,7 @@ impl User {
         self.config.queues.iter().for_each(|queue| port.queues[*queue].disarm());
     }
 
-    /// Polls every queue once, and processes and sends the frames. Returns when that ends.
+    /// Polls every queue once, and processes and sends the frames. Returns when the last frame is finished.
     #[inline]
     fn poll(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         self.seen.clear();
@@ -281,11 +282,11 @@ impl User {
         self.counts.polls += u64::from(counted);
         self.counts.empty_polls += u64::from(counted && self.received() == 0);
         self.path = None;
-        // However fast the core: a loop takes time.
+        // Even on the fastest core a loop takes at least 1 ns.
         at.max(now + Nanos::from_nanos(1))
     }
 
-    /// Processes and sends the batch that was taken at `now`. Returns when that ends.
+    /// Processes and sends the batch that was taken at `now`. Returns when its last frame is finished.
     fn serve(&mut self, now: At, queue: usize, fill: u32, port: &mut Port, tally: &mut Tally) -> At {
         let received = self.batch.len() as u64;
         let WorkModel { poll, burst, frame } = self.config.work;
@@ -336,7 +337,7 @@ impl User {
         let counted = tally.within(now);
         let decision = match &mut self.config.scheme {
             Scheme::Policy(policy) => policy.decide(&seen),
-            // Until the queue is empty.
+            // The thread polls until the queue is empty.
             Scheme::Shared(_) if !empty => Decision { action: Action::Poll, reason: Reason::Traffic },
             Scheme::Shared(thread) => {
                 thread.holds = false;
@@ -406,12 +407,12 @@ impl User {
         }
         let period = now.since(polled_at).unwrap_or(Nanos::ZERO).as_nanos();
         let next_frame = self.config.queues.iter().filter_map(|queue| port.queues[*queue].next_visible());
-        // Where others have queues too, most frames on their way are theirs: the port tells which is ours.
+        // With several workers, most coming frames are for the others. The port notifies this worker of its own.
         let coming = if self.config.alone { port.next_due() } else { None };
         // Counting begins and ends with the window.
         let boundary = if now < tally.window.0 { tally.window.0 } else { tally.window.1 };
         let mut until = next_frame.chain(coming).fold(boundary, At::min);
-        // Nothing may happen to the core meanwhile.
+        // Polls are skipped only as long as nothing else happens to the core.
         until = self.core.undisturbed_until().map_or(until, |at| until.min(at));
         if self.core.is_throttled() {
             until = until.min(now + THROTTLE_LOOK);
@@ -422,7 +423,7 @@ impl User {
         }
         let polls = match self.skip {
             Skip::Stride => {
-                // The next poll, then the next but one, but two, but four...
+                // Skips 0, 1, 3, 7... polls, so the distance doubles each time.
                 let most = (STRIDE.as_nanos() / period).max(1);
                 let doubled = 1u64 << self.empty.saturating_sub(1).min(16);
                 ahead.div_ceil(period).min(doubled.min(most) - 1)
@@ -467,7 +468,7 @@ impl User {
 /// A processed batch: what its frames have in common.
 pub struct Served {
     path: Option<Path>,
-    /// When the loop could take frames: the time of the poll, or the end of the wait before it.
+    /// End of the wait before the poll. The origin of time if there was no wait.
     ready: At,
     /// When the last of the frames was finished.
     done: At,
@@ -475,13 +476,13 @@ pub struct Served {
     taken: (At, At),
     /// Processing time of one frame, in nanoseconds.
     own: u64,
-    /// Whether nothing except queueing, processing and sending came in between.
+    /// Whether queueing, processing and sending alone explain the delay: no wait, stall or interruption.
     plain: bool,
 }
 
 impl Served {
-    /// Frames that were processed within `span`, at costs of `burst` and `frame`. The first of them was visible at
-    /// `oldest`.
+    /// A batch that was processed within `span`, at a cost of `burst` per batch and `frame` per frame. Its first frame
+    /// was visible at `oldest`.
     pub fn new(core: &Core, path: Option<Path>, span: (At, At), oldest: At, burst: Cycles, frame: Cycles) -> Self {
         let (stall, taken) = (core.stall(), core.taken());
         let (now, done) = span;
@@ -494,7 +495,7 @@ impl Served {
         Self { path, ready, done, stall, taken, own: own.as_nanos().min(available), plain }
     }
 
-    /// All of a frame's delay, except what remains for queueing and sending.
+    /// Splits a frame's delay into its terms. Sending and the rest, which counts as queueing, are added later.
     #[inline]
     pub fn shares(&self, frame: &Waiting) -> Shares {
         let mut shares = Shares::default();
@@ -513,7 +514,7 @@ impl Served {
     }
 }
 
-/// How much of `span` lies between two points, in nanoseconds.
+/// How much of `span` lies between `from` and `to`, in nanoseconds.
 pub fn overlap(span: (At, At), from: At, to: At) -> u64 {
     let (from, to) = (span.0.max(from), span.1.min(to));
     to.since(from).unwrap_or(Nanos::ZERO).as_nanos()
